@@ -13,7 +13,7 @@ from benchmarks.bench_process import cpu, cpu_ticks
 from benchmarks.measure import Figure, Say, at_most, ratio, spread
 
 from aliquot.kubernetes.client.watch import DEFAULT_TIMING
-from aliquot.kubernetes.node_agent.document_publisher import Pace
+from aliquot.kubernetes.node_agent.document_publisher import PublishPace
 
 TICK_S = 0.01
 """The kernel counts the CPU of a process in ticks of this length."""
@@ -75,7 +75,7 @@ def idle(say: Say, subjects: dict[str, Subject], seconds: float) -> None:
 
 def _paced(say: Say) -> None:
     """Where people's processes run the node's document follows them, but not step by step."""
-    pace = Pace()
+    pace = PublishPace()
     name = "API writes in an hour in which nobody wishes anything and processes come and go, or use more or less"
     value = f"at most {3600 / pace.holders_s:.0f}, or {3600 / pace.usage_s:.0f} where they only use more or less"
     say(Figure(GROUP, name, value, "simulated", spread="the node's document, by its timing"))
@@ -86,7 +86,7 @@ def _hour(say: Say, streams: int, span: Span) -> None:
     mean = (DEFAULT_TIMING.shortest_s + DEFAULT_TIMING.longest_s) / 2
     reconnects = streams * 3600 / mean
     others = sum(n for name, n in span.requests.items() if not name.startswith("watch "))
-    pace = Pace()
+    pace = PublishPace()
     checks = 3600 / pace.check_s
     value = (
         f"{others * 3600 / span.seconds + reconnects + checks:.0f}: {streams} watches opened again every {mean:.0f} s, "

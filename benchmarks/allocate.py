@@ -23,14 +23,16 @@ from benchmarks.measure import Figure, Say, at_most, clock, digest, load
 from aliquot.kubernetes.device_plugin.endpoint import socket_name
 from aliquot.kubernetes.device_plugin.manager import DevicePlugins
 from aliquot.kubernetes.device_plugin.protos import deviceplugin_pb2 as pb
-from aliquot.kubernetes.gpu.device_resources import Device, Offer, Resource
+from aliquot.kubernetes.gpu.device_resources import DeviceResource, ResourceDevice, ResourceOffer
 
 GROUP = "E9 Allocate"
 GOAL_MS = 5.0
 LINES = 64
 NAME = "nvidia.com/mig-1g.10gb"
 DEVICES = tuple(
-    Device(f"MIG-{n:08x}-0000-4000-8000-000000000000", f"0000:{n // 7:02x}:00.0", (), f"{n // 7}:{n % 7}", n // 28)
+    ResourceDevice(
+        f"MIG-{n:08x}-0000-4000-8000-000000000000", f"0000:{n // 7:02x}:00.0", (), f"{n // 7}:{n % 7}", n // 28
+    )
     for n in range(56)
 )
 """Eight GPUs of seven devices each."""
@@ -161,7 +163,7 @@ def serve(folder: str) -> None:
 
     async def forever() -> None:
         plugins = DevicePlugins(folder)
-        await plugins.publish(Offer((Resource(NAME, DEVICES),)))
+        await plugins.publish(ResourceOffer((DeviceResource(NAME, DEVICES),)))
         print("ready", flush=True)
         await asyncio.Event().wait()
 

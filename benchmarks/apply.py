@@ -108,7 +108,7 @@ def _busy(say: Say, node: Node, repeats: int) -> None:
         calm = clock(lambda plan=plain: node.apply(plan))  # type: ignore[misc]
         _go(node, ((_3G, 0), (_3G, 4)))
         made = _there(node, ((_3G, 0), (_2G, 4)), 1)
-        node.sim.fault("busy", gpu=0, seconds=0.3)
+        node.sim.inject_fault("busy", gpu=0, seconds=0.3)
         late.append(clock(lambda plan=made: node.apply(plan)) - calm)  # type: ignore[misc]
     name = 'one GPU, "in use" for 0.3 s at the first destroy: time added (done, not failed)'
     say(Figure(GROUP, name, f"{median(late):.2f} s", "simulated", spread=spread(late, ".2f", " s")))

@@ -21,7 +21,7 @@ from aliquot.core.config.load import load
 from aliquot.core.config.select.named_config import select
 from aliquot.core.model.xids import XidPolicy
 from aliquot.core.planner.plan import plan
-from aliquot.hardware.nvml.session import Session
+from aliquot.hardware.nvml.session import NvmlSession
 from aliquot.sim import lifecycle as control
 
 FIRST = "all-enabled"
@@ -136,11 +136,11 @@ def start_nodes(state: str, templates: dict[str, str]) -> None:
         jobs = []
         for name, template in templates.items():
             control.start(state, template, name, latency="measured")
-            session = stack.enter_context(closing(Session(control.library(state, name))))
+            session = stack.enter_context(closing(NvmlSession(control.library(state, name))))
             for index in range(session.nv.nvmlDeviceGetCount()):
                 jobs.append(partial(_enable, session, index))
         side_by_side(jobs)
 
 
-def _enable(session: Session, index: int) -> None:
+def _enable(session: NvmlSession, index: int) -> None:
     session.nv.nvmlDeviceSetMigMode(session.nv.nvmlDeviceGetHandleByIndex(index), 1)

@@ -12,17 +12,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from aliquot.core.engine.apply import apply
-from aliquot.core.engine.context import Outcome, World
+from aliquot.core.engine.context import ApplyOutcome, ExecutionContext
 from aliquot.core.model.actions import Action, Create, Destroy
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan
-from aliquot.hardware.nvml.session import Session
+from aliquot.hardware.nvml.session import NvmlSession
 from aliquot.node.connect import Connection, connect
 from aliquot.node.hooks import NoHooks
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 Layout = Sequence[tuple[str, int]]
 """Profile names with the memory slice where each starts."""
@@ -44,8 +45,8 @@ class Node:
 
     def __init__(self, state_dir: str, name: str) -> None:
         self.connection: Connection = connect(name, state_dir=state_dir)
-        self.sim = control.Node(state_dir, name)
-        self.raw = Session(control.library(state_dir, name))
+        self.sim = SimClient(state_dir, name)
+        self.raw = NvmlSession(control.library(state_dir, name))
         self.log = os.path.join(control.folder(state_dir, name), "calls.jsonl")
         inventory = self.read()
         self.pcis = [g.pci for g in inventory.gpus]
@@ -70,23 +71,23 @@ class Node:
         for pci, layout in layouts.items():
             table = inventory.family(inventory.gpu(pci))
             rows = [(table.by_name[name], start) for name, start in layout]
-            items = tuple(InstanceWish(p.id, p.name, (p.default_compute.id,), start) for p, start in rows)
-            wishes.append(GpuWish(pci=pci, mig=True, instances=items))
+            items = tuple(DesiredInstance(p.id, p.name, (p.default_compute.id,), start) for p, start in rows)
+            wishes.append(DesiredGpu(pci=pci, mig=True, instances=items))
         made = plan(inventory, Desired(gpus=tuple(wishes), name="bench"))
         assert not made.blocked, made.blockers
         return made
 
-    def apply(self, made: Plan) -> Outcome:
+    def apply(self, made: Plan) -> ApplyOutcome:
         """Through the engine, as the command does it."""
         c = self.connection
-        world = World(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, NoHooks())
+        world = ExecutionContext(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, NoHooks())
         outcome = apply(made, world, lambda _: None)
         assert outcome.status == "done", (outcome.status, outcome.error)
         return outcome
 
     def loop(self, made: Plan) -> None:
         """The write calls of a plan and nothing else, in a plain loop, a thread per GPU."""
-        side_by_side([partial(self._lane, pci, lane) for pci, lane in made.lanes.items()])
+        side_by_side([partial(self._lane, pci, lane) for pci, lane in made.actions_by_gpu.items()])
 
     def _lane(self, pci: str, lane: Sequence[Action]) -> None:
         nv, device = self.raw.nv, self.handles[pci]

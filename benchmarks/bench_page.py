@@ -19,6 +19,7 @@ import msgspec
 
 from aliquot.foundation.paths import simulated_nodes
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 TEMPLATE = "dgx-h100"
 GPUS = 8
@@ -175,13 +176,13 @@ def fleet(count: int) -> Iterator[tuple[str, float]]:
             subprocess.run([sys.executable, "-m", "aliquot", *words], env=environment, check=True, capture_output=True)
             took = time.perf_counter() - began
             for n, name in enumerate(control.names(state)):
-                _cut(control.Node(state, name), n)
+                _cut(SimClient(state, name), n)
             yield state, took
         finally:
             control.stop(state)
 
 
-def _cut(node: control.Node, n: int) -> None:
+def _cut(node: SimClient, n: int) -> None:
     for gpu in range(GPUS):
         node.set_mode(gpu, True)
         layout = FULL if n == 0 else LAYOUTS[(n + gpu) % len(LAYOUTS)]

@@ -22,12 +22,13 @@ from benchmarks.bench_process import cpu, memory
 from benchmarks.measure import Figure, Say, alternate, at_least, at_most, clock, digest, load, spread
 
 from aliquot.metrics import instruments as make
-from aliquot.metrics.gpu_samples import Gpus
-from aliquot.metrics.page import Page
-from aliquot.metrics.snapshot import Look, Seen
+from aliquot.metrics.gpu_samples import GpuCollector
+from aliquot.metrics.page import MetricsPage
+from aliquot.metrics.snapshot import NodeSnapshot, SnapshotDetails
 from aliquot.node.connect import connect
-from aliquot.node.usage_record import UsageWatch
+from aliquot.node.usage_tracker import UsageTracker
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 GROUP = "E14 figures for Prometheus"
 SCRAPE_GOAL_MS, LESS_GOAL = 10.0, 5.0
@@ -58,7 +59,7 @@ def run(say: Say, quick: bool) -> None:
 
 def _cut(state: str) -> None:
     control.start(state, TEMPLATE, NAME)
-    node = control.Node(state, NAME)
+    node = SimClient(state, NAME)
     for gpu in range(GPUS):
         node.set_mode(gpu, True)
         for instance in [node.create(gpu, profile) for profile in FULL][::2]:
@@ -66,12 +67,12 @@ def _cut(state: str) -> None:
     node.close()
 
 
-def _looks(say: Say, state: str, repeats: int) -> Look:
+def _looks(say: Say, state: str, repeats: int) -> NodeSnapshot:
     """What a look costs, with and without what is used. The driver measures for as long as it is told: here not."""
     with connect(NAME, state_dir=state) as connection:
-        watch = UsageWatch(connection, keep=False)
+        watch = UsageTracker(connection, persist=False)
         inventory = connection.backend.read()
-        usage = watch.look(connection, inventory)
+        usage = watch.sample(connection, inventory)
 
         def spent(act: Callable[[], object]) -> Callable[[], float]:
             def timed() -> float:
@@ -81,26 +82,26 @@ def _looks(say: Say, state: str, repeats: int) -> Look:
 
             return timed
 
-        sides = {"read": spent(connection.backend.read), "use": spent(lambda: watch.look(connection, inventory))}
+        sides = {"read": spent(connection.backend.read), "use": spent(lambda: watch.sample(connection, inventory))}
         found = alternate(repeats, sides)
     for side, what in (("read", "of reading the GPUs"), ("use", "of reading what is used, with memory and rates")):
         _say(say, f"CPU {what}", f"{median(found[side]):.1f} ms", spread(found[side], ".1f", " ms"))
-    return Look(NAME, inventory, Seen(time.time(), usage))
+    return NodeSnapshot(NAME, inventory, SnapshotDetails(time.time(), usage))
 
 
-def _scrapes(say: Say, look: Look, repeats: int) -> None:
+def _scrapes(say: Say, look: NodeSnapshot, repeats: int) -> None:
     """In turn: the page as it is, which is written once per look, and one that is written for each scrape."""
-    kept = Page(make.registry(), Gpus(lambda: (look,)), lambda: 1)
-    anew = Page(make.registry(), Gpus(lambda: (look,)), lambda: None)
+    kept = MetricsPage(make.registry(), GpuCollector(lambda: (look,)), lambda: 1)
+    anew = MetricsPage(make.registry(), GpuCollector(lambda: (look,)), lambda: None)
     body = kept.text()
     series = _series(body)
-    per = (series - _series(Page(make.registry()).text())) / GPUS
+    per = (series - _series(MetricsPage(make.registry()).text())) / GPUS
     extent = f"{len(body):,} bytes, {len(gzip.compress(body, 1)):,} compressed"
     _say(say, "series of the page", f"{series:,}, of them {per:.0f} for each GPU", extent)
     for kind, headers in KINDS.items():
 
-        def one(page: Page, headers: dict[str, str] = headers) -> Callable[[], float]:
-            return lambda: clock(lambda: page.show(headers)) * 1e3
+        def one(page: MetricsPage, headers: dict[str, str] = headers) -> Callable[[], float]:
+            return lambda: clock(lambda: page.render(headers)) * 1e3
 
         found = alternate(repeats, {"kept": one(kept), "anew": one(anew)})
         ours, theirs = found["kept"][1:], found["anew"][1:]

@@ -10,9 +10,9 @@ from benchmarks.bench_page import Watcher, World
 from benchmarks.bench_process import cpu, cpu_ticks
 from benchmarks.measure import Figure, Say, alternate, at_least, at_most, spread
 
-from aliquot.dashboard.local.node_access import Spot
-from aliquot.dashboard.local.shared_cache import Habit
-from aliquot.sim import lifecycle as control
+from aliquot.dashboard.local.node_access import NodeAccess
+from aliquot.dashboard.local.shared_cache import SharedCache
+from aliquot.sim.client import SimClient
 
 PUSH_GOAL_MS = 500.0
 """What feels like at once."""
@@ -27,8 +27,8 @@ class Toggle:
     """A process on an idle instance of one node, which starts and ends."""
 
     def __init__(self, world: World, name: str) -> None:
-        self._node = control.Node(world.state, name)
-        inventory = Spot(name, world.state, Habit()).look().inventory
+        self._node = SimClient(world.state, name)
+        inventory = NodeAccess(name, world.state, SharedCache()).observe().inventory
         found = ((gpu, i) for gpu in inventory.gpus for i in gpu.instances if not i.held)
         gpu, instance = next(found)
         self.gpu, self._instance = gpu.index, instance.id
@@ -98,9 +98,9 @@ def _less(say: Say, group: str, name: str, ours: list[float], theirs: list[float
 
 def reading(say: Say, group: str, world: World, repeats: int) -> None:
     """The same looks as the page takes, at every node, beside the one that it takes at the node that changed."""
-    habit, names = Habit(), world.names
-    spots = [Spot(name, world.state, habit) for name in names]
-    spots[0].look()
+    habit, names = SharedCache(), world.names
+    spots = [NodeAccess(name, world.state, habit) for name in names]
+    spots[0].observe()
 
     def every() -> float:
         return _looked(world, spots)
@@ -117,9 +117,9 @@ def reading(say: Say, group: str, world: World, repeats: int) -> None:
     say(Figure(group, name, value, "simulated", goal, verdict, spread(each, ".0f")))
 
 
-def _looked(world: World, spots: list[Spot]) -> float:
+def _looked(world: World, spots: list[NodeAccess]) -> float:
     """Milliseconds of CPU of the server, whose threads come and go, and of this process."""
     began = time.process_time() + cpu_ticks(world.server)
     for spot in spots:
-        spot.look()
+        spot.observe()
     return (time.process_time() + cpu_ticks(world.server) - began) * 1e3

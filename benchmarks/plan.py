@@ -18,7 +18,7 @@ from benchmarks.measure import Figure, Say, at_most, digest, load, spread
 
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import Family
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.planner import placement_table as board
 from aliquot.core.planner.plan import plan
@@ -56,7 +56,7 @@ def run(say: Say, quick: bool) -> None:
 
 def forget() -> None:
     """Throw away every table that the planner compiled: the next plan is as cold as the first of a process."""
-    board.forget()
+    board.clear_cache()
 
 
 def _keep() -> None:
@@ -75,7 +75,7 @@ def nodes(family_of: Callable[[int], str], count: int) -> list[Case]:
     cases: list[Case] = []
     for _ in range(count):
         gpus: list[Gpu] = []
-        wishes: list[GpuWish] = []
+        wishes: list[DesiredGpu] = []
         used: set[tuple[str, raw.State]] = set()
         for n in range(8):
             name = family_of(n)
@@ -208,11 +208,11 @@ def parts(family: str, samples: int) -> Iterator[Case]:
         geometry = dice.choice(list(raw.by_geometry(family)))
         names = [n for n, k in geometry for _ in range(k)]
         wishes = tuple(_cut(table, name, dice) for name in names)
-        desired = Desired(gpus=(GpuWish(pci=world.PCI, mig=True, instances=wishes),), name="bench")
+        desired = Desired(gpus=(DesiredGpu(pci=world.PCI, mig=True, instances=wishes),), name="bench")
         yield world.node(world.gpu(table, dice.choice(raw.states(family)))), desired
 
 
-def _cut(table: Family, name: str, dice: random.Random) -> InstanceWish:
+def _cut(table: Family, name: str, dice: random.Random) -> DesiredInstance:
     profile = table.by_name[name]
     left = profile.compute_slices
     ids: list[int] = []
@@ -224,7 +224,7 @@ def _cut(table: Family, name: str, dice: random.Random) -> InstanceWish:
         left -= part.compute_slices
         if dice.random() < 0.3:
             break
-    return InstanceWish(profile_id=profile.id, name=profile.name, compute=tuple(ids))
+    return DesiredInstance(profile_id=profile.id, name=profile.name, compute=tuple(ids))
 
 
 def _case(family: str, now: raw.State, wanted: list[str], busy: list[tuple[str, int]] | None = None) -> Case:

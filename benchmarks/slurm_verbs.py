@@ -21,7 +21,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.slurm.client.models import Version
 from aliquot.slurm.files import gpu_numbering as numbering
 from aliquot.slurm.files import gres_conf as gres
-from aliquot.slurm.files.job_devices import Offering, offering
+from aliquot.slurm.files.job_devices import OfferedDevices, offered_devices
 from aliquot.slurm.files.node_line import gres_value
 
 TEMPLATE, LAYOUT = "dgx-a100", "1g.5gb*7"
@@ -89,7 +89,7 @@ def _prolog(
     say: Say, group: str, environment: dict[str, str], folder: Path, inventory: Inventory, repeats: int
 ) -> None:
     """As slurmd calls it before each task: its ordinals are known from the file that ``apply`` wrote."""
-    numbering.write(numbering.Numbering.of("n1", offering(inventory)), str(folder))
+    numbering.write(numbering.Numbering.from_offered("n1", offered_devices(inventory)), str(folder))
     there = {"ALIQUOT_SLURM_RUN": str(folder), "SLURMD_NODENAME": "n1", "SLURM_JOB_ID": "7", "SLURM_STEP_GPUS": "2"}
     said = _typed(environment | there, "slurm", "task-prolog")
     assert "CUDA_VISIBLE_DEVICES=MIG-" in said, said
@@ -111,7 +111,7 @@ def _prolog(
 
 def _check(say: Say, group: str, environment: dict[str, str], folder: Path, inventory: Inventory, repeats: int) -> None:
     """Every node with lines of its own: 56 slices each."""
-    offered = offering(inventory)
+    offered = offered_devices(inventory)
     etc = _files(folder, offered)
     (folder / "node.json").write_bytes(msgspec.json.encode(inventory))
     lines = sum(len((etc / name).read_text().splitlines()) for name in ("slurm.conf", "gres.conf"))
@@ -129,12 +129,12 @@ def _name(number: int) -> str:
     return f"n{number:04d}"
 
 
-def _files(folder: Path, offered: Offering) -> Path:
+def _files(folder: Path, offered: OfferedDevices) -> Path:
     """Right ones, as ``render`` and ``apply`` write them."""
     etc = folder / "etc"
     etc.mkdir()
     names = [_name(n) for n in range(NODES)]
-    form = gres.Form(version=Version(24, 11))
+    form = gres.GresForm(version=Version(24, 11))
     value = gres_value(offered)
     nodes = [f"NodeName={n} CPUs=128 RealMemory=1000000 Gres={value} State=UNKNOWN" for n in names]
     conf = "ClusterName=bed\nSlurmctldHost=head\nGresTypes=gpu\nSelectType=select/cons_tres\nTaskPlugin=task/cgroup"

@@ -14,7 +14,7 @@ from tools import chart
 from tools.yaml_text import Text
 
 from aliquot.kubernetes.manifests import bundle
-from aliquot.kubernetes.manifests.comments import notes
+from aliquot.kubernetes.manifests.comments import object_comments
 from aliquot.kubernetes.manifests.values import Object, Values, beside_operator
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 
@@ -34,7 +34,7 @@ def manifests() -> dict[str, str]:
     folders = {
         "kubernetes": bundle.files(Values()),
         "kubernetes-beside-operator": beside,
-        "kubernetes-machines": bundle.machines(Values()),
+        "kubernetes-machines": bundle.vm_files(Values()),
     }
     return {f"{where}/{name}.yaml": _text(objects) for where, each in folders.items() for name, objects in each.items()}
 
@@ -42,7 +42,7 @@ def manifests() -> dict[str, str]:
 def _text(objects: list[Object]) -> str:
     """Each object begins with ``---``, so that files can be joined."""
     text = Text()
-    return HEAD + "".join("---\n" + text.dump(text.annotate(item, notes(item))) for item in objects)
+    return HEAD + "".join("---\n" + text.dump(text.annotate(item, object_comments(item))) for item in objects)
 
 
 def definitions() -> dict[str, str]:

@@ -14,7 +14,7 @@ from tools.yaml_text import Text
 
 from aliquot import __version__
 from aliquot.kubernetes.manifests import bundle, toolkit, webhooks
-from aliquot.kubernetes.manifests.comments import notes
+from aliquot.kubernetes.manifests.comments import object_comments
 from aliquot.kubernetes.manifests.values import WEBHOOK, Object, metadata
 
 HEAD = "{{- /* Made by tools/build_manifests.py: change tools/chart.py or the package's manifests. */ -}}\n"
@@ -84,7 +84,7 @@ def _part(condition: str, objects: list[Object], before: str = "") -> str:
 
 def _template(item: Object) -> str:
     text = Text()
-    item = text.annotate(item, notes(item))
+    item = text.annotate(item, object_comments(item))
     fill(item, text)
     return text.dump(item)
 

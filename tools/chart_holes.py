@@ -9,12 +9,21 @@ from tools.yaml_text import Path, Text, insert_before
 
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.manifests import dashboard, toolkit, webhooks
-from aliquot.kubernetes.manifests.values import AGENT, BESIDE, CONTROLLER, DASHBOARD, DEVICES, WEBHOOK, Object, Values
+from aliquot.kubernetes.manifests.values import (
+    AGENT,
+    CONTROLLER,
+    DASHBOARD,
+    DEVICES,
+    NAMES_BESIDE_OPERATOR,
+    WEBHOOK,
+    Object,
+    Values,
+)
 
 
 def _named(name: str, around: str = "{{ %s }}") -> str:
     """An object's name, which is another one beside the GPU Operator."""
-    return around % f'(ternary "{BESIDE[name]}" "{name}" .Values.besideOperator)'
+    return around % f'(ternary "{NAMES_BESIDE_OPERATOR[name]}" "{name}" .Values.besideOperator)'
 
 
 VALUES = Values(
@@ -34,7 +43,7 @@ VALUES = Values(
     certificates='{{ ternary "/webhook-certificate" "" .Values.webhook.certManager.enabled }}',
 )  # fmt: skip
 
-TOOLKIT = toolkit.Toolkit(
+TOOLKIT = toolkit.DriverToolkit(
     image="{{ .Values.driverToolkit.image.repository }}:{{ .Values.driverToolkit.image.tag }}",
     location="{{ .Values.driverToolkit.location }}",
 )

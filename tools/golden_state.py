@@ -95,23 +95,31 @@ def module(*names):
             pass
     raise SystemExit(f"none of {names}")
 
+def named(where, *names):
+    # a class that releases call by one of these names
+    return next(getattr(where, name) for name in names if hasattr(where, name))
+
 agent = module("kubernetes.label_agent.agent.state_file", "agent.durable")
-agent.Record(folder).write(msgspec.convert(values["agent"], agent.Durable))
+named(agent, "AgentStateFile", "Record")(folder).write(msgspec.convert(values["agent"], agent.Durable))
 containers = module("node.holders.reservations", "integrations.containers.reservations")
-containers.Reservations(folder).save([msgspec.convert(values["reservations"], containers.Reservation)])
-usage = module("node.usage_record", "backends.watching")
-assert usage.Record(folder, folder).write(msgspec.convert(values["usage"], usage.Watch))
+reservation = msgspec.convert(values["reservations"], named(containers, "ContainerReservation", "Reservation"))
+named(containers, "ReservationFile", "Reservations")(folder).save([reservation])
+usage = module("node.usage_tracker", "node.usage_record", "backends.watching")
+history = msgspec.convert(values["usage"], named(usage, "UsageHistory", "Watch"))
+assert named(usage, "UsageRecord", "Record")(folder, folder).write(history)
 change = module("slurm.node.change_record", "agent.slurm.record")
-change.RecordFile(folder, "n1").write(msgspec.convert(values["change"], change.Record))
+record = msgspec.convert(values["change"], named(change, "ChangeRecord", "Record"))
+named(change, "ChangeRecordFile", "RecordFile")(folder, "n1").write(record)
 claim = module("slurm.node.cloud_claim", "agent.slurm.claim")
-made = msgspec.convert(values["claim"], claim.Claim)
-world = types.SimpleNamespace(places=types.SimpleNamespace(simulated=False, run=folder))
+made = msgspec.convert(values["claim"], named(claim, "CloudClaim", "Claim"))
+folders = types.SimpleNamespace(simulated=False, run=folder)
+world = types.SimpleNamespace(places=folders, folders=folders)
 if hasattr(claim, "file"):
     claim.file(world).save(made)
 else:
     claim.put(claim.path(world), msgspec.json.encode(made), 0o644)
 history = module("slurm.controller.history", "controller.slurm.history")
-cuts = msgspec.convert(values["history"], history.History, strict=False)
+cuts = msgspec.convert(values["history"], named(history, "SlurmHistory", "History"), strict=False)
 history.write(os.path.join(folder, "slurm-controller.json"), cuts)
 """
 

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
 
 from aliquot.sim import lifecycle as control  # noqa: E402
+from aliquot.sim.client import SimClient  # noqa: E402
 from support import migparted  # noqa: E402
 from support.migparted import Answer, Scenario  # noqa: E402
 from system.sim.mounted import mounted  # noqa: E402
@@ -45,7 +46,7 @@ def record(program: str, scenario: Scenario) -> list[Answer]:
     with tempfile.TemporaryDirectory(prefix="aq-") as state, tempfile.TemporaryDirectory(prefix="aq-") as folder:
         control.start(state, scenario.node, migparted.NODE)
         control.library(state, migparted.NODE)
-        node = control.Node(state, migparted.NODE)
+        node = SimClient(state, migparted.NODE)
         migparted.write_files(Path(folder))
         try:
             with mounted(state, migparted.NODE) as mount, tempfile.TemporaryDirectory(prefix="aq-") as place:
@@ -55,7 +56,7 @@ def record(program: str, scenario: Scenario) -> list[Answer]:
             control.stop(state)
 
 
-def _step(program: str, step: migparted.Step, node: control.Node, folder: str, mount: str, place: str) -> Answer:
+def _step(program: str, step: migparted.Step, node: SimClient, folder: str, mount: str, place: str) -> Answer:
     variables, words = step.words
     if words[0] == "sim":
         migparted.outside(node, words[1:])

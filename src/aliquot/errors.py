@@ -68,7 +68,7 @@ class PermissionDeniedError(BlockedError):
     code = "NO_PERMISSION"
 
 
-class MovedError(BlockedError):
+class StalePlanError(BlockedError):
     """The machine changed since the plan was made."""
 
     code = "MOVED"
@@ -106,14 +106,14 @@ class InUseError(BlockedError):
     code = "IN_USE"
 
 
-class CutOffError(AliquotError):
+class ApplyInterruptedError(AliquotError):
     """A signal stopped an apply in the middle: SIGINT (2, Ctrl-C), SIGTERM (15) or SIGHUP (1)."""
 
     code = "INTERRUPTED"
     exit_code = 130
 
     @classmethod
-    def by(cls, number: int) -> CutOffError:
+    def from_signal(cls, number: int) -> ApplyInterruptedError:
         """Build the error for the signal of that number; it exits with 128 more, as a shell expects."""
         why = {1: "stopped by SIGHUP: the terminal or the connection is gone", 15: "stopped by SIGTERM"}
         error = cls(why.get(number, "interrupted from the keyboard"), next_step="run the same command again")
@@ -121,7 +121,7 @@ class CutOffError(AliquotError):
         return error
 
 
-class NotOursError(BlockedError):
+class ForeignFileError(BlockedError):
     """A file that is to be written exists, and Aliquot did not write what is in it."""
 
     code = "NOT_OURS"

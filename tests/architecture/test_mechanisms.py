@@ -105,7 +105,7 @@ def opens_for_writing(node: ast.AST) -> bool:
         return False
     mode = node.args[1] if len(node.args) > 1 else next((k.value for k in node.keywords if k.arg == "mode"), None)
     writes = isinstance(mode, ast.Constant) and isinstance(mode.value, str) and set("wax+") & set(mode.value)
-    opened = re.match(r"(os\.open|private|appended)\(", ast.unparse(node.args[0]))
+    opened = re.match(r"(os\.open|open_private|open_for_append)\(", ast.unparse(node.args[0]))
     return bool(writes) and not opened
 
 
@@ -150,7 +150,7 @@ def test_one_function_replaces_files() -> None:
 
 def test_state_is_kept_in_the_state_store() -> None:
     """A new file must be a ``StateFile``, or say here why it is none."""
-    found = {name for name, dotted, _ in names() if dotted & {"atomic_file.replace", "atomic_file.put"}}
+    found = {name for name, dotted, _ in names() if dotted & {"atomic_file.replace", "atomic_file.rename"}}
     assert found == NO_STATE
     hidden = {"from aliquot.foundation.atomic_file", "atomic_file as "}
     assert not [name for name, _ in modules() if any(each in (SOURCE / name).read_text() for each in hidden)]

@@ -11,10 +11,15 @@ PACKAGE = Path(aliquot.__path__[0])
 STATE = "sim/state.py"
 """What the simulator keeps: everything in it changes."""
 CHANGED = {
-    *("cli/framework/progress.py:Lane", "cli/framework/progress.py:State", "cli/watch/screen_output.py:State"),
-    *("hardware/nvidia_smi/reader.py:Card", "hardware/nvml/reader.py:Card", "hardware/nvml/tables.py:Settled"),
+    *(
+        "cli/framework/progress.py:GpuProgress",
+        "cli/framework/progress.py:ProgressState",
+        "cli/watch/screen_output.py:ScreenState",
+    ),
+    *("hardware/nvidia_smi/reader.py:SmiGpu", "hardware/nvml/reader.py:NvmlGpu"),
+    "hardware/nvml/tables.py:SettledTable",
     *("hardware/state/journal_import.py:_Older", "hardware/state/journal_reader.py:_Line"),
-    *("kubernetes/label_agent/controller/pending_pods.py:_Waiter", "slurm/client/rest_client.py:_Api"),
+    *("kubernetes/label_agent/controller/pending_pods.py:_WaitingPod", "slurm/client/rest_client.py:_Api"),
 }
 """Structs that one function, or one object, fills and keeps to itself."""
 

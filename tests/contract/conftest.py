@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from aliquot.errors import AliquotError
-from aliquot.hardware.node_backend import Driver
+from aliquot.hardware.node_backend import NodeGpuDriver
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 KINDS = ("direct", "shim")
 EVERY = (*KINDS, "smi")
@@ -27,10 +28,10 @@ class Machine:
         self.state_dir = state_dir
         # A library stays loaded for the life of a process, by its path: no two nodes of a run have the same name.
         self.name = control.start(state_dir, template, f"n{next(_numbers)}")
-        self.node = control.Node(state_dir, self.name)
-        self._open: list[Driver] = []
+        self.node = SimClient(state_dir, self.name)
+        self._open: list[NodeGpuDriver] = []
 
-    def open(self, kind: str) -> Driver:
+    def open(self, kind: str) -> NodeGpuDriver:
         """A backend: ``direct`` is SimBackend, ``shim`` the real NVML backend over this node's library, ``smi`` the one
         over its nvidia-smi.
         """
@@ -38,16 +39,16 @@ class Machine:
         self.closing(backend)
         return backend
 
-    def closing(self, backend: Driver) -> None:
+    def closing(self, backend: NodeGpuDriver) -> None:
         """Close this one too, at the end."""
         self._open.append(backend)
 
-    def _direct(self) -> Driver:
+    def _direct(self) -> NodeGpuDriver:
         from aliquot.node.simulated.backend import SimBackend
 
-        return SimBackend(control.Node(self.state_dir, self.name))
+        return SimBackend(SimClient(self.state_dir, self.name))
 
-    def _shim(self) -> Driver:
+    def _shim(self) -> NodeGpuDriver:
         from aliquot.hardware.nvml.backend import NvmlBackend
 
         try:
@@ -56,7 +57,7 @@ class Machine:
             pytest.skip(f"no shim library: {error.brief}")
         return NvmlBackend(library, self.name, proc_root=None)
 
-    def _smi(self) -> Driver:
+    def _smi(self) -> NodeGpuDriver:
         from aliquot.hardware.kernel.pci import driver_gpus
         from aliquot.hardware.nvidia_smi.backend import SmiBackend
         from aliquot.hardware.programs import LocalPrograms

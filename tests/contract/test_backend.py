@@ -9,11 +9,11 @@ from functools import partial
 
 import pytest
 
-from aliquot.core.engine.ports import Gpus
+from aliquot.core.engine.ports import GpuDriver
 from aliquot.core.model.inventory import Gpu
 from aliquot.errors import AliquotError, GpuLostError, HardwareError, InUseError, NoDriverError, PermissionDeniedError
 from aliquot.node.local import ThreadWorkers
-from aliquot.sim.lifecycle import Node
+from aliquot.sim.client import SimClient
 from contract.conftest import EVERY, Machine
 
 Start = Callable[[str], Machine]
@@ -21,7 +21,7 @@ Start = Callable[[str], Machine]
 pytestmark = pytest.mark.parametrize("kind", EVERY)
 
 
-def gpu_of(backend: Gpus, index: int = 0) -> Gpu:
+def gpu_of(backend: GpuDriver, index: int = 0) -> Gpu:
     return backend.read().gpus[index]
 
 
@@ -29,7 +29,7 @@ def layout(gpu: Gpu) -> list[tuple[str, str, list[tuple[str, str]]]]:
     return [(i.profile, i.placement, [(c.profile, c.placement) for c in i.compute_instances]) for i in gpu.instances]
 
 
-def mig_gpu(backend: Gpus, index: int = 0) -> str:
+def mig_gpu(backend: GpuDriver, index: int = 0) -> str:
     """The address of a GPU, with MIG mode on."""
     pci = gpu_of(backend, index).pci
     assert backend.set_mode(pci, True)
@@ -52,7 +52,7 @@ def test_identity(machine: Start, kind: str) -> None:
     assert t4.subsystem == "0x12A210DE"
     assert len({g.pci for g in inventory.gpus}) == len({g.uuid for g in inventory.gpus}) == 3
     assert all(g.pci.startswith("0000:") and g.uuid.startswith("GPU-") for g in inventory.gpus)
-    assert h100.reset
+    assert h100.resettable
 
 
 def test_reading_writes_nothing_and_repeats(machine: Start, kind: str) -> None:
@@ -108,7 +108,7 @@ def test_create_read_destroy(machine: Start, kind: str) -> None:
     uuids = [c.uuid for i in gpu.instances for c in i.compute_instances]
     assert len(set(uuids)) == 2
     assert all(u.startswith("MIG-") for u in uuids)
-    assert gpu.swapped is False
+    assert gpu.slots_mirrored is False
     minors = [(i.capability_minor, i.compute_instances[0].capability_minor) for i in gpu.instances]
     base = 3 + 135 * gpu.minor
     assert minors == [(base + 18, base + 19), (base + 63, base + 64)]
@@ -228,7 +228,7 @@ def test_a_swapped_board_shows_in_its_instances(machine: Start, kind: str) -> No
     backend = machine("a100-sxm4-40gb:swapped").open(kind)
     pci = mig_gpu(backend)
     assert backend.create_gpu_instance(pci, 19, 0, 1) == 11
-    assert backend.read_gpu(pci).swapped is True
+    assert backend.read_gpu(pci).slots_mirrored is True
 
 
 def test_a_lost_gpu_hides_no_other(machine: Start, kind: str) -> None:
@@ -236,7 +236,7 @@ def test_a_lost_gpu_hides_no_other(machine: Start, kind: str) -> None:
     backend = node.open(kind)
     before = backend.read()
     mig_gpu(backend, 1)
-    node.node.fault("lost", gpu=1)
+    node.node.inject_fault("lost", gpu=1)
     newcomer = node.open(kind)
     for reader in (backend, newcomer):
         found = reader.read()
@@ -256,12 +256,12 @@ def test_without_the_right_to_change(machine: Start, kind: str) -> None:
     node = machine("h100-80gb-hbm3")
     backend = node.open(kind)
     pci = mig_gpu(backend)
-    node.node.fault("unprivileged")
+    node.node.inject_fault("unprivileged")
     with pytest.raises(PermissionDeniedError):
         backend.create_gpu_instance(pci, 19, 0, 1)
     with pytest.raises(PermissionDeniedError):
         backend.set_mode(pci, False)
-    node.node.fault("none")
+    node.node.inject_fault("none")
     assert backend.read_gpu(pci).instances == ()
 
 
@@ -288,7 +288,7 @@ def test_two_lanes_suspend_at_once_and_a_third_waits(machine: Start, kind: str) 
     def reset(pci: str) -> str:
         with backend.suspend():
             together.wait()
-            with closing(Node(node.state_dir, node.name)) as own:
+            with closing(SimClient(node.state_dir, node.name)) as own:
                 own.reset(pci)
         return backend.read_gpu(pci).pci
 
@@ -318,7 +318,7 @@ def test_lanes_for_different_gpus_run_at_once(machine: Start, kind: str) -> None
 
 def test_a_guest_cannot_reset(machine: Start, kind: str) -> None:
     backend = machine("h100-80gb-hbm3:guest,h100-80gb-hbm3").open(kind)
-    assert [g.reset for g in backend.read().gpus] == [False, True]
+    assert [g.resettable for g in backend.read().gpus] == [False, True]
 
 
 def test_a_reboot_is_survived_by_a_new_backend(machine: Start, kind: str) -> None:

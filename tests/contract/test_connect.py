@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.core.engine.ports import Backend, Clock, Host, Journal, Lock, Record, Workers
+from aliquot.core.engine.ports import Backend, Clock, HostControl, Journal, JournalEntry, Lock, Workers
 from aliquot.errors import AliquotError, BlockedError, InUseError, LockedError, NoDriverError, UsageError
 from aliquot.foundation import paths
-from aliquot.hardware.nvml.backend import NvmlBackend, available
+from aliquot.hardware.nvml.backend import NvmlBackend, unavailable_reason
 from aliquot.node.connect import connect
 from aliquot.node.connection import Connection, nvidia_smi_root
 from aliquot.node.local import LocalHost
@@ -25,7 +25,7 @@ Start = Callable[[str], Machine]
 
 def opened(node: Machine, said: list[str] | None = None) -> Connection:
     notes: list[str] = [] if said is None else said
-    return connect(node.name, state_dir=node.state_dir, say=notes.append)
+    return connect(node.name, state_dir=node.state_dir, report=notes.append)
 
 
 def no_compiler() -> str:
@@ -119,7 +119,7 @@ def test_the_host_of_a_simulated_node(machine: Start, monkeypatch: pytest.Monkey
 def test_the_parts_are_the_ports(machine: Start) -> None:
     with opened(machine("a30")) as connection:
         backend: Backend = connection.backend
-        host: Host = connection.host
+        host: HostControl = connection.host
         journal: Journal = connection.journal
         lock: Lock = connection.lock
         clock: Clock = connection.clock
@@ -136,9 +136,9 @@ def test_journal_and_lock_belong_to_the_node(machine: Start) -> None:
                 pass
             with other.lock.hold():
                 pass
-        first.journal.append(Record("begin", first.journal.new_run(), boot=first.journal.boot), durable=True)
-        assert len(again.journal.records()) == 1
-        assert len(other.journal.records()) == 0
+        first.journal.append(JournalEntry("begin", first.journal.new_run(), boot=first.journal.boot), durable=True)
+        assert len(again.journal.entries()) == 1
+        assert len(other.journal.entries()) == 0
 
 
 def test_a_connection_that_is_closed_has_no_file_open(machine: Start) -> None:
@@ -149,8 +149,8 @@ def test_a_connection_that_is_closed_has_no_file_open(machine: Start) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         with opened(node) as connection:
-            journal = connection.world().journal
-            journal.append(Record("begin", journal.new_run()), durable=True)
+            journal = connection.execution_context().journal
+            journal.append(JournalEntry("begin", journal.new_run()), durable=True)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -167,7 +167,7 @@ def test_a_reboot_of_the_node_is_another_boot(machine: Start) -> None:
 def test_a_stopped_node_leaves_no_journal(machine: Start) -> None:
     node = machine("a30")
     with opened(node) as connection:
-        connection.journal.append(Record("begin", "r"), durable=True)
+        connection.journal.append(JournalEntry("begin", "r"), durable=True)
     folder = Path(control.folder(node.state_dir, node.name))
     assert list(folder.glob("*journal*"))
     control.stop(node.state_dir, node.name)
@@ -176,7 +176,7 @@ def test_a_stopped_node_leaves_no_journal(machine: Start) -> None:
 
 
 def test_the_machine_itself() -> None:
-    if available() is None:
+    if unavailable_reason() is None:
         with connect() as connection:
             assert not connection.simulated
             assert connection.node == os.uname().nodename

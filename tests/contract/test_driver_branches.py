@@ -13,15 +13,15 @@ import pytest
 import aliquot.hardware.nvml as nvml_package
 from aliquot.core.config.select.command_line import adhoc
 from aliquot.core.engine.apply import apply
-from aliquot.core.engine.context import Outcome, World
+from aliquot.core.engine.context import ApplyOutcome, ExecutionContext
 from aliquot.core.engine.ports import Backend
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.driver_branches import FIRST_WITH, FLOOR
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.verify import verify
 from aliquot.errors import HardwareError
-from aliquot.hardware.node_backend import Driver
+from aliquot.hardware.node_backend import NodeGpuDriver
 from aliquot.sim.host import SimHost
 from aliquot.sim.lifecycle import library
 from aliquot.sim.nvml_functions import functions, missing
@@ -39,10 +39,10 @@ every_branch = pytest.mark.parametrize("version", VERSIONS)
 every_kind = pytest.mark.parametrize("kind", EVERY)
 
 
-def carry_out(backend: Driver, node: Machine, desired: Desired) -> Outcome:
+def carry_out(backend: NodeGpuDriver, node: Machine, desired: Desired) -> ApplyOutcome:
     made = plan(backend.read(), desired)
     assert not made.blockers, made.blockers
-    ports = World(
+    ports = ExecutionContext(
         cast(Backend, backend), SimHost(node.node), MemoryJournal(), CountingClock(), NoLock(), OneByOne(), Recorder()
     )
     return apply(made, ports, lambda line: None)
@@ -93,7 +93,7 @@ def test_a_placement_that_the_driver_does_not_choose(machine: Start, version: st
     family = inventory.family(inventory.gpus[0])
     profile = family.by_name["3g.20gb"]
     part = next(c for c in profile.compute if c.name == "1c.3g.20gb")
-    wish = GpuWish(inventory.gpus[0].pci, True, (InstanceWish(profile.id, profile.name, (part.id,), 0, (2,)),))
+    wish = DesiredGpu(inventory.gpus[0].pci, True, (DesiredInstance(profile.id, profile.name, (part.id,), 0, (2,)),))
     before = len(node.writes())
     made = plan(inventory, Desired((wish,)))
     if PLACES[version]:
@@ -112,7 +112,7 @@ def test_a_change_that_fails_leads_back(machine: Start, version: str) -> None:
     backend = node.open("shim")
     assert carry_out(backend, node, adhoc(["0"], ["2c.3g.20gb,1c.3g.20gb,2g.10gb"], backend.read())).status == "done"
     was = backend.read().gpus[0]
-    node.node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=23, calls=1)
+    node.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=23, calls=1)
     outcome = carry_out(backend, node, adhoc(["0"], ["1g.5gb,2g.10gb"], backend.read()))
     assert outcome.status == "undone"
     now = backend.read().gpus[0]
@@ -133,7 +133,7 @@ def test_another_driver_means_another_library(machine: Start) -> None:
     node = machine("a30@515.105.01")
     placed = "nvmlGpuInstanceCreateComputeInstanceWithPlacement"
     assert not hasattr(ctypes.CDLL(library(node.state_dir, node.name)), placed)
-    node.node.fault("replace-driver", version="580.65.06")
+    node.node.inject_fault("replace-driver", version="580.65.06")
     path = Path(library(node.state_dir, node.name))
     assert placed.encode() in path.read_bytes()
     assert hasattr(ctypes.CDLL(f"{path.parent}/./{path.name}"), placed)
@@ -162,7 +162,7 @@ def test_a_library_without_process_lists_is_read_and_nothing_is_destroyed(machin
     node = machine("a100-sxm4-40gb")
     backend = node.open("shim")
     assert carry_out(backend, node, adhoc(["0"], ["3g.20gb,1g.5gb"], backend.read())).status == "done"
-    node.node.fault("fail", call="DeviceGetComputeRunningProcesses", code=13)
+    node.node.inject_fault("fail", call="DeviceGetComputeRunningProcesses", code=13)
     inventory = backend.read()
     assert [str(h) for i in inventory.gpus[0].instances for h in i.holders] == [
         "process unknown (this driver does not list processes)"

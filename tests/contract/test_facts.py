@@ -51,7 +51,7 @@ def cut(node: Machine) -> None:
 @every_kind
 def test_a_node_without_mig(machine: Start, kind: str) -> None:
     facts = look(machine("a100-sxm4-40gb*5,tesla-t4@570.158.01"), kind)
-    assert (facts.driver, facts.cuda, facts.machine, facts.mig_devices) == ("570.158.01", (12, 8), "", ())
+    assert (facts.driver, facts.cuda, facts.host_product, facts.mig_devices) == ("570.158.01", (12, 8), "", ())
     assert [g.memory_mib for g in facts.gpus] == [40960] * 5 + [15360]
     assert [g.compute_capability for g in facts.gpus] == [(8, 0)] * 5 + [(7, 5)]
     assert [g.numa_node for g in facts.gpus] == [0, 0, 0, 0, 1, 1], "four GPUs beside each processor"
@@ -79,7 +79,7 @@ def test_mig_devices(machine: Start, kind: str) -> None:
 def test_a_gpu_that_fell_off_the_bus_has_no_facts(machine: Start, kind: str) -> None:
     node = machine("a100-sxm4-40gb*3")
     whole = look(node, kind)
-    node.node.fault("lost", gpu=1)
+    node.node.inject_fault("lost", gpu=1)
     assert look(node, kind) == msgspec.structs.replace(whole, gpus=(whole.gpus[0], whole.gpus[2]))
 
 
@@ -145,7 +145,7 @@ def test_the_place_in_a_real_machine_is_what_sysfs_says(machine: Start, tmp_path
     backend = NvmlBackend(library, node.name, proc_root=str(tmp_path), sys_root=str(tmp_path))
     node.closing(backend)
     facts = backend.facts()
-    assert facts.machine == "PowerEdge XE8545"
+    assert facts.host_product == "PowerEdge XE8545"
     assert [(g.numa_node, g.display) for g in facts.gpus] == [(1, True), (None, False), (0, False)]
 
 
@@ -156,15 +156,15 @@ def test_a_board_without_dmi_has_its_model_from_the_device_tree(machine: Start, 
     library = control.library(node.state_dir, node.name)
     backend = NvmlBackend(library, node.name, proc_root=str(tmp_path), sys_root=str(tmp_path))
     node.closing(backend)
-    assert backend.facts().machine == "NVIDIA Jetson AGX Thor"
+    assert backend.facts().host_product == "NVIDIA Jetson AGX Thor"
 
 
 def test_what_a_gpu_cannot_tell_is_left_open(machine: Start) -> None:
     """A system on chip has no memory of its own, an old driver no fabric and no class: NOT_SUPPORTED is an answer."""
     node = machine("gb200,a100-sxm4-40gb")
     for call in ("DeviceGetMemoryInfo", "DeviceGetCudaComputeCapability", "DeviceGetPciClass", "DeviceGetNumaNode"):
-        node.node.fault("fail", call=call, code=codes.NOT_SUPPORTED, gpu=0)
-    node.node.fault("fail", call="DeviceGetGpuFabricInfo", code=codes.FUNCTION_NOT_FOUND, gpu=0)
+        node.node.inject_fault("fail", call=call, code=codes.NOT_SUPPORTED, gpu=0)
+    node.node.inject_fault("fail", call="DeviceGetGpuFabricInfo", code=codes.FUNCTION_NOT_FOUND, gpu=0)
     bare, other = look(node, "shim").gpus
     assert bare == GpuFacts(bare.pci, 0, (0, 0))
     assert other.memory_mib == 40960
@@ -173,14 +173,14 @@ def test_what_a_gpu_cannot_tell_is_left_open(machine: Start) -> None:
 def test_a_mig_device_that_goes_while_it_is_read_is_left_out(machine: Start) -> None:
     node = machine("a100-sxm4-40gb")
     cut(node)
-    node.node.fault("fail", call="DeviceGetAttributes", code=codes.INVALID_ARGUMENT, calls=1)
+    node.node.inject_fault("fail", call="DeviceGetAttributes", code=codes.INVALID_ARGUMENT, calls=1)
     assert [d.index for d in look(node, "shim").mig_devices] == [1, 2]
 
 
 def test_another_refusal_is_an_error(machine: Start) -> None:
     node = machine("a100-sxm4-40gb")
     backend = node.open("shim")
-    node.node.fault("fail", call="DeviceGetMemoryInfo", code=codes.UNKNOWN, calls=1)
+    node.node.inject_fault("fail", call="DeviceGetMemoryInfo", code=codes.UNKNOWN, calls=1)
     with pytest.raises(HardwareError, match="reading the memory of 0000:01:00"):
         backend.facts()
 

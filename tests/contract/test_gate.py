@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aliquot.hardware.nvml.session_gate import Gate
+from aliquot.hardware.nvml.session_gate import SessionGate
 
 
 class Session:
@@ -16,7 +16,7 @@ class Session:
         self.open = True
         self.inside = 0
         self.faults: list[str] = []
-        self.gate = Gate(self.close, self.reopen)
+        self.gate = SessionGate(self.close, self.reopen)
 
     def close(self) -> None:
         if self.inside or not self.open:
@@ -87,7 +87,7 @@ def test_a_session_that_cannot_reopen_blocks_nobody() -> None:
     def fail() -> None:
         raise RuntimeError("no driver any more")
 
-    gate = Gate(lambda: None, fail)
+    gate = SessionGate(lambda: None, fail)
     with pytest.raises(RuntimeError), gate.suspended():
         pass
     with gate.use():

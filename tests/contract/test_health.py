@@ -40,10 +40,10 @@ def test_an_xid_of_an_instance_concerns_that_one_of_seven(machine: Start, kind: 
     assert len(devices) == 7
     seen: set[str] = set()
     for instance, uuid in devices.items():
-        node.node.fault("xid", gpu=0, code=95, instance=f"{instance}/0")
+        node.node.inject_fault("xid", gpu=0, code=95, instance=f"{instance}/0")
         seen.add(uuid)
         assert health.poll(inventory) == seen
-    assert [x.code for x in health.faults] == [95] * 7
+    assert [x.code for x in health.active_xids] == [95] * 7
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,13 +52,13 @@ def test_an_xid_of_a_gpu_concerns_all_of_it_until_it_is_reset(machine: Start, ki
     seven(node)
     backend, health = watched(node, kind)
     inventory = backend.read()
-    node.node.fault("xid", gpu=1, code=48)
-    node.node.fault("xid", gpu=0, code=79)
+    node.node.inject_fault("xid", gpu=1, code=48)
+    node.node.inject_fault("xid", gpu=0, code=79)
     assert health.poll(inventory) == {g.uuid for g in inventory.gpus}
     assert health.poll(inventory) == {g.uuid for g in inventory.gpus}, "it lasts"
     health.forget(inventory.gpus[0].pci)
     assert health.poll(inventory) == {inventory.gpus[1].uuid}
-    assert [str(x) for x in health.faults] == [f"XID 48 on {inventory.gpus[1].pci}"]
+    assert [str(x) for x in health.active_xids] == [f"XID 48 on {inventory.gpus[1].pci}"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,12 +68,12 @@ def test_a_fault_ends_with_its_instance(machine: Start, kind: str) -> None:
     backend, health = watched(node, kind)
     gone, kept = [i.id for i in backend.read().gpus[0].instances[:2]]
     for instance in (gone, kept):
-        node.node.fault("xid", gpu=0, code=95, instance=instance)
+        node.node.inject_fault("xid", gpu=0, code=95, instance=instance)
     assert len(health.poll(backend.read())) == 2
     node.node.destroy(0, gone)
     assert len(health.poll(backend.read())) == 1
     assert node.node.create(0, "1g.5gb") == gone, "it has the same id again"
-    assert [x.instance for x in health.faults] == [kept]
+    assert [x.instance for x in health.active_xids] == [kept]
     health.forget(backend.read().gpus[0].pci, kept)
     assert health.poll(backend.read()) == frozenset()
 
@@ -81,19 +81,19 @@ def test_a_fault_ends_with_its_instance(machine: Start, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_application_faults_and_what_was_before_do_not_count(machine: Start, kind: str) -> None:
     node = machine("a100-sxm4-40gb")
-    node.node.fault("xid", gpu=0, code=79)
+    node.node.inject_fault("xid", gpu=0, code=79)
     backend, health = watched(node, kind)
     for code in (13, 31, 43, 45, 68, 109):
-        node.node.fault("xid", gpu=0, code=code)
+        node.node.inject_fault("xid", gpu=0, code=code)
     assert health.poll(backend.read()) == frozenset()
-    assert health.faults == ()
+    assert health.active_xids == ()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_policy_that_counts_nothing_asks_nothing(machine: Start, kind: str) -> None:
     node = machine("a100-sxm4-40gb")
     backend, health = watched(node, kind, XidPolicy(none=True))
-    node.node.fault("xid", gpu=0, code=79)
+    node.node.inject_fault("xid", gpu=0, code=79)
     assert health.poll(backend.read()) == frozenset()
     assert "EventSetCreate" not in [c["call"] for c in node.node.calls()]
 
@@ -106,9 +106,9 @@ def test_the_event_set_is_let_go_before_a_mode_change_and_a_suspension(machine: 
     health.poll(backend.read())
     with backend.suspend():
         node.node.reset(0)
-    node.node.fault("xid", gpu=0, code=48)
+    node.node.inject_fault("xid", gpu=0, code=48)
     assert health.poll(backend.read()) == frozenset(), "nobody watched: events in between are lost"
-    node.node.fault("xid", gpu=0, code=48)
+    node.node.inject_fault("xid", gpu=0, code=48)
     assert health.poll(backend.read()) == {backend.read().gpus[0].uuid}
     backend.close()
     told = [c["call"] for c in node.node.calls() if "EventSet" in c["call"] or "SetMigMode" in c["call"]]
@@ -140,19 +140,19 @@ def test_a_gpu_that_falls_off_the_bus_hides_no_other(machine: Start, kind: str) 
     node = machine("a100-sxm4-40gb*2")
     backend, health = watched(node, kind)
     inventory = backend.read()
-    node.node.fault("lost", gpu=0)
+    node.node.inject_fault("lost", gpu=0)
     assert health.poll(backend.read()) == {inventory.gpus[0].uuid}, "XID 79"
-    node.node.fault("xid", gpu=1, code=48)
+    node.node.inject_fault("xid", gpu=1, code=48)
     assert health.poll(inventory) == {g.uuid for g in inventory.gpus}
 
 
 def test_a_gpu_that_reports_nothing_is_named(machine: Start) -> None:
     node = machine("a100-sxm4-40gb*2")
-    node.node.fault("fail", call="DeviceGetSupportedEventTypes", code=3, gpu=0, calls=1)
+    node.node.inject_fault("fail", call="DeviceGetSupportedEventTypes", code=3, gpu=0, calls=1)
     backend, health = watched(node, "shim")
     gpus = backend.read().gpus
     assert health.unwatched == (gpus[0].pci,)
-    node.node.fault("xid", gpu=1, code=48)
+    node.node.inject_fault("xid", gpu=1, code=48)
     assert health.poll(backend.read()) == {gpus[1].uuid}
 
 
@@ -169,5 +169,5 @@ def test_an_event_set_that_fails_is_made_again(machine: Start) -> None:
     assert health.poll(backend.read()) == frozenset()
     nv.nvmlEventSetWait_v2 = true
     health.poll(backend.read())
-    node.node.fault("xid", gpu=0, code=48)
+    node.node.inject_fault("xid", gpu=0, code=48)
     assert len(health.poll(backend.read())) == 1

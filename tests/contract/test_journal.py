@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aliquot.core.engine.ports import Journal, Record
+from aliquot.core.engine.ports import Journal, JournalEntry
 from aliquot.errors import StorageError
 from aliquot.hardware.state import journal, journal_reader
-from aliquot.hardware.state.journal_reader import Mark, added, last_run, read
+from aliquot.hardware.state.journal_reader import JournalPosition, last_run, read, read_added
 from aliquot.node.local import FileJournal
 
 
@@ -34,16 +34,16 @@ def path(tmp_path: Path) -> str:
 def run(log: FileJournal, *steps: str) -> str:
     """A run with a begin record and these steps; its id."""
     name = log.new_run()
-    log.append(Record("begin", name, boot=log.boot, change=msgspec.Raw(b'{"fingerprint":"f"}')), durable=True)
+    log.append(JournalEntry("begin", name, boot=log.boot, change=msgspec.Raw(b'{"fingerprint":"f"}')), durable=True)
     for step in steps:
-        log.append(Record("intent", name, gpu="0000:07:00.0", step=step), durable=True)
+        log.append(JournalEntry("intent", name, gpu="0000:07:00.0", step=step), durable=True)
     return name
 
 
 def test_is_a_journal(path: str) -> None:
     log: Journal = FileJournal(path, "boot-1")
     assert log.boot == "boot-1"
-    assert list(log.records()) == []
+    assert list(log.entries()) == []
 
 
 def test_records_of_the_last_run_come_back_equal(path: str) -> None:
@@ -51,7 +51,7 @@ def test_records_of_the_last_run_come_back_equal(path: str) -> None:
     run(log, "a")
     last = run(log, "b", "c")
     again = FileJournal(path, "boot-2")
-    found = again.records()
+    found = again.entries()
     assert [r.run for r in found] == [last] * 3
     assert [r.step for r in found] == ["", "b", "c"]
     assert found[0].change == msgspec.Raw(b'{"fingerprint":"f"}')
@@ -72,10 +72,10 @@ def test_a_torn_last_line_is_left_out_and_swallows_nothing(path: str) -> None:
         Path(path).write_bytes(whole[:-cut])
         again = FileJournal(path, "b")
         expected = ["", "a", "b"] if cut == 1 else ["", "a"]  # without its newline the line is whole all the same
-        assert [r.step for r in again.records()] == expected
-        again.append(Record("undo", again.records()[-1].run, step="next"), durable=True)
+        assert [r.step for r in again.entries()] == expected
+        again.append(JournalEntry("undo", again.entries()[-1].run, step="next"), durable=True)
         again.close()
-        assert [r.step for r in FileJournal(path, "b").records()] == [*expected, "next"]
+        assert [r.step for r in FileJournal(path, "b").entries()] == [*expected, "next"]
 
 
 @pytest.mark.parametrize("where", [0, 9, 20, 40])
@@ -85,14 +85,14 @@ def test_a_line_with_a_flipped_bit_is_no_record(path: str, where: int) -> None:
     lines = Path(path).read_bytes().splitlines(keepends=True)
     lines[1] = lines[1][:where] + bytes([lines[1][where] ^ 1]) + lines[1][where + 1 :]
     Path(path).write_bytes(b"".join(lines))
-    assert [r.step for r in FileJournal(path, "b").records()] == ["", "b"]
+    assert [r.step for r in FileJournal(path, "b").entries()] == ["", "b"]
 
 
 @pytest.mark.parametrize("body", [b"", b"\n\n", b"not a journal\n", b"\x00" * 4096, b"00000000 {}\n"])
 def test_a_file_that_is_no_journal_has_no_records(path: str, body: bytes) -> None:
     Path(path).parent.mkdir()
     Path(path).write_bytes(body)
-    assert list(FileJournal(path, "b").records()) == []
+    assert list(FileJournal(path, "b").entries()) == []
 
 
 @pytest.fixture
@@ -114,14 +114,14 @@ def test_a_full_disk_is_an_error_and_leaves_whole_lines_only(path: str) -> None:
     fault = None
     while fault is None and written < 100:
         try:
-            log.append(Record("intent", name, step=str(written), text="x" * 40), durable=True)
+            log.append(JournalEntry("intent", name, step=str(written), text="x" * 40), durable=True)
             written += 1
         except StorageError as error:
             fault = error
     assert fault is not None
     assert fault.next_step
     assert Path(path).read_bytes().endswith(b"\n")
-    assert [r.step for r in log.records()] == [str(n) for n in range(written)]
+    assert [r.step for r in log.entries()] == [str(n) for n in range(written)]
     assert 0 < written < 100
 
 
@@ -129,7 +129,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "lib").write_text("a file where a folder should be")
     log = FileJournal(str(tmp_path / "lib" / "change-journal.jsonl"), "b")
     with pytest.raises(StorageError):
-        log.append(Record("begin", "r"), durable=True)
+        log.append(JournalEntry("begin", "r"), durable=True)
 
 
 def test_a_link_in_its_place_is_not_written_through(tmp_path: Path) -> None:
@@ -157,18 +157,18 @@ def test_durable_is_on_disk_before_append_returns(path: str, monkeypatch: pytest
 
     monkeypatch.setattr(os, "fsync", fsync)
     log = FileJournal(path, "b")
-    log.append(Record("begin", "r"), durable=True)
+    log.append(JournalEntry("begin", "r"), durable=True)
     assert len(synced) == 3, "the line, the folder that names the new file, and the one that names the new folder"
-    log.append(Record("done", "r"), durable=False)
+    log.append(JournalEntry("done", "r"), durable=False)
     assert len(synced) == 3
-    log.append(Record("intent", "r"), durable=True)
+    log.append(JournalEntry("intent", "r"), durable=True)
     assert len(synced) == 4
 
 
 def test_a_failed_fsync_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel reports it once, and forgets what it could not write: the record must not count as written."""
     log = FileJournal(path, "b")
-    log.append(Record("begin", "r"), durable=True)
+    log.append(JournalEntry("begin", "r"), durable=True)
     real = os.fsync
 
     def broken(file: int) -> None:
@@ -176,16 +176,16 @@ def test_a_failed_fsync_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(StorageError, match="cannot be written") as caught:
-        log.append(Record("intent", "r", step="lost"), durable=True)
+        log.append(JournalEntry("intent", "r", step="lost"), durable=True)
     assert caught.value.next_step
     monkeypatch.setattr(os, "fsync", real)
-    log.append(Record("intent", "r", step="next"), durable=True)
+    log.append(JournalEntry("intent", "r", step="next"), durable=True)
 
 
 def test_a_failed_fsync_fails_for_every_lane_that_wrote_before_it(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two lanes wait behind a third one's fsync; the one that serves both fails."""
     log = FileJournal(path, "b")
-    log.append(Record("begin", "r"), durable=True)
+    log.append(JournalEntry("begin", "r"), durable=True)
     entered, go_on, calls = threading.Event(), threading.Event(), list[int]()
     failures: dict[str, Exception | None] = {}
 
@@ -199,7 +199,7 @@ def test_a_failed_fsync_fails_for_every_lane_that_wrote_before_it(path: str, mon
 
     def lane(name: str) -> None:
         try:
-            log.append(Record("intent", "r", step=name), durable=True)
+            log.append(JournalEntry("intent", "r", step=name), durable=True)
             failures[name] = None
         except StorageError as error:
             failures[name] = error
@@ -227,14 +227,14 @@ def test_kill_9_after_a_durable_append_loses_nothing(path: str) -> None:
     program = (
         "import os, sys\n"
         "from aliquot.node.local import FileJournal\n"
-        "from aliquot.core.engine.ports import Record\n"
+        "from aliquot.core.engine.ports import JournalEntry\n"
         "log = FileJournal(sys.argv[1], 'b')\n"
-        "log.append(Record('intent', 'r', step='before the kill'), durable=True)\n"
+        "log.append(JournalEntry('intent', 'r', step='before the kill'), durable=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     ended = subprocess.run([sys.executable, "-c", program, path], check=False)
     assert ended.returncode == -9
-    assert [r.step for r in FileJournal(path, "b").records()] == ["before the kill"]
+    assert [r.step for r in FileJournal(path, "b").entries()] == ["before the kill"]
 
 
 def test_lanes_append_at_once_without_mixing(path: str) -> None:
@@ -242,14 +242,14 @@ def test_lanes_append_at_once_without_mixing(path: str) -> None:
 
     def lane(name: str) -> None:
         for n in range(50):
-            log.append(Record("intent", "r", gpu=name, step=str(n)), durable=False)
+            log.append(JournalEntry("intent", "r", gpu=name, step=str(n)), durable=False)
 
     lanes = [threading.Thread(target=lane, args=(str(n),)) for n in range(8)]
     for thread in lanes:
         thread.start()
     for thread in lanes:
         thread.join()
-    found = log.records()
+    found = log.entries()
     assert len(found) == 400
     for n in range(8):
         assert [r.step for r in found if r.gpu == str(n)] == [str(s) for s in range(50)]
@@ -294,7 +294,7 @@ def test_a_run_begins_on_a_line_of_its_own_though_another_process_died_in_the_mi
 def test_a_record_says_when_and_a_run_for_whom(path: str) -> None:
     log = FileJournal(path, "b", by="web: ann", clock=lambda: 1_700_000_000.25)
     run(log, "a")
-    begin, intent = log.records()
+    begin, intent = log.entries()
     assert (begin.at, begin.by) == (1_700_000_000.25, "web: ann")
     assert (intent.at, intent.by) == (1_700_000_000.25, ""), "once in a run is enough"
 
@@ -315,14 +315,14 @@ def test_the_last_run_and_what_was_added_are_those_of_the_whole(runs: list[tuple
     """However long it is, wherever it is cut, and whenever somebody looks."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "change-journal.jsonl")
-        log, told, mark = FileJournal(path, "b"), list[Record](), Mark()
+        log, told, mark = FileJournal(path, "b"), list[JournalEntry](), JournalPosition()
         for steps, size, look in runs:
             name = log.new_run()
-            log.append(Record("begin", name, text="x" * size), durable=False)
+            log.append(JournalEntry("begin", name, text="x" * size), durable=False)
             for n in range(steps):
-                log.append(Record("intent", name, step=str(n)), durable=False)
+                log.append(JournalEntry("intent", name, step=str(n)), durable=False)
             if look:
-                records, mark, anew = added(path, mark)
+                records, mark, anew = read_added(path, mark)
                 told = records if anew else told + records
         log.close()
         if not runs:
@@ -333,17 +333,17 @@ def test_the_last_run_and_what_was_added_are_those_of_the_whole(runs: list[tuple
         found = read(path)
         assert last_run(path) == [r for r in found if r.run == found[-1].run]
         Path(path).write_bytes(whole)
-        records, _, anew = added(path, mark)
+        records, _, anew = read_added(path, mark)
         assert (records if anew else told + records) == read(path)
 
 
 def test_what_was_added_to_a_file_that_was_cut_down_is_all_of_it(path: str) -> None:
     log = FileJournal(path, "b", rotate_at=2000)
-    mark, told = Mark(), 0
+    mark, told = JournalPosition(), 0
     for n in range(60):
         name = log.new_run()
-        log.append(Record("end", name, text=str(n)), durable=False)
-        records, mark, anew = added(path, mark)
+        log.append(JournalEntry("end", name, text=str(n)), durable=False)
+        records, mark, anew = read_added(path, mark)
         told = len(records) if anew else told + len(records)
         assert told == len(read(path))
         assert records[-1].text == str(n)
@@ -355,13 +355,13 @@ def test_a_line_that_is_not_whole_yet_is_told_when_it_is(path: str) -> None:
     log.close()
     whole = Path(path).read_bytes()
     Path(path).write_bytes(whole[:-5])
-    records, mark, anew = added(path, Mark())
+    records, mark, anew = read_added(path, JournalPosition())
     assert ([r.step for r in records], anew) == (["", "a"], True)
     with open(path, "ab") as file:
         file.write(whole[-5:])
-    records, mark, anew = added(path, mark)
+    records, mark, anew = read_added(path, mark)
     assert ([r.step for r in records], anew) == (["b"], False)
-    assert added(path, mark) == ([], mark, False)
+    assert read_added(path, mark) == ([], mark, False)
 
 
 def test_of_a_long_file_the_end_is_read(tmp_path: Path) -> None:
@@ -377,10 +377,10 @@ def test_it_is_written_again_from_its_limit_on(more: int, kept: bool, tmp_path: 
     path = tmp_path / "journal"
     log = FileJournal(str(path), "b", by="ann")
     for run in (log.new_run(), log.new_run(), log.new_run()):
-        log.append(Record("begin", run, text="x" * 100), durable=False)
-        log.append(Record("end", run, text="done"), durable=False)
+        log.append(JournalEntry("begin", run, text="x" * 100), durable=False)
+        log.append(JournalEntry("end", run, text="done"), durable=False)
     log.close()
     before = path.stat()
     again = FileJournal(str(path), "b", rotate_at=before.st_size + more, by="ann")
-    again.append(Record("begin", again.new_run()), durable=True)
+    again.append(JournalEntry("begin", again.new_run()), durable=True)
     assert (path.stat().st_ino == before.st_ino) == kept

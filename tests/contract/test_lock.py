@@ -127,7 +127,7 @@ def test_nobody_else_can_open_what_is_locked(tmp_path: Path) -> None:
         assert lock.stat().st_mode & 0o777 == 0o600
     with FileLock(str(tmp_path / "new")).hold():
         assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
-    with store.alone(str(tmp_path / "owners.json")):
+    with store.exclusive(str(tmp_path / "owners.json")):
         assert (tmp_path / "owners.json.lock").stat().st_mode & 0o777 == 0o600
     link.symlink_to(lock)
     with pytest.raises(StorageError), FileLock(str(link)).hold():

@@ -21,7 +21,7 @@ from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import AliquotError, HardwareError, NoDriverError
 from aliquot.foundation.paths import simulated_nodes
 from aliquot.hardware.nvml import binding as nvml_binding
-from aliquot.hardware.nvml.backend import NvmlBackend, available
+from aliquot.hardware.nvml.backend import NvmlBackend, unavailable_reason
 from aliquot.sim import lifecycle as control
 from contract.conftest import Machine
 
@@ -63,7 +63,7 @@ def test_a_library_without_nvml_in_it() -> None:
 
 
 def test_a_driver_root_without_a_driver(tmp_path: Path) -> None:
-    error = available(str(tmp_path))
+    error = unavailable_reason(str(tmp_path))
     assert isinstance(error, NoDriverError)
     assert str(tmp_path) in error.brief
 
@@ -81,7 +81,7 @@ def test_a_driver_below_another_root(machine: Start, tmp_path: Path) -> None:
 def test_a_simulated_nodes_library_is_never_taken_for_the_machines(machine: Start) -> None:
     """The loader would answer the plain name with the library that is loaded already."""
     shim(machine("a30"))
-    error = available()
+    error = unavailable_reason()
     if error is not None:
         assert isinstance(error, NoDriverError)
         assert "looking for" in error.brief
@@ -157,7 +157,7 @@ def test_an_older_driver_offers_less_and_says_so(machine: Start) -> None:
 def test_older_versions_of_the_profile_answer(machine: Start, version: int) -> None:
     node = machine("a100-sxm4-40gb")
     backend = shim(node)
-    node.node.fault("fail", call="DeviceGetGpuInstanceProfileInfo", code=25, calls=3 - version)
+    node.node.inject_fault("fail", call="DeviceGetGpuInstanceProfileInfo", code=25, calls=3 - version)
     inventory = backend.read()
     assert backend.session.profile_info_version == version
     assert inventory.tables == ()
@@ -172,7 +172,7 @@ def test_a_lost_gpu_is_named_by_the_kernel(machine: Start, tmp_path: Path) -> No
     before = shim(node).read()
     for gpu in before.gpus:
         (tmp_path / "driver/nvidia/gpus" / gpu.pci).mkdir(parents=True)
-    node.node.fault("fail", call="DeviceGetPciInfo", code=15, gpu=1, calls=1)
+    node.node.inject_fault("fail", call="DeviceGetPciInfo", code=15, gpu=1, calls=1)
     found = shim(node, str(tmp_path)).read()
     assert [g.lost for g in found.gpus] == [False, True, False]
     assert [g.pci for g in found.gpus] == [g.pci for g in before.gpus]
@@ -180,7 +180,7 @@ def test_a_lost_gpu_is_named_by_the_kernel(machine: Start, tmp_path: Path) -> No
 
 def test_a_lost_gpu_that_nobody_names(machine: Start, tmp_path: Path) -> None:
     node = machine("a30*2")
-    node.node.fault("fail", call="DeviceGetPciInfo", code=15, gpu=0, calls=1)
+    node.node.inject_fault("fail", call="DeviceGetPciInfo", code=15, gpu=0, calls=1)
     found = shim(node, str(tmp_path)).read()
     assert [(g.lost, g.pci) for g in found.gpus] == [(True, "lost-0"), (False, "0000:02:00.0")]
 
@@ -188,7 +188,7 @@ def test_a_lost_gpu_that_nobody_names(machine: Start, tmp_path: Path) -> None:
 def test_a_gpu_that_falls_off_in_the_middle_of_a_look(machine: Start) -> None:
     node = machine("a30*3")
     backend = shim(node)
-    node.node.fault("fail", call="DeviceGetMinorNumber", code=15, gpu=1, calls=1)
+    node.node.inject_fault("fail", call="DeviceGetMinorNumber", code=15, gpu=1, calls=1)
     assert [g.lost for g in backend.read().gpus] == [False, True, False]
 
 
@@ -201,7 +201,7 @@ def test_a_write_that_fails_says_what_was_tried(machine: Start, code: int) -> No
     backend = shim(node)
     pci = backend.read().gpus[0].pci
     backend.set_mode(pci, True)
-    node.node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=code, calls=1)
+    node.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=code, calls=1)
     with pytest.raises(AliquotError) as caught:
         backend.create_gpu_instance(pci, 9, 4, 4)
     assert type(caught.value) is type(codes.error(code, ""))
@@ -214,7 +214,7 @@ def test_a_half_done_create_is_seen(machine: Start) -> None:
     backend = shim(node)
     pci = backend.read().gpus[0].pci
     backend.set_mode(pci, True)
-    node.node.fault("half-create", gpu=0, what="gpu")
+    node.node.inject_fault("half-create", gpu=0, what="gpu")
     with pytest.raises(HardwareError) as caught:
         backend.create_gpu_instance(pci, 9, 4, 4)
     assert caught.value.nvml_code == 999
@@ -224,7 +224,7 @@ def test_a_half_done_create_is_seen(machine: Start) -> None:
 def server_pid(node: Machine) -> int:
     """The process that hosts the node: the one that listens at its socket."""
     with closing(control.connect(simulated_nodes(node.state_dir), "control.sock")) as lines:
-        return int(msgspec.json.decode(lines.ask('{"do": "ping"}'), type=dict[str, int])["pid"])
+        return int(msgspec.json.decode(lines.request('{"do": "ping"}'), type=dict[str, int])["pid"])
 
 
 def test_the_server_may_die_between_calls(machine: Start) -> None:

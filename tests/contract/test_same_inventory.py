@@ -98,7 +98,7 @@ def test_lost_and_pending(machine: Start) -> None:
     node.node.hold(1)
     node.node.set_mode(1, True)
     before = look(node, "smi")
-    node.node.fault("lost", gpu=2)
+    node.node.inject_fault("lost", gpu=2)
     same(node, but=2)
     stranger = look(node, "smi").gpus[2]
     assert (stranger.pci, stranger.lost, stranger.uuid) == (before.gpus[2].pci, True, ""), "nvidia-smi names it no more"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.core.engine.programs import Programs, Ran
+from aliquot.core.engine.programs import DriverPrograms, ProgramResult
 from aliquot.core.model.xids import XidPolicy
 from aliquot.errors import NoDriverError
 from aliquot.hardware import kernel_files as files
@@ -18,7 +18,7 @@ from aliquot.hardware.nvml import backend as nvml
 from aliquot.hardware.programs import LocalPrograms
 from aliquot.node import connect as module
 from aliquot.node.connect import connect
-from aliquot.node.driver_unavailable import Away
+from aliquot.node.driver_unavailable import UnavailableDriver
 from aliquot.sim import lifecycle as control
 from contract.conftest import Machine
 from unit.hardware.kernel.tree import A2, Tree
@@ -29,16 +29,16 @@ Start = Callable[[str], Machine]
 class Elsewhere:
     """The programs of a simulated node as another place runs them; ``gone`` is that place without anything."""
 
-    place = "pod harvester-system/nvidia-driver-x"
+    location = "pod harvester-system/nvidia-driver-x"
 
     def __init__(self, node: Machine) -> None:
         self.gone = False
         self.commands: list[tuple[str, ...]] = []
         self._real = LocalPrograms(f"{control.folder(node.state_dir, node.name)}/driver")
 
-    def run(self, command: Sequence[str], timeout_s: float) -> Ran:
+    def run(self, command: Sequence[str], timeout_s: float) -> ProgramResult:
         if self.gone:
-            raise NoDriverError(f"{self.place} is gone", next_step="kubectl get pods -n harvester-system")
+            raise NoDriverError(f"{self.location} is gone", next_step="kubectl get pods -n harvester-system")
         self.commands.append(tuple(command))
         return self._real.run(command, timeout_s)
 
@@ -94,7 +94,7 @@ def test_mixed_size_mode_by_commands(machine: Start) -> None:
             assert there.nvml.mixed_size(pci) is on
             virtual = there.backend.read_gpu(pci).virtual
             assert virtual is not None
-            assert virtual.mixed is on
+            assert virtual.mixed_size is on
         with connect(node.name, state_dir=node.state_dir) as other:
             other.backend.set_mixed_size(pci, True)
         assert there.nvml.mixed_size(pci) is True, "a look answers once: what somebody else changed is seen"
@@ -126,8 +126,8 @@ def test_a_gpu_without_nvidias_driver_can_be_handed_out_all_the_same(host: Tree,
     host.function(A2, driver=driver)
     with pytest.raises(NoDriverError):
         connect()
-    with connect(everything=True) as alone:
-        assert isinstance(alone.nvml, Away)
+    with connect(all_gpus=True) as alone:
+        assert isinstance(alone.nvml, UnavailableDriver)
         found = alone.backend.read()
         assert found.driver == "", "nobody answers"
         assert "NVML does not answer" in found.notes[0]
@@ -137,10 +137,10 @@ def test_a_gpu_without_nvidias_driver_can_be_handed_out_all_the_same(host: Tree,
         assert alone.backend.read_gpu(A2) == gpu
         assert alone.backend.facts().gpus == ()
         assert alone.nvml.health(XidPolicy()).unwatched == ()
-    gone: Programs = Elsewhere(machine("a30"))
+    gone: DriverPrograms = Elsewhere(machine("a30"))
     assert isinstance(gone, Elsewhere)
     gone.gone = True
-    with connect(programs=gone, everything=True) as alone:
+    with connect(programs=gone, all_gpus=True) as alone:
         assert [g.pci for g in alone.backend.read().gpus] == [A2]
 
 
@@ -202,7 +202,7 @@ def test_compute_capabilities_are_asked_for_once(machine: Start) -> None:
             return [gpu.compute_capability for gpu in there.backend.facts().gpus]
 
         assert [asked(), asked()] == [[(8, 0)] * 2] * 2
-        node.node.fault("lost", gpu=1)
+        node.node.inject_fault("lost", gpu=1)
         assert asked() == [(8, 0)]
         assert sum("compute_cap" in " ".join(command) for command in programs.commands) == 1
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aliquot.core.engine.apply import apply
-from aliquot.core.engine.context import Outcome, World
-from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.engine.context import ApplyOutcome, ExecutionContext
+from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.planner.plan import plan
 from aliquot.errors import HardwareError
@@ -31,16 +31,16 @@ class Machine:
             self.node.files.write(f"{DRIVERS}/nvidia/unbind", self.first)
         self.node.backend.renumber()
         tools, clock = self.usual.kernel.tools, self.node.clock
-        kernel = Kernel(self.node.files, tools, str(directory), self.node.boot, clock=clock, everything=True)
+        kernel = Kernel(self.node.files, tools, str(directory), self.node.boot, clock=clock, all_drivers=True)
         self.backend: NodeBackend[InMemory] = NodeBackend(self.node.backend, kernel)
 
     def gpu(self) -> Gpu:
         return self.backend.read().gpu(self.first)
 
-    def ask(self, wish: GpuWish) -> Outcome:
+    def ask(self, wish: DesiredGpu) -> ApplyOutcome:
         made = plan(self.backend.read(), Desired((wish,)))
         assert not made.blockers, made.blockers
-        ports = World(
+        ports = ExecutionContext(
             self.backend, self.node.backend, MemoryJournal(), CountingClock(), NoLock(), OneByOne(), Recorder()
         )
         return apply(made, ports, lambda line: None)
@@ -56,29 +56,29 @@ def test_only_who_asks_for_everything_sees_it(machine: Machine) -> None:
     gpu = machine.gpu()
     assert gpu.virtual is not None
     assert (gpu.index, gpu.product, gpu.uuid, gpu.passthrough) == (0, "NVIDIA A2", "", False)
-    assert (gpu.virtual.driver, gpu.virtual.world, gpu.virtual.functions) == ("", "", ())
+    assert (gpu.virtual.driver, gpu.virtual.framework, gpu.virtual.functions) == ("", "", ())
     assert machine.backend.read().notes == (), "nothing hangs in between"
     assert machine.backend.read_gpu(machine.first) == gpu
 
 
 def test_it_is_handed_out_and_taken_back_to_no_driver(machine: Machine) -> None:
-    wish = GpuWish(machine.first, None, instances=None, passthrough=True)
+    wish = DesiredGpu(machine.first, None, instances=None, passthrough=True)
     assert machine.ask(wish).status == "done"
     out = machine.gpu()
     assert out.virtual is not None
     assert (out.passthrough, out.virtual.driver) == (True, "vfio-pci")
     assert machine.ask(wish).status == "nothing"
-    assert machine.ask(GpuWish(machine.first, None, instances=None, passthrough=False)).status == "done"
+    assert machine.ask(DesiredGpu(machine.first, None, instances=None, passthrough=False)).status == "done"
     back = machine.gpu()
     assert back.virtual is not None
     assert (back.passthrough, back.virtual.driver) == (False, "")
 
 
 def test_a_machine_that_has_it_open_keeps_it(machine: Machine) -> None:
-    machine.ask(GpuWish(machine.first, None, instances=None, passthrough=True))
+    machine.ask(DesiredGpu(machine.first, None, instances=None, passthrough=True))
     assert machine.node.backend.memory.control("vm-start", name="web", devices=[machine.first])[0] == 0
     assert machine.gpu().holders
-    made = plan(machine.backend.read(), Desired((GpuWish(machine.first, None, instances=None, passthrough=False),)))
+    made = plan(machine.backend.read(), Desired((DesiredGpu(machine.first, None, instances=None, passthrough=False),)))
     assert made.blockers
 
 

@@ -97,7 +97,7 @@ def test_an_instance_without_a_mig_device_tells_nothing(machine: Start, kind: st
 @both_kinds
 def test_a_gpu_that_fell_off_the_bus_has_no_use(machine: Start, kind: str) -> None:
     node = machine("a30*3")
-    node.node.fault("lost", gpu=1)
+    node.node.inject_fault("lost", gpu=1)
     assert [u.gpu for u in look(node, kind)] == [node.node.show()["gpus"][n]["pci"] for n in (0, 2)]
 
 
@@ -159,9 +159,9 @@ def test_an_instance_made_anew_is_not_compared_with_the_former_one(machine: Star
 
 def test_what_a_driver_does_not_tell_is_left_open(machine: Start) -> None:
     node = machine("h100-80gb-hbm3,a30")
-    node.node.fault("fail", call="DeviceGetMemoryInfo", code=codes.NO_PERMISSION, gpu=0)
-    node.node.fault("fail", call="GpmSampleGet", code=codes.NO_PERMISSION, gpu=0)
-    node.node.fault("fail", call="DeviceGetUtilizationRates", code=codes.NOT_SUPPORTED, gpu=1)
+    node.node.inject_fault("fail", call="DeviceGetMemoryInfo", code=codes.NO_PERMISSION, gpu=0)
+    node.node.inject_fault("fail", call="GpmSampleGet", code=codes.NO_PERMISSION, gpu=0)
+    node.node.inject_fault("fail", call="DeviceGetUtilizationRates", code=codes.NOT_SUPPORTED, gpu=1)
     first, second = opened(node).usage(SOON_S)
     assert first == Usage(first.gpu, compute=0.0, source="nvml"), "it has GPM, and not for us"
     assert second == Usage(second.gpu, None, "", 0, second.memory_total_mib)
@@ -171,7 +171,7 @@ def test_a_gpu_that_is_lost_while_it_is_read_hides_no_other(machine: Start) -> N
     node = machine("h100-80gb-hbm3*2")
     cut(node, "3g.40gb")
     backend = opened(node)
-    node.node.fault("fail", call="DeviceGetMaxMigDeviceCount", code=codes.GPU_IS_LOST, gpu=0)
+    node.node.inject_fault("fail", call="DeviceGetMaxMigDeviceCount", code=codes.GPU_IS_LOST, gpu=0)
     (other,) = backend.usage(SOON_S)
     assert (other.instance, other.compute, other.source) == (None, 0.0, "gpm")
 
@@ -182,7 +182,7 @@ def test_a_library_without_gpm_and_without_the_second_memory_call(
     """An older driver: its library has none of these functions."""
     node = machine("a100-sxm4-40gb")
     node.node.hold(0, memory=1000)
-    node.node.fault("fail", call="GpmQueryDeviceSupport", code=codes.FUNCTION_NOT_FOUND)
+    node.node.inject_fault("fail", call="GpmQueryDeviceSupport", code=codes.FUNCTION_NOT_FOUND)
     backend = opened(node)
     ask = backend.session.nv.nvmlDeviceGetMemoryInfo
 
@@ -199,7 +199,7 @@ def test_a_library_without_gpm_and_without_the_second_memory_call(
 def test_another_refusal_is_an_error(machine: Start) -> None:
     node = machine("a30")
     backend = opened(node)
-    node.node.fault("fail", call="DeviceGetMemoryInfo", code=codes.UNKNOWN, calls=1)
+    node.node.inject_fault("fail", call="DeviceGetMemoryInfo", code=codes.UNKNOWN, calls=1)
     with pytest.raises(HardwareError, match="reading the memory in use on 0000:01:00"):
         backend.usage()
 
@@ -226,10 +226,10 @@ def test_samples_are_freed(machine: Start, monkeypatch: pytest.MonkeyPatch) -> N
     for _ in range(3):
         backend.usage(SOON_S)
     assert len(out) == 1
-    node.node.fault("fail", call="GpmSampleGet", code=codes.UNKNOWN)
+    node.node.inject_fault("fail", call="GpmSampleGet", code=codes.UNKNOWN)
     backend.usage(SOON_S)
     assert len(out) == 1
-    node.node.fault("none")
+    node.node.inject_fault("none")
     node.node.destroy(0, half)
     backend.usage()
     assert out == set()

@@ -13,7 +13,7 @@ from aliquot.hardware import kernel_files as files
 from aliquot.hardware.nvml import backend as nvml
 from aliquot.node import connect as module
 from aliquot.node.connect import connect
-from aliquot.node.driver_unavailable import Away
+from aliquot.node.driver_unavailable import UnavailableDriver
 from contract.conftest import Machine
 from unit.hardware.kernel.tree import A2, Tree
 
@@ -60,7 +60,7 @@ def test_no_driver_and_nothing_handed_out(host: Tree) -> None:
 def test_every_gpu_is_handed_out_and_the_driver_is_gone(host: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     host.function(A2, driver="vfio-pci")
     with connect() as connection:
-        assert isinstance(connection.nvml, Away)
+        assert isinstance(connection.nvml, UnavailableDriver)
         inventory = connection.backend.read()
         (gpu,) = inventory.gpus
         assert (gpu.pci, gpu.passthrough, gpu.product, gpu.index) == (A2, True, "NVIDIA A2", 0)

@@ -14,9 +14,9 @@ from aliquot.core.model.inventory import Gpu
 from aliquot.errors import AliquotError, HardwareError, InUseError, PermissionDeniedError, StorageError
 from aliquot.hardware.kernel import sriov_switch as switching
 from aliquot.hardware.kernel.sriov_manage import NoTools
-from aliquot.hardware.kernel.vgpu_owners import Owners
-from aliquot.hardware.kernel_files import Files
-from aliquot.hardware.node_backend import Driver, NodeBackend
+from aliquot.hardware.kernel.vgpu_owners import OwnerMapFile
+from aliquot.hardware.kernel_files import KernelFiles
+from aliquot.hardware.node_backend import NodeBackend, NodeGpuDriver
 from contract.virtual_bench import KINDS, Bench, Start, bench, carrier, end, gpu, make, ready, types, uuid
 
 __all__ = ["bench"]
@@ -34,7 +34,7 @@ class Killed(BaseException):
 class Cut:
     """The kernel's files for a process that dies at its n-th write (from 1), before it or after it."""
 
-    def __init__(self, files: Files, nth: int, before: bool) -> None:
+    def __init__(self, files: KernelFiles, nth: int, before: bool) -> None:
         self._files = files
         self._left = nth
         self._before = before
@@ -66,7 +66,7 @@ class Cut:
 class Blind(Cut):
     """Files of a process that may not look into other processes."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: KernelFiles) -> None:
         super().__init__(files, 0, True)
 
     def names(self, path: str) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class Blind(Cut):
         return super().names(path)
 
 
-def create(node: Bench, backend: NodeBackend[Driver], found: Gpu, short: str, number: int = 0) -> None:
+def create(node: Bench, backend: NodeBackend[NodeGpuDriver], found: Gpu, short: str, number: int = 0) -> None:
     kind = types(node).by_name[short]
     assert kind.id is not None
     backend.create_vgpu(found.pci, carrier(found, number), kind.id, uuid(number))
@@ -148,7 +148,7 @@ class HalfWay:
 
     sriov_manage = "/usr/lib/nvidia/sriov-manage"
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: KernelFiles) -> None:
         self._files = files
 
     def manage(self, pci: str, on: bool) -> tuple[int, str]:
@@ -258,14 +258,14 @@ def test_a_kill_between_record_and_act(bench: Start, template: str, kind: str, b
     assert [o["uuid"] for o in recorded] == [uuid(0)], "the record is on disk before the act"
     after = gpu(node)
     assert after.virtual is not None
-    assert after.virtual.remembered == (), "what a kill prevented is no memory of another boot"
+    assert after.virtual.recorded_vgpus == (), "what a kill prevented is no memory of another boot"
     if before:
         assert after == found
         other = make(node, found, TEMPLATES[template], 1)
         assert [o["uuid"] for o in owners(node)] == [other.uuid], "the next change forgets what never was"
     else:
         (made,) = after.vgpus
-        assert made.claim == recorded[0]["claim"], "it is ours, and the next run can end it"
+        assert made.ownership_token == recorded[0]["claim"], "it is ours, and the next run can end it"
         end(node, found, made)
         assert gpu(node) == found
 
@@ -279,7 +279,7 @@ def test_a_kill_while_ending(bench: Start, template: str, kind: str, before: boo
     vgpu = make(node, found, TEMPLATES[template])
     with pytest.raises(Killed):
         node.open(Cut(node.files, 1, before)).destroy_vgpu(
-            found.pci, vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.claim
+            found.pci, vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.ownership_token
         )
     after = gpu(node)
     assert after.vgpus == ((vgpu,) if before else ())
@@ -342,7 +342,7 @@ def test_a_damaged_map(bench: Start, template: str, kind: str, body: bytes) -> N
     inventory = node.backend.read()
     assert [note for note in inventory.notes if "damaged" in note]
     (adopted,) = inventory.gpus[0].vgpus
-    assert (adopted.function, adopted.type_id, adopted.claim) == (vgpu.function, vgpu.type_id, "")
+    assert (adopted.function, adopted.type_id, adopted.ownership_token) == (vgpu.function, vgpu.type_id, "")
     for claimed in (vgpu, adopted):
         with pytest.raises(StorageError, match="damaged") as caught:
             end(node, found, claimed)
@@ -351,7 +351,7 @@ def test_a_damaged_map(bench: Start, template: str, kind: str, body: bytes) -> N
     assert Path(node.directory, "vgpu-owners.json.unreadable").read_bytes() == body
     assert node.backend.read().notes == ()
     assert len(owners(node)) == 2, "what ran was adopted"
-    end(node, found, next(v for v in gpu(node).vgpus if v.function == adopted.function and not v.claim))
+    end(node, found, next(v for v in gpu(node).vgpus if v.function == adopted.function and not v.ownership_token))
 
 
 @twin
@@ -360,7 +360,7 @@ def test_a_map_that_cannot_be_written(bench: Start, kind: str, tmp_path: Path) -
     node = bench("a2:vfio", kind)
     found = ready(node)
     backend = node.open()
-    backend.kernel.owners = Owners(str(tmp_path / "file"))
+    backend.kernel.owners = OwnerMapFile(str(tmp_path / "file"))
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(AliquotError) as caught:
         create(node, backend, found, "A2-4Q")
@@ -393,7 +393,7 @@ def test_lanes_write_one_map(bench: Start, kind: str) -> None:
     assert wrong == []
     made = [v for g in node.backend.read().gpus for v in g.vgpus]
     assert len(made) == 8
-    assert len({v.claim for v in made} - {""}) == 8
+    assert len({v.ownership_token for v in made} - {""}) == 8
     assert len(owners(node)) == 8
 
 
@@ -416,8 +416,8 @@ def test_whoever_cannot_look_does_not_destroy(bench: Start, template: str, kind:
     assert str(pid) in holder.name
     assert "EACCES" in holder.name
     with pytest.raises(InUseError, match="unknown"):
-        blind.destroy_vgpu(found.pci, vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.claim)
-    assert gpu(node).vgpus[0].claim == vgpu.claim
+        blind.destroy_vgpu(found.pci, vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.ownership_token)
+    assert gpu(node).vgpus[0].ownership_token == vgpu.ownership_token
 
 
 # -- one GPU's trouble

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from aliquot.core.engine.apply import apply
-from aliquot.core.engine.context import World
-from aliquot.core.model.desired import Desired, GpuWish, VgpuWish
+from aliquot.core.engine.context import ExecutionContext
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.planner.plan import plan
 from contract.test_virtual_faults import Cut
@@ -31,28 +31,28 @@ class Pressed(Cut):
             signal.raise_signal(signal.SIGINT)
 
 
-def handed_out(node: Twin, gpu: Gpu) -> GpuWish:
-    return GpuWish(gpu.pci, None, None, passthrough=True)
+def handed_out(node: Twin, gpu: Gpu) -> DesiredGpu:
+    return DesiredGpu(gpu.pci, None, None, passthrough=True)
 
 
-def taken_back(node: Twin, gpu: Gpu) -> GpuWish:
+def taken_back(node: Twin, gpu: Gpu) -> DesiredGpu:
     node.backend.set_passthrough(gpu.pci, True)
-    return GpuWish(gpu.pci, None, None, passthrough=False)
+    return DesiredGpu(gpu.pci, None, None, passthrough=False)
 
 
-def other_vgpus(node: Twin, gpu: Gpu) -> GpuWish:
+def other_vgpus(node: Twin, gpu: Gpu) -> DesiredGpu:
     found = ready(node)
     make(node, found, "A2-4Q", 0)
     make(node, found, "A2-4Q", 3)
     kind = types(node).by_name["A2-2Q"]
-    return GpuWish(gpu.pci, None, (), vgpus=tuple(VgpuWish(kind.id or 0, kind.name) for _ in range(3)))
+    return DesiredGpu(gpu.pci, None, (), vgpus=tuple(DesiredVgpu(kind.id or 0, kind.name) for _ in range(3)))
 
 
-def one_function(node: Twin, gpu: Gpu) -> GpuWish:
+def one_function(node: Twin, gpu: Gpu) -> DesiredGpu:
     found = ready(node)
     make(node, found, "A2-4Q", 0)
     assert found.virtual is not None
-    return GpuWish(gpu.pci, None, None, bound=(found.virtual.functions[5].pci,))
+    return DesiredGpu(gpu.pci, None, None, vfio_bound=(found.virtual.functions[5].pci,))
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
@@ -67,7 +67,7 @@ def test_an_interrupt(tmp_path: Path, wish: object, nth: int, before: bool) -> N
     backend = node.open(cut)
     made = plan(backend.read(), asked)
     assert not made.blockers
-    ports = World(
+    ports = ExecutionContext(
         backend, node.node.backend, MemoryJournal(), CountingClock(), NoLock(), OneByOne(), Recorder()
     )  # one lane, in the thread that Ctrl-C reaches
     outcome = apply(made, ports, lambda line: None)

@@ -80,11 +80,11 @@ def test_mixed_sizes(bench: Start, kind: str) -> None:
     node = bench("l40s:vfio", kind)
     found = ready(node)
     assert found.virtual is not None
-    assert found.virtual.mixed is False
+    assert found.virtual.mixed_size is False
     node.backend.set_mixed_size(found.pci, True)
     on = gpu(node).virtual
     assert on is not None
-    assert on.mixed is True
+    assert on.mixed_size is True
     big, small = make(node, found, "L40S-24Q", 0), make(node, found, "L40S-8Q", 1)
     table = types(node)
     assert big.placement in table.by_id[big.type_id].mixed

@@ -73,8 +73,8 @@ def test_a_group_with_strangers(bench: Start, kind: str) -> None:
     found = gpu(node)
     assert found.virtual is not None
     assert len(found.virtual.group_members) > 1
-    assert [s.driver for s in found.virtual.strangers] == ["igb"]
-    assert found.virtual.strangers[0].pci in found.virtual.group_members
+    assert [s.driver for s in found.virtual.group_peers] == ["igb"]
+    assert found.virtual.group_peers[0].pci in found.virtual.group_members
     with pytest.raises(BlockedError) as caught:
         node.backend.set_passthrough(found.pci, True)
     assert caught.value.code == "IOMMU_GROUP"

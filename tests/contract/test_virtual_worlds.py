@@ -39,14 +39,14 @@ def test_what_a_gpu_shows(bench: Start, template: str, kind: str) -> None:
     before = gpu(node)
     assert before.virtual is not None
     assert (before.virtual.total, before.virtual.functions, before.virtual.driver) == (total, (), "nvidia")
-    assert before.virtual.world == ("" if total else "mdev"), "a world shows once virtual functions are on"
+    assert before.virtual.framework == ("" if total else "mdev"), "a world shows once virtual functions are on"
     assert before.virtual.group_members == (before.pci,)
     host = node.backend.read().host
     assert host is not None
     assert (host.iommu, host.vfio, host.vgpu_manager) == (True, True, True)
     on = ready(node)
     assert on.virtual is not None
-    assert on.virtual.world == world
+    assert on.virtual.framework == world
     assert tuple(f.pci for f in on.virtual.functions) == before.virtual.addresses, "where they were expected"
     assert [f.number for f in on.virtual.functions] == list(range(total))
     assert {f.driver for f in on.virtual.functions} <= {"nvidia"}
@@ -65,7 +65,7 @@ def test_make_show_and_end(bench: Start, template: str, kind: str) -> None:
     full = gpu(node)
     assert sorted(v.uuid for v in full.vgpus) == [uuid(n) for n in range(most)]
     assert {v.type for v in full.vgpus} == {types(node).by_name[short].name}, "a full GPU does not hide names"
-    assert len({v.claim for v in full.vgpus}) == most
+    assert len({v.ownership_token for v in full.vgpus}) == most
     assert not any(v.held for v in full.vgpus)
     assert {v.placement for v in full.vgpus} == {None}, "places count in mixed-size mode only"
     assert full.virtual is not None
@@ -99,7 +99,7 @@ def test_a_late_release_cannot_hit_the_next_owner(bench: Start, template: str, k
     with pytest.raises(HardwareError, match="not there any more"):
         end(node, found, first)
     second = make(node, found, short)
-    assert second.claim != first.claim
+    assert second.ownership_token != first.ownership_token
     with pytest.raises(InUseError, match="another vGPU"):
         end(node, found, first)
     assert gpu(node).vgpus == (second,)
@@ -112,7 +112,7 @@ def test_what_a_machine_has_open_stays(bench: Start, template: str, kind: str) -
     node = bench(template, kind)
     found = ready(node)
     vgpu = make(node, found, WORLDS[template][1])
-    device = vgpu.uuid if (found.virtual and found.virtual.world != "vendor-vfio") else vgpu.function
+    device = vgpu.uuid if (found.virtual and found.virtual.framework != "vendor-vfio") else vgpu.function
     pid = node.control("vm-start", name="web", devices=[device])["pid"]
     assert gpu(node).vgpus[0].holders == (Holder("vm", str(pid), "web"),)
     with pytest.raises(InUseError, match="web"):
@@ -120,7 +120,7 @@ def test_what_a_machine_has_open_stays(bench: Start, template: str, kind: str) -
     if found.virtual and found.virtual.total:
         with pytest.raises(InUseError, match="in use"):
             node.backend.set_functions(found.pci, 0)
-    assert gpu(node).vgpus[0].claim == vgpu.claim
+    assert gpu(node).vgpus[0].ownership_token == vgpu.ownership_token
     assert not [c for c in node.calls() if c.get("value") == "0" or "remove" in str(c.get("path"))], "never written"
     node.control("vm-stop", name="web")
     end(node, found, vgpu)
@@ -135,13 +135,13 @@ def test_what_was_made_by_hand_is_adopted_and_not_owned(bench: Start, template: 
     function = carrier(found, 3)
     by_hand(node, function, world, kind_of.mdev, uuid(7))
     (foreign,) = gpu(node).vgpus
-    assert (foreign.claim, foreign.type_id, foreign.function) == ("", kind_of.id, function)
+    assert (foreign.ownership_token, foreign.type_id, foreign.function) == ("", kind_of.id, function)
     assert foreign.uuid == (uuid(7) if world != "vendor-vfio" else foreign.uuid)
     ours = make(node, found, short, 5)
-    assert ours.claim
+    assert ours.ownership_token
     assert foreign in gpu(node).vgpus, "the same before and after it was adopted"
     with pytest.raises(InUseError, match="another vGPU"):
-        node.backend.destroy_vgpu(found.pci, function, foreign.type_id, foreign.uuid, ours.claim)
+        node.backend.destroy_vgpu(found.pci, function, foreign.type_id, foreign.uuid, ours.ownership_token)
     end(node, found, foreign)
     assert gpu(node).vgpus == (ours,)
 
@@ -156,15 +156,15 @@ def test_a_reboot_takes_everything_but_the_memory(bench: Start, template: str, k
     after = gpu(node)
     assert after.virtual is not None
     assert (after.vgpus, len(after.virtual.functions)) == ((), 0)
-    remembered = [(v.function, v.type_id, v.type, v.uuid, v.claim) for v in after.virtual.remembered]
+    remembered = [(v.function, v.type_id, v.type, v.uuid, v.ownership_token) for v in after.virtual.recorded_vgpus]
     assert remembered == [(v.function, v.type_id, v.type, v.uuid, "") for v in made], "claims end with the boot"
     again = ready(node)
     back = make(node, again, short, 2)
     assert (back.function, back.uuid) == (made[1].function, made[1].uuid)
-    assert back.claim != made[1].claim
+    assert back.ownership_token != made[1].ownership_token
     left = gpu(node).virtual
     assert left is not None
-    assert [v.uuid for v in left.remembered] == [made[0].uuid]
+    assert [v.uuid for v in left.recorded_vgpus] == [made[0].uuid]
     assert total == len(left.functions)
 
 
@@ -178,13 +178,13 @@ def test_what_somebody_made_again_after_a_reboot_is_not_ours(bench: Start, templ
     node.control("reboot")
     again = ready(node)
     assert again.virtual is not None
-    assert len(again.virtual.remembered) == 1
+    assert len(again.virtual.recorded_vgpus) == 1
     by_hand(node, was.function, world, types(node).by_name[short].mdev, was.uuid)
     (now,) = gpu(node).vgpus
-    assert (now.function, now.type, now.uuid, now.claim) == (was.function, was.type, was.uuid, "")
+    assert (now.function, now.type, now.uuid, now.ownership_token) == (was.function, was.type, was.uuid, "")
     virtual = gpu(node).virtual
     assert virtual is not None
-    assert virtual.remembered == (), "it is there"
+    assert virtual.recorded_vgpus == (), "it is there"
     with pytest.raises(InUseError, match="another vGPU"):
         end(node, again, was)
     assert gpu(node).vgpus == (now,)
@@ -212,11 +212,11 @@ def test_a_move_between_worlds(bench: Start, template: str, kind: str) -> None:
     node.control("reboot", kernel=other.partition(":")[2])
     after = ready(node)
     assert after.virtual is not None
-    assert after.virtual.world == there[other]
-    assert [v.uuid for v in after.virtual.remembered] == [was.uuid]
+    assert after.virtual.framework == there[other]
+    assert [v.uuid for v in after.virtual.recorded_vgpus] == [was.uuid]
     now = make(node, after, "A2-4Q", 1)
     assert (now.function, now.type, now.uuid) == (was.function, was.type, was.uuid)
-    assert now.claim != was.claim
+    assert now.ownership_token != was.ownership_token
     end(node, after, now)
     assert gpu(node).vgpus == ()
 
@@ -225,7 +225,7 @@ def test_without_a_vgpu_driver(bench: Start, kind: str) -> None:
     node = bench("a2", kind)
     found = gpu(node)
     assert found.virtual is not None
-    assert (found.virtual.world, found.virtual.creatable) == ("", None)
+    assert (found.virtual.framework, found.virtual.creatable) == ("", None)
     host = node.backend.read().host
     assert host is not None
     assert host.vgpu_manager is False

@@ -10,14 +10,14 @@ import pytest
 
 from aliquot.core.config.select.command_line import adhoc
 from aliquot.core.engine.apply import apply
-from aliquot.core.engine.ports import Record as Line
+from aliquot.core.engine.ports import JournalEntry as Line
 from aliquot.core.model.usage import Usage
 from aliquot.core.planner.plan import plan
-from aliquot.core.planner.usage_tracking import GAP_S, Watch
+from aliquot.core.planner.usage_tracking import GAP_S, UsageHistory
 from aliquot.hardware.state.journal import FileJournal
-from aliquot.hardware.state.journal_follower import MOST_RUNS, Newest
+from aliquot.hardware.state.journal_follower import MAX_RUNS, RecentRuns
 from aliquot.node.connect import connect
-from aliquot.node.usage_record import FILE, WRITE_S, Journal, Record, UsageWatch
+from aliquot.node.usage_tracker import FILE, WRITE_S, RecreationJournal, UsageRecord, UsageTracker
 from contract.conftest import Machine
 
 Start = Callable[[str], Machine]
@@ -43,11 +43,11 @@ class Watched:
         self.again()
 
     def again(self) -> None:
-        self.watch = UsageWatch(self.connection, now=self.clock)
+        self.watch = UsageTracker(self.connection, now=self.clock)
 
     def look(self, after_s: float = 45.0) -> tuple[Usage, ...]:
         self.clock.now += after_s
-        return self.watch.look(self.connection, self.connection.backend.read())
+        return self.watch.sample(self.connection, self.connection.backend.read())
 
     @property
     def path(self) -> str:
@@ -138,18 +138,18 @@ def test_a_watcher_that_was_killed_is_gone_on_from_as_far_as_the_record_is_true(
 
 def test_a_sign_of_life_is_given_on_a_machine_that_nobody_has_changed_since_its_boot(tmp_path: Path) -> None:
     """/run is empty after a boot, and it was the first apply that made the folder."""
-    record = Record(str(tmp_path / "lib"), str(tmp_path / "run"))
-    assert record.write(Watch("b", 100.0))
-    record.alive(200.0)
-    assert Record(str(tmp_path / "lib"), str(tmp_path / "run")).load() == Watch("b", 200.0)
+    record = UsageRecord(str(tmp_path / "lib"), str(tmp_path / "run"))
+    assert record.write(UsageHistory("b", 100.0))
+    record.mark_alive(200.0)
+    assert UsageRecord(str(tmp_path / "lib"), str(tmp_path / "run")).load() == UsageHistory("b", 200.0)
 
 
 def test_a_sign_of_life_is_not_given_to_the_target_of_a_link(tmp_path: Path) -> None:
     target = tmp_path / "target"
-    record = Record(str(tmp_path / "lib"), str(tmp_path / "run"))
+    record = UsageRecord(str(tmp_path / "lib"), str(tmp_path / "run"))
     (tmp_path / "run").mkdir()
-    os.symlink(target, record.sign)
-    record.alive(200.0)
+    os.symlink(target, record.alive_path)
+    record.mark_alive(200.0)
     assert not target.exists()
 
 
@@ -183,7 +183,7 @@ def test_what_comes_and_goes_is_not_written_each_time(watched: Callable[[str], W
 def test_a_watcher_that_only_listens_writes_nothing(watched: Callable[[str], Watched]) -> None:
     w = watched("h100-80gb-hbm3")
     half(w)
-    w.watch = UsageWatch(w.connection, keep=False, now=w.clock)
+    w.watch = UsageTracker(w.connection, persist=False, now=w.clock)
     w.look()
     w.watch.save()
     assert not os.path.exists(w.path)
@@ -202,7 +202,7 @@ def test_what_aliquot_makes_anew_starts_anew_and_the_rest_does_not(watched: Call
     uuids = {c.uuid for i in w.connection.backend.read().gpus[0].instances for c in i.compute_instances}
     for wanted in ("2g.20gb@0,1g.10gb@4", "3g.40gb@0,1g.10gb@4"):
         found = w.connection.backend.read()
-        outcome = apply(plan(found, adhoc(("0",), (wanted,), found)), w.connection.world(), lambda _: None)
+        outcome = apply(plan(found, adhoc(("0",), (wanted,), found)), w.connection.execution_context(), lambda _: None)
         assert not outcome.drift
     w.clock.now = time.time() + 1
     after = {u.instance: u for u in w.look(0)}
@@ -214,14 +214,14 @@ def test_what_aliquot_makes_anew_starts_anew_and_the_rest_does_not(watched: Call
 
 def test_what_the_journal_tells(tmp_path: Path) -> None:
     path = str(tmp_path / "change-journal.jsonl")
-    journal, steps = FileJournal(path, "boot"), Journal(str(tmp_path))
-    assert steps.made(0) == frozenset()
+    journal, steps = FileJournal(path, "boot"), RecreationJournal(str(tmp_path))
+    assert steps.recreated(0) == frozenset()
     for step in ("create gi 3g.20gb 4:4", "create ci 2/0", "destroy gi 7 1g.5gb 0:1", "mixed-size on", "reset"):
         journal.append(Line("intent", "run", gpu="A" if step != "reset" else "B", step=step), durable=False)
-    assert steps.made(1) == {("A", "4:4"), ("A", "#2"), ("B", "")}
-    assert steps.made(9e9) == frozenset()
+    assert steps.recreated(1) == {("A", "4:4"), ("A", "#2"), ("B", "")}
+    assert steps.recreated(9e9) == frozenset()
     Path(path).unlink()
-    assert steps.made(1) == frozenset()
+    assert steps.recreated(1) == frozenset()
 
 
 def test_the_record_is_small(watched: Callable[[str], Watched]) -> None:
@@ -232,22 +232,22 @@ def test_the_record_is_small(watched: Callable[[str], Watched]) -> None:
             w.node.node.create(gpu, "id:19")
     w.look()
     assert os.path.getsize(w.path) < 20_000
-    found = Record(w.connection.directory, w.connection.run_directory).load()
-    assert found == w.watch.watch
-    assert found.pieces[0].profile == "1g.18gb"
+    found = UsageRecord(w.connection.directory, w.connection.run_directory).load()
+    assert found == w.watch.history
+    assert found.tracked[0].profile == "1g.18gb"
 
 
 def test_the_newest_changes_are_told_to_those_who_cannot_read_the_journal(tmp_path: Path) -> None:
     path = str(tmp_path / "change-journal.jsonl")
-    journal, newest = FileJournal(path, "boot"), Newest(str(tmp_path))
-    assert newest.pasts() == ()
-    for run in range(MOST_RUNS + 3):
+    journal, newest = FileJournal(path, "boot"), RecentRuns(str(tmp_path))
+    assert newest.runs() == ()
+    for run in range(MAX_RUNS + 3):
         journal.append(Line("begin", f"r{run}", text="train"), durable=False)
         journal.append(Line("done", f"r{run}", gpu="0000:01:00.0", step="create gi 3g.20gb 4:4"), durable=False)
-        assert [p.run for p in newest.pasts()] == [f"r{n}" for n in range(run - 1, -1, -1)][:MOST_RUNS], "the last runs"
+        assert [p.run for p in newest.runs()] == [f"r{n}" for n in range(run - 1, -1, -1)][:MAX_RUNS], "the last runs"
         journal.append(Line("end", f"r{run}", text="done"), durable=False)
-    found = newest.pasts()
-    assert [p.run for p in found] == [f"r{n}" for n in range(MOST_RUNS + 2, 2, -1)]
-    assert found[0].figures == "1 created"
+    found = newest.runs()
+    assert [p.run for p in found] == [f"r{n}" for n in range(MAX_RUNS + 2, 2, -1)]
+    assert found[0].totals == "1 created"
     Path(path).unlink()
-    assert newest.pasts() is found
+    assert newest.runs() is found

@@ -18,8 +18,8 @@ from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.foundation.threads import SystemClock
 from aliquot.hardware.kernel.backend import Kernel
 from aliquot.hardware.kernel.sriov_manage import Tools
-from aliquot.hardware.kernel_files import Files
-from aliquot.hardware.node_backend import Driver, NodeBackend
+from aliquot.hardware.kernel_files import KernelFiles
+from aliquot.hardware.node_backend import NodeBackend, NodeGpuDriver
 from aliquot.sim.files import SimFiles
 from contract.conftest import Machine
 from support.simworld import Node
@@ -33,13 +33,13 @@ class Bench(Protocol):
     """A node and the handles on it. ``directory`` is where its owner map lies; ``open`` is another process of ours."""
 
     directory: str
-    backend: NodeBackend[Driver]
-    files: Files
+    backend: NodeBackend[NodeGpuDriver]
+    files: KernelFiles
     said: list[str]
 
     def control(self, do: str, **facts: object) -> dict[str, Any]: ...
 
-    def open(self, files: Files | None = None, tools: Tools | None = None) -> NodeBackend[Driver]: ...
+    def open(self, files: KernelFiles | None = None, tools: Tools | None = None) -> NodeBackend[NodeGpuDriver]: ...
 
     def calls(self) -> list[dict[str, Any]]: ...
 
@@ -50,7 +50,7 @@ class Twin:
     def __init__(self, template: str, directory: str) -> None:
         self.directory = directory
         self.node = Node(template, directory=directory)
-        self.files: Files = self.node.files
+        self.files: KernelFiles = self.node.files
         self.said: list[str] = []
         self.backend = self.open()
 
@@ -62,7 +62,7 @@ class Twin:
             self.node.backend.renumber()
         return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
 
-    def open(self, files: Files | None = None, tools: Tools | None = None) -> NodeBackend[Driver]:
+    def open(self, files: KernelFiles | None = None, tools: Tools | None = None) -> NodeBackend[NodeGpuDriver]:
         own = self.node.whole.kernel
         kernel = Kernel(
             files or self.files,
@@ -70,7 +70,7 @@ class Twin:
             self.directory,
             self.node.boot,
             clock=self.node.clock,
-            say=self.said.append,
+            report=self.said.append,
         )
         return NodeBackend(self.node.backend, kernel)
 
@@ -94,10 +94,10 @@ class NodeTools:
 class Served:
     """Over a server: its files by its socket, or through a mount."""
 
-    def __init__(self, machine: Machine, directory: str, nvml: str, files: Files | None) -> None:
+    def __init__(self, machine: Machine, directory: str, nvml: str, files: KernelFiles | None) -> None:
         self.directory = directory
         self.machine = machine
-        self.files: Files = files or SimFiles(machine.node)
+        self.files: KernelFiles = files or SimFiles(machine.node)
         self.said: list[str] = []
         self.clock: Clock = SystemClock()
         self._nvml = nvml
@@ -110,12 +110,12 @@ class Served:
             self.backend = self.open()
         return told
 
-    def open(self, files: Files | None = None, tools: Tools | None = None) -> NodeBackend[Driver]:
+    def open(self, files: KernelFiles | None = None, tools: Tools | None = None) -> NodeBackend[NodeGpuDriver]:
         def boot() -> str:
             return str(self.machine.node.show()["boot_id"])
 
         own = tools or NodeTools(self.machine)
-        kernel = Kernel(files or self.files, own, self.directory, boot, clock=self.clock, say=self.said.append)
+        kernel = Kernel(files or self.files, own, self.directory, boot, clock=self.clock, report=self.said.append)
         return NodeBackend(self.machine.open(self._nvml), kernel)
 
     def calls(self) -> list[dict[str, Any]]:
@@ -185,4 +185,4 @@ def make(bench: Bench, found: Gpu, short: str, number: int = 0) -> Vgpu:
 
 
 def end(bench: Bench, found: Gpu, vgpu: Vgpu) -> None:
-    bench.backend.destroy_vgpu(found.pci, vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.claim)
+    bench.backend.destroy_vgpu(found.pci, vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.ownership_token)

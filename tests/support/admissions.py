@@ -12,7 +12,11 @@ from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.kinds import harvester as kinds
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
-from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import USBDevice, USBDeviceClaim, World
+from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import (
+    AdmissionSnapshot,
+    USBDevice,
+    USBDeviceClaim,
+)
 
 JSON = dict[str, Any]
 NODE, PF = "n1", "0000:08:00.0"
@@ -31,7 +35,7 @@ KINDS: dict[str, type[Any]] = {
 
 def request(
     resource: str, old: JSON | None, new: JSON | None, *, user: str = "alice", dry_run: bool = False, sub: str = ""
-) -> review.Request:
+) -> review.AdmissionRequest:
     """As an API server would ask it."""
     some = new or old or {}
     group = "kubevirt.io" if resource.startswith("virtualmachine") else kinds.GROUP
@@ -54,19 +58,19 @@ def request(
             "options": None,
         },
     }
-    return review.read(json.dumps(body).encode())
+    return review.decode_review(json.dumps(body).encode())
 
 
-def world(**given: list[JSON]) -> World:
-    """Objects as on the wire, by the fields of World; node n1 is there unless nodes are given."""
+def world(**given: list[JSON]) -> AdmissionSnapshot:
+    """Objects as on the wire, by the fields of AdmissionSnapshot; node n1 is there unless nodes are given."""
     found: JSON = {"nodes": {NODE: msgspec.convert({"metadata": {"name": NODE}}, Node)}}
     for field, rows in given.items():
-        if field in ("machines", "instances"):
-            kind: Any = VirtualMachine if field == "machines" else VirtualMachineInstance
+        if field in ("vms", "instances"):
+            kind: Any = VirtualMachine if field == "vms" else VirtualMachineInstance
             found[field] = {o.key: o for o in (msgspec.convert(row, kind) for row in rows)}
         elif field != "accounts":
             found[field] = {o.name: o for o in (msgspec.convert(row, KINDS[field]) for row in rows)}
-    return World(**found, accounts=frozenset(given.get("accounts", [])))  # type: ignore[arg-type]
+    return AdmissionSnapshot(**found, accounts=frozenset(given.get("accounts", [])))  # type: ignore[arg-type]
 
 
 def merged(one: JSON, **changes: Any) -> JSON:

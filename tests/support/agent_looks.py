@@ -8,21 +8,21 @@ import msgspec
 
 from aliquot.core.config.formats.yaml_writer import to_yaml
 from aliquot.core.config.generate import generate
-from aliquot.core.config.settings import Settings
+from aliquot.core.config.settings import AgentSettings
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan as make
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.config_label import Source, read
-from aliquot.kubernetes.gpu.gpu_operands import Marks
-from aliquot.kubernetes.gpu.node_status import Status, parse
+from aliquot.kubernetes.gpu.config_label import NamedConfigSource, resolve
+from aliquot.kubernetes.gpu.gpu_operands import NodeMarks
+from aliquot.kubernetes.gpu.node_status import AgentStatus, parse
 from aliquot.kubernetes.gpu.prediction import predict
-from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory, Observation
-from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Durable, Observation
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods
 from support.factory import inventory as make_inventory
 
 OPERANDS = {f"{names.DEPLOY_PREFIX}{each}": "true" for each in ("device-plugin", "gpu-feature-discovery", "dcgm")}
-MIXED = Settings(strategy="mixed")
+MIXED = AgentSettings(strategy="mixed")
 
 
 def node(*products: str, enabled: bool = True) -> Inventory:
@@ -35,16 +35,16 @@ def look(
     *,
     labels: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
-    settings: Settings = MIXED,
-    sources: list[Source] | None = None,
-    uses: tuple[Use, ...] = (),
+    settings: AgentSettings = MIXED,
+    sources: list[NamedConfigSource] | None = None,
+    uses: tuple[PodDeviceUse, ...] = (),
     unschedulable: bool = False,
     durable: Durable | None = None,
     **more: Any,
 ) -> Observation:
     """What an observer would see. ``sources`` default to the generated configs."""
     found = inventory or node()
-    marks = more.pop("marks", None) or Marks({**OPERANDS, **(labels or {})}, annotations or {}, unschedulable)
+    marks = more.pop("marks", None) or NodeMarks({**OPERANDS, **(labels or {})}, annotations or {}, unschedulable)
     o = Observation(
         node="gpu-1",
         now=more.pop("now", 1000.0),
@@ -59,21 +59,23 @@ def look(
         inventory=found,
         **more,
     )
-    if label is None or o.trouble is not None:
+    if label is None or o.failure is not None:
         return o
-    texts = sources or [Source("ConfigMap gpu/n1-mig-config", to_yaml(generate(found)))]
-    wish = read(label, texts, found)
+    texts = sources or [NamedConfigSource("ConfigMap gpu/n1-mig-config", to_yaml(generate(found)))]
+    wish = resolve(label, texts, found)
     if wish.desired is None:
-        return msgspec.structs.replace(o, wish=wish)
+        return msgspec.structs.replace(o, request=wish)
     plan = make(held_by_pods(found, uses), wish.desired, Policy())
-    return msgspec.structs.replace(o, wish=wish, plan=plan, prediction=predict(found, wish.desired, settings.strategy))
+    return msgspec.structs.replace(
+        o, request=wish, plan=plan, prediction=predict(found, wish.desired, settings.strategy)
+    )
 
 
-def said(status: Status) -> tuple[dict[str, str], dict[str, str]]:
+def said(status: AgentStatus) -> tuple[dict[str, str], dict[str, str]]:
     """Labels and annotations of a node that says this."""
     return {names.STATE_LABEL: status.state}, {names.STATUS_ANNOTATION: status.document()}
 
 
-def published(o: Observation, **more: Any) -> Memory:
+def published(o: Observation, **more: Any) -> AgentMemory:
     """A memory of having published what is now."""
-    return Memory(published=o.key, **more)
+    return AgentMemory(published=o.key, **more)

@@ -8,17 +8,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from aliquot.core.config.settings import Settings
+from aliquot.core.config.settings import AgentSettings
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.planner.semantics import step as do
 from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
 from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch, joined
-from aliquot.kubernetes.gpu.node_status import SUCCESS, Status
-from aliquot.kubernetes.label_agent.agent import decide, steps
-from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory, Observation, RebootMark
-from aliquot.kubernetes.node_agent.pod_holders import Use
+from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch, merge_patches
+from aliquot.kubernetes.gpu.node_status import SUCCESS, AgentStatus
+from aliquot.kubernetes.label_agent.agent import decision, steps
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Durable, Observation, RebootMark
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.agent_looks import look
 
 
@@ -29,14 +29,16 @@ class Killed(Exception):
 class World:
     """``left`` counts the writes until the agent is killed; None: never."""
 
-    def __init__(self, inventory: Inventory, label: str | None, settings: Settings, labels: dict[str, str]) -> None:
+    def __init__(
+        self, inventory: Inventory, label: str | None, settings: AgentSettings, labels: dict[str, str]
+    ) -> None:
         self.inventory = inventory
-        self.marks = Marks(dict(labels), {})
+        self.marks = NodeMarks(dict(labels), {})
         self.label = label
         self.settings = settings
         self.durable = Durable()
         self.services: dict[str, bool] = {"dcgm.service": True, "nvsm.service": True}
-        self.uses: tuple[Use, ...] = ()
+        self.uses: tuple[PodDeviceUse, ...] = ()
         self.clients: set[str] = {name for name, value in labels.items() if value == "true"}
         self.boot = 1
         self.now = 1000.0
@@ -45,7 +47,7 @@ class World:
         self.trace: list[steps.Step] = []
         self.fail: Callable[[steps.Step], str | None] = lambda step: None
 
-    def observe(self, memory: Memory) -> Observation:
+    def observe(self, memory: AgentMemory) -> Observation:
         return look(
             self.label,
             self.inventory,
@@ -78,38 +80,38 @@ class World:
                 else:
                     target[name] = value
         cordon = self.marks.unschedulable if patch.cordon is None else patch.cordon
-        self.marks = Marks(labels, annotations, cordon)
+        self.marks = NodeMarks(labels, annotations, cordon)
         self.clients = {name for name in self.clients if labels.get(name) == "true"} | {
             name for name, value in labels.items() if name.startswith(names.DEPLOY_PREFIX) and value == "true"
         }
 
-    def tell(self, status: Status, also: NodePatch | None = None) -> None:
+    def tell(self, status: AgentStatus, also: NodePatch | None = None) -> None:
         said = NodePatch({names.STATE_LABEL: status.state or None}, {names.STATUS_ANNOTATION: status.document()})
-        self.patch(joined(also or NodePatch(), said))
+        self.patch(merge_patches(also or NodePatch(), said))
         if status.state == SUCCESS and self.durable.reboot is not None:
             self.durable = msgspec.structs.replace(self.durable, reboot=None)
 
-    def act(self, step: steps.Step, o: Observation, m: Memory) -> Memory:
+    def act(self, step: steps.Step, o: Observation, m: AgentMemory) -> AgentMemory:
         replace = msgspec.structs.replace
         match step:
-            case steps.Tell() | steps.Withdraw():
+            case steps.ReportStatus() | steps.Withdraw():
                 self.tell(step.status)
             case steps.Pause():
-                patch = operands.pause(self.marks, step.operands, wish=o.digest, now=self.now, cordon=step.cordon)
+                patch = operands.pause(self.marks, step.operands, requested=o.digest, now=self.now, cordon=step.cordon)
                 self.tell(step.status, patch)
-                return replace(m, cleared=False, silenced=False)
+                return replace(m, operands_gone=False, services_stopped=False)
             case steps.AwaitOperands():
-                return replace(m, cleared=True)
+                return replace(m, operands_gone=True)
             case steps.StopServices():
                 earlier = self.durable.stopped or StoppedServices()
                 running = [name for name in step.services if self.services[name]]
                 self.write()
-                found = earlier.and_(StoppedServices(tuple(StoppedUnit(name) for name in running)))
+                found = earlier.merged_with(StoppedServices(tuple(StoppedUnit(name) for name in running)))
                 self.durable = replace(self.durable, stopped=found)
                 for name in running:
                     self.write()
                     self.services[name] = False
-                return replace(m, silenced=True)
+                return replace(m, services_stopped=True)
             case steps.StartServices():
                 assert self.durable.stopped is not None
                 for name in self.durable.stopped.names:
@@ -117,13 +119,13 @@ class World:
                     self.services[name] = True
                 self.write()
                 self.durable = replace(self.durable, stopped=None)
-                return replace(m, silenced=False)
+                return replace(m, services_stopped=False)
             case steps.Apply():
                 self.touched_while_open += sorted(self.clients)
                 for action in step.plan.actions:
                     self.write()
                     self.inventory = do(self.inventory, action)
-                return replace(m, did="done", did_for=o.digest)
+                return replace(m, last_change="done", last_change_for=o.digest)
             case steps.Publish():
                 self.write()
                 return replace(m, published=o.key)
@@ -133,13 +135,13 @@ class World:
                     self.patch(patch)
                 else:
                     self.tell(step.status, patch)
-                return replace(m, cleared=False, silenced=False, waiting_since=0.0)
+                return replace(m, operands_gone=False, services_stopped=False, waiting_since=0.0)
             case steps.Evict():
                 gone = set(step.pods)
                 self.uses = tuple(u for u in self.uses if (u.namespace, u.pod) not in gone)
-                return m.waiting(o)
+                return m.while_waiting(o)
             case steps.Retry():
-                return m.asked_again()
+                return m.after_retry_request()
             case steps.Reboot():
                 self.write()
                 self.durable = replace(self.durable, reboot=RebootMark(o.digest, o.boot, o.clock))
@@ -159,24 +161,24 @@ class World:
             gpus.append(msgspec.structs.replace(gpu, mig=mig, instances=()))
         self.inventory = msgspec.structs.replace(self.inventory, gpus=tuple(gpus))
 
-    def run(self, memory: Memory | None = None, limit: int = 60) -> Memory:
+    def run(self, memory: AgentMemory | None = None, limit: int = 60) -> AgentMemory:
         """Until the agent rests. Raises Killed, and AssertionError if it never rests."""
-        m = memory or Memory()
+        m = memory or AgentMemory()
         for _ in range(limit):
             o = self.observe(m)
-            m = m.seen(o)
-            step = decide.decide(o, m)
+            m = m.after_observation(o)
+            step = decision.decide(o, m)
             self.trace.append(step)
-            if isinstance(step, steps.Rest):
+            if isinstance(step, steps.WaitForEvent):
                 if step.waiting:
-                    return m.waiting(o)
+                    return m.while_waiting(o)
                 return m
             wrong = self.fail(step)
             if wrong is not None:
-                from aliquot.kubernetes.gpu.config_label import Trouble
+                from aliquot.kubernetes.gpu.config_label import ConfigFailure
 
                 m = msgspec.structs.replace(
-                    m, attempt=o.attempt, failed=Trouble("Broken", wrong), failures=1, retry_at=self.now + 30
+                    m, attempt=o.attempt, failed=ConfigFailure("Broken", wrong), failures=1, retry_at=self.now + 30
                 )
                 continue
             m = self.act(step, o, m)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from aliquot.kubernetes.gpu import names
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from support import forkserver
 from support.cluster import Cluster
 from support.deployed import AGENT, Deployed
@@ -61,7 +61,7 @@ class Agent:
         self.deployed = Deployed(manifest, name, folder / f"{name}.pod")
         self.deployed.install(cluster)
         control.start(self.state, template, "machine", latency)
-        self.sim = Node(self.state, "machine")
+        self.sim = SimClient(self.state, "machine")
         self.create("nodes", {"metadata": {"name": name, "labels": DEPLOY if labels is None else dict(labels)}})
 
     # -- the cluster

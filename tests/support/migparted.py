@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 FOLDER = Path(__file__).resolve().parent.parent / "recorded/mig-parted"
 ANSWERS = FOLDER / "original/answers.json"
@@ -73,7 +73,7 @@ def write_files(folder: Path) -> None:
         shutil.copy(FOLDER / name, folder / name)
 
 
-def geometry(node: control.Node) -> tuple[str, ...]:
+def geometry(node: SimClient) -> tuple[str, ...]:
     """Each GPU in a word: ``disabled``, ``enabled`` and what is on it, with what waits for a reset."""
     return tuple(_gpu(gpu) for gpu in node.show()["gpus"])
 
@@ -90,7 +90,7 @@ def _gpu(gpu: dict[str, Any]) -> str:
     return " ".join([mode, *sorted(found)])
 
 
-def outside(node: control.Node, words: Sequence[str]) -> None:
+def outside(node: SimClient, words: Sequence[str]) -> None:
     """What happens to the node from outside: ``hold GPU PROFILE`` or ``fault KIND NAME=VALUE``."""
     verb, *rest = words
     if verb == "hold":
@@ -98,4 +98,4 @@ def outside(node: control.Node, words: Sequence[str]) -> None:
         node.hold(int(rest[0]), next(i["id"] for i in instances if i["profile"] == rest[1]), pid=4242)
         return
     kind, *facts = rest
-    node.fault(kind, **dict(fact.split("=", 1) for fact in facts))
+    node.inject_fault(kind, **dict(fact.split("=", 1) for fact in facts))

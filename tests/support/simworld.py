@@ -12,17 +12,17 @@ import msgspec
 
 from aliquot.core.config.select.command_line import adhoc
 from aliquot.core.engine.apply import apply
-from aliquot.core.engine.context import Outcome, World
+from aliquot.core.engine.context import ApplyOutcome, ExecutionContext
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.planner.plan import plan
 from aliquot.hardware.kernel.backend import Kernel
 from aliquot.hardware.node_backend import NodeBackend
-from aliquot.hardware.nvml.session_gate import Gate
+from aliquot.hardware.nvml.session_gate import SessionGate
 from aliquot.node.simulated.backend import SimBackend
 from aliquot.sim.kernel.control_api import tree_of
-from aliquot.sim.kernel.tree import TwinFiles
+from aliquot.sim.kernel.tree import InProcessFiles
 from system.sim.memory import Memory
 from unit.core.engine.memory import CountingClock, MemoryJournal, NoLock, OneByOne, Recorder
 
@@ -33,7 +33,7 @@ class InMemory(SimBackend):
     def __init__(self, template: str, driver: str | None = None) -> None:
         self.memory = Memory(template, driver, mig=False)
         self.node = "n"
-        self._gate = Gate(lambda: None, lambda: None)
+        self._gate = SessionGate(lambda: None, lambda: None)
         self._index = {}
 
     def _exchange(self, attempt: str, pci: str, line: str, repeatable: bool) -> tuple[list[int], str]:
@@ -97,7 +97,7 @@ class Node:
     def __init__(self, template: str, driver: str | None = None, directory: str = "/nonexistent") -> None:
         self.backend = InMemory(template, driver)
         self.clock = MemoryClock(self.backend.memory)
-        self.files = TwinFiles(tree_of(self.backend.memory.node))
+        self.files = InProcessFiles(tree_of(self.backend.memory.node))
         tools = InMemoryTools(self.backend.memory)
         kernel = Kernel(self.files, tools, directory, self.boot, clock=self.clock)
         self.whole = NodeBackend(self.backend, kernel)
@@ -109,11 +109,13 @@ class Node:
     def read(self) -> tuple[Inventory, Facts]:
         return self.backend.read(), self.backend.facts()
 
-    def apply(self, desired: Desired) -> Outcome:
+    def apply(self, desired: Desired) -> ApplyOutcome:
         """Plan and carry out, by the engine. Raises what it raises."""
         made = plan(self.whole.read(), desired)
         assert not made.blockers, made.blockers
-        ports = World(self.whole, self.backend, MemoryJournal(), CountingClock(), NoLock(), OneByOne(), Recorder())
+        ports = ExecutionContext(
+            self.whole, self.backend, MemoryJournal(), CountingClock(), NoLock(), OneByOne(), Recorder()
+        )
         return apply(made, ports, lambda line: None)
 
     def cut(self, gpus: str, wish: str) -> Node:

@@ -13,20 +13,20 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from aliquot.core.engine.context import World as Gpus
+from aliquot.core.engine.context import ExecutionContext as Gpus
 from aliquot.errors import BlockedError, LockedError
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.client.errors import NoNodeError, NoSlurmError
-from aliquot.slurm.client.models import Job, Partition, Reservation, SlurmNode, Version
+from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition, SlurmReservation, Version
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.files import slurmd_validation as validate
 from aliquot.slurm.node import device_nodes as devices
 from aliquot.slurm.node import node_conf as nodeconf
 from aliquot.slurm.node import step_executor as acts
 from aliquot.slurm.node import transaction as apply
-from aliquot.slurm.node.change_record import Record
-from aliquot.slurm.node.context import Outcome, Places, World
-from aliquot.slurm.node.request import Change, Settings
+from aliquot.slurm.node.change_record import ChangeRecord
+from aliquot.slurm.node.context import SlurmChangeContext, SlurmChangeOutcome, StateFolders
+from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings
 from support.simworld import Node
 from unit.core.engine.memory import MemoryJournal, OneByOne, Recorder
 
@@ -40,8 +40,8 @@ class Cluster:
 
     def __init__(self) -> None:
         self.records: dict[str, SlurmNode] = {}
-        self.queue: list[Job] = []
-        self.reserved: list[Reservation] = []
+        self.queue: list[SlurmJob] = []
+        self.reserved: list[SlurmReservation] = []
         self.members: dict[str, set[str]] = {"all": {"n1"}}
         self.calls: list[str] = []
         self.before: Callable[[str], None] = lambda call: None
@@ -66,14 +66,14 @@ class Cluster:
         partitions = tuple(sorted(p for p, names in self.members.items() if name in names))
         return replace(self.records[name], partitions=partitions)
 
-    def jobs(self, node: str = "") -> tuple[Job, ...]:
+    def jobs(self, node: str = "") -> tuple[SlurmJob, ...]:
         self._call(f"queue {node}".strip())
         return tuple(j for j in self.queue if not node or node in j.nodes)
 
-    def partitions(self) -> tuple[Partition, ...]:
+    def partitions(self) -> tuple[SlurmPartition, ...]:
         return ()
 
-    def reservations(self) -> tuple[Reservation, ...]:
+    def reservations(self) -> tuple[SlurmReservation, ...]:
         return tuple(self.reserved)
 
     def change(self, name: str, **fields: object) -> None:
@@ -138,7 +138,7 @@ class Slurmd:
             self.name,
             frozenset({"IDLE", "DYNAMIC_NORM", *(["DRAIN"] if words.get("State") == "DRAIN" else [])}),
             features=tuple(filter(None, words.get("Feature", "").split(","))),
-            gres=grestext.listed(words.get("Gres")),
+            gres=grestext.parse_listed(words.get("Gres")),
             cpus=2,
             memory_mib=1000,
             weight=1,
@@ -182,28 +182,30 @@ class Host:
         patch.setattr(validate, "parse", _absent)
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> SlurmNodeSettings:
         command = "true"
         etc = str(self.folder / "etc")
-        return Settings(self.name, etc, start=command, stop=command, node_conf=self.words)
+        return SlurmNodeSettings(self.name, etc, start=command, stop=command, node_conf=self.words)
 
     @property
-    def world(self) -> World:
+    def world(self) -> SlurmChangeContext:
         node = self.node
         gpus = Gpus(node.whole, node.backend, MemoryJournal(), node.clock, self.turns, OneByOne(), Recorder())
-        places = Places(str(self.folder / "lib"), str(self.folder / "run"), simulated=True)
-        return World(cast(Slurm, self.cluster), gpus, self.slurmd, places, self.name, self.said.append)
+        places = StateFolders(str(self.folder / "lib"), str(self.folder / "run"), simulated=True)
+        return SlurmChangeContext(cast(Slurm, self.cluster), gpus, self.slurmd, places, self.name, self.said.append)
 
-    def apply(self, gpus: str, wish: str, settings: Settings | None = None, **more: object) -> Outcome:
-        change = Change(settings or self.settings, self.node.wish(gpus, wish))
+    def apply(
+        self, gpus: str, wish: str, settings: SlurmNodeSettings | None = None, **more: object
+    ) -> SlurmChangeOutcome:
+        change = SlurmChange(settings or self.settings, self.node.wish(gpus, wish))
         return apply.apply(replace(change, **more), self.world)
 
     def at(self, step: str, hand: Callable[[], None], *, after: bool = False) -> None:
         """Have something happen once, just before a step is done, or just behind it."""
-        act = acts.act
+        act = acts.execute
         left = [hand]
 
-        def acting(now: str, record: Record, world: World) -> Record:
+        def acting(now: str, record: ChangeRecord, world: SlurmChangeContext) -> ChangeRecord:
             if now == step and left and not after:
                 left.pop()()
             done = act(now, record, world)
@@ -211,7 +213,7 @@ class Host:
                 left.pop()()
             return done
 
-        self._patch.setattr(acts, "act", acting)
+        self._patch.setattr(acts, "execute", acting)
 
     @property
     def now(self) -> SlurmNode:

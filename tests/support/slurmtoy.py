@@ -9,14 +9,14 @@ import msgspec
 
 from aliquot.core.model import catalog
 from aliquot.core.model.inventory import Gpu, Inventory
-from aliquot.core.planner.node_layout import Placement
-from aliquot.slurm.client.models import Gres, Job, Partition, SlurmNode
+from aliquot.core.planner.node_layout import PlacedGeometry
+from aliquot.slurm.client.models import Gres, SlurmJob, SlurmNode, SlurmPartition
 from aliquot.slurm.controller.decide import decide
-from aliquot.slurm.controller.history import History
-from aliquot.slurm.controller.job_demand import Queue, demands
-from aliquot.slurm.controller.layout_gpus import cards, names, wish
-from aliquot.slurm.controller.models import Decision, Record, World
-from aliquot.slurm.controller.settings import Host, Limits, PartitionRules, Rules, Settings
+from aliquot.slurm.controller.history import SlurmHistory
+from aliquot.slurm.controller.job_demand import JobQueue, job_queue
+from aliquot.slurm.controller.layout_gpus import desired_config, profiles_by_type, searchable_gpus
+from aliquot.slurm.controller.models import SlurmDecision, SlurmNodeState, SlurmState
+from aliquot.slurm.controller.settings import Limits, ManagedNode, PartitionRules, Rules, SlurmControllerSettings
 from laws.oracle import world as gpus
 
 A100 = "a100-40gb"
@@ -70,13 +70,13 @@ class ToyNode:
 class Toy:
     """Time passes by ``step``: jobs end, jobs start, the controller decides and its changes are there at once."""
 
-    def __init__(self, nodes: dict[str, ToyNode], settings: Settings | None = None) -> None:
+    def __init__(self, nodes: dict[str, ToyNode], settings: SlurmControllerSettings | None = None) -> None:
         self.nodes = nodes
-        hosts = tuple(Host(name, limits=QUICK) for name in nodes)
-        self.settings = settings or Settings(hosts, promise_s=60.0, at_once=100, per_hour=100_000)
+        hosts = tuple(ManagedNode(name, limits=QUICK) for name in nodes)
+        self.settings = settings or SlurmControllerSettings(hosts, promise_s=60.0, at_once=100, per_hour=100_000)
         self.jobs: dict[int, ToyJob] = {}
         self.now = 1000.0
-        self.history = History()
+        self.history = SlurmHistory()
         self.family = catalog.family(A100)
         self.trace: list[tuple[float, str]] = []
 
@@ -124,21 +124,21 @@ class Toy:
             found.append(gpus.gpu(self.family, placed, pci=f"0000:0{n}:00.0"))
         return gpus.node(*found)
 
-    def world(self) -> World:
+    def world(self) -> SlurmState:
         records = []
         for host in self.settings.hosts:
             jobs = [j for j in self.jobs.values() if j.running and host.name in j.where]
             inventory = self.inventory(host.name)
             failure = self.history.failures.get(host.name)
             records.append(
-                Record(
+                SlurmNodeState(
                     host=host,
                     node=self.node(host.name),
-                    cards=cards(inventory, (), host.rules, "profile"),
-                    names=names(inventory, "profile"),
+                    gpus=searchable_gpus(inventory, (), host.rules, "profile"),
+                    names=profiles_by_type(inventory, "profile"),
                     jobs=len(jobs),
                     idle_since=self.history.idle.get(host.name, self.now),
-                    last_cut=self.history.last(host.name),
+                    last_change=self.history.last_change_time(host.name),
                     recent=self.history.recent(self.now, host.name),
                     failure=failure.why if failure else "",
                     retry_at=failure.retry_at if failure else 0.0,
@@ -146,7 +146,7 @@ class Toy:
             )
         recent = self.history.recent(self.now)
         causes = self.history.causes(self.now)
-        return World(tuple(records), self.history.promised, self.history.stuck, recent, causes=causes)
+        return SlurmState(tuple(records), self.history.promised, self.history.stuck, recent, causes=causes)
 
     def node(self, name: str) -> SlurmNode:
         node = self.nodes[name]
@@ -163,15 +163,15 @@ class Toy:
             memory_mib=500_000,
         )
 
-    def slurm_jobs(self) -> tuple[Job, ...]:
+    def slurm_jobs(self) -> tuple[SlurmJob, ...]:
         return tuple(
-            Job(
+            SlurmJob(
                 id=j.id,
                 state="PENDING" if j.pending else "RUNNING",
                 user=j.user,
                 reason=j.reason,
                 partitions=(j.partition,),
-                wanted=(("node", Gres("gpu", j.profile, j.count)),),
+                requested=(("node", Gres("gpu", j.profile, j.count)),),
                 node_count=j.nodes,
                 priority=j.priority,
                 submitted=int(j.submitted),
@@ -181,39 +181,39 @@ class Toy:
             if not j.done
         )
 
-    def queue(self) -> Queue:
+    def queue(self) -> JobQueue:
         partitions = {p for n in self.nodes.values() for p in n.partitions}
-        return demands(self.slurm_jobs(), [Partition(p) for p in partitions], self.settings.layouts, self.now)
+        return job_queue(self.slurm_jobs(), [SlurmPartition(p) for p in partitions], self.settings.layouts, self.now)
 
-    def decide(self) -> Decision:
+    def decide(self) -> SlurmDecision:
         """Look and decide; nothing is done."""
         self.schedule()
         busy = {name for j in self.jobs.values() if j.running for name in j.where}
         pending = {j.id for j in self.jobs.values() if j.pending}
-        self.history = self.history.looked(self.now, [n for n in self.nodes if n not in busy], pending)
+        self.history = self.history.with_observation(self.now, [n for n in self.nodes if n not in busy], pending)
         decision = decide(self.world(), self.queue(), self.settings, self.now)
-        self.history = self.history.decided(self.now, decision.covered, self.settings.promise_s)
+        self.history = self.history.with_decision(self.now, decision.covered, self.settings.promise_s)
         return decision
 
-    def step(self, seconds: float = 5.0) -> Decision:
+    def step(self, seconds: float = 5.0) -> SlurmDecision:
         decision = self.decide()
         for name in decision.resume:
             self.nodes[name].states.discard("DRAIN")
         for drain in decision.drains:
-            self.nodes[drain.record].states.add("DRAIN")
-            self.nodes[drain.record].reason = drain.reason
-        for recut in decision.recuts:
-            assert not self.used(recut.record), f"{recut.record} has jobs"
-            self.recut(recut.record, recut.cards)
-            self.history = self.history.cut(self.now, recut.record, recut.jobs, recut.user)
-            self.trace.append((self.now, recut.record))
+            self.nodes[drain.node_name].states.add("DRAIN")
+            self.nodes[drain.node_name].reason = drain.reason
+        for recut in decision.repartitions:
+            assert not self.used(recut.node_name), f"{recut.node_name} has jobs"
+            self.recut(recut.node_name, recut.placements)
+            self.history = self.history.with_change(self.now, recut.node_name, recut.jobs, recut.user)
+            self.trace.append((self.now, recut.node_name))
         self.schedule()
         self.now += seconds
         return decision
 
-    def recut(self, name: str, chosen: dict[str, Placement]) -> None:
+    def recut(self, name: str, chosen: dict[str, PlacedGeometry]) -> None:
         node = self.nodes[name]
-        assert wish(chosen, self.inventory(name))["configs"]
+        assert desired_config(chosen, self.inventory(name))["configs"]
         for pci, placement in chosen.items():
             number = int(pci[6:7])
             node.placed[number] = tuple((self.family.by_id[p].name, start) for p, start in placement or ())
@@ -230,8 +230,8 @@ def toy(*geometries: str, rules: Rules | None = None, limits: Limits = QUICK, **
         "1g.5gb*7": tuple(("1g.5gb", n) for n in range(7)),
     }
     nodes = {f"n{n}": ToyNode([placed[text]]) for n, text in enumerate(geometries)}
-    hosts = tuple(Host(name, rules=rules or Rules(), limits=limits) for name in nodes)
-    settings = Settings(hosts, promise_s=60.0, at_once=100, per_hour=100_000)
+    hosts = tuple(ManagedNode(name, rules=rules or Rules(), limits=limits) for name in nodes)
+    settings = SlurmControllerSettings(hosts, promise_s=60.0, at_once=100, per_hour=100_000)
     return Toy(nodes, msgspec.structs.replace(settings, **more))
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import aliquot
-from aliquot.foundation.readable import readable
+from aliquot.foundation.descriptor_wait import wait_readable
 
 SOURCE = str(Path(aliquot.__file__).resolve().parents[1])
 _ORDER = re.compile(r"\x1b\[(\?)?([0-9;]*)([A-Za-z])")
@@ -185,7 +185,7 @@ class Played:
 
     def read(self, seconds: float = 0.1) -> None:
         """Feeds the terminal with what comes within that time, once."""
-        if readable(self._main, seconds):
+        if wait_readable(self._main, seconds):
             try:
                 more = os.read(self._main, 1 << 16).decode(errors="replace")
             except OSError:
@@ -212,7 +212,7 @@ class Played:
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"still running:\n{self.terminal.text}"
             self.read()
-        while readable(self._main, 0.05):
+        while wait_readable(self._main, 0.05):
             before = len(self.raw)
             self.read()
             if len(self.raw) == before:

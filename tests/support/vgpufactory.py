@@ -8,8 +8,17 @@ import msgspec
 
 from aliquot.core.model import catalog
 from aliquot.core.model import vgpu_types as vgpu
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish, VgpuWish
-from aliquot.core.model.inventory import Gpu, Holder, Inventory, Mig, Vgpu, Virtual, VirtualFunction, VirtualHost
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, DesiredVgpu
+from aliquot.core.model.inventory import (
+    Gpu,
+    GpuVirtualization,
+    Holder,
+    HostVirtualization,
+    Inventory,
+    Mig,
+    Vgpu,
+    VirtualFunction,
+)
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 
 PCI = "0000:08:00.0"
@@ -58,21 +67,23 @@ def gpu(
         subsystem=f"{of.subsystem}10DE" if of.subsystem else "",
         family=of.mig_family,
         mig=Mig(of.mig_family is not None, mode, mode),
-        virtual=Virtual(
-            world=world,
+        virtual=GpuVirtualization(
+            framework=world,
             driver="nvidia",
             iommu_group=38,
             group_members=(pci, f"{pci[:-1]}1"),
             total=count,
             addresses=tuple(address(n, pci) for n in range(count)),
             functions=functions(count, pci) if on and count else (),
-            mixed=mixed if on and count else None if not count else False,
+            mixed_size=mixed if on and count else None if not count else False,
         ),
     )
 
 
-def node(*gpus: Gpu, host: VirtualHost | None = None) -> Inventory:
-    there = host or VirtualHost(iommu=True, vfio=True, vgpu_manager=True, sriov_manage="/usr/lib/nvidia/sriov-manage")
+def node(*gpus: Gpu, host: HostVirtualization | None = None) -> Inventory:
+    there = host or HostVirtualization(
+        iommu=True, vfio=True, vgpu_manager=True, sriov_manage="/usr/lib/nvidia/sriov-manage"
+    )
     return Inventory(node="factory", gpus=gpus, driver="580.105.06", host=there)
 
 
@@ -90,7 +101,7 @@ def having(of: Gpu, *entries: tuple[VgpuType, int] | tuple[VgpuType, int, int | 
                 uuid=f"00000000-0000-4000-8000-{number:012d}",
                 gpu_instance=where if each.mig_backed else None,
                 placement=None if each.mig_backed else where,
-                claim=f"claim-{number}",
+                ownership_token=f"claim-{number}",
                 holders=(VM,) if number in held else (),
             )
         )
@@ -102,10 +113,10 @@ def having(of: Gpu, *entries: tuple[VgpuType, int] | tuple[VgpuType, int, int | 
     return replace(of, vgpus=tuple(made), instances=instances)
 
 
-def vgpus(name: str, counts: dict[str, int]) -> tuple[VgpuWish, ...]:
+def vgpus(name: str, counts: dict[str, int]) -> tuple[DesiredVgpu, ...]:
     """Wishes for types by short name (or its end) and number."""
     found = [(kind(name, short), n) for short, n in counts.items()]
-    return tuple(VgpuWish(t.id or 0, t.name) for t, n in found for _ in range(n))
+    return tuple(DesiredVgpu(t.id or 0, t.name) for t, n in found for _ in range(n))
 
 
 def wish(of: Gpu, counts: dict[str, int], mixed: bool | None = None, name: str = "wish") -> Desired:
@@ -114,13 +125,13 @@ def wish(of: Gpu, counts: dict[str, int], mixed: bool | None = None, name: str =
     return Desired(gpus=(share(of, made, mixed),), name=name)
 
 
-def share(of: Gpu, made: tuple[VgpuWish, ...], mixed: bool | None = None) -> GpuWish:
+def share(of: Gpu, made: tuple[DesiredVgpu, ...], mixed: bool | None = None) -> DesiredGpu:
     known = table(of.product)
     functions_on = True if known.sriov else None
     types = [known.by_id[w.type_id] for w in made]
     if not any(t.mig_backed for t in types):
         mig = False if of.mig.capable else None
-        return GpuWish(pci=of.pci, mig=mig, instances=(), vgpus=made, functions=functions_on, mixed=mixed)
+        return DesiredGpu(pci=of.pci, mig=mig, instances=(), vgpus=made, functions=functions_on, mixed_size=mixed)
     family = catalog.family(of.family or "")
     needed: dict[tuple[int, int, int], int] = {}
     for each in types:
@@ -128,8 +139,10 @@ def share(of: Gpu, made: tuple[VgpuWish, ...], mixed: bool | None = None) -> Gpu
         key = (profile.id, each.fb_mib, each.per_instance)
         needed[key] = needed.get(key, 0) + 1
     instances = [
-        InstanceWish(p, family.by_id[p].name, (family.by_id[p].default_compute.id,))
+        DesiredInstance(p, family.by_id[p].name, (family.by_id[p].default_compute.id,))
         for (p, _, most), n in needed.items()
         for _ in range(-(-n // most))
     ]
-    return GpuWish(pci=of.pci, mig=True, instances=tuple(instances), vgpus=made, functions=functions_on, mixed=mixed)
+    return DesiredGpu(
+        pci=of.pci, mig=True, instances=tuple(instances), vgpus=made, functions=functions_on, mixed_size=mixed
+    )

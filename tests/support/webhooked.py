@@ -10,8 +10,8 @@ from typing import Any
 
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.leader_election import LeaseTiming
-from aliquot.kubernetes.client.watch import Timing
-from aliquot.kubernetes.controller.controller import Controller, Pace
+from aliquot.kubernetes.client.watch import WatchTiming
+from aliquot.kubernetes.controller.controller import Controller, ControllerPace
 from aliquot.kubernetes.kinds.harvester import GROUP, KINDS, VERSION
 from aliquot.kubernetes.manifests import webhooks
 from aliquot.kubernetes.manifests.values import WEBHOOK, Values
@@ -25,7 +25,7 @@ from system.kubernetes.rights_world import ROOT as DEPLOY
 
 JSON = dict[str, Any]
 MACHINES = DEPLOY / "kubernetes-machines"
-QUICK = Pace(LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), Timing(refused_s=0.3, first_backoff_s=0.1))
+QUICK = ControllerPace(LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), WatchTiming(refused_s=0.3, first_backoff_s=0.1))
 ROOT = f"/apis/{GROUP}/{VERSION}"
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
 SECRET = f"/api/v1/namespaces/{NS}/secrets/{WEBHOOK}"
@@ -36,7 +36,7 @@ class Replica:
 
     def __init__(self, config: Path, identity: str = "one", look_s: float = 0.3, **options: Any) -> None:
         self._config, self._identity = config, identity
-        self._options = WebhookOptions(port=0, hosts=("localhost",), look_s=look_s, **options)
+        self._options = WebhookOptions(port=0, hosts=("localhost",), check_s=look_s, **options)
         self._ready = threading.Event()
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)

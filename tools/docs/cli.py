@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aliquot.cli.command_table import EXIT_CODES, ROOT
-from aliquot.cli.framework.command_model import EVERYWHERE, Command, Option, capital
+from aliquot.cli.framework.command_model import EVERYWHERE, CliCommand, CommandOption, capital
 
 HEAD = """\
 # The command line
@@ -43,7 +43,7 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _command(command: Command, prog: str, level: str) -> Iterator[str]:
+def _command(command: CliCommand, prog: str, level: str) -> Iterator[str]:
     path = f"{prog} {command.name}"
     yield f"{level} {path}"
     yield ""
@@ -60,7 +60,7 @@ def _command(command: Command, prog: str, level: str) -> Iterator[str]:
         yield from _command(child, path, level + "#")
 
 
-def _row(option: Option) -> str:
+def _row(option: CommandOption) -> str:
     more = [option.help]
     more += [f"one of {', '.join(option.choices)}"] if option.choices else []
     more += [f"default {option.default}"] if option.default else []

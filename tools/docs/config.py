@@ -132,7 +132,7 @@ def _settings() -> Iterator[str]:
     yield ""
     rows = []
     for key in settings_text.KEYS:
-        default = getattr(settings.Settings(), key.field)
+        default = getattr(settings.AgentSettings(), key.field)
         what = " ".join(f"`{c}`" if c else "empty" for c in key.choices)
         what = what or (
             f"{key.lowest} to {key.highest}" if key.highest else "a name" if key.name else "`true` or `false`"

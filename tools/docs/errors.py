@@ -19,7 +19,10 @@ from aliquot.cli.command_table import EXIT_CODES
 from aliquot.errors import AliquotError, BlockedError, ConfigError, HardwareError, UsageError
 
 SOURCE = Path(aliquot.__file__).parent
-TELLERS = {"Refusal", "Blocker", "Problem", "TypeProblem", "Fault", "block", "_no", "no"}
+TELLERS = {
+    *("RuleRefusal", "Blocker", "InstanceProblem", "VgpuProblem", "ResolutionFailure"),
+    *("block", "_blocker", "negative"),
+}
 """Calls whose first word, or ``rule``, is a planner's or a file reader's rule."""
 GENERAL = (AliquotError, BlockedError, ConfigError, UsageError, HardwareError)
 """Classes of which each case has another next step."""

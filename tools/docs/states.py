@@ -18,20 +18,20 @@ from aliquot.core.engine.executor import _split
 from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_status as status
-from aliquot.kubernetes.label_agent.agent import decide, steps
+from aliquot.kubernetes.label_agent.agent import decision, steps
 from aliquot.kubernetes.virtual_machines.agent import loop as devices_loop
 from aliquot.kubernetes.virtual_machines.agent import main as devices_run
-from aliquot.kubernetes.virtual_machines.agent import node_report as tell
-from aliquot.kubernetes.virtual_machines.agent import reconcile as work
+from aliquot.kubernetes.virtual_machines.agent import node_report
+from aliquot.kubernetes.virtual_machines.agent import reconciler as work
 from aliquot.slurm.node import next_step as slurm
-from aliquot.slurm.node.change_record import Before, Record
-from aliquot.slurm.node.request import DYNAMIC, STATIC, Change, Settings
+from aliquot.slurm.node.change_record import ChangeRecord, NodeRestorePoint
+from aliquot.slurm.node.request import DYNAMIC, STATIC, SlurmChange, SlurmNodeSettings
 
 ENDS = {
-    "_look_on": "settings: not ours to carry out",
-    "_no_wish": "no label",
+    "_publish_only": "settings: not ours to carry out",
+    "_without_config": "no label",
     "_fail": "something is wrong",
-    "_done": "the GPUs are as wished",
+    "_satisfied": "the GPUs are as wished",
     "_change": "a change",
     "_blocked": "a change that something is in the way of",
     "_reboot": "a change that only a reboot completes",
@@ -46,7 +46,7 @@ SLURM = {
     slurm.GPUS: "the plan, by the engine",
     slurm.FILES: "gres.conf, slurm.conf, device nodes",
     slurm.FORGET: "the dynamic record is deleted",
-    slurm.TELL: "slurmctld",
+    slurm.UPDATE_CONTROLLER: "slurmctld",
     slurm.START: "slurmd, which registers drained",
     slurm.VERIFY: "Slurm shows exactly these counts",
     slurm.RESUME: "the node, if we drained it",
@@ -109,7 +109,7 @@ def decisions() -> list[tuple[str, list[str]]]:
     """Each end of the decision, with the steps that its function returns, in the order of the source. Raises
     AssertionError where the code has a function that returns steps and is not told of here.
     """
-    tree = ast.parse(inspect.getsource(decide))
+    tree = ast.parse(inspect.getsource(decision))
     kinds = {c.__name__ for c in _steps()}
     found: dict[str, list[str]] = {}
     for function in tree.body:
@@ -129,21 +129,22 @@ def decisions() -> list[tuple[str, list[str]]]:
 
 def _devices() -> Iterator[str]:
     yield from ("## The devices agent", "")
-    yield f"{first(tell.Standing.__doc__)} It stands in the annotation `aliquot.dev/devices` of the node:"
+    about = first(node_report.DevicesAgentStatus.__doc__)
+    yield f"{about} It stands in the annotation `aliquot.dev/devices` of the node:"
     yield ""
     yield from table(("state", "reason"), sorted(_standings()))
     yield ""
 
 
 def _standings() -> set[tuple[str, str]]:
-    """Every ``Standing(state, reason, ...)`` in the agent's code."""
+    """Every ``DevicesAgentStatus(state, reason, ...)`` in the agent's code."""
     found: set[tuple[str, str]] = set()
     for module in (work, devices_run, devices_loop):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Standing":
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "DevicesAgentStatus":
                 state, reason = node.args[0], node.args[1]
                 assert isinstance(state, ast.Attribute)
-                word = getattr(tell, state.attr)
+                word = getattr(node_report, state.attr)
                 if isinstance(reason, ast.Constant):
                     found.add((f"`{word}`", f"`{reason.value!s}`"))
                 elif isinstance(reason, ast.Name):
@@ -161,7 +162,7 @@ def _slurm() -> Iterator[str]:
     for release, kind in RELEASES:
         record = _record(release, kind)
         yield f"- {kind} node, Slurm {release}: {' → '.join(slurm.route(record))}"
-        back = msgspec.structs.replace(record, back=True, touched=True)
+        back = msgspec.structs.replace(record, undoing=True, touched=True)
         yield f"  - a failure: {' → '.join(slurm.route(back))}"
     yield ""
     yield from table(("step", "what happens"), ((f"`{k}`", v) for k, v in SLURM.items()))
@@ -174,10 +175,10 @@ def _slurm() -> Iterator[str]:
     )
 
 
-def _record(release: str, kind: str) -> Record:
+def _record(release: str, kind: str) -> ChangeRecord:
     """A change that is about to begin on a node that Slurm knows."""
-    change = Change(Settings(name="n1"))
-    return Record("run", change, kind, version=release, before=Before(slurmd_start=1))
+    change = SlurmChange(SlurmNodeSettings(name="n1"))
+    return ChangeRecord("run", change, kind, version=release, restore_point=NodeRestorePoint(slurmd_start=1))
 
 
 def _lanes() -> Iterator[str]:
@@ -191,7 +192,7 @@ def _lanes() -> Iterator[str]:
     yield "already:"
     yield ""
     yield "```text"
-    for pci, lane in _plan().lanes.items():
+    for pci, lane in _plan().actions_by_gpu.items():
         before, resets, after = _split(lane)
         parts = [", ".join(map(_word, before)), "reset" if resets else "", ", ".join(map(_word, after))]
         yield f"{pci}   {' | '.join(part for part in parts if part)}"
@@ -209,11 +210,12 @@ def _plan() -> Plan:
     from aliquot.core.planner.plan import plan
     from aliquot.node.connect import connect
     from aliquot.sim import lifecycle as control
+    from aliquot.sim.client import SimClient
 
     with tempfile.TemporaryDirectory(prefix="aq-") as folder:
         control.start(folder, "a100-sxm4-40gb*2", "lab")
         try:
-            node = control.Node(folder, "lab")
+            node = SimClient(folder, "lab")
             node.set_mode(1, True)
             node.create(1, "7g.40gb")
             node.close()

@@ -17,7 +17,7 @@ AREAS: dict[str, Sequence[str]] = {
         "hardware/state/boot_record_file.py",
         "kubernetes/label_agent/agent/state_file.py",
         "kubernetes/node_agent/state_file_report.py",
-        "node/usage_record.py",
+        "node/usage_tracker.py",
         "node/holders/reservations.py",
     ),
     "lock": (

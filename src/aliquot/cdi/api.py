@@ -33,15 +33,15 @@ def refresh(
     import os
 
     from aliquot.cdi import spec_files as write
-    from aliquot.cdi.probe import look
+    from aliquot.cdi.probe import probe_host
     from aliquot.cdi.spec import document
 
     chosen = options or CdiOptions()
     path = os.path.join(directory, chosen.file_name)
-    made = document(inventory, look(inventory, chosen))
+    made = document(inventory, probe_host(inventory, chosen))
     if made["devices"]:
         write.write(path, made, force=force, shared=chosen.mode == "management")
-    elif path in write.ours(directory):
+    elif path in write.own_files(directory):
         write.remove(path)
     return path
 
@@ -50,4 +50,4 @@ def retract(directory: str = DIRECTORY) -> tuple[str, ...]:
     """Take every file of ours away; their paths."""
     from aliquot.cdi import spec_files as write
 
-    return tuple(path for path in write.ours(directory) if write.remove(path))
+    return tuple(path for path in write.own_files(directory) if write.remove(path))

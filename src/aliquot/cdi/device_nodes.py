@@ -7,7 +7,7 @@ every instance: no workload ever gets them.
 
 from __future__ import annotations
 
-from aliquot.cdi.options import Machine, Majors, Node
+from aliquot.cdi.options import CdiDeviceNode, CdiHost, Majors
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance
 from aliquot.errors import BlockedError
 
@@ -16,53 +16,58 @@ _CAP_MODE = 0o444
 """What the kernel asks for: ``DeviceFileMode: 292``, and 256 (0400) for mig/config."""
 
 
-def control(machine: Machine) -> tuple[Node, ...]:
+def control_nodes(host: CdiHost) -> tuple[CdiDeviceNode, ...]:
     """What every container with a GPU needs beside it."""
-    majors = machine.majors
-    nodes = [Node("/dev/nvidiactl", majors.gpu, 255)]
-    if machine.modeset:
-        nodes.append(Node("/dev/nvidia-modeset", majors.gpu, 254))
+    majors = host.majors
+    nodes = [CdiDeviceNode("/dev/nvidiactl", majors.gpu, 255)]
+    if host.modeset:
+        nodes.append(CdiDeviceNode("/dev/nvidia-modeset", majors.gpu, 254))
     if majors.uvm >= 0:
-        nodes += [Node("/dev/nvidia-uvm", majors.uvm, 0), Node("/dev/nvidia-uvm-tools", majors.uvm, 1)]
+        nodes += [
+            CdiDeviceNode("/dev/nvidia-uvm", majors.uvm, 0),
+            CdiDeviceNode("/dev/nvidia-uvm-tools", majors.uvm, 1),
+        ]
     return tuple(nodes)
 
 
-def whole(gpu: Gpu, machine: Machine) -> tuple[Node, ...]:
+def whole_gpu_nodes(gpu: Gpu, host: CdiHost) -> tuple[CdiDeviceNode, ...]:
     """A whole GPU, with every instance that it has."""
-    nodes = [_gpu(gpu, machine.majors), *machine.drm.get(gpu.pci, ())]
+    nodes = [_gpu(gpu, host.majors), *host.drm.get(gpu.pci, ())]
     for instance in gpu.instances:
-        nodes.append(_cap(machine.majors, instance.capability_minor, gpu))
-        nodes += [_cap(machine.majors, c.capability_minor, gpu) for c in instance.compute_instances]
+        nodes.append(_cap(host.majors, instance.capability_minor, gpu))
+        nodes += [_cap(host.majors, c.capability_minor, gpu) for c in instance.compute_instances]
     return tuple(nodes)
 
 
-def mig_device(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, machine: Machine) -> tuple[Node, ...]:
+def mig_device_nodes(
+    gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, host: CdiHost
+) -> tuple[CdiDeviceNode, ...]:
     """One MIG device: its GPU, and the two capabilities that open this instance and no other."""
-    nodes = [_gpu(gpu, machine.majors)]
-    nodes += [_cap(machine.majors, part.capability_minor, gpu) for part in (instance, compute)]
+    nodes = [_gpu(gpu, host.majors)]
+    nodes += [_cap(host.majors, part.capability_minor, gpu) for part in (instance, compute)]
     if "+gfx" in instance.profile:
-        nodes += machine.drm.get(gpu.pci, ())
+        nodes += host.drm.get(gpu.pci, ())
     return tuple(nodes)
 
 
-def administration(machine: Machine) -> tuple[Node, ...]:
+def management_nodes(host: CdiHost) -> tuple[CdiDeviceNode, ...]:
     """What changes and watches instances: for the management document alone."""
-    if machine.majors.caps < 0:
-        return machine.extras
-    named = ((CONFIG, 0o400), (MONITOR, _CAP_MODE))
-    return (*(_cap_node(machine.majors, minor, mode) for minor, mode in named), *machine.extras)
+    if host.majors.caps < 0:
+        return host.extras
+    capabilities = ((CONFIG, 0o400), (MONITOR, _CAP_MODE))
+    return (*(_cap_node(host.majors, minor, mode) for minor, mode in capabilities), *host.extras)
 
 
-def _gpu(gpu: Gpu, majors: Majors) -> Node:
+def _gpu(gpu: Gpu, majors: Majors) -> CdiDeviceNode:
     if gpu.minor < 0:
         raise BlockedError(
             f"the device minor of GPU {gpu.index} ({gpu.pci}) is not known: its device node cannot be named",
             next_step="aliquot show",
         )
-    return Node(f"/dev/nvidia{gpu.minor}", majors.gpu, gpu.minor)
+    return CdiDeviceNode(f"/dev/nvidia{gpu.minor}", majors.gpu, gpu.minor)
 
 
-def _cap(majors: Majors, minor: int, gpu: Gpu) -> Node:
+def _cap(majors: Majors, minor: int, gpu: Gpu) -> CdiDeviceNode:
     if minor <= MONITOR:
         raise BlockedError(
             f"the capability of an instance of GPU {gpu.index} ({gpu.pci}) is not known (minor {minor})",
@@ -77,5 +82,5 @@ def _cap(majors: Majors, minor: int, gpu: Gpu) -> Node:
     return _cap_node(majors, minor, _CAP_MODE)
 
 
-def _cap_node(majors: Majors, minor: int, mode: int) -> Node:
-    return Node(f"/dev/nvidia-caps/nvidia-cap{minor}", majors.caps, minor, mode)
+def _cap_node(majors: Majors, minor: int, mode: int) -> CdiDeviceNode:
+    return CdiDeviceNode(f"/dev/nvidia-caps/nvidia-cap{minor}", majors.caps, minor, mode)

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterable
 
-from aliquot.cdi.options import Majors, Node
+from aliquot.cdi.options import CdiDeviceNode, Majors
 
 
 def majors(root: str = "/") -> Majors:
@@ -26,13 +26,13 @@ def majors(root: str = "/") -> Majors:
     return Majors(gpu=gpu, uvm=listed.get("nvidia-uvm", -1), caps=listed.get("nvidia-caps", -1))
 
 
-def drm(addresses: Iterable[str], root: str = "/") -> dict[str, tuple[Node, ...]]:
+def drm(addresses: Iterable[str], root: str = "/") -> dict[str, tuple[CdiDeviceNode, ...]]:
     """The ``/dev/dri`` nodes of GPUs by PCI address, from sysfs below a root."""
     found = {pci: tuple(_drm(os.path.join(root, f"sys/bus/pci/devices/{pci}/drm"))) for pci in addresses}
     return {pci: nodes for pci, nodes in found.items() if nodes}
 
 
-def _drm(folder: str) -> list[Node]:
+def _drm(folder: str) -> list[CdiDeviceNode]:
     nodes = []
     try:
         names = sorted(os.listdir(folder))
@@ -45,11 +45,11 @@ def _drm(folder: str) -> list[Node]:
         except OSError:
             continue
         if major.isdigit() and minor.isdigit():
-            nodes.append(Node(f"/dev/dri/{name}", int(major), int(minor), 0o660))
+            nodes.append(CdiDeviceNode(f"/dev/dri/{name}", int(major), int(minor), 0o660))
     return nodes
 
 
-def extras(root: str = "/") -> tuple[Node, ...]:
+def extras(root: str = "/") -> tuple[CdiDeviceNode, ...]:
     """IMEX channels below a root's ``/dev``."""
     folder = "/dev/nvidia-caps-imex-channels"
     try:
@@ -59,7 +59,7 @@ def extras(root: str = "/") -> tuple[Node, ...]:
     return tuple(n for n in (node(f"{folder}/{name}", root) for name in names) if n is not None)
 
 
-def node(path: str, root: str = "/") -> Node | None:
+def node(path: str, root: str = "/") -> CdiDeviceNode | None:
     """A character device that exists below a root; None if there is none."""
     try:
         facts = os.stat(root.rstrip("/") + path)
@@ -67,4 +67,4 @@ def node(path: str, root: str = "/") -> Node | None:
         return None
     if not stat.S_ISCHR(facts.st_mode):
         return None
-    return Node(path, os.major(facts.st_rdev), os.minor(facts.st_rdev), stat.S_IMODE(facts.st_mode))
+    return CdiDeviceNode(path, os.major(facts.st_rdev), os.minor(facts.st_rdev), stat.S_IMODE(facts.st_mode))

@@ -10,7 +10,7 @@ import glob
 import os
 from collections.abc import Iterable, Iterator
 
-from aliquot.cdi.options import Mount
+from aliquot.cdi.options import CdiMount
 
 _ARCHITECTURES = ("x86_64-linux-gnu", "aarch64-linux-gnu")
 _LIBRARY_FOLDERS = (
@@ -58,108 +58,108 @@ itself), the link.
 """
 
 
-class Root:
+class DriverRoot:
     """A tree that is some system's ``/``: a link inside it that begins with ``/`` means that system's root."""
 
-    def __init__(self, here: str) -> None:
-        self._here = here.rstrip("/")
+    def __init__(self, local_root: str) -> None:
+        self._local_root = local_root.rstrip("/")
 
     def real(self, path: str) -> str | None:
         """The path, as that system sees it, with every link followed; None if there is nothing."""
         for _ in range(40):
-            at, left = "", [w for w in path.split("/") if w]
-            while left:
-                word = left.pop(0)
+            resolved, remaining = "", [w for w in path.split("/") if w]
+            while remaining:
+                word = remaining.pop(0)
                 if word == "..":
-                    at = at.rpartition("/")[0]
+                    resolved = resolved.rpartition("/")[0]
                     continue
                 try:
-                    target = os.readlink(f"{self._here}{at}/{word}")
+                    target = os.readlink(f"{self._local_root}{resolved}/{word}")
                 except FileNotFoundError:
                     return None
                 except OSError:  # not a link
-                    at = f"{at}/{word}"
+                    resolved = f"{resolved}/{word}"
                     continue
-                path = "/".join([target if target.startswith("/") else f"{at}/{target}", *left])
+                path = "/".join([target if target.startswith("/") else f"{resolved}/{target}", *remaining])
                 break
             else:
-                return at or "/"
+                return resolved or "/"
         return None
 
     def find(self, folder: str, pattern: str) -> list[str]:
         """Files in a folder, sorted; paths as that system sees them."""
-        found = glob.glob(pattern, root_dir=f"{self._here}{folder}")
+        found = glob.glob(pattern, root_dir=f"{self._local_root}{folder}")
         return [f"{folder}/{name}" for name in sorted(found)]
 
     def link(self, path: str) -> str | None:
         """Where a link points, as it is written; None for anything else."""
         try:
-            return os.readlink(f"{self._here}{path}")
+            return os.readlink(f"{self._local_root}{path}")
         except OSError:
             return None
 
     def lines(self, path: str) -> list[str]:
         try:
-            with open(f"{self._here}{path}", errors="replace") as file:
+            with open(f"{self._local_root}{path}", errors="replace") as file:
                 return file.read().splitlines()
         except OSError:
             return []
 
 
-class Files:
+class DriverFiles:
     """What was found; ``host`` is the driver root as container runtimes see it."""
 
-    def __init__(self, root: Root, host: str) -> None:
+    def __init__(self, root: DriverRoot, host: str) -> None:
         self._root = root
         self._host = host.rstrip("/")
-        self.mounts: list[Mount] = []
+        self.mounts: list[CdiMount] = []
         self.links: list[tuple[str, str]] = []
         self.folders: list[str] = []
 
-    def library(self, path: str) -> None:
+    def add_library(self, path: str) -> None:
         real = self._root.real(path)
         if real and not any(m.container == real for m in self.mounts):
-            self.mounts.append(Mount(self._host + real, real))
+            self.mounts.append(CdiMount(self._host + real, real))
             folder = os.path.dirname(real)
             if folder not in self.folders:
                 self.folders.append(folder)
 
-    def first(self, candidates: Iterable[str], container: str = "", options: tuple[str, ...] = ()) -> None:
+    def add_first(self, candidates: Iterable[str], container: str = "", options: tuple[str, ...] = ()) -> None:
         """The first candidate that exists."""
         for path in candidates:
             real = self._root.real(path)
             if real:
-                mount = Mount(self._host + real, container or path)
-                self.mounts.append(Mount(mount.host, mount.container, options) if options else mount)
+                mount = CdiMount(self._host + real, container or path)
+                self.mounts.append(CdiMount(mount.host, mount.container, options) if options else mount)
                 return
 
 
-def find(here: str, host: str, version: str) -> Files:
-    """The files of a driver. ``here`` is its root as this process sees it, ``host`` as container runtimes do."""
-    root = Root(here)
-    files = Files(root, host)
+def find_driver_files(local_root: str, host: str, version: str) -> DriverFiles:
+    """The files of a driver. ``local_root`` is its root as this process sees it, ``host`` as container runtimes do."""
+    root = DriverRoot(local_root)
+    files = DriverFiles(root, host)
     for path in _versioned(root, version):
-        files.library(path)
+        files.add_library(path)
     _links(root, files)
     for name in _PROGRAMS:
-        files.first(f"{folder}/{name}" for folder in _PROGRAM_FOLDERS)
+        files.add_first(f"{folder}/{name}" for folder in _PROGRAM_FOLDERS)
     for name in _SOCKETS:
-        files.first((f"/run/{name}", f"/var/run/{name}"), options=_SOCKET_OPTIONS)
-    files.first(("/tmp/nvidia-mps",), options=_SOCKET_OPTIONS)
+        files.add_first((f"/run/{name}", f"/var/run/{name}"), options=_SOCKET_OPTIONS)
+    files.add_first(("/tmp/nvidia-mps",), options=_SOCKET_OPTIONS)
     for name in _CONFIGS:
-        files.first((f"/usr/share/{name}", f"/etc/{name}"), container=f"/usr/share/{name}")
+        files.add_first((f"/usr/share/{name}", f"/etc/{name}"), container=f"/usr/share/{name}")
     for name in _ETC_CONFIGS:
-        files.first((f"/etc/{name}", f"/usr/share/{name}"), container=f"/etc/{name}")
+        files.add_first((f"/etc/{name}", f"/usr/share/{name}"), container=f"/etc/{name}")
     for folder in (f"{f}/{x}" for f in (*files.folders, "/usr/lib", "/usr/lib64") for x in _XORG):
         for pattern in ("nvidia_drv.so", f"libglxserver_nvidia.so.{version}"):
-            files.first(root.find(folder, pattern))
+            files.add_first(root.find(folder, pattern))
     for folder in _FIRMWARE:
         for path in root.find(f"{folder}/nvidia/{version}", "gsp*.bin"):
-            files.first((path,))
+            files.add_first((path,))
     return files
 
 
-def _versioned(root: Root, version: str) -> Iterator[str]:
+def _versioned(root: DriverRoot, version: str) -> Iterator[str]:
     if not version:
         return
     folders = [f for f in dict.fromkeys((*_LIBRARY_FOLDERS, *_configured(root))) if root.real(f)]
@@ -171,7 +171,7 @@ def _versioned(root: Root, version: str) -> Iterator[str]:
             yield from root.find(folder, pattern)
 
 
-def _configured(root: Root) -> Iterator[str]:
+def _configured(root: DriverRoot) -> Iterator[str]:
     """The folders that the tree's own ldconfig is told of."""
     for path in ("/etc/ld.so.conf", *root.find("/etc/ld.so.conf.d", "*.conf")):
         for line in root.lines(path):
@@ -180,7 +180,7 @@ def _configured(root: Root) -> Iterator[str]:
                 yield word.rstrip("/")
 
 
-def _links(root: Root, files: Files) -> None:
+def _links(root: DriverRoot, files: DriverFiles) -> None:
     """The links that programs open libraries by (``libcuda.so.1``), as they are on the host, and the implied ones."""
     libraries = {m.container for m in files.mounts}
     for folder in files.folders:
@@ -188,9 +188,9 @@ def _links(root: Root, files: Files) -> None:
             target = root.link(path)
             if target is not None and root.real(path) in libraries:
                 files.links.append((target, path))
-    there = {link for _, link in files.links}
+    known_links = {link for _, link in files.links}
     for library in sorted(libraries):
         folder, _, name = library.rpartition("/")
         for start, target, link in _IMPLIED_LINKS:
-            if name.startswith(start) and f"{folder}/{link}" not in there:
+            if name.startswith(start) and f"{folder}/{link}" not in known_links:
                 files.links.append((target or name, f"{folder}/{link}"))

@@ -42,19 +42,19 @@ def mig_names(
         "uuid": compute.uuid,
         "index": f"{gpu.index}:{index}",
         "type-index": f"mig{gpu.index}:{index}",
-        "place": place(gpu, instance, compute),
+        "place": stable_name(gpu, instance, compute),
     }
     return tuple(dict.fromkeys(words[s] for s in strategies if words[s]))
 
 
-def place(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance) -> str:
+def stable_name(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance) -> str:
     """The stable name of a MIG device."""
     start = instance.place.start
     if compute.profile == instance.profile:
-        return plain(f"{gpu.pci}-{instance.profile}-{start}")
-    return plain(f"{gpu.pci}-{compute.profile}-{start}-{compute.place.start}")
+        return sanitized(f"{gpu.pci}-{instance.profile}-{start}")
+    return sanitized(f"{gpu.pci}-{compute.profile}-{start}-{compute.place.start}")
 
 
-def plain(name: str) -> str:
+def sanitized(name: str) -> str:
     """A name with the characters that CDI allows."""
     return name.replace("+", ".")

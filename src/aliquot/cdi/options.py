@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-MARK = "ALIQUOT_CDI"
+MARKER_VARIABLE = "ALIQUOT_CDI"
 """A variable that every document of ours sets in its containers, so that we know our files again. Annotations would be
 the place for it, but they came with CDI 0.6.0, which the container tools of Debian 12 and RHEL 8 refuse to read. Its
 value is the form of the document, then the choices that its devices need not show.
@@ -14,7 +14,7 @@ value is the form of the document, then the choices that its devices need not sh
 WHOLE_MIG = "whole-mig-gpus"
 """Such a choice: while no GPU is in MIG mode, the devices are the same without it."""
 
-SIMULATED_AT = "/run/aliquot-sim"
+SIMULATED_MOUNT_PATH = "/run/aliquot-sim"
 """Where a container finds the folder of a simulated node: its NVML library with the socket beside it. The library knows
 by this place that it is in a container, and shows what the container's device nodes open (``shim/container_access.c``).
 """
@@ -44,7 +44,7 @@ no container is ever let near a real device (kernel documentation, admin-guide/d
 """
 
 
-class Node(msgspec.Struct, frozen=True):
+class CdiDeviceNode(msgspec.Struct, frozen=True):
     """A device node. It need not exist on the host: runtimes make it from its numbers. ``host`` is where it lies on
     the host, if elsewhere.
     """
@@ -56,7 +56,7 @@ class Node(msgspec.Struct, frozen=True):
     host: str = ""
 
 
-class Mount(msgspec.Struct, frozen=True):
+class CdiMount(msgspec.Struct, frozen=True):
     """A file, socket or folder of the host that containers see."""
 
     host: str
@@ -64,7 +64,7 @@ class Mount(msgspec.Struct, frozen=True):
     options: tuple[str, ...] = ("ro", "nosuid", "nodev", "bind")
 
 
-class Machine(msgspec.Struct, frozen=True):
+class CdiHost(msgspec.Struct, frozen=True):
     """What was found on the host (see ``libraries`` and ``devices``). ``links`` are (what it points at, path of the
     link); ``folders`` those with libraries; ``drm`` the /dev/dri nodes by PCI address; ``extras`` nodes that only the
     management document hands out; ``hook`` the nvidia-cdi-hook program, "" for none; ``hooks`` the arguments of its
@@ -72,11 +72,11 @@ class Machine(msgspec.Struct, frozen=True):
     """
 
     majors: Majors = Majors()
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[CdiMount, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     folders: tuple[str, ...] = ()
-    drm: dict[str, tuple[Node, ...]] = {}
-    extras: tuple[Node, ...] = ()
+    drm: dict[str, tuple[CdiDeviceNode, ...]] = {}
+    extras: tuple[CdiDeviceNode, ...] = ()
     modeset: bool = False
     hook: str = ""
     hooks: Mapping[str, tuple[str, ...]] = {}
@@ -86,7 +86,7 @@ class Machine(msgspec.Struct, frozen=True):
 class CdiOptions(msgspec.Struct, frozen=True):
     """Choices. ``driver_root`` and ``dev_root`` are as container runtimes see them; the ``_here`` ones as this process
     sees them, where that differs (an agent in a container). ``simulated`` is the folder of a simulated node, "" for
-    a real machine. ``machine`` None means: look when the document is made.
+    a real machine. ``host`` None means: look when the document is made.
     """
 
     vendor: str = ""
@@ -96,12 +96,12 @@ class CdiOptions(msgspec.Struct, frozen=True):
     all_device: bool = True
     whole_mig: bool = False
     driver_root: str = "/"
-    driver_root_here: str = ""
+    local_driver_root: str = ""
     dev_root: str = ""
-    dev_root_here: str = ""
+    local_dev_root: str = ""
     hook: str = ""
     simulated: str = ""
-    machine: Machine | None = None
+    host: CdiHost | None = None
 
     @property
     def kind(self) -> str:

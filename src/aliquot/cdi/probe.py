@@ -8,44 +8,44 @@ import shutil
 import msgspec
 
 from aliquot.cdi import devices, libraries
-from aliquot.cdi.options import COMPAT, NO_NODES, PROFILE, SIMULATED_MAJORS, CdiOptions, Machine
+from aliquot.cdi.options import COMPAT, NO_NODES, PROFILE, SIMULATED_MAJORS, CdiHost, CdiOptions
 from aliquot.core.model.inventory import Inventory
 
 _HOOKS = ("/usr/bin/nvidia-cdi-hook", "/usr/local/nvidia/toolkit/nvidia-cdi-hook", "/usr/local/bin/nvidia-cdi-hook")
 """Where packages and the GPU Operator put it."""
-_PATIENCE_S = 5.0
+_HELP_TIMEOUT_S = 5.0
 
 
-def look(inventory: Inventory, options: CdiOptions) -> CdiOptions:
+def probe_host(inventory: Inventory, options: CdiOptions) -> CdiOptions:
     """The options with ``machine`` filled in from the host, unless it is there already."""
-    if options.machine is not None:
+    if options.host is not None:
         return options
-    found = _simulated() if options.simulated else _host(inventory, options)
-    return msgspec.structs.replace(options, machine=found)
+    found = _simulated_host() if options.simulated else _real_host(inventory, options)
+    return msgspec.structs.replace(options, host=found)
 
 
-def _simulated() -> Machine:
+def _simulated_host() -> CdiHost:
     """A simulated node has nodes by number alone, and its library instead of a driver's files."""
-    return Machine(majors=SIMULATED_MAJORS)
+    return CdiHost(majors=SIMULATED_MAJORS)
 
 
-def _host(inventory: Inventory, options: CdiOptions) -> Machine:
-    here = options.driver_root_here or options.driver_root
-    dev_here = options.dev_root_here or options.dev_root or "/"
-    files = libraries.find(here, options.driver_root, inventory.driver)
+def _real_host(inventory: Inventory, options: CdiOptions) -> CdiHost:
+    local_root = options.local_driver_root or options.driver_root
+    local_dev_root = options.local_dev_root or options.dev_root or "/"
+    files = libraries.find_driver_files(local_root, options.driver_root, inventory.driver)
     hook, about_hook = _hook(options)
     majors = devices.majors()
-    return Machine(
+    return CdiHost(
         majors=majors,
         mounts=tuple(files.mounts),
         links=tuple(files.links),
         folders=tuple(files.folders),
         drm=devices.drm(gpu.pci for gpu in inventory.gpus),
-        extras=devices.extras(dev_here),
-        modeset=devices.node("/dev/nvidia-modeset", dev_here) is not None,
+        extras=devices.extras(local_dev_root),
+        modeset=devices.node("/dev/nvidia-modeset", local_dev_root) is not None,
         hook=hook,
-        hooks=_newer(hook, inventory.driver),
-        notes=(*about_hook, *_remarks(inventory, here, files, majors.uvm)),
+        hooks=_optional_hooks(hook, inventory.driver),
+        notes=(*about_hook, *_notes(inventory, local_root, files, majors.uvm)),
     )
 
 
@@ -64,7 +64,7 @@ def _hook(options: CdiOptions) -> tuple[str, tuple[str, ...]]:
     )
 
 
-def _newer(hook: str, driver: str) -> dict[str, tuple[str, ...]]:
+def _optional_hooks(hook: str, driver: str) -> dict[str, tuple[str, ...]]:
     """The newer commands that the program lists in its help, with their arguments; none where it cannot be run here."""
     from aliquot.foundation import bounded_process
 
@@ -72,18 +72,20 @@ def _newer(hook: str, driver: str) -> dict[str, tuple[str, ...]]:
     if not hook or not os.access(hook, os.X_OK):
         return {}
     try:
-        listed = set(bounded_process.run(words, _PATIENCE_S).out.replace(",", " ").split())
+        listed = set(bounded_process.run(words, _HELP_TIMEOUT_S).out.replace(",", " ").split())
     except OSError:  # a TimeoutError too
         return {}
     arguments = {COMPAT: (f"--host-driver-version={driver}",), NO_NODES: (), PROFILE: ()}
     return {name: words for name, words in arguments.items() if name in listed and (driver or name != COMPAT)}
 
 
-def _remarks(inventory: Inventory, here: str, files: libraries.Files, uvm: int) -> tuple[str, ...]:
-    said = []
+def _notes(inventory: Inventory, local_root: str, files: libraries.DriverFiles, uvm: int) -> tuple[str, ...]:
+    notes = []
     if not any("/libcuda.so." in m.container for m in files.mounts):
         version = inventory.driver or "an unknown version"
-        said.append(f"no libcuda.so of driver {version} below {here}: containers get device nodes, but cannot use CUDA")
+        notes.append(
+            f"no libcuda.so of driver {version} below {local_root}: containers get device nodes, but cannot use CUDA"
+        )
     if uvm < 0:
-        said.append("the kernel lists no nvidia-uvm: CUDA needs it; nvidia-modprobe -u loads it")
-    return tuple(said)
+        notes.append("the kernel lists no nvidia-uvm: CUDA needs it; nvidia-modprobe -u loads it")
+    return tuple(notes)

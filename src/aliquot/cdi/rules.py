@@ -32,23 +32,23 @@ def lowest_version(document: Mapping[str, Any]) -> str:
     return "0.4.0" if any("type" in m for e in edits for m in e.get("mounts", ())) else "0.3.0"
 
 
-def kind_faults(kind: str) -> tuple[str, ...]:
+def kind_errors(kind: str) -> tuple[str, ...]:
     """What is wrong with ``vendor/class``."""
     vendor, slash, name = kind.partition("/")
-    wrong = [f"{word!r} is not a CDI {part}" for part, word in (("vendor", vendor), ("class", name))
+    errors = [f"{word!r} is not a CDI {part}" for part, word in (("vendor", vendor), ("class", name))
              if not _PART.fullmatch(word)]  # fmt: skip
-    return tuple(wrong) if slash else (f"{kind!r} is not vendor/class",)
+    return tuple(errors) if slash else (f"{kind!r} is not vendor/class",)
 
 
-def faults(document: Mapping[str, Any]) -> tuple[str, ...]:
+def document_errors(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Every reason why a runtime would refuse the document; none for a good one."""
-    return tuple(_faults(document))
+    return tuple(_document_errors(document))
 
 
-def _faults(document: Mapping[str, Any]) -> Iterator[str]:
+def _document_errors(document: Mapping[str, Any]) -> Iterator[str]:
     fields = {"cdiVersion": str, "kind": str, "devices": list, "containerEdits": dict}
     yield from _fields("the document", document, fields, ("cdiVersion", "kind", "devices"))
-    yield from kind_faults(str(document.get("kind")))
+    yield from kind_errors(str(document.get("kind")))
     devices = document.get("devices") or []
     if not devices:
         yield "there is no device"

@@ -14,22 +14,22 @@ from aliquot.cdi import device_nodes as nodes
 from aliquot.cdi.names import gpu_names, mig_devices, mig_names
 from aliquot.cdi.options import (
     COMPAT,
-    MARK,
+    MARKER_VARIABLE,
     NO_NODES,
     PROFILE,
-    SIMULATED_AT,
+    SIMULATED_MOUNT_PATH,
     WHOLE_MIG,
+    CdiDeviceNode,
+    CdiHost,
+    CdiMount,
     CdiOptions,
-    Machine,
-    Mount,
-    Node,
 )
 from aliquot.cdi.rules import lowest_version
 from aliquot.core.model.inventory import Gpu, Inventory
 
 ALL = "all"
 
-Offered = tuple[tuple[str, ...], tuple[Node, ...]]
+NamedNodes = tuple[tuple[str, ...], tuple[CdiDeviceNode, ...]]
 """A device: its names, its nodes."""
 
 
@@ -37,46 +37,46 @@ def document(inventory: Inventory, options: CdiOptions) -> dict[str, Any]:
     """The document as plain data. Without a device to offer its ``devices`` are empty, which CDI does not allow: such
     a document must not be written. Raises BlockedError where a device number is not known.
     """
-    machine = options.machine or Machine()
-    offered = [*_administration(inventory, machine)] if options.mode == "management" else _workload(inventory, options)
+    host = options.host or CdiHost()
+    offered = [*_management(inventory, host)] if options.mode == "management" else _workload(inventory, options)
     devices = [_device(name, found, options) for names, found in offered for name in names]
     if options.all_device and offered and options.mode == "workload":
         everything = dict.fromkeys(node for _, found in offered for node in found)
         devices.append(_device(ALL, tuple(everything), options))
-    made = {"cdiVersion": "", "kind": options.kind, "devices": devices, "containerEdits": _common(options, machine)}
+    made = {"cdiVersion": "", "kind": options.kind, "devices": devices, "containerEdits": _common(options, host)}
     made["cdiVersion"] = lowest_version(made)
     return made
 
 
-def _workload(inventory: Inventory, options: CdiOptions) -> list[Offered]:
+def _workload(inventory: Inventory, options: CdiOptions) -> list[NamedNodes]:
     return [each for gpu in inventory.gpus if not gpu.lost for each in _of_gpu(gpu, options)]
 
 
-def _of_gpu(gpu: Gpu, options: CdiOptions) -> Iterator[Offered]:
+def _of_gpu(gpu: Gpu, options: CdiOptions) -> Iterator[NamedNodes]:
     """A GPU in MIG mode is offered in pieces, and whole only if that was asked for. One that belongs to a virtual
     machine is not offered at all.
     """
-    machine = options.machine or Machine()
+    host = options.host or CdiHost()
     if gpu.passthrough:
         return
     if not gpu.mig.enabled or options.whole_mig:
-        yield gpu_names(gpu, options.names), nodes.whole(gpu, machine)
+        yield gpu_names(gpu, options.names), nodes.whole_gpu_nodes(gpu, host)
     for index, instance, compute in mig_devices(gpu):
-        found = nodes.mig_device(gpu, instance, compute, machine)
+        found = nodes.mig_device_nodes(gpu, instance, compute, host)
         yield mig_names(gpu, index, instance, compute, options.names), found
 
 
-def _administration(inventory: Inventory, machine: Machine) -> Iterator[Offered]:
+def _management(inventory: Inventory, host: CdiHost) -> Iterator[NamedNodes]:
     """One device with every node, those that change instances among them: for programs that manage the node."""
-    gpus = [n for gpu in inventory.gpus if not (gpu.passthrough or gpu.lost) for n in nodes.whole(gpu, machine)]
-    yield (ALL,), tuple(dict.fromkeys((*gpus, *nodes.administration(machine))))
+    gpus = [n for gpu in inventory.gpus if not (gpu.passthrough or gpu.lost) for n in nodes.whole_gpu_nodes(gpu, host)]
+    yield (ALL,), tuple(dict.fromkeys((*gpus, *nodes.management_nodes(host))))
 
 
-def _device(name: str, found: Iterable[Node], options: CdiOptions) -> dict[str, Any]:
+def _device(name: str, found: Iterable[CdiDeviceNode], options: CdiOptions) -> dict[str, Any]:
     return {"name": name, "containerEdits": {"deviceNodes": [_node(n, options) for n in found]}}
 
 
-def _node(node: Node, options: CdiOptions) -> dict[str, Any]:
+def _node(node: CdiDeviceNode, options: CdiOptions) -> dict[str, Any]:
     host = node.host
     if options.dev_root.rstrip("/"):
         host = options.dev_root.rstrip("/") + node.path
@@ -84,42 +84,42 @@ def _node(node: Node, options: CdiOptions) -> dict[str, Any]:
     return {"path": node.path} | ({"hostPath": host} if host else {}) | numbers
 
 
-def _common(options: CdiOptions, machine: Machine) -> dict[str, Any]:
+def _common(options: CdiOptions, host: CdiHost) -> dict[str, Any]:
     """What every container with any of the devices gets. NVIDIA_VISIBLE_DEVICES=void keeps NVIDIA's older runtime hook
     from adding all GPUs on top.
     """
-    env = ["NVIDIA_VISIBLE_DEVICES=void", f"{MARK}=v1" + (f",{WHOLE_MIG}" if options.whole_mig else "")]
-    mounts = list(machine.mounts)
+    env = ["NVIDIA_VISIBLE_DEVICES=void", f"{MARKER_VARIABLE}=v1" + (f",{WHOLE_MIG}" if options.whole_mig else "")]
+    mounts = list(host.mounts)
     if options.simulated:
-        mounts = [Mount(options.simulated, SIMULATED_AT)]
-        env.append(f"LD_LIBRARY_PATH={SIMULATED_AT}")
-    elif machine.hook == "" and machine.folders:
-        mounts += _by_link_names(machine)
-        env.append("LD_LIBRARY_PATH=" + ":".join(machine.folders))
-    made: dict[str, Any] = {"env": env, "deviceNodes": [_node(n, options) for n in nodes.control(machine)]}
+        mounts = [CdiMount(options.simulated, SIMULATED_MOUNT_PATH)]
+        env.append(f"LD_LIBRARY_PATH={SIMULATED_MOUNT_PATH}")
+    elif host.hook == "" and host.folders:
+        mounts += _by_link_names(host)
+        env.append("LD_LIBRARY_PATH=" + ":".join(host.folders))
+    made: dict[str, Any] = {"env": env, "deviceNodes": [_node(n, options) for n in nodes.control_nodes(host)]}
     if mounts:
         made["mounts"] = [_mount(m) for m in mounts]
-    if machine.hook and not options.simulated:
-        made["hooks"] = _hooks(machine, options.mode)
+    if host.hook and not options.simulated:
+        made["hooks"] = _hooks(host, options.mode)
     return made
 
 
-def _mount(mount: Mount) -> dict[str, Any]:
+def _mount(mount: CdiMount) -> dict[str, Any]:
     return {"hostPath": mount.host, "containerPath": mount.container, "options": list(mount.options)}
 
 
-def _by_link_names(machine: Machine) -> Iterator[Mount]:
+def _by_link_names(host: CdiHost) -> Iterator[CdiMount]:
     """Without a program that makes links in the container, each library is mounted under its links' names as well."""
-    by_path = {m.container: m for m in machine.mounts}
-    targets = {link: _joined(link, target) for target, link in machine.links}
+    by_path = {m.container: m for m in host.mounts}
+    targets = {link: _link_target(link, target) for target, link in host.links}
     for link, target in targets.items():
         while target in targets:
             target = targets[target]
         if target in by_path and link not in by_path:
-            yield Mount(by_path[target].host, link, by_path[target].options)
+            yield CdiMount(by_path[target].host, link, by_path[target].options)
 
 
-def _joined(link: str, target: str) -> str:
+def _link_target(link: str, target: str) -> str:
     """Where a link points, from the folder that it lies in."""
     if target.startswith("/"):
         return target
@@ -132,23 +132,23 @@ def _joined(link: str, target: str) -> str:
     return "/".join(parts)
 
 
-def _hooks(machine: Machine, mode: str) -> list[dict[str, Any]]:
+def _hooks(host: CdiHost, mode: str) -> list[dict[str, Any]]:
     """The two that every version of nvidia-cdi-hook has, which make the libraries known inside the container, and those
     of the newer ones that this one has, in nvidia-ctk's order. Programs that manage the node may make device nodes.
     """
-    links = [word for target, link in machine.links for word in ("--link", f"{target}::{link}")]
-    folders = [word for folder in machine.folders for word in ("--folder", folder)]
+    links = [word for target, link in host.links for word in ("--link", f"{target}::{link}")]
+    folders = [word for folder in host.folders for word in ("--folder", folder)]
     wanted: dict[str, Sequence[str] | None] = {
         "create-symlinks": links or None,
-        COMPAT: machine.hooks.get(COMPAT),
+        COMPAT: host.hooks.get(COMPAT),
         "update-ldcache": folders or None,
-        NO_NODES: machine.hooks.get(NO_NODES) if mode == "workload" else None,
-        PROFILE: machine.hooks.get(PROFILE),
+        NO_NODES: host.hooks.get(NO_NODES) if mode == "workload" else None,
+        PROFILE: host.hooks.get(PROFILE),
     }
-    program = machine.hook.rpartition("/")[2]
+    program = host.hook.rpartition("/")[2]
     fixed = [program, "hook"] if program == "nvidia-ctk" else [program]
     return [
-        {"hookName": "createContainer", "path": machine.hook, "args": [*fixed, name, *words]}
+        {"hookName": "createContainer", "path": host.hook, "args": [*fixed, name, *words]}
         for name, words in wanted.items()
         if words is not None
     ]

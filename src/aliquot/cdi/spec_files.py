@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from aliquot.cdi.options import MARK
-from aliquot.cdi.rules import faults
+from aliquot.cdi.options import MARKER_VARIABLE
+from aliquot.cdi.rules import document_errors
 from aliquot.core.config.formats.yaml_writer import to_yaml
-from aliquot.errors import AliquotError, BlockedError, NotOursError, StorageError
+from aliquot.errors import AliquotError, BlockedError, ForeignFileError, StorageError
 from aliquot.foundation import atomic_file
 
 DIRECTORY = "/var/run/cdi"
@@ -21,7 +21,7 @@ DIRECTORY = "/var/run/cdi"
 
 DIRECTORIES = ("/etc/cdi", DIRECTORY)
 _SUFFIXES = (".json", ".yaml", ".yml")
-RESTING = ".resting"
+SUSPENDED_SUFFIX = ".resting"
 """What the name of a file of ours ends with while there is no device to offer: no runtime reads it then."""
 _SIZE_LIMIT = 16 << 20
 
@@ -40,7 +40,7 @@ def form_of(path: str) -> str:
 
 def form_on_disk(path: str) -> str:
     """Return the form that a file of ours has, or had before it rested, whatever its name says."""
-    text = _text(path) or _text(path + RESTING) or ""
+    text = _text(path) or _text(path + SUSPENDED_SUFFIX) or ""
     return "json" if text.startswith("{") else "yaml"
 
 
@@ -50,13 +50,13 @@ def write(path: str, document: Mapping[str, Any], *, form: str = "", force: bool
     Raises BlockedError, unless ``force`` is given, if a file that is not ours is there (``shared`` allows that) or
     another file of the directory names the same devices; StorageError if it cannot be written.
     """
-    wrong = faults(document)
-    if wrong:
-        raise AliquotError("this is not a valid CDI document", details=wrong)
+    errors = document_errors(document)
+    if errors:
+        raise AliquotError("this is not a valid CDI document", details=errors)
     if not force:
         if not shared:
             _refuse_foreign(path)
-        _refuse_twice(path, document)
+        _refuse_duplicates(path, document)
     _replace(path, encoded(document, form or form_of(path)))
 
 
@@ -74,45 +74,45 @@ def remove(path: str) -> bool:
     return True
 
 
-def ours(directory: str) -> list[str]:
+def own_files(directory: str) -> list[str]:
     """The files of a directory that we wrote."""
     return [path for path, text in _specs(directory) if _is_ours(text)]
 
 
-def rest(path: str) -> None:
+def suspend(path: str) -> None:
     """Take a file of ours away from runtimes while there is no device to offer, so that it can come back: CDI knows no
     empty document. Raises BlockedError for somebody else's, also where it would rest, StorageError.
     """
     _refuse_foreign(path)
-    _refuse_foreign(path + RESTING)
+    _refuse_foreign(path + SUSPENDED_SUFFIX)
     try:
-        atomic_file.put(path, path + RESTING)
+        atomic_file.rename(path, path + SUSPENDED_SUFFIX)
     except OSError as error:
         raise _unwritable(path, error) from error
 
 
-def forget(path: str) -> None:
+def forget_suspended(path: str) -> None:
     """Forget the document of ours that rested for a path."""
-    if _is_ours(_text(path + RESTING) or ""):
+    if _is_ours(_text(path + SUSPENDED_SUFFIX) or ""):
         with suppress(OSError):
-            os.unlink(path + RESTING)
+            os.unlink(path + SUSPENDED_SUFFIX)
 
 
-def resting(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def suspended(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the documents of ours that wait for devices, each with the path where it was. One whose path has a file
     again is forgotten; what cannot be read is left as it is.
     """
     try:
-        names = sorted(name for name in os.listdir(directory) if name.endswith(RESTING))
+        names = sorted(name for name in os.listdir(directory) if name.endswith(SUSPENDED_SUFFIX))
     except OSError:
         return
     for name in names:
-        path = os.path.join(directory, name.removesuffix(RESTING))
-        text = _text(path + RESTING) or ""
+        path = os.path.join(directory, name.removesuffix(SUSPENDED_SUFFIX))
+        text = _text(path + SUSPENDED_SUFFIX) or ""
         if not _is_ours(text):
             continue
         if os.path.lexists(path):
-            forget(path)
+            forget_suspended(path)
         elif (found := _parsed(text)) is not None:
             yield path, found
 
@@ -126,7 +126,7 @@ def read(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _is_ours(text: str) -> bool:
-    return f"{MARK}=" in text
+    return f"{MARKER_VARIABLE}=" in text
 
 
 def _specs(directory: str) -> Iterator[tuple[str, str]]:
@@ -155,17 +155,17 @@ def _parsed(text: str) -> dict[str, Any] | None:
     """The document in a text that somebody else may have written; None for what is none, however it is broken."""
     if text.startswith("{"):  # ours, and most: in JSON, for which YAML's reader takes far longer
         with suppress(msgspec.DecodeError, RecursionError):
-            return _named(msgspec.json.decode(text))
+            return _if_cdi_document(msgspec.json.decode(text))
     import yaml
 
     try:
         found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, ValueError, RecursionError):  # a date that is none is a ValueError
         return None
-    return _named(found)
+    return _if_cdi_document(found)
 
 
-def _named(found: Any) -> dict[str, Any] | None:
+def _if_cdi_document(found: Any) -> dict[str, Any] | None:
     named = isinstance(found, dict) and isinstance(found.get("kind"), str) and isinstance(found.get("devices"), list)
     return found if named else None
 
@@ -180,13 +180,13 @@ def _refuse_foreign(path: str) -> None:
         return
     text = _text(path)
     if text is None or not _is_ours(text):
-        raise NotOursError(
+        raise ForeignFileError(
             f"{path} exists, and Aliquot did not write it: it was left as it is",
             next_step="name another file, or another --vendor, or add --force to replace it",
         )
 
 
-def _refuse_twice(path: str, document: Mapping[str, Any]) -> None:
+def _refuse_duplicates(path: str, document: Mapping[str, Any]) -> None:
     """Two files of one directory that name the same device make it unusable in every runtime."""
     mine = set(device_names(document))
     for other, text in _specs(os.path.dirname(path) or "."):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aliquot.cli.cdi import table as cdi_commands
 from aliquot.cli.containers import docker_table as docker_commands
 from aliquot.cli.framework.command_model import (
+    DESIRED,
     EVERYWHERE,
     FORCE,
     GPU,
@@ -17,10 +18,9 @@ from aliquot.cli.framework.command_model import (
     TICKETS,
     TIMEOUT,
     WATCH,
-    WISH,
     YES,
-    Command,
-    Option,
+    CliCommand,
+    CommandOption,
 )
 from aliquot.cli.libvirt import table as libvirt_commands
 from aliquot.cli.slurm import table as slurm_commands
@@ -34,42 +34,42 @@ from aliquot.cli.tables import sim as sim_commands
 from aliquot.cli.tables import usage as usage_commands
 from aliquot.cli.tables import vgpu as vgpu_commands
 
-_SHOW = Command(
+_SHOW = CliCommand(
     "show",
     "the GPUs, their geometry drawn to the slice, and who holds what",
     "commands.show",
-    options=(WATCH, *TICKETS, Option("gpu", help="only this GPU", metavar="GPU", complete="gpus")),
+    options=(WATCH, *TICKETS, CommandOption("gpu", help="only this GPU", metavar="GPU", complete="gpus")),
     examples=("aliquot show", "aliquot show 0 -o json", "aliquot show --watch"),
 )
-_PROFILES = Command(
+_PROFILES = CliCommand(
     "profiles",
     "what each GPU can be cut into, where, and what still fits now",
     "commands.profiles",
-    options=(*EVERYWHERE, Option("gpu", help="only this GPU", metavar="GPU", complete="gpus")),
+    options=(*EVERYWHERE, CommandOption("gpu", help="only this GPU", metavar="GPU", complete="gpus")),
     examples=("aliquot profiles", "aliquot profiles 0"),
 )
-_PLAN = Command(
+_PLAN = CliCommand(
     "plan",
     "what would change, drawn, with a reason for every action; touches nothing",
     "commands.plan",
     options=(
-        *WISH,
+        *DESIRED,
         POLICY,
         TIMEOUT,
-        Option("--out", help="save the plan for 'aliquot apply PLAN'", metavar="PLAN.json", complete="file"),
+        CommandOption("--out", help="save the plan for 'aliquot apply PLAN'", metavar="PLAN.json", complete="file"),
         FORCE,
         *TICKETS,
     ),
     examples=("aliquot plan -f wish.yaml -c train", "aliquot plan --gpu 0 --mig 3g.20gb,id:19,1g.5gb@6"),
     exits="0 nothing to do, 10 changes pending, 20 blocked",
 )
-_APPLY = Command(
+_APPLY = CliCommand(
     "apply",
     "carry out a wish or a saved plan, and prove by a fresh read that it happened",
     "commands.apply",
     options=(
-        Option("plan", help="a plan saved by 'aliquot plan --out'", metavar="PLAN.json", complete="file"),
-        *WISH,
+        CommandOption("plan", help="a plan saved by 'aliquot plan --out'", metavar="PLAN.json", complete="file"),
+        *DESIRED,
         POLICY,
         TIMEOUT,
         HOOKS,
@@ -82,58 +82,60 @@ _APPLY = Command(
     exits="0 done or nothing to do, 10 the rest needs a reboot, or you answered no, 20 blocked, 40 hardware refused "
     "(and what was undone)",
 )
-_VERIFY = Command(
+_VERIFY = CliCommand(
     "verify",
     "does the machine match the wish?",
     "commands.verify",
-    options=(*WISH, *TICKETS),
+    options=(*DESIRED, *TICKETS),
     examples=("aliquot verify -f wish.yaml -c train",),
     exits="0 it does, 30 drift",
 )
-_HISTORY = Command(
+_HISTORY = CliCommand(
     "history",
     "past changes: when, for whom, what was done, and how it ended",
     "commands.history",
     options=(
-        Option("--most", help="show at most that many, the newest", metavar="N", number="int", default="20"),
+        CommandOption("--most", help="show at most that many, the newest", metavar="N", number="int", default="20"),
         *TICKETS,
     ),
     examples=("aliquot history", "aliquot history --most 1 -o json"),
 )
-_GENERATE = Command(
+_GENERATE = CliCommand(
     "generate",
     "a config file for this machine, with the names that mig-manager generates",
     "commands.generate",
     options=(*OUT, *EVERYWHERE),
     examples=("aliquot generate --out wish.yaml",),
 )
-_EXPORT = Command(
+_EXPORT = CliCommand(
     "export",
     "the geometry of this machine as a config file",
     "commands.export",
     options=(
-        Option("-l", "--label", help="name of the config in the file", metavar="NAME", default="current"),
-        Option("--native", help="in Aliquot's own format, with placements, instead of mig-parted's", kind="flag"),
+        CommandOption("-l", "--label", help="name of the config in the file", metavar="NAME", default="current"),
+        CommandOption(
+            "--native", help="in Aliquot's own format, with placements, instead of mig-parted's", kind="flag"
+        ),
         *OUT,
         *EVERYWHERE,
     ),
     examples=("aliquot export --label now",),
 )
-_CHECKPOINT = Command(
+_CHECKPOINT = CliCommand(
     "checkpoint",
     "the exact state, placements included, for 'aliquot restore'",
     "commands.checkpoint",
     options=(*OUT, *EVERYWHERE),
     examples=("aliquot checkpoint --out before.json",),
 )
-_RESTORE = Command(
+_RESTORE = CliCommand(
     "restore",
     "bring back the state of a checkpoint, or after a boot what was asked last",
     "commands.restore",
     options=(
-        Option("checkpoint", help="a checkpoint file, - for stdin", metavar="FILE", complete="file"),
-        Option("--boot", help="the last wish for each GPU, as recorded by apply", kind="flag"),
-        Option(
+        CommandOption("checkpoint", help="a checkpoint file, - for stdin", metavar="FILE", complete="file"),
+        CommandOption("--boot", help="the last wish for each GPU, as recorded by apply", kind="flag"),
+        CommandOption(
             "--wait",
             help="seconds that --boot waits at most for the driver; while the machine starts also for its vGPU manager "
             "and GPUs; 0: not at all",
@@ -152,70 +154,77 @@ _RESTORE = Command(
     examples=("aliquot restore before.json", "aliquot restore --boot"),
     exits="as apply; 20 also where some recorded wish could not be asked",
 )
-_EXPLAIN = Command(
+_EXPLAIN = CliCommand(
     "explain",
     "why a profile does not fit now, and the cheapest plan that would make it fit",
     "commands.explain",
     options=(
-        Option("profile", help="for example 2g.10gb", metavar="PROFILE", complete="profiles", required=True),
+        CommandOption("profile", help="for example 2g.10gb", metavar="PROFILE", complete="profiles", required=True),
         GPU,
         *TICKETS,
     ),
     examples=("aliquot explain 2g.10gb", "aliquot explain 3g.20gb --gpu 0"),
 )
-_CATALOG = Command(
+_CATALOG = CliCommand(
     "catalog",
     "the tables of what GPUs can be cut into",
     children=(
-        Command("list", "the families of GPUs that the tables know", "commands.catalog", options=EVERYWHERE),
-        Command(
+        CliCommand("list", "the families of GPUs that the tables know", "commands.catalog", options=EVERYWHERE),
+        CliCommand(
             "show",
             "one family's table",
             "commands.catalog",
-            options=(Option("family", help="a name from 'catalog list'", metavar="FAMILY", required=True), *EVERYWHERE),
+            options=(
+                CommandOption("family", help="a name from 'catalog list'", metavar="FAMILY", required=True),
+                *EVERYWHERE,
+            ),
         ),
-        Command(
+        CliCommand(
             "check",
             "compare the tables with this machine's driver",
             "commands.catalog",
             options=EVERYWHERE,
             exits="0 they agree, 30 they differ",
         ),
-        Command(
+        CliCommand(
             "record",
             "write a table from this machine's driver",
             "commands.catalog",
-            options=(Option("gpu", help="only this GPU", metavar="GPU", complete="gpus"), *OUT, *EVERYWHERE),
+            options=(CommandOption("gpu", help="only this GPU", metavar="GPU", complete="gpus"), *OUT, *EVERYWHERE),
         ),
     ),
     examples=("aliquot catalog show a100-40gb", "aliquot catalog check"),
 )
-_COMPLETION = Command(
+_COMPLETION = CliCommand(
     "completion",
     "a completion script for your shell",
     "completion",
     options=(
-        Option("shell", help="bash, zsh or fish", metavar="SHELL", choices=("bash", "zsh", "fish"), required=True),
+        CommandOption(
+            "shell", help="bash, zsh or fish", metavar="SHELL", choices=("bash", "zsh", "fish"), required=True
+        ),
         OUTPUT,
     ),
     text="bash: add  source <(aliquot completion bash)  to ~/.bashrc. zsh: the same in ~/.zshrc, after compinit. "
     "fish: write it to ~/.config/fish/completions/aliquot.fish.",
     examples=("aliquot completion bash",),
 )
-_VERSION = Command("version", "the versions of Aliquot, Python and the driver", "commands.version", options=EVERYWHERE)
-_COMPLETE = Command(
+_VERSION = CliCommand(
+    "version", "the versions of Aliquot, Python and the driver", "commands.version", options=EVERYWHERE
+)
+_COMPLETE = CliCommand(
     "__complete",
     "what the completion scripts ask",
     "completion_words",
     options=(
-        Option("what", help="gpus, profiles, configs or nodes", metavar="WHAT", required=True),
-        Option("file", help="for configs", metavar="FILE"),
+        CommandOption("what", help="gpus, profiles, configs or nodes", metavar="WHAT", required=True),
+        CommandOption("file", help="for configs", metavar="FILE"),
         NODE,
     ),
     hidden=True,
 )
 
-ROOT = Command(
+ROOT = CliCommand(
     "aliquot",
     "Aliquot divides NVIDIA GPUs: it plans the least disruptive change, shows it, does it and proves it.",
     children=(
@@ -249,7 +258,7 @@ ROOT = Command(
         _VERSION,
         _COMPLETE,
     ),
-    options=(*EVERYWHERE, Option("--version", help="print the version", kind="flag")),
+    options=(*EVERYWHERE, CommandOption("--version", help="print the version", kind="flag")),
     examples=("aliquot sim start dgx-a100", "aliquot --node dgx-a100 show"),
 )
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 from aliquot.cli.command_table import ROOT
 from aliquot.cli.framework import output
-from aliquot.cli.framework.command_model import Command, Option
+from aliquot.cli.framework.command_model import CliCommand, CommandOption
 from aliquot.cli.framework.parser import Args
 
 
 def run(args: Args) -> int:
     text = script(args.shell)
-    output.emit(output.made("Completion", shell=args.shell, script=text), args.output, text.rstrip("\n"))
+    output.emit(output.build("Completion", shell=args.shell, script=text), args.output, text.rstrip("\n"))
     return 0
 
 
@@ -24,7 +24,7 @@ def script(shell: str) -> str:
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]()
 
 
-def leaves(command: Command = ROOT, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Command]]:
+def leaves(command: CliCommand = ROOT, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], CliCommand]]:
     """Every command with its path, groups too, hidden ones not."""
     yield path, command
     for child in command.children:
@@ -32,7 +32,7 @@ def leaves(command: Command = ROOT, path: tuple[str, ...] = ()) -> Iterator[tupl
             yield from leaves(child, (*path, child.name))
 
 
-def _offer(option: Option) -> str:
+def _completion_kind(option: CommandOption) -> str:
     """What may follow an option: a kind of word, ``=a b c`` for fixed words, or nothing."""
     return "=" + " ".join(option.choices) if option.choices else option.complete
 
@@ -43,11 +43,11 @@ def _bash() -> str:
         key = " ".join(path)
         words = [c.name for c in command.children if not c.hidden]
         words += [n for o in command.options if not o.positional for n in o.names] + ["--help"]
-        places = [_offer(o) or "-" for o in command.options if o.positional]
+        places = [_completion_kind(o) or "-" for o in command.options if o.positional]
         cases.append(f"    '{key}') offers='{' '.join(words)}'; places=({' '.join(repr(p) for p in places)}) ;;")
         for option in command.options:
             if not option.positional and option.takes_value:
-                after += [f"    '{key} {name}') kind='{_offer(option)}' ;;" for name in option.names]
+                after += [f"    '{key} {name}') kind='{_completion_kind(option)}' ;;" for name in option.names]
     parts = {"CASES": "\n".join(cases), "AFTER": "\n".join(after), "VALUED": " | ".join(_valued())}
     parts["GROUPS"] = "|".join(path[0] for path, command in leaves() if len(path) == 1 and command.children)
     text = _BASH
@@ -79,7 +79,7 @@ def _fish() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fish_option(option: Option, seen: str) -> str:
+def _fish_option(option: CommandOption, condition: str) -> str:
     words = f"'{' '.join(option.choices)}'" if option.choices else ""
     if option.complete in ("gpus", "profiles", "types", "nodes", "templates", "faults"):
         words = f"'(aliquot __complete {option.complete} 2>/dev/null)'"
@@ -87,11 +87,11 @@ def _fish_option(option: Option, seen: str) -> str:
         words = "'(__aliquot_configs)'"
     files = " -F" if option.complete == "file" else ""
     if option.positional:
-        return f"complete -c aliquot -n '{seen}'{files}" + (f" -a {words}" if words else "")
+        return f"complete -c aliquot -n '{condition}'{files}" + (f" -a {words}" if words else "")
     names = "".join(f" -l {n[2:]}" if n.startswith("--") else f" -s {n[1:]}" for n in option.names)
     value = "" if not option.takes_value else " -r" if option.complete == "file" else " -x"
     return (
-        f"complete -c aliquot -n '{seen}'{names}{value}{files}"
+        f"complete -c aliquot -n '{condition}'{names}{value}{files}"
         + (f" -a {words}" if words else "")
         + f" -d {_fish_quoted(option.help)}"
     )

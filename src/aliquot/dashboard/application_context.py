@@ -14,14 +14,14 @@ from starlette.responses import Response
 
 from aliquot.dashboard.assets import Assets
 from aliquot.dashboard.page import Route, Visit
-from aliquot.dashboard.pending_changes import Desk
-from aliquot.dashboard.ports import Door, Source
-from aliquot.dashboard.rendering import Renderer, Scene
-from aliquot.dashboard.security.request_guard import Caller, Gate
-from aliquot.dashboard.security.sessions import Sessions
+from aliquot.dashboard.pending_changes import PendingChanges
+from aliquot.dashboard.ports import Authenticator, FleetSource
+from aliquot.dashboard.rendering import Renderer, RequestContext
+from aliquot.dashboard.security.request_guard import RequestCaller, RequestGuard
+from aliquot.dashboard.security.sessions import LoginSessions
 
 
-class Settings(msgspec.Struct, frozen=True):
+class SiteSettings(msgspec.Struct, frozen=True):
     """``hosts`` are names that browsers may ask for, ``trusted`` those (``name:port``) of a proxy before us, whose
     pages are ours; ``secure`` says that we speak HTTPS ourselves. ``extra`` are answers that are no pages
     (``/metrics``): path to endpoint; ``extra_open`` gives them to anybody.
@@ -42,40 +42,42 @@ class Site:
     def __init__(
         self,
         routes: tuple[Route, ...],
-        source: Source,
-        door: Door,
-        settings: Settings = Settings(),  # noqa: B008 - frozen
+        source: FleetSource,
+        authenticator: Authenticator,
+        settings: SiteSettings = SiteSettings(),  # noqa: B008 - frozen
         templates: jinja2.BaseLoader | None = None,
     ) -> None:
         self.routes, self.source, self.settings = routes, source, settings
         self.assets = Assets()
         self.renderer = Renderer(routes, self.assets, templates)
-        self.desk = Desk(source)
-        self.sessions = Sessions()
+        self.pending_changes = PendingChanges(source)
+        self.sessions = LoginSessions()
         trusted = frozenset(host.lower() for host in settings.trusted)
-        self.gate = Gate(door, self.sessions, secure=settings.secure, trusted=trusted, port=settings.port)
+        self.guard = RequestGuard(
+            authenticator, self.sessions, secure=settings.secure, trusted=trusted, port=settings.port
+        )
         self.boot = secrets.token_hex(4)
-        self.over = asyncio.Event()
+        self.closed = asyncio.Event()
 
     @property
     def at(self) -> str:
         """The state of the world that pages are drawn from now."""
-        return f"{self.boot}.{self.source.fleet.revision}.{self.desk.revision}"
+        return f"{self.boot}.{self.source.fleet.revision}.{self.pending_changes.revision}"
 
-    def visit(self, caller: Caller, params: dict[str, str], query: str) -> Visit:
-        asked = {name: tuple(values) for name, values in parse_qs(query, keep_blank_values=True).items()}
+    def visit(self, caller: RequestCaller, params: dict[str, str], query: str) -> Visit:
+        parameters = {name: tuple(values) for name, values in parse_qs(query, keep_blank_values=True).items()}
         person = caller.session.person
         if self.settings.read_only and not person.reads_only:
             person = msgspec.structs.replace(person, reads_only=True)
-        return Visit(self.source, person, params, asked, caller.session.csrf, self.desk)
+        return Visit(self.source, person, params, parameters, caller.session.csrf, self.pending_changes)
 
-    def scene(self, visit: Visit | None, path: str) -> Scene:
+    def request_context(self, visit: Visit | None, path: str) -> RequestContext:
         """What templates know; ``visit`` None is somebody unknown."""
         if visit is None:
-            return Scene(path=path)
-        return Scene(visit.who, visit.csrf, path, self.source.kind, self.source.title, self.at)
+            return RequestContext(path=path)
+        return RequestContext(visit.who, visit.csrf, path, self.source.kind, self.source.title, self.at)
 
     def close(self) -> None:
         """Nobody is logged in any more, and open streams end, so that the server can."""
-        self.over.set()
+        self.closed.set()
         self.sessions.clear()

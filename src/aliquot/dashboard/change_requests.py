@@ -8,14 +8,14 @@ POLICIES = ("refuse", "wait", "force")
 """What may be done to held instances."""
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True, tag_field="ask", forbid_unknown_fields=True):
+class ChangeRequest(msgspec.Struct, frozen=True, kw_only=True, tag_field="ask", forbid_unknown_fields=True):
     """``policy`` is what may be done to held instances: ``refuse``, ``wait`` (``timeout_s`` seconds) or ``force``."""
 
     policy: str = "refuse"
     timeout_s: float = 60.0
 
 
-class Cut(Ask, frozen=True, tag="cut"):
+class PartitionGpu(ChangeRequest, frozen=True, tag="cut"):
     """Cut a GPU. ``mig`` as ``--mig`` takes it: ``3g.20gb,1g.5gb*2``, ``empty``, ``disabled``."""
 
     node: str
@@ -23,7 +23,7 @@ class Cut(Ask, frozen=True, tag="cut"):
     mig: str
 
 
-class MakeRoom(Ask, frozen=True, tag="make-room"):
+class FitInstance(ChangeRequest, frozen=True, tag="make-room"):
     """One more of a profile, beside as many of each as there are: idle instances may move, none is given up."""
 
     node: str
@@ -31,21 +31,21 @@ class MakeRoom(Ask, frozen=True, tag="make-room"):
     profile: str
 
 
-class SetFunctions(Ask, frozen=True, tag="functions"):
+class SwitchFunctions(ChangeRequest, frozen=True, tag="functions"):
     """Virtual functions of GPUs, each ``node/address``, on or off."""
 
     gpus: tuple[str, ...]
     on: bool
 
 
-class SetVgpus(Ask, frozen=True, tag="vgpus"):
+class SetVgpus(ChangeRequest, frozen=True, tag="vgpus"):
     """The same vGPU type on each of these places (``node/name`` of a VgpuRow); "" destroys what is there."""
 
     places: tuple[str, ...]
     type: str
 
 
-class SetLayout(Ask, frozen=True, tag="layout"):
+class SetLayout(ChangeRequest, frozen=True, tag="layout"):
     """A MIG configuration: how many of each profile (by name), switched on or off."""
 
     node: str
@@ -54,35 +54,45 @@ class SetLayout(Ask, frozen=True, tag="layout"):
     enabled: bool
 
 
-class UseConfig(Ask, frozen=True, tag="config"):
+class UseConfig(ChangeRequest, frozen=True, tag="config"):
     """A named config for nodes: in a cluster the label, on a node the config file that the page was started with."""
 
     nodes: tuple[str, ...]
     config: str
 
 
-class Repair(Ask, frozen=True, tag="repair"):
+class Repair(ChangeRequest, frozen=True, tag="repair"):
     """Back to what was asked last."""
 
     node: str
 
 
-class Attach(Ask, frozen=True, tag="attach"):
+class AttachDevices(ChangeRequest, frozen=True, tag="attach"):
     """Devices (``Device.id``) for a machine."""
 
     namespace: str
-    machine: str
+    vm: str = msgspec.field(name="machine")
     node: str
     devices: tuple[str, ...]
 
 
-class Detach(Ask, frozen=True, tag="detach"):
+class DetachDevices(ChangeRequest, frozen=True, tag="detach"):
     """Devices (``Device.id``) away from a machine."""
 
     namespace: str
-    machine: str
+    vm: str = msgspec.field(name="machine")
     node: str
     devices: tuple[str, ...]
 
 
-AnyAsk = Cut | MakeRoom | SetFunctions | SetVgpus | SetLayout | UseConfig | Repair | Attach | Detach
+AnyChangeRequest = (
+    PartitionGpu
+    | FitInstance
+    | SwitchFunctions
+    | SetVgpus
+    | SetLayout
+    | UseConfig
+    | Repair
+    | AttachDevices
+    | DetachDevices
+)

@@ -21,7 +21,7 @@ STUCK_S = 30.0
 """How long an answer may wait for its reader to take any of it. A laptop that slept connects again."""
 
 
-class Patient(H11Protocol):
+class LimitedConnection(H11Protocol):
     """uvicorn times the silence between two requests only."""
 
     request_s = REQUEST_S
@@ -36,7 +36,7 @@ class Patient(H11Protocol):
         self._since = self.loop.time()
         self._arm()
         if len(self.connections) > self.most:
-            idle = [each for each in self.connections if isinstance(each, Patient) and each.idle]
+            idle = [each for each in self.connections if isinstance(each, LimitedConnection) and each.idle]
             min(idle, key=lambda each: each._since, default=self).transport.abort()
 
     @property

@@ -87,7 +87,7 @@ def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at)) if at else ""
 
 
-def machine_moment(at: float) -> str:
+def iso_moment(at: float) -> str:
     """An instant for ``<time datetime>``."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) if at else ""
 
@@ -116,10 +116,12 @@ def place(where: Placement) -> str:
 def placed(text: str) -> str:
     """``3g.20gb at 4:4`` as people say it: ``3g.20gb on slices 4-7``."""
 
-    def said(found: re.Match[str]) -> str:
+    def to_words(found: re.Match[str]) -> str:
         return f"{found[1]}{place(Placement(int(found[2]), int(found[3])))}"
 
-    return _MOVED.sub(said, _BARE.sub(said, _PLACE.sub(lambda found: said(found).replace(" at ", " on "), text)))
+    return _MOVED.sub(
+        to_words, _BARE.sub(to_words, _PLACE.sub(lambda found: to_words(found).replace(" at ", " on "), text))
+    )
 
 
 def gpu_name(gpu: Gpu) -> str:
@@ -141,6 +143,6 @@ def idle(since: float | None, at: float) -> str:
     return "idle" if since is None else f"idle for {span(at - since)}"
 
 
-def query(asked: dict[str, str]) -> str:
+def query(parameters: dict[str, str]) -> str:
     """The query of an address, without what is empty."""
-    return urlencode({k: v for k, v in asked.items() if v}, errors="replace")
+    return urlencode({k: v for k, v in parameters.items() if v}, errors="replace")

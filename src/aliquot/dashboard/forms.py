@@ -14,15 +14,15 @@ from aliquot.core.model.ids import pci_address
 from aliquot.core.model.profile import ProfileName
 from aliquot.dashboard.change_requests import (
     POLICIES,
-    AnyAsk,
-    Attach,
-    Cut,
-    Detach,
-    MakeRoom,
+    AnyChangeRequest,
+    AttachDevices,
+    DetachDevices,
+    FitInstance,
+    PartitionGpu,
     Repair,
-    SetFunctions,
     SetLayout,
     SetVgpus,
+    SwitchFunctions,
     UseConfig,
 )
 from aliquot.errors import ConfigError
@@ -48,23 +48,23 @@ _ON = {
 
 
 class _Fields:
-    """A form being read; ``faults`` are sentences about what is wrong with it."""
+    """A form being read; ``errors`` are sentences about what is wrong with it."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
-        self.faults: list[str] = []
+        self.errors: list[str] = []
 
     def text(self, name: str, what: str, *, empty: bool = False) -> str:
         given = [value.strip() for value in self._form.get(name, ())]
         if len(set(given)) > 1:
-            self.faults.append(f"{what} is given {len(given)} times, and differently")
+            self.errors.append(f"{what} is given {len(given)} times, and differently")
         value = given[0] if given else ""
         if len(value) > MOST_TEXT:
-            self.faults.append(f"{what} is longer than {MOST_TEXT} characters")
+            self.errors.append(f"{what} is longer than {MOST_TEXT} characters")
         elif not value and not empty:
-            self.faults.append(f"{what} is missing")
+            self.errors.append(f"{what} is missing")
         elif any(not c.isprintable() for c in value):
-            self.faults.append(f"{what} has characters that cannot be printed")
+            self.errors.append(f"{what} has characters that cannot be printed")
         return value
 
     def gpu(self) -> str:
@@ -74,22 +74,22 @@ class _Fields:
         try:
             return pci_address(value)
         except ValueError as error:
-            self.faults.append(f"the GPU: {error}")
+            self.errors.append(f"the GPU: {error}")
             return value
 
     def entries(self, name: str, what: str) -> tuple[str, ...]:
         """The entries of a list, each once."""
         found = tuple(dict.fromkeys(value.strip() for value in self._form.get(name, ()) if value.strip()))
         if not found:
-            self.faults.append(f"no {what} is chosen: tick at least one")
+            self.errors.append(f"no {what} is chosen: tick at least one")
         if len(found) > MOST_ENTRIES:
-            self.faults.append(f"{len(found)} entries are more than {MOST_ENTRIES}")
+            self.errors.append(f"{len(found)} entries are more than {MOST_ENTRIES}")
         return found[:MOST_ENTRIES]
 
     def flag(self, name: str, what: str) -> bool:
         value = self.text(name, what, empty=True).lower()
         if value not in _ON:
-            self.faults.append(f"{what} is on or off, not {value[:20]!r}")
+            self.errors.append(f"{what} is on or off, not {value[:20]!r}")
         return _ON.get(value, False)
 
     def counts(self) -> dict[str, int]:
@@ -103,11 +103,11 @@ class _Fields:
             try:
                 ProfileName.parse(name)
             except ValueError as error:
-                self.faults.append(str(error)[:200])
+                self.errors.append(str(error)[:200])
                 continue
             count = decimal(value or "0")
             if count is None or count > MOST_COUNT:
-                self.faults.append(f"{value[:20]!r} is no number of {name} (0 to {MOST_COUNT})")
+                self.errors.append(f"{value[:20]!r} is no number of {name} (0 to {MOST_COUNT})")
             elif count:
                 found[name] = count
         return found
@@ -115,95 +115,97 @@ class _Fields:
     def policy(self) -> tuple[str, float]:
         policy = self.text("policy", "what to do with what is in use", empty=True) or "refuse"
         if policy not in POLICIES:
-            self.faults.append(f"{policy[:20]!r} is no way to treat what is in use: refuse, wait or force")
+            self.errors.append(f"{policy[:20]!r} is no way to treat what is in use: refuse, wait or force")
         text = self.text("timeout_s", "how long to wait", empty=True) or "60"
         try:
             seconds = float(text)
         except ValueError:
             seconds = -1.0
         if not 0 <= seconds <= LONGEST_WAIT_S:
-            self.faults.append(f"{text[:20]!r} is no number of seconds to wait (0 to {LONGEST_WAIT_S:g})")
+            self.errors.append(f"{text[:20]!r} is no number of seconds to wait (0 to {LONGEST_WAIT_S:g})")
             seconds = 60.0
         return policy, seconds
 
 
-def ask_from(form: Form) -> AnyAsk:
+def parse_change_request(form: Form) -> AnyChangeRequest:
     """Raises ConfigError with every fault in ``details``."""
     fields = _Fields(form)
     kind = fields.text("ask", "what is asked")
     read = _READ.get(kind)
     if read is None:
         if kind:
-            fields.faults.append(f"nobody can ask for {kind[:40]!r} here")
-        raise _error(fields.faults)
-    ask = read(fields)
+            fields.errors.append(f"nobody can ask for {kind[:40]!r} here")
+        raise _error(fields.errors)
+    request = read(fields)
     policy, seconds = fields.policy()
-    if fields.faults:
-        raise _error(fields.faults)
-    return msgspec.structs.replace(ask, policy=policy, timeout_s=seconds)
+    if fields.errors:
+        raise _error(fields.errors)
+    return msgspec.structs.replace(request, policy=policy, timeout_s=seconds)
 
 
-def _error(faults: list[str]) -> ConfigError:
-    brief = faults[0] if len(faults) == 1 else f"{len(faults)} things are wrong with what was asked"
-    return ConfigError(brief, details=tuple(faults) if len(faults) > 1 else ())
+def _error(errors: list[str]) -> ConfigError:
+    brief = errors[0] if len(errors) == 1 else f"{len(errors)} things are wrong with what was asked"
+    return ConfigError(brief, details=tuple(errors) if len(errors) > 1 else ())
 
 
-def _cut(f: _Fields) -> Cut:
-    node, gpu = f.text("node", "the node"), f.gpu()
-    if f.text("how", "how the cut is given", empty=True) != "counts":
-        return Cut(node=node, gpu=gpu, mig=f.text("mig", "the geometry"))
-    counts = f.counts()
+def _partition_gpu(fields: _Fields) -> PartitionGpu:
+    node, gpu = fields.text("node", "the node"), fields.gpu()
+    if fields.text("how", "how the cut is given", empty=True) != "counts":
+        return PartitionGpu(node=node, gpu=gpu, mig=fields.text("mig", "the geometry"))
+    counts = fields.counts()
     mig = ",".join(name if n == 1 else f"{name}*{n}" for name, n in counts.items()) or "empty"
-    return Cut(node=node, gpu=gpu, mig=mig)
+    return PartitionGpu(node=node, gpu=gpu, mig=mig)
 
 
-def _make_room(f: _Fields) -> MakeRoom:
-    return MakeRoom(node=f.text("node", "the node"), gpu=f.gpu(), profile=f.text("profile", "the profile"))
+def _fit_instance(fields: _Fields) -> FitInstance:
+    return FitInstance(
+        node=fields.text("node", "the node"), gpu=fields.gpu(), profile=fields.text("profile", "the profile")
+    )
 
 
-def _functions(f: _Fields) -> SetFunctions:
-    return SetFunctions(gpus=f.entries("gpus", "GPU"), on=f.flag("on", "virtual functions"))
+def _functions(fields: _Fields) -> SwitchFunctions:
+    return SwitchFunctions(gpus=fields.entries("gpus", "GPU"), on=fields.flag("on", "virtual functions"))
 
 
-def _vgpus(f: _Fields) -> SetVgpus:
-    places = f.entries("places", "place for a vGPU")
-    if f.flag("clear", "taking vGPUs away"):
+def _vgpus(fields: _Fields) -> SetVgpus:
+    places = fields.entries("places", "place for a vGPU")
+    if fields.flag("clear", "taking vGPUs away"):
         return SetVgpus(places=places, type="")
-    return SetVgpus(places=places, type=f.text("type", "the vGPU type"))
+    return SetVgpus(places=places, type=fields.text("type", "the vGPU type"))
 
 
-def _layout(f: _Fields) -> SetLayout:
-    node, gpu, enabled = f.text("node", "the node"), f.gpu(), f.flag("enabled", "the MIG configuration")
-    return SetLayout(node=node, gpu=gpu, counts=f.counts(), enabled=enabled)
+def _layout(fields: _Fields) -> SetLayout:
+    node, gpu, enabled = fields.text("node", "the node"), fields.gpu(), fields.flag("enabled", "the MIG configuration")
+    return SetLayout(node=node, gpu=gpu, counts=fields.counts(), enabled=enabled)
 
 
-def _config(f: _Fields) -> UseConfig:
-    return UseConfig(nodes=f.entries("nodes", "node"), config=f.text("config", "the named config"))
+def _config(fields: _Fields) -> UseConfig:
+    return UseConfig(nodes=fields.entries("nodes", "node"), config=fields.text("config", "the named config"))
 
 
-def _repair(f: _Fields) -> Repair:
-    return Repair(node=f.text("node", "the node"))
+def _repair(fields: _Fields) -> Repair:
+    return Repair(node=fields.text("node", "the node"))
 
 
-def _machine(f: _Fields) -> tuple[str, str, str, tuple[str, ...]]:
-    namespace = f.text("namespace", "the namespace", empty=True)
-    machine, node = f.text("machine", "the machine"), f.text("node", "the node", empty=True)
-    return namespace, machine, node, f.entries("devices", "device")
+def _vm_fields(fields: _Fields) -> tuple[str, str, str, tuple[str, ...]]:
+    namespace = fields.text("namespace", "the namespace", empty=True)
+    vm, node = fields.text("machine", "the machine"), fields.text("node", "the node", empty=True)
+    return namespace, vm, node, fields.entries("devices", "device")
 
 
-def _attach(f: _Fields) -> Attach:
-    namespace, machine, node, devices = _machine(f)
-    return Attach(namespace=namespace, machine=machine, node=node, devices=devices)
+def _attach(fields: _Fields) -> AttachDevices:
+    namespace, vm, node, devices = _vm_fields(fields)
+    return AttachDevices(namespace=namespace, vm=vm, node=node, devices=devices)
 
 
-def _detach(f: _Fields) -> Detach:
-    namespace, machine, node, devices = _machine(f)
-    return Detach(namespace=namespace, machine=machine, node=node, devices=devices)
+def _detach(fields: _Fields) -> DetachDevices:
+    namespace, vm, node, devices = _vm_fields(fields)
+    return DetachDevices(namespace=namespace, vm=vm, node=node, devices=devices)
 
 
-_READ: dict[str, Callable[[_Fields], AnyAsk]] = {
-    "cut": _cut,
-    "make-room": _make_room,
+_READ: dict[str, Callable[[_Fields], AnyChangeRequest]] = {
+    "cut": _partition_gpu,
+    "make-room": _fit_instance,
     "functions": _functions,
     "vgpus": _vgpus,
     "layout": _layout,
@@ -214,9 +216,9 @@ _READ: dict[str, Callable[[_Fields], AnyAsk]] = {
 }
 
 
-def form_of(ask: AnyAsk) -> tuple[tuple[str, str], ...]:
-    """The fields that ask the same again: what ``ask_from`` reads."""
-    plain = msgspec.to_builtins(ask)
+def form_of(request: AnyChangeRequest) -> tuple[tuple[str, str], ...]:
+    """The fields that ask the same again: what ``parse_change_request`` reads."""
+    plain = msgspec.to_builtins(request)
     out: list[tuple[str, str]] = []
     for name, value in plain.items():
         if isinstance(value, dict):
@@ -227,4 +229,4 @@ def form_of(ask: AnyAsk) -> tuple[tuple[str, str], ...]:
             out += [(name, str(entry)) for entry in value]
         else:
             out.append((name, f"{value:g}" if isinstance(value, float) else str(value)))
-    return (*out, ("clear", "on")) if isinstance(ask, SetVgpus) and not ask.type else tuple(out)
+    return (*out, ("clear", "on")) if isinstance(request, SetVgpus) and not request.type else tuple(out)

@@ -12,80 +12,84 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from aliquot.dashboard.app import application
-from aliquot.dashboard.application_context import Settings, Site
+from aliquot.dashboard.application_context import Site, SiteSettings
 from aliquot.dashboard.log import log
-from aliquot.dashboard.options import Options
-from aliquot.dashboard.page_metrics import Figures
-from aliquot.dashboard.ports import Door, Source
+from aliquot.dashboard.options import DashboardOptions
+from aliquot.dashboard.page_metrics import DashboardMetrics
+from aliquot.dashboard.ports import Authenticator, FleetSource
 from aliquot.dashboard.routes import ROUTES
-from aliquot.dashboard.security.token_authenticator import TokenDoor
+from aliquot.dashboard.security.token_authenticator import TokenAuthenticator
 from aliquot.dashboard.server import PageServer, first_of, tls_context
 from aliquot.foundation import driver_calls
 from aliquot.foundation.process_end import leave_if_hung
-from aliquot.foundation.signals import asked_to_end
+from aliquot.foundation.signals import stop_on_signal
 
 SETTLE_S = 600.0
 """How long the end waits for a change: cutting a whole machine anew takes a few minutes."""
 
-Say = Callable[[str], None]
+LineWriter = Callable[[str], None]
 
 
-class Opened(msgspec.Struct, frozen=True):
+class ServedSource(msgspec.Struct, frozen=True):
     """What is shown, and who may come in. ``secret`` is a token that nobody knows yet, "" for none."""
 
-    source: Source
-    door: Door
+    source: FleetSource
+    authenticator: Authenticator
     secret: str = ""
 
 
-def run(options: Options, open: Callable[[], Awaitable[Opened]], say: Say, result: Say) -> int:
-    """Serve until SIGINT, SIGTERM or SIGHUP. ``result`` gets the address to open, ``say`` everything else.
+def run(
+    options: DashboardOptions, open: Callable[[], Awaitable[ServedSource]], note: LineWriter, result: LineWriter
+) -> int:
+    """Serve until SIGINT, SIGTERM or SIGHUP. ``result`` gets the address to open, ``note`` everything else.
 
     Raises UsageError for a port that is taken and the like, and whatever ``open`` raises.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     for chatty in ("uvicorn.error", "httpx2"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    code = asyncio.run(_main(options, open, say, result))
+    code = asyncio.run(_main(options, open, note, result))
     leave_if_hung(code, log.warning)
     return code
 
 
-async def _main(options: Options, open: Callable[[], Awaitable[Opened]], say: Say, result: Say) -> int:
+async def _main(
+    options: DashboardOptions, open: Callable[[], Awaitable[ServedSource]], note: LineWriter, result: LineWriter
+) -> int:
     tls = tls_context(options.certificate, options.key) if options.certificate else None
     server = PageServer(options.address, options.port, tls)
     try:
-        opened = await open()
-        figures = Figures(opened.source)
-        settings = Settings(
+        served = await open()
+        metrics = DashboardMetrics(served.source)
+        settings = SiteSettings(
             hosts=_names(options, server),
             trusted=options.allowed,
             secure=tls is not None,
             read_only=options.read_only,
             port=server.port,
-            extra={"/metrics": figures.endpoint},
+            extra={"/metrics": metrics.endpoint},
             extra_open=options.loopback,
         )
-        site = figures.site = Site(ROUTES, figures.counted, opened.door, settings)
+        site = metrics.site = Site(ROUTES, metrics.counting_source, served.authenticator, settings)
         try:
-            return await _serve(server, site, opened, say, result)
+            return await _serve(server, site, served, note, result)
         finally:
-            await opened.source.aclose()
+            await served.source.aclose()
     finally:
         server.close()
 
 
-async def _serve(server: PageServer, site: Site, opened: Opened, say: Say, result: Say) -> int:
+async def _serve(server: PageServer, site: Site, served: ServedSource, note: LineWriter, result: LineWriter) -> int:
     stop = asyncio.Event()
     ending = contextlib.ExitStack()
-    ending.enter_context(asked_to_end(stop.set, asyncio.get_running_loop()))
+    ending.enter_context(stop_on_signal(stop.set, asyncio.get_running_loop()))
     looking = asyncio.create_task(site.source.run(), name="source")
     serving = asyncio.create_task(server.serve(application(site)), name="server")
     stopping = asyncio.create_task(_set(stop), name="stop")
     try:
-        _announce(server, site, opened, say, result)
+        _announce(server, site, served, note, result)
         await first_of(looking, serving, stopping)
-        await _settle(site, stop, say)
+        await _settle(site, stop, note)
         return 0
     finally:
         site.close()
@@ -100,31 +104,31 @@ async def _set(event: asyncio.Event) -> None:
     await event.wait()
 
 
-def _announce(server: PageServer, site: Site, opened: Opened, say: Say, result: Say) -> None:
-    door = opened.door
-    if isinstance(door, TokenDoor) and opened.secret:
-        result(f"{server.url}/login?token={door.ticket()}")
-        say("Open this link within ten minutes; it works once, and then this browser is logged in for twelve hours.")
-        say(f"Other browsers log in at {server.url} with the token {opened.secret}")
+def _announce(server: PageServer, site: Site, served: ServedSource, note: LineWriter, result: LineWriter) -> None:
+    authenticator = served.authenticator
+    if isinstance(authenticator, TokenAuthenticator) and served.secret:
+        result(f"{server.url}/login?token={authenticator.ticket()}")
+        note("Open this link within ten minutes; it works once, and then this browser is logged in for twelve hours.")
+        note(f"Other browsers log in at {server.url} with the token {served.secret}")
     else:
         result(f"{server.url}/")
-        say(f"Log in with {door.hint}.")
+        note(f"Log in with {authenticator.hint}.")
     if site.settings.read_only:
-        say("Everybody may look, nobody can change anything (--read-only).")
-    say("Ctrl-C ends the page.")
+        note("Everybody may look, nobody can change anything (--read-only).")
+    note("Ctrl-C ends the page.")
 
 
-async def _settle(site: Site, stop: asyncio.Event, say: Say) -> None:
+async def _settle(site: Site, stop: asyncio.Event, note: LineWriter) -> None:
     """A change is not left alone: whoever started it wants to know how it ended. A second Ctrl-C leaves it."""
-    if await site.desk.settle(0.0):
+    if await site.pending_changes.settle(0.0):
         return
-    titles = "; ".join(sheet.preview.title for sheet in site.desk.running)
-    say(f"A change is under way ({titles}): waiting up to {SETTLE_S / 60:g} minutes for its end.")
-    say("Ctrl-C again ends this at once; the journal knows what was done, and the next apply finishes or undoes it.")
+    titles = "; ".join(change.preview.title for change in site.pending_changes.running)
+    note(f"A change is under way ({titles}): waiting up to {SETTLE_S / 60:g} minutes for its end.")
+    note("Ctrl-C again ends this at once; the journal knows what was done, and the next apply finishes or undoes it.")
     stop.clear()
     again = asyncio.create_task(_set(stop))
     hung = asyncio.create_task(_hung())
-    settling = asyncio.create_task(site.desk.settle(SETTLE_S))
+    settling = asyncio.create_task(site.pending_changes.settle(SETTLE_S))
     await asyncio.wait((again, hung, settling), return_when=asyncio.FIRST_COMPLETED)
     again.cancel()
     hung.cancel()
@@ -138,11 +142,11 @@ async def _settle(site: Site, stop: asyncio.Event, say: Say) -> None:
 async def _hung() -> None:
     """Returns when a driver call hangs: a change that waits for it is not waited for."""
     bound_s = driver_calls.hangs_s()
-    while driver_calls.hang(bound_s) is None:
+    while driver_calls.find_hang(bound_s) is None:
         await asyncio.sleep(1.0)
 
 
-def _names(options: Options, server: PageServer) -> tuple[str, ...]:
+def _names(options: DashboardOptions, server: PageServer) -> tuple[str, ...]:
     """The names that browsers may ask for. Addresses in numbers need no leave."""
     with contextlib.suppress(ValueError):
         ipaddress.ip_address(options.address)

@@ -7,7 +7,7 @@ import ipaddress
 import msgspec
 
 
-class Options(msgspec.Struct, frozen=True):
+class DashboardOptions(msgspec.Struct, frozen=True):
     """``certificate`` and ``key`` are paths, "" for plain HTTP. ``allowed`` are the names that a proxy before us goes
     by.
     """

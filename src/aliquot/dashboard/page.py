@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.dashboard.ports import Source
+from aliquot.dashboard.ports import FleetSource
 from aliquot.dashboard.view_models import Person
 
 
@@ -22,7 +22,7 @@ class Region(msgspec.Struct, frozen=True):
     context: Mapping[str, Any]
 
 
-class Shown(msgspec.Struct, frozen=True):
+class PageContent(msgspec.Struct, frozen=True):
     """A page: ``template`` extends ``base.html`` and places regions with ``{{ region("ID") }}``. ``context`` is for
     what never changes while it is open. A page that has no regions is not live.
     """
@@ -37,13 +37,13 @@ class Shown(msgspec.Struct, frozen=True):
 class Visit(msgspec.Struct, frozen=True):
     """One request for a page: path parameters, the query (each name's values), who asks."""
 
-    source: Source
+    source: FleetSource
     who: Person
     params: Mapping[str, str]
     query: Mapping[str, tuple[str, ...]]
     csrf: str
-    desk: Any
-    """The previews and changes that are under way (``pending_changes.Desk``)."""
+    pending_changes: Any
+    """The previews and changes that are under way (``pending_changes.PendingChanges``)."""
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -54,6 +54,6 @@ class Route(msgspec.Struct, frozen=True):
 
     path: str
     name: str
-    show: Callable[[Visit], Awaitable[Shown]]
+    show: Callable[[Visit], Awaitable[PageContent]]
     nav: str = ""
     tracked: bool = True

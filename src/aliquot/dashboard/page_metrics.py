@@ -9,73 +9,81 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aliquot.dashboard.application_context import Site
-from aliquot.dashboard.change_requests import AnyAsk
-from aliquot.dashboard.ports import Source, Tell
-from aliquot.dashboard.view_models import Change, Done, Fleet, NodeLook, Person, Preview, Virtual
+from aliquot.dashboard.change_requests import AnyChangeRequest
+from aliquot.dashboard.ports import FleetSource, Reporter
+from aliquot.dashboard.view_models import (
+    ChangeOutcome,
+    ChangePreview,
+    ObservedFleet,
+    ObservedNode,
+    PastChange,
+    Person,
+    VirtualizationView,
+)
 from aliquot.metrics import instruments as make
-from aliquot.metrics.apply_metrics import Changes
+from aliquot.metrics.apply_metrics import ApplyMetrics
 from aliquot.metrics.fleet_metrics import FRESH, STALE, UNKNOWN
-from aliquot.metrics.fleet_metrics import Fleet as Sums
-from aliquot.metrics.page import Page
-from aliquot.metrics.snapshot import Look
+from aliquot.metrics.fleet_metrics import FleetCollector as Sums
+from aliquot.metrics.page import MetricsPage
+from aliquot.metrics.snapshot import NodeSnapshot
 
 
-class Figures:
-    """``counted`` is the source to serve; ``site`` is set once there is one."""
+class DashboardMetrics:
+    """``counting_source`` is the source to serve; ``site`` is set once there is one."""
 
-    def __init__(self, source: Source) -> None:
-        r = make.registry()
+    def __init__(self, source: FleetSource) -> None:
+        registry = make.registry()
         self._source = source
-        self._asks = make.counter("aliquot_dashboard_asks_total", r)
-        self._streams = make.gauge("aliquot_dashboard_streams", r)
-        self._logins = make.counter("aliquot_dashboard_refused_logins_total", r)
-        self._told = 0
-        self.changes = Changes(r, retries=False)
-        source.steps = self.changes.step
+        self._requests = make.counter("aliquot_dashboard_asks_total", registry)
+        self._streams = make.gauge("aliquot_dashboard_streams", registry)
+        self._logins = make.counter("aliquot_dashboard_refused_logins_total", registry)
+        self._counted_logins = 0
+        self.changes = ApplyMetrics(registry, retries=False)
+        source.steps = self.changes.record_step
         self.site: Site | None = None
-        self.page = Page(r, Sums(self._looks), lambda: source.fleet.revision)
-        self.counted = Counted(source, self)
+        self.page = MetricsPage(registry, Sums(self._observations), lambda: source.fleet.revision)
+        self.counting_source = CountingSource(source, self)
 
     async def endpoint(self, request: Request) -> Response:
         """``/metrics``."""
         if self.site is not None:
             self._streams.set(self.site.sessions.streams)
-            wrong = self.site.gate.attempts.total
-            self._logins.inc(wrong - self._told)
-            self._told = wrong
-        shown = self.page.show(dict(request.headers))
-        return Response(shown.body, 200, {"Content-Type": shown.content_type, **shown.headers})
+            refused_logins = self.site.guard.attempts.total
+            self._logins.inc(refused_logins - self._counted_logins)
+            self._counted_logins = refused_logins
+        response = self.page.render(dict(request.headers))
+        return Response(response.body, 200, {"Content-Type": response.content_type, **response.headers})
 
-    def asked(self) -> None:
-        self._asks.inc()
+    def count_request(self) -> None:
+        self._requests.inc()
 
-    def _looks(self) -> Iterator[tuple[Look, str]]:
+    def _observations(self) -> Iterator[tuple[NodeSnapshot, str]]:
         for node in self._source.fleet.nodes:
-            yield Look(node.name, node.inventory, drift=node.drift), _state(node)
+            yield NodeSnapshot(node.name, node.inventory, drift=node.drift), _state(node)
 
 
-def _state(node: NodeLook) -> str:
+def _state(node: ObservedNode) -> str:
     if node.inventory is None:
         return UNKNOWN
     return STALE if node.stale else FRESH
 
 
-class Counted:
+class CountingSource:
     """A source that counts what is asked of it and how that ends."""
 
-    def __init__(self, source: Source, figures: Figures) -> None:
+    def __init__(self, source: FleetSource, metrics: DashboardMetrics) -> None:
         self._source = source
-        self._figures = figures
+        self._metrics = metrics
         self.kind = source.kind
         self.title = source.title
         self.steps = source.steps
 
     @property
-    def fleet(self) -> Fleet:
+    def fleet(self) -> ObservedFleet:
         return self._source.fleet
 
     @property
-    def virtual(self) -> Virtual:
+    def virtual(self) -> VirtualizationView:
         return self._source.virtual
 
     @property
@@ -88,21 +96,21 @@ class Counted:
     async def changed(self, since: int) -> None:
         await self._source.changed(since)
 
-    async def preview(self, ask: AnyAsk, who: Person) -> Preview:
-        self._figures.asked()
-        return await self._source.preview(ask, who)
+    async def preview(self, request: AnyChangeRequest, who: Person) -> ChangePreview:
+        self._metrics.count_request()
+        return await self._source.preview(request, who)
 
-    async def carry_out(self, preview: Preview, who: Person, tell: Tell) -> Done:
-        changes, started, began = self._figures.changes, time.monotonic(), time.time()
-        changes.begun(began)
+    async def execute(self, preview: ChangePreview, who: Person, report: Reporter) -> ChangeOutcome:
+        changes, started, began = self._metrics.changes, time.monotonic(), time.time()
+        changes.start_change(began)
         try:
-            done = await self._source.carry_out(preview, who, tell)
+            done = await self._source.execute(preview, who, report)
         finally:
-            changes.over(began, time.monotonic() - started)
-        changes.ended(done.status, done.code)
+            changes.finish_change(began, time.monotonic() - started)
+        changes.record_end(done.status, done.code)
         return done
 
-    async def history(self, node: str | None = None, most: int = 200) -> tuple[Change, ...]:
+    async def history(self, node: str | None = None, most: int = 200) -> tuple[PastChange, ...]:
         return await self._source.history(node, most)
 
     async def may(self, who: Person, what: str) -> str:

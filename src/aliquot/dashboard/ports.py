@@ -5,29 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from aliquot.core.engine.step_timing import Watch
-from aliquot.dashboard.change_requests import AnyAsk
-from aliquot.dashboard.view_models import Change, Done, Fleet, Person, Preview, Virtual
+from aliquot.core.engine.step_timing import StepListener
+from aliquot.dashboard.change_requests import AnyChangeRequest
+from aliquot.dashboard.view_models import (
+    ChangeOutcome,
+    ChangePreview,
+    ObservedFleet,
+    PastChange,
+    Person,
+    VirtualizationView,
+)
 
-Tell = Callable[[str], None]
+Reporter = Callable[[str], None]
 """Where progress goes, one line per act, from any thread."""
 
 
-class Source(Protocol):
+class FleetSource(Protocol):
     """A node, a simulated fleet or a cluster. Everything is asked on one event loop; ``fleet`` and ``virtual`` answer
     at once from the last look and never block.
     """
 
     kind: str
     title: str
-    steps: Watch
+    steps: StepListener
     """Is told each step of a change that is carried out here. An agent tells those of its own changes itself."""
 
     @property
-    def fleet(self) -> Fleet: ...
+    def fleet(self) -> ObservedFleet: ...
 
     @property
-    def virtual(self) -> Virtual: ...
+    def virtual(self) -> VirtualizationView: ...
 
     @property
     def configs(self) -> tuple[str, ...]:
@@ -44,30 +51,30 @@ class Source(Protocol):
         """Returns once the fleet's revision is not ``since``."""
         ...
 
-    async def preview(self, ask: AnyAsk, who: Person) -> Preview:
+    async def preview(self, request: AnyChangeRequest, who: Person) -> ChangePreview:
         """What it comes to. Touches nothing. Raises AliquotError for what is wrong everywhere or forbidden; what is
         not possible here or now is in the preview's obstacles.
         """
         ...
 
-    async def carry_out(self, preview: Preview, who: Person, tell: Tell) -> Done:
+    async def execute(self, preview: ChangePreview, who: Person, report: Reporter) -> ChangeOutcome:
         """Does exactly what was previewed, or refuses because something moved since. Never raises AliquotError."""
         ...
 
-    async def history(self, node: str | None = None, most: int = 200) -> tuple[Change, ...]:
+    async def history(self, node: str | None = None, most: int = 200) -> tuple[PastChange, ...]:
         """Past changes, the newest first; ``node`` None is all nodes."""
         ...
 
     async def may(self, who: Person, what: str) -> str:
         """Why this person may not change things of this kind (an ask's tag), "" if they may. For greying out buttons:
-        ``carry_out`` asks again.
+        ``execute`` asks again.
         """
         ...
 
     async def aclose(self) -> None: ...
 
 
-class Door(Protocol):
+class Authenticator(Protocol):
     """Who may come in. ``hint`` tells people what to give (``the token that the command printed``)."""
 
     hint: str

@@ -11,13 +11,13 @@ import msgspec
 from markupsafe import Markup
 
 from aliquot.dashboard.assets import Assets
-from aliquot.dashboard.page import Region, Route, Shown
+from aliquot.dashboard.page import PageContent, Region, Route
 from aliquot.dashboard.view_models import Person
 
 _TAG = re.compile(r"\s*<([a-zA-Z][a-zA-Z0-9-]*)")
 
 
-class Scene(msgspec.Struct, frozen=True):
+class RequestContext(msgspec.Struct, frozen=True):
     """What every template knows besides its context: who looks (None before the login), the token that forms carry in
     the hidden field ``csrf``, the page's ``path`` with its query, the kind and title of the source, and ``at``, the
     state of the world that the page was drawn from.
@@ -55,47 +55,49 @@ class Renderer:
         """For filters and globals of the pages' own."""
         return self._environment
 
-    def page(self, shown: Shown, scene: Scene) -> str:
+    def page(self, content: PageContent, request_context: RequestContext) -> str:
         """The whole page."""
-        return self._page(shown, scene, {}, bare=False)
+        return self._page(content, request_context, {}, bare=False)
 
-    def main(self, shown: Shown, scene: Scene, known: Mapping[str, Region]) -> str:
+    def main(self, content: PageContent, request_context: RequestContext, known: Mapping[str, Region]) -> str:
         """Its ``<main>`` alone. Regions that are as ``known`` are empty elements marked ``data-same``."""
-        return self._page(shown, scene, known, bare=True)
+        return self._page(content, request_context, known, bare=True)
 
-    def region(self, region: Region, scene: Scene) -> str:
+    def region(self, region: Region, request_context: RequestContext) -> str:
         """One region, drawn."""
-        text = self._environment.get_template(region.template).render({**_scene(scene), **region.context})
+        text = self._environment.get_template(region.template).render({**_variables(request_context), **region.context})
         if region.template not in self._tags and (tag := _TAG.match(text)):
             self._tags[region.template] = tag[1]
         return text
 
-    def _page(self, shown: Shown, scene: Scene, known: Mapping[str, Region], *, bare: bool) -> str:
-        regions = {region.id: region for region in shown.regions}
+    def _page(
+        self, content: PageContent, request_context: RequestContext, known: Mapping[str, Region], *, bare: bool
+    ) -> str:
+        regions = {region.id: region for region in content.regions}
 
         def place(id: str) -> Markup:
             region, old = regions[id], known.get(id)
             if old is not None and old.key == region.key and region.template in self._tags:
                 return Markup("<{0} id='{1}' data-same></{0}>").format(Markup(self._tags[region.template]), id)
-            return Markup(self.region(region, scene))
+            return Markup(self.region(region, request_context))
 
         context: dict[str, Any] = {
-            **_scene(scene),
-            "title": shown.title,
-            "regions": shown.regions,
+            **_variables(request_context),
+            "title": content.title,
+            "regions": content.regions,
             "region": place,
             "bare": bare,
-            "live": bool(shown.regions) and scene.who is not None,
+            "live": bool(content.regions) and request_context.who is not None,
         }
-        return self._environment.get_template(shown.template).render({**context, **shown.context})
+        return self._environment.get_template(content.template).render({**context, **content.context})
 
 
-def _scene(scene: Scene) -> dict[str, Any]:
+def _variables(request_context: RequestContext) -> dict[str, Any]:
     return {
-        "who": scene.who,
-        "csrf": scene.csrf,
-        "path": scene.path,
-        "kind": scene.kind,
-        "source": scene.source,
-        "at": scene.at,
+        "who": request_context.who,
+        "csrf": request_context.csrf,
+        "path": request_context.path,
+        "kind": request_context.kind,
+        "source": request_context.source,
+        "at": request_context.at,
     }

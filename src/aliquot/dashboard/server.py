@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
-from aliquot.dashboard.connection_limits import Patient
+from aliquot.dashboard.connection_limits import LimitedConnection
 from aliquot.errors import UsageError
 
 BACKLOG = 64
@@ -52,7 +52,7 @@ class PageServer:
             access_log=False,
             lifespan="off",
             ws="none",
-            http=Patient,
+            http=LimitedConnection,
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=30,

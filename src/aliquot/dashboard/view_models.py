@@ -9,29 +9,29 @@ import msgspec
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Drift
 from aliquot.core.model.usage import Usage
-from aliquot.core.rendering.mig_picture import Piece
-from aliquot.core.rendering.vgpu_picture import Share
+from aliquot.core.rendering.mig_picture import DrawnInstance
+from aliquot.core.rendering.vgpu_picture import DrawnVgpu
 
 NODE, SIMULATOR, CLUSTER = "node", "simulator", "cluster"
 """Kinds of source: this machine (or one simulated node), the simulated nodes of a state directory, a cluster."""
 
 
-class NodeLook(msgspec.Struct, frozen=True):
-    """One node as it was last seen. ``inventory`` is None where it was never read; ``seen`` is when it was (seconds of
-    wall time, 0 for never); ``trouble`` says why it could not be read since, "" where it is fresh: everything shown of
-    a node with trouble is marked as stale. ``wish`` names what its GPUs should be (a named config, "the record"), ""
-    where nobody asked; ``drift`` is how they differ from that. ``changing`` says who is at it just now, "" for nobody.
-    ``config`` and ``state`` are the label's named config and the agent's state word (clusters). ``revision`` is another
-    one whenever anything shown of the node is; ``begun`` is when the reading began (``time.monotonic``), where several
-    may be under way.
+class ObservedNode(msgspec.Struct, frozen=True):
+    """One node as it was last seen. ``inventory`` is None where it was never read; ``observed_at`` is when it was
+    (seconds of wall time, 0 for never); ``error`` says why it could not be read since, "" where it is fresh: everything
+    shown of a node with trouble is marked as stale. ``desired`` names what its GPUs should be (a named config, "the
+    record"), "" where nobody asked; ``drift`` is how they differ from that. ``changing`` says who is at it just now, ""
+    for nobody. ``config`` and ``state`` are the label's named config and the agent's state word (clusters).
+    ``revision`` is another one whenever anything shown of the node is; ``begun`` is when the reading began
+    (``time.monotonic``), where several may be under way.
     """
 
     name: str
     inventory: Inventory | None = None
-    seen: float = 0.0
-    trouble: str = ""
+    observed_at: float = 0.0
+    error: str = ""
     next_step: str = ""
-    wish: str = ""
+    desired: str = ""
     drift: tuple[Drift, ...] = ()
     changing: str = ""
     config: str = ""
@@ -43,23 +43,23 @@ class NodeLook(msgspec.Struct, frozen=True):
 
     @property
     def stale(self) -> bool:
-        return bool(self.trouble)
+        return bool(self.error)
 
 
-class Fleet(msgspec.Struct, frozen=True, dict=True):
-    """All nodes, by name. ``trouble`` says why the source as a whole cannot be asked (API server away), "" if it can.
+class ObservedFleet(msgspec.Struct, frozen=True, dict=True):
+    """All nodes, by name. ``error`` says why the source as a whole cannot be asked (API server away), "" if it can.
     ``ready`` is False until everything was looked at once: an empty fleet and an unknown one are not the same.
     """
 
-    nodes: tuple[NodeLook, ...] = ()
+    nodes: tuple[ObservedNode, ...] = ()
     revision: int = 0
     ready: bool = False
-    trouble: str = ""
+    error: str = ""
     next_step: str = ""
 
     @cached_property
-    def by_name(self) -> dict[str, NodeLook]:
-        return {look.name: look for look in self.nodes}
+    def by_name(self) -> dict[str, ObservedNode]:
+        return {node.name: node for node in self.nodes}
 
 
 # -- what virtual machines can have (the pages of Harvester's users)
@@ -128,7 +128,7 @@ class MigRow(msgspec.Struct, frozen=True):
     why_not: str = ""
 
 
-class Device(msgspec.Struct, frozen=True):
+class VmDeviceRow(msgspec.Struct, frozen=True):
     """A device that a machine has or could have. ``id`` is what attaching names: an mdev's UUID, an address, or the
     name of an object; ``resource`` is what KubeVirt asks for. ``several`` says whether more than one of its type may be
     in one machine (None: nobody says).
@@ -142,7 +142,7 @@ class Device(msgspec.Struct, frozen=True):
     several: bool | None = None
 
 
-class MachineRow(msgspec.Struct, frozen=True):
+class VmRow(msgspec.Struct, frozen=True):
     """A virtual machine of KubeVirt or libvirt. ``free`` are the devices that could be attached: of the same node
     alone. ``warnings`` are rules that a saved change must heed (one ramFB, Q-series alone in several). ``why_not`` is
     why it cannot be changed now.
@@ -152,30 +152,30 @@ class MachineRow(msgspec.Struct, frozen=True):
     namespace: str
     node: str
     running: bool
-    devices: tuple[Device, ...] = ()
-    free: tuple[Device, ...] = ()
+    devices: tuple[VmDeviceRow, ...] = ()
+    free: tuple[VmDeviceRow, ...] = ()
     warnings: tuple[str, ...] = ()
     why_not: str = ""
 
 
-class Virtual(msgspec.Struct, frozen=True):
+class VirtualizationView(msgspec.Struct, frozen=True):
     """Everything for virtual machines. ``missing`` are sentences about what must be there and is not (the controller,
-    the driver toolkit, a vGPU host driver), each with what to do about it; ``no_machines`` are those about the machines
+    the driver toolkit, a vGPU host driver), each with what to do about it; ``no_vms`` are those about the machines
     themselves (libvirtd, KubeVirt).
     """
 
     sriov: tuple[SriovRow, ...] = ()
     vgpus: tuple[VgpuRow, ...] = ()
     migs: tuple[MigRow, ...] = ()
-    machines: tuple[MachineRow, ...] = ()
+    vms: tuple[VmRow, ...] = ()
     missing: tuple[str, ...] = ()
-    no_machines: tuple[str, ...] = ()
+    no_vms: tuple[str, ...] = ()
 
 
 # -- changes
 
 
-class Picture(msgspec.Struct, frozen=True):
+class GpuPicture(msgspec.Struct, frozen=True):
     """One GPU before and after. ``slices`` is the number of memory slices, 0 where the picture is not of MIG.
     ``region`` is the memory in GiB that ``shares`` lie in, 0 without. ``now`` and ``planned`` are the geometries in
     words. ``divided``: profiles and places alone do not say what was there (``rendering.mig_picture.divided``).
@@ -185,17 +185,17 @@ class Picture(msgspec.Struct, frozen=True):
     gpu: str
     title: str
     slices: int = 0
-    before: tuple[Piece, ...] = ()
-    after: tuple[Piece, ...] = ()
+    before: tuple[DrawnInstance, ...] = ()
+    after: tuple[DrawnInstance, ...] = ()
     now: str = ""
     planned: str = ""
     region: int = 0
-    shares_before: tuple[Share, ...] = ()
-    shares_after: tuple[Share, ...] = ()
+    shares_before: tuple[DrawnVgpu, ...] = ()
+    shares_after: tuple[DrawnVgpu, ...] = ()
     divided: bool = False
 
 
-class Act(msgspec.Struct, frozen=True):
+class ActionLine(msgspec.Struct, frozen=True):
     """One line of a plan: ``destroy b 2g.10gb at 2:2 — not asked``."""
 
     node: str
@@ -218,7 +218,7 @@ class Obstacle(msgspec.Struct, frozen=True):
     next_step: str = ""
 
 
-class Preview(msgspec.Struct, frozen=True):
+class ChangePreview(msgspec.Struct, frozen=True):
     """What an ask comes to, before anything is touched. ``summary`` is one line (``3 kept, 2 to destroy``), ``notes``
     and ``warnings`` are sentences. Without acts and obstacles there is nothing to do. ``secret`` is the source's own:
     the plan, the versions of objects.
@@ -226,8 +226,8 @@ class Preview(msgspec.Struct, frozen=True):
 
     title: str
     nodes: tuple[str, ...]
-    pictures: tuple[Picture, ...] = ()
-    acts: tuple[Act, ...] = ()
+    pictures: tuple[GpuPicture, ...] = ()
+    actions: tuple[ActionLine, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     summary: str = ""
     notes: tuple[str, ...] = ()
@@ -240,10 +240,10 @@ class Preview(msgspec.Struct, frozen=True):
 
     @property
     def changes(self) -> bool:
-        return bool(self.acts) and not self.obstacles
+        return bool(self.actions) and not self.obstacles
 
 
-class Done(msgspec.Struct, frozen=True):
+class ChangeOutcome(msgspec.Struct, frozen=True):
     """How a change ended: ``done``, ``nothing``, ``reboot``, ``undone`` (failed, and the former state is back),
     ``partial`` (failed, and not all could be undone), ``refused`` (nothing was touched: it moved since, it is locked,
     it is forbidden). ``details`` are sentences.
@@ -256,9 +256,9 @@ class Done(msgspec.Struct, frozen=True):
     next_step: str = ""
 
 
-class Change(msgspec.Struct, frozen=True):
+class PastChange(msgspec.Struct, frozen=True):
     """One change of the past, from the journal. ``at`` and ``ended`` are seconds of wall time, 0 where not recorded;
-    ``by`` is who asked ("" unknown); ``outcome`` as in ``Done``, or ``cut off`` for one that never ended.
+    ``by`` is who asked ("" unknown); ``outcome`` as in ``ChangeOutcome``, or ``cut off`` for one that never ended.
     """
 
     node: str
@@ -267,7 +267,7 @@ class Change(msgspec.Struct, frozen=True):
     by: str
     title: str
     outcome: str
-    acts: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
     sentence: str = ""
 
 

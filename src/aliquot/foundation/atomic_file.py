@@ -40,7 +40,7 @@ def replace(
         if old:
             with suppress(OSError):  # a file system without links keeps the new content alone
                 _keep(path, old)
-        put(fresh, path)
+        rename(fresh, path)
     except BaseException:
         with suppress(OSError):
             _unlink(fresh)
@@ -49,9 +49,9 @@ def replace(
         sync(folder or ".")
 
 
-def put(made: str, path: str) -> None:
+def rename(source: str, path: str) -> None:
     """Give what was made whole its name: a file on the same file system, or a device node. Raises OSError."""
-    os.replace(made, path)
+    os.replace(source, path)
 
 
 def make_folder(path: str, *, durable: bool = True) -> None:
@@ -83,7 +83,7 @@ def _keep(path: str, old: str) -> None:
         os.link(path, second)
     except FileNotFoundError:
         return
-    put(second, old)
+    rename(second, old)
     _unlink(second)  # a link over a link to the same file does nothing and leaves both
 
 
@@ -99,15 +99,15 @@ def _unlink(path: str) -> None:
 
 
 @contextmanager
-def alone(path: str) -> Iterator[None]:
+def exclusive(path: str) -> Iterator[None]:
     """Keep all other threads and processes from changing the file meanwhile. Raises StorageError."""
     import fcntl
 
-    from aliquot.foundation.lock import private
+    from aliquot.foundation.lock import open_private
 
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        handle = private(f"{path}.lock")
+        handle = open_private(f"{path}.lock")
     except OSError as failure:
         raise denied(f"{path} cannot be written", failure) from failure
     try:

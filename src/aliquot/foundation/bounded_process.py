@@ -16,16 +16,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, NamedTuple
 
-MOST = 8 << 20
+MAX_OUTPUT_BYTES = 8 << 20
 """Bytes on each of stdout and stderr, unless a caller expects more."""
-_PIECE = 1 << 16
+_CHUNK_BYTES = 1 << 16
 _QUIET_S = 1.0
 """How long a program that has ended may leave its output open to others before it is taken as read."""
 KILLED_S = 5.0
 """How long a program is waited for after SIGKILL: inside the kernel it may hang on."""
 
 
-class Ran(NamedTuple):
+class ProcessResult(NamedTuple):
     """How a program ended: its status (minus the signal that ended it) and its output."""
 
     code: int
@@ -33,7 +33,7 @@ class Ran(NamedTuple):
     err: str
 
 
-class LateError(TimeoutError):
+class ProcessTimeoutError(TimeoutError):
     """A program did not end in time and was killed. ``err`` is what it wrote to stderr."""
 
     def __init__(self, seconds: float, err: str = "") -> None:
@@ -41,13 +41,13 @@ class LateError(TimeoutError):
         self.err = err
 
 
-class Check(NamedTuple):
-    """Call ``ask`` once with what the program wrote to stderr, where it has not ended after ``seconds``. An exception
-    that it raises ends the program and is passed on.
+class SlowCheck(NamedTuple):
+    """Call ``callback`` once with what the program wrote to stderr, where it has not ended after ``seconds``. An
+    exception that it raises ends the program and is passed on.
     """
 
     seconds: float
-    ask: Callable[[str], None]
+    callback: Callable[[str], None]
 
 
 def run(
@@ -60,13 +60,13 @@ def run(
     merged: bool = False,
     shown: bool = False,
     most: int | None = None,
-    check: Check | None = None,
+    check: SlowCheck | None = None,
     stop: threading.Event | None = None,
-) -> Ran:
+) -> ProcessResult:
     """Run a program to its end, with ``text`` on its stdin, in a session of its own: Ctrl-C reaches this process only.
 
     ``merged`` has its stderr in ``out``; ``shown`` lets it write to this process's stderr instead. ``most`` bytes of
-    output are kept, ``MOST`` by default. ``stop`` ends it when set.
+    output are kept, ``MAX_OUTPUT_BYTES`` by default. ``stop`` ends it when set.
 
     Raises LateError (a TimeoutError) after ``seconds``, OSError where it cannot be started, writes more, or is stopped.
     Then, and where an exception comes from outside, it and what it started in its session are killed. What keeps its
@@ -82,15 +82,15 @@ def run(
         cwd=cwd,
         start_new_session=True,
     )
-    talk = _Talk(started, MOST if most is None else most, seconds, check, stop)
+    exchange = _Exchange(started, MAX_OUTPUT_BYTES if most is None else most, seconds, check, stop)
     try:
-        talk.through(text)
-        return Ran(started.returncode, _text(talk.out), _text(talk.err))
+        exchange.run(text)
+        return ProcessResult(started.returncode, _text(exchange.out), _text(exchange.err))
     finally:
         _end(started)
 
 
-def run_starter(words: Sequence[str], seconds: float, *, env: Mapping[str, str] | None = None) -> Ran:
+def run_starter(words: Sequence[str], seconds: float, *, env: Mapping[str, str] | None = None) -> ProcessResult:
     """Run a program that starts a daemon. Its output goes to memory instead of pipes, which the daemon may keep open
     and write to for ever; ``out`` is the last of it, stderr included.
 
@@ -98,14 +98,14 @@ def run_starter(words: Sequence[str], seconds: float, *, env: Mapping[str, str] 
     after ``seconds``, with what it wrote, when it was killed; OSError where it cannot be started.
     """
     with os.fdopen(os.memfd_create("output", os.MFD_CLOEXEC), "rb") as output:
-        words_of = output.fileno()
-        started = _begin(words, words_of, env, None)
+        descriptor = output.fileno()
+        started = _begin(words, descriptor, env, None)
         try:
             code = started.wait(seconds)
         except subprocess.TimeoutExpired as late:
             _end(started)
-            raise LateError(seconds, _last(words_of)) from late
-        return Ran(code, _last(words_of), "")
+            raise ProcessTimeoutError(seconds, _last(descriptor)) from late
+        return ProcessResult(code, _last(descriptor), "")
 
 
 def start(
@@ -139,7 +139,7 @@ def _begin(
     )
 
 
-class _Talk:
+class _Exchange:
     """Write to and read from one program until it has ended."""
 
     def __init__(
@@ -147,7 +147,7 @@ class _Talk:
         started: subprocess.Popen[bytes],
         most: int,
         seconds: float,
-        check: Check | None,
+        check: SlowCheck | None,
         stop: threading.Event | None,
     ) -> None:
         self.out, self.err = bytearray(), bytearray()
@@ -157,7 +157,7 @@ class _Talk:
         self._check = check
         self._stop = stop
 
-    def through(self, text: str) -> None:
+    def run(self, text: str) -> None:
         with selectors.DefaultSelector() as ready:
             for stream, event, data in (
                 (self._started.stdin, selectors.EVENT_WRITE, memoryview(text.encode())),
@@ -167,9 +167,9 @@ class _Talk:
                 if stream is not None:
                     os.set_blocking(stream.fileno(), False)
                     ready.register(stream, event, data)
-            self._until_its_end(ready)
+            self._run_to_end(ready)
 
-    def _until_its_end(self, ready: selectors.BaseSelector) -> None:
+    def _run_to_end(self, ready: selectors.BaseSelector) -> None:
         begun, ended = time.monotonic(), 0.0
         while ready.get_map() or self._started.poll() is None:
             now = time.monotonic()
@@ -177,7 +177,7 @@ class _Talk:
                 ended = ended or now
                 if now - ended > _QUIET_S:
                     return
-            self._mind(now - begun)
+            self._check_limits(now - begun)
             if not ready.get_map():
                 time.sleep(0.01)
             for key, _ in ready.select(min(0.1, max(0.0, begun + self._seconds - now))):
@@ -186,22 +186,22 @@ class _Talk:
                 else:
                     self._read(ready, key)
 
-    def _mind(self, elapsed: float) -> None:
+    def _check_limits(self, elapsed: float) -> None:
         """Raise where the program may go on no longer."""
         if elapsed > self._seconds:
-            raise LateError(self._seconds, _text(self.err))
+            raise ProcessTimeoutError(self._seconds, _text(self.err))
         if self._stop is not None and self._stop.is_set():
             raise InterruptedError(None, "it was stopped")
         if self._check is not None and elapsed > self._check.seconds:
             check, self._check = self._check, None
-            check.ask(_text(self.err))
+            check.callback(_text(self.err))
 
     def _read(self, ready: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
-        piece = os.read(key.fd, _PIECE)
-        if not piece:
+        chunk = os.read(key.fd, _CHUNK_BYTES)
+        if not chunk:
             ready.unregister(key.fileobj)
             return
-        key.data.extend(piece)
+        key.data.extend(chunk)
         if len(key.data) > self._most:
             raise OSError(None, f"it says more than {self._most >> 20} MiB")
 
@@ -210,7 +210,7 @@ def _write(ready: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
     left: memoryview = key.data
     stream: IO[bytes] = key.fileobj  # type: ignore[assignment]
     with contextlib.suppress(BrokenPipeError):  # it does not listen: its end says why
-        left = left[os.write(stream.fileno(), left[:_PIECE]) :] if left else left
+        left = left[os.write(stream.fileno(), left[:_CHUNK_BYTES]) :] if left else left
         if left:
             ready.modify(stream, selectors.EVENT_WRITE, left)
             return
@@ -218,8 +218,8 @@ def _write(ready: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
     stream.close()
 
 
-def _text(words: bytearray) -> str:
-    return bytes(words).decode(errors="replace")
+def _text(data: bytearray) -> str:
+    return bytes(data).decode(errors="replace")
 
 
 def _last(output: int) -> str:

@@ -17,7 +17,7 @@ from time import monotonic
 from types import TracebackType
 
 from aliquot.foundation import driver_calls, signals
-from aliquot.foundation.readable import readable
+from aliquot.foundation.descriptor_wait import wait_readable
 
 GRACE_S = 1.0
 """How long after a signal the main thread may take to end by itself."""
@@ -36,17 +36,17 @@ class CallWatchdog:
     ) -> None:
         self._report = report
         self._hangs_s = self._notice_s = hangs_s
-        self._noticed: driver_calls.Running | None = None
+        self._last_call: driver_calls.DriverCall | None = None
         self._leave = leave
-        self._asked: tuple[int, float] | None = None
-        self._former = -1
-        self._hears = False
+        self._stop_signal: tuple[int, float] | None = None
+        self._previous_descriptor = -1
+        self._in_main_thread = False
 
     def __enter__(self) -> CallWatchdog:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._hears = threading.current_thread() is threading.main_thread()
-        if self._hears:
-            self._former = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._in_main_thread = threading.current_thread() is threading.main_thread()
+        if self._in_main_thread:
+            self._previous_descriptor = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._run, name="driver calls", daemon=True)
         self._thread.start()
         return self
@@ -54,8 +54,8 @@ class CallWatchdog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._hears:
-            signal.set_wakeup_fd(self._former)
+        if self._in_main_thread:
+            signal.set_wakeup_fd(self._previous_descriptor)
         os.write(self._write, bytes([_END]))
         self._thread.join()
         os.close(self._read)
@@ -64,45 +64,47 @@ class CallWatchdog:
     def _run(self) -> None:
         while True:
             # A command that no signal has reached has nothing to look at before its calls can be late.
-            waiting = _POLL_S if self._asked else min(1.0, self._hangs_s / 4)
-            numbers = os.read(self._read, 64) if readable(self._read, waiting) else b""
+            waiting = _POLL_S if self._stop_signal else min(1.0, self._hangs_s / 4)
+            numbers = os.read(self._read, 64) if wait_readable(self._read, waiting) else b""
             if _END in numbers:
                 return
-            insisted = self._heard(numbers)
+            insisted = self._note_signals(numbers)
             call = driver_calls.oldest()
-            if call is not self._noticed:
-                self._noticed, self._notice_s = call, self._hangs_s
+            if call is not self._last_call:
+                self._last_call, self._notice_s = call, self._hangs_s
             if call is None:
                 continue
             if call.seconds >= self._notice_s:
                 self._notice_s = 2 * call.seconds
                 self._report(f"waiting: {call.sentence}{self._advice}")
-            if self._asked is not None:
-                self._end(call, *self._asked, insisted=insisted)
+            if self._stop_signal is not None:
+                self._end(call, *self._stop_signal, insisted=insisted)
 
     @property
     def _advice(self) -> str:
-        if not self._hears or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        if not self._in_main_thread or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             return ""
         return (
-            "; the command is ended when it returns, or now by Ctrl-C" if self._asked else "; Ctrl-C ends the command"
+            "; the command is ended when it returns, or now by Ctrl-C"
+            if self._stop_signal
+            else "; Ctrl-C ends the command"
         )
 
-    def _heard(self, numbers: bytes) -> bool:
+    def _note_signals(self, numbers: bytes) -> bool:
         """Note the first signal that asks for the end. Returns whether Ctrl-C came after it: a session that ends may
         send SIGTERM and SIGHUP, and a person presses Ctrl-C again.
         """
         insisted = False
         for number in numbers:
-            if number in signals.ENDING and self._asked is None:
-                self._asked = number, monotonic()
+            if number in signals.ENDING and self._stop_signal is None:
+                self._stop_signal = number, monotonic()
                 if signals.changing():
                     self._notice_s = self._hangs_s  # a call that was reported is reported again, with what ends it now
             elif number == signal.SIGINT:
                 insisted = True
         return insisted
 
-    def _end(self, call: driver_calls.Running, number: int, at: float, *, insisted: bool) -> None:
+    def _end(self, call: driver_calls.DriverCall, number: int, at: float, *, insisted: bool) -> None:
         """End the process if the call keeps it from ending by itself. A command that only reads loses nothing by it;
         a change goes back, and for that its call must return: it is given up only once it hangs, or at Ctrl-C again
         once it was reported.

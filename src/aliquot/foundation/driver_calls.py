@@ -19,13 +19,13 @@ the GPU. What may take longer has a bound of its own: a reset by nvidia-smi, and
 SLOW_WRITE_S = 120.0
 """The bound of a write to the kernel's files: virtual functions of a full machine need a minute."""
 
-_running: dict[int, Running] = {}
+_running: dict[int, DriverCall] = {}
 
 
-class Running:
-    """A call from its start to its return, as a context: ``with Running("reading the MIG mode", pci): ...``. ``what``
-    names the call, ``gpu`` is a PCI address or empty; ``bound_s`` is how long it may take where that is longer than the
-    usual bound. It costs less than a microsecond: a read of a node makes thousands of calls.
+class DriverCall:
+    """A call from its start to its return, as a context: ``with DriverCall("reading the MIG mode", pci): ...``.
+    ``what`` names the call, ``gpu`` is a PCI address or empty; ``bound_s`` is how long it may take where that is longer
+    than the usual bound. It costs less than a microsecond: a read of a node makes thousands of calls.
     """
 
     __slots__ = ("bound_s", "gpu", "since", "thread", "what")
@@ -37,7 +37,7 @@ class Running:
         self.since = 0.0
         self.thread = 0
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> DriverCall:
         self.since = monotonic()
         self.thread = get_ident()
         _running[id(self)] = self
@@ -64,7 +64,7 @@ class Running:
         return f"the driver has not returned from {self.name} for {self.seconds:.0f} s"
 
 
-def oldest() -> Running | None:
+def oldest() -> DriverCall | None:
     """Return the call that has been running longest; None while no call is running."""
     return min(tuple(_running.values()), key=lambda call: call.since, default=None)
 
@@ -76,13 +76,13 @@ def oldest_s() -> float:
 
 
 def check(after_s: float, thread: int = 0) -> None:
-    """Raise DriverHangsError if a call hangs, as ``hang`` finds it."""
-    error = hang(after_s, thread)
+    """Raise DriverHangsError if a call hangs, as ``find_hang`` finds it."""
+    error = find_hang(after_s, thread)
     if error is not None:
         raise error
 
 
-def hang(after_s: float, thread: int = 0) -> DriverHangsError | None:
+def find_hang(after_s: float, thread: int = 0) -> DriverHangsError | None:
     """Return an error for the oldest call that has been running for ``after_s``, and for its own bound, or longer; None
     without one. ``thread`` is the identifier of a thread, 0 for all. The sentence stays the same for as long as it is
     the same call.

@@ -53,7 +53,7 @@ class FileLock:
     def _open(self) -> int:
         try:
             os.makedirs(os.path.dirname(self.path) or ".", mode=0o755, exist_ok=True)
-            return private(self.path)
+            return open_private(self.path)
         except OSError as failure:
             raise atomic_file.denied(f"the node's lock {self.path} cannot be taken", failure) from failure
 
@@ -72,7 +72,7 @@ class FileLock:
         return LockedError(f"{who} {self._role}", details=details, next_step=self._next_step, holder=who)
 
 
-def private(path: str) -> int:
+def open_private(path: str) -> int:
     """A file opened for locking that its owner alone can open; one that others could is closed to them."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     if os.fstat(handle).st_mode & 0o077:
@@ -93,7 +93,7 @@ def holder(path: str) -> str:
     does. It is looked up and never tried: even for an instant we must not be the one that an apply finds in its way.
     """
     try:
-        there = os.stat(path)
+        status = os.stat(path)
         with open("/proc/locks") as file:
             lines = [line.split() for line in file]
     except OSError:
@@ -101,11 +101,11 @@ def holder(path: str) -> str:
     pid = _signature(path)[0]
     for words in lines:
         # "7: FLOCK  ADVISORY  WRITE 4711 00:1a:3301 0 EOF"; one that waits has an arrow in the second place.
-        if len(words) < 6 or words[1] != "FLOCK" or words[5].rpartition(":")[2] != str(there.st_ino):
+        if len(words) < 6 or words[1] != "FLOCK" or words[5].rpartition(":")[2] != str(status.st_ino):
             continue
         major, minor = (int(part, 16) for part in words[5].split(":")[:2])
         # On some file systems stat tells another device than the kernel's list: who signed the file tells, too.
-        if (major, minor) == (os.major(there.st_dev), os.minor(there.st_dev)) or words[4] == pid:
+        if (major, minor) == (os.major(status.st_dev), os.minor(status.st_dev)) or words[4] == pid:
             return _holder(path)
     return ""
 

@@ -27,7 +27,7 @@ def simulated_nodes(state: str) -> str:
     return os.path.join(os.path.abspath(state), "sim")
 
 
-def foreign(folder: str) -> str:
+def unsafe_reason(folder: str) -> str:
     """Return why another user could replace the files of a folder, "" where only root and this user can.
 
     Of a link both the link and the folder behind it count. Raises OSError.

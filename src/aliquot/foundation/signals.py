@@ -24,7 +24,7 @@ _changes = 0
 
 
 def changing() -> bool:
-    """Return whether something is under way that a signal must not cut short (``stoppable``, ``whole``)."""
+    """Return whether something is under way that a signal must not cut short (``stoppable``, ``uninterrupted``)."""
     return _changes > 0
 
 
@@ -70,7 +70,7 @@ def stoppable() -> Iterator[None]:
 
 
 @contextmanager
-def asked_to_end(stop: Callable[[], None], loop: asyncio.AbstractEventLoop | None = None) -> Iterator[None]:
+def stop_on_signal(stop: Callable[[], None], loop: asyncio.AbstractEventLoop | None = None) -> Iterator[None]:
     """Call ``stop`` at each signal, for what serves until it is asked to end, and then ends in good order with exit
     code 0. SIGHUP counts as SIGTERM: nothing here reloads a file at it, and a terminal that goes away must not leave
     GPU clients paused. Later signals call it again, and cut nothing short. With ``loop``, ``stop`` is called by it;
@@ -100,14 +100,14 @@ def _handled(action: Handler, replaces: Callable[[Any], bool]) -> Iterator[dict[
     if threading.current_thread() is not threading.main_thread():
         yield {}
         return
-    former = {number: signal.getsignal(number) for number in ENDING}
+    previous = {number: signal.getsignal(number) for number in ENDING}
     try:
-        for number, handler in former.items():
+        for number, handler in previous.items():
             if replaces(handler):
                 signal.signal(number, action)
-        yield former
+        yield previous
     finally:
-        for number, handler in former.items():
+        for number, handler in previous.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
@@ -116,11 +116,11 @@ def blocked() -> Iterator[set[int]]:
     """Let no signal through to this thread before the end of this; yields the former mask, for ``in_child``. Python
     swallows what a handler raises while it forks: the order to end would be lost.
     """
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
-        yield former
+        yield previous
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 def in_child(mask: set[int], *others: signal.Signals) -> None:
@@ -135,24 +135,24 @@ def in_child(mask: set[int], *others: signal.Signals) -> None:
 
 
 @contextmanager
-def whole(asked: Callable[[], None] = lambda: None) -> Iterator[None]:
+def uninterrupted(on_signal: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Do what is inside whole: between unbinding a function and binding it again, nothing may stop us. A signal calls
-    ``asked`` at once and takes effect at the end of this, however often it came.
+    ``on_signal`` at once and takes effect at the end of this, however often it came.
     """
     heard: list[tuple[int, FrameType | None]] = []
 
-    def later(number: int, frame: FrameType | None) -> None:
+    def postpone(number: int, frame: FrameType | None) -> None:
         heard.append((number, frame))
-        asked()
+        on_signal()
 
-    former: dict[signal.Signals, Any] = {}
+    previous: dict[signal.Signals, Any] = {}
     try:
-        with _handled(later, lambda handler: handler is not signal.SIG_IGN) as former, _change():
+        with _handled(postpone, lambda handler: handler is not signal.SIG_IGN) as previous, _change():
             yield
     finally:
         if heard:
             first, frame = heard[0]
-            action = former[signal.Signals(first)]
+            action = previous[signal.Signals(first)]
             if callable(action):
                 action(first, frame)
             else:

@@ -64,7 +64,7 @@ class _File(msgspec.Struct, frozen=True):
     content: msgspec.Raw
 
 
-class _Odd(Exception):
+class _InvalidStateError(Exception):
     """Why the bytes of a file are no state of ours."""
 
 
@@ -83,8 +83,8 @@ class StateFile(Generic[T]):
         shape: type[T],
         empty: T,
         *,
-        former: str = "",
-        older: Callable[[bytes], T] | None = None,
+        legacy_name: str = "",
+        decode_legacy: Callable[[bytes], T] | None = None,
         merge: Callable[[T, T], T] | None = None,
         mode: int = 0o644,
         durable: bool = True,
@@ -93,8 +93,8 @@ class StateFile(Generic[T]):
         self._kind = kind
         self._shape = shape
         self._empty = empty
-        self._former = os.path.normpath(os.path.join(os.path.dirname(path), former)) if former else ""
-        self._decode_older = older or (lambda body: msgspec.json.decode(body, type=shape))
+        self._legacy_path = os.path.normpath(os.path.join(os.path.dirname(path), legacy_name)) if legacy_name else ""
+        self._decode_legacy = decode_legacy or (lambda body: msgspec.json.decode(body, type=shape))
         self._merge = merge
         self._mode = mode
         self._durable = durable
@@ -103,13 +103,13 @@ class StateFile(Generic[T]):
         """The value that was saved last. Where that cannot be understood: the one before, else ``empty``, and a warning
         in the log. Raises StorageError where the file system refuses to read.
         """
-        older = self._older()
-        return self._ours() if older is None else self._merged(older)
+        legacy = self._load_legacy()
+        return self._load_current() if legacy is None else self._merge_legacy(legacy)
 
     def save(self, value: T) -> None:
         """Replace the value. Raises StorageError; then the former one holds."""
         try:
-            self._take_over()
+            self._import_legacy()
             self._replace(value)
         except OSError as failure:
             raise atomic_file.denied(f"{self.path} cannot be written", failure) from failure
@@ -117,11 +117,11 @@ class StateFile(Generic[T]):
     def remove(self) -> None:
         """Store nothing any more. Raises StorageError."""
         try:
-            if self._found()[2]:
+            if self._read_valid()[2]:
                 self._set_aside(self.path)
-            if self._former and self._read(self._former) is not None and self._older() is None:
-                self._set_aside(self._former)
-            for path in filter(None, (self._former, self.path, f"{self.path}.previous")):
+            if self._legacy_path and self._read(self._legacy_path) is not None and self._load_legacy() is None:
+                self._set_aside(self._legacy_path)
+            for path in filter(None, (self._legacy_path, self.path, f"{self.path}.previous")):
                 with suppress(FileNotFoundError):
                     os.unlink(path)
                     self._sync(path)
@@ -129,31 +129,31 @@ class StateFile(Generic[T]):
             raise atomic_file.denied(f"{self.path} cannot be removed", failure) from failure
 
     @property
-    def fault(self) -> Unreadable | None:
+    def load_error(self) -> Unreadable | None:
         """What the last ``load`` could not understand; None where it understood all."""
-        return next((unreadable[path] for path in (self._former, self.path) if path in unreadable), None)
+        return next((unreadable[path] for path in (self._legacy_path, self.path) if path in unreadable), None)
 
-    def _ours(self) -> T:
-        _, value, why = self._found()
+    def _load_current(self) -> T:
+        _, value, why = self._read_valid()
         if why:
             report(self._kind, self.path, why)
         else:
             unreadable.pop(self.path, None)
         return value
 
-    def _older(self) -> T | None:
+    def _load_legacy(self) -> T | None:
         """What a release before this store wrote, if no save has taken it over yet."""
-        body = self._read(self._former) if self._former else None
+        body = self._read(self._legacy_path) if self._legacy_path else None
         try:
-            value = None if body is None else self._decode_older(body)
+            value = None if body is None else self._decode_legacy(body)
         except (ValueError, RecursionError) as error:
-            report(self._kind, self._former, str(error))
+            report(self._kind, self._legacy_path, str(error))
             return None
-        unreadable.pop(self._former, None)
+        unreadable.pop(self._legacy_path, None)
         return value
 
-    def _merged(self, older: T) -> T:
-        return self._merge(self._ours(), older) if self._merge else older
+    def _merge_legacy(self, legacy: T) -> T:
+        return self._merge(self._load_current(), legacy) if self._merge else legacy
 
     def _read(self, path: str) -> bytes | None:
         """The bytes of a file, None where there is none."""
@@ -168,15 +168,17 @@ class StateFile(Generic[T]):
     def _content(self, body: bytes) -> bytes:
         file = _decode(body, _File)
         if file.kind != self._kind:
-            raise _Odd(f"it is {file.kind[:40]!r}, not {self._kind!r}")
+            raise _InvalidStateError(f"it is {file.kind[:40]!r}, not {self._kind!r}")
         if file.format > FORMAT:
-            raise _Odd(f"Aliquot {file.writer[:40]} wrote it in format {file.format}; this is {__version__}: {FORMAT}")
+            raise _InvalidStateError(
+                f"Aliquot {file.writer[:40]} wrote it in format {file.format}; this is {__version__}: {FORMAT}"
+            )
         content = bytes(file.content)
         if file.checksum != _checksum(content):
-            raise _Odd("its checksum is wrong")
+            raise _InvalidStateError("its checksum is wrong")
         return content
 
-    def _found(self) -> tuple[bytes, T, str]:
+    def _read_valid(self) -> tuple[bytes, T, str]:
         """The content that counts, its value, and why the file itself cannot be understood."""
         current = self._read(self.path)
         if current is None:
@@ -186,24 +188,24 @@ class StateFile(Generic[T]):
             try:
                 content = self._content(body)
                 return content, _decode(content, self._shape), why
-            except _Odd as odd:
-                why = why or str(odd)
+            except _InvalidStateError as error:
+                why = why or str(error)
         return b"", self._empty, why
 
-    def _take_over(self) -> None:
+    def _import_legacy(self) -> None:
         """Make the file of an older release ours: on disk under our name before its own goes."""
-        if not self._former or self._read(self._former) is None:
+        if not self._legacy_path or self._read(self._legacy_path) is None:
             return
-        older = self._older()
-        if older is None:
-            self._set_aside(self._former)
+        legacy = self._load_legacy()
+        if legacy is None:
+            self._set_aside(self._legacy_path)
             return
-        self._replace(self._merged(older))
-        atomic_file.put(self._former, f"{self._former}.imported")
-        self._sync(self._former)
+        self._replace(self._merge_legacy(legacy))
+        atomic_file.rename(self._legacy_path, f"{self._legacy_path}.imported")
+        self._sync(self._legacy_path)
 
     def _set_aside(self, path: str) -> None:
-        atomic_file.put(path, path + ASIDE)
+        atomic_file.rename(path, path + ASIDE)
         self._sync(path)
         unreadable.pop(path, None)
 
@@ -212,10 +214,10 @@ class StateFile(Generic[T]):
             atomic_file.sync(os.path.dirname(path) or ".")
 
     def _replace(self, value: T) -> None:
-        plain, known, why = self._found()
-        new = _built(value)
+        plain, known, why = self._read_valid()
+        new = _as_json(value)
         if plain:
-            new = _with_unknown(msgspec.json.decode(plain), _built(known), new)
+            new = _with_unknown(msgspec.json.decode(plain), _as_json(known), new)
         content = msgspec.json.encode(new)
         file = _File(self._kind, FORMAT, __version__, _checksum(content), msgspec.Raw(content))
         body = msgspec.json.encode(file) + b"\n"
@@ -264,14 +266,14 @@ def _decode(body: bytes, shape: type[T]) -> T:
         ValueError,
         RecursionError,
     ) as error:  # msgspec's errors are ValueErrors, as is the one for bytes that are not text
-        raise _Odd(str(error)) from error
+        raise _InvalidStateError(str(error)) from error
 
 
 def _checksum(content: bytes) -> str:
     return f"{crc32(content):08x}"
 
 
-def _built(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """The value as JSON has it."""
     return msgspec.json.decode(msgspec.json.encode(value))
 

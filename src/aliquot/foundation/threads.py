@@ -27,8 +27,8 @@ class ThreadWorkers:
             return [job() for job in jobs]
         from concurrent.futures import ThreadPoolExecutor
 
-        from aliquot.foundation.signals import whole
+        from aliquot.foundation.signals import uninterrupted
 
         # Nobody hears of Ctrl-C, however often it is pressed, before the last lane has ended: the way back is next.
-        with whole(stop), ThreadPoolExecutor(len(jobs), thread_name_prefix="lane") as pool:
+        with uninterrupted(stop), ThreadPoolExecutor(len(jobs), thread_name_prefix="lane") as pool:
             return [job.result() for job in [pool.submit(job) for job in jobs]]

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from aliquot.core.engine.ports import Gpus
+from aliquot.core.engine.ports import GpuDriver
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import ComputeProfile, Family, Profile
 from aliquot.errors import BlockedError
 from aliquot.hardware.nvml.backend import NvmlBackend
-from aliquot.hardware.nvml.describe import Described
-from aliquot.hardware.nvml.profiles import ComputeRow, Row
+from aliquot.hardware.nvml.describe import GpuDescription
+from aliquot.hardware.nvml.profiles import ComputeRow, GpuProfileRow
 from aliquot.hardware.nvml.table_from_rows import compute_from_rows, family_from_rows
 
 
@@ -29,14 +29,14 @@ class Difference(msgspec.Struct, frozen=True):
     profile: str
     what: str
     catalog: str
-    machine: str
+    observed: str = msgspec.field(name="machine")
     note: bool = False
 
     def __str__(self) -> str:
-        return f"{self.family} {self.profile}: {self.what} is {self.machine} here, {self.catalog} in the catalog"
+        return f"{self.family} {self.profile}: {self.what} is {self.observed} here, {self.catalog} in the catalog"
 
 
-class Report(msgspec.Struct, frozen=True):
+class CatalogCheckReport(msgspec.Struct, frozen=True):
     """What a check found. ``checked`` says what was compared, ``unchecked`` what could not be, in sentences."""
 
     node: str
@@ -51,7 +51,7 @@ class Report(msgspec.Struct, frozen=True):
         return all(d.note for d in self.differences)
 
 
-def check(driver: Gpus) -> Report:
+def check(driver: GpuDriver) -> CatalogCheckReport:
     """Compare the catalog with this machine, one GPU per product (one with MIG mode on where there is one). Raises
     BlockedError without NVML.
     """
@@ -75,9 +75,9 @@ def check(driver: Gpus) -> Report:
             continue
         family = catalog.family(name)
         checked.append(f"{name}: {len(found.rows)} profiles of {found.gpu.product} at {pci}")
-        unchecked += _not_told(family, found)
+        unchecked += _unchecked(family, found)
         differences += _compare(family, found)
-    return Report(
+    return CatalogCheckReport(
         node=inventory.node,
         driver=inventory.driver,
         nvml=inventory.nvml,
@@ -87,7 +87,7 @@ def check(driver: Gpus) -> Report:
     )
 
 
-def _not_told(family: Family, found: Described) -> Iterator[str]:
+def _unchecked(family: Family, found: GpuDescription) -> Iterator[str]:
     if any(row.placements is None for row in found.rows):
         yield f"{family.name}: placements (the driver tells them with MIG mode on, to root)"
     missing = [p.name for p in family.profiles if p.id not in found.compute]
@@ -95,7 +95,7 @@ def _not_told(family: Family, found: Described) -> Iterator[str]:
         yield f"{family.name}: compute instance profiles of {', '.join(missing)} (no instance of them exists)"
 
 
-def _compare(family: Family, found: Described) -> Iterator[Difference]:
+def _compare(family: Family, found: GpuDescription) -> Iterator[Difference]:
     rows = {row.id: row for row in found.rows}
     for profile in family.profiles:
         row = rows.pop(profile.id, None)
@@ -110,7 +110,7 @@ def _compare(family: Family, found: Described) -> Iterator[Difference]:
         yield Difference(family.name, row.name, "profile", "absent", f"id {row.id}")
 
 
-def _compare_profile(family: Family, profile: Profile, row: Row) -> Iterator[Difference]:
+def _compare_profile(family: Family, profile: Profile, row: GpuProfileRow) -> Iterator[Difference]:
     def differ(what: str, ours: object, theirs: object, note: bool = False) -> Iterator[Difference]:
         if ours is not None and theirs is not None and ours != theirs:
             yield Difference(family.name, profile.name, what, str(ours), str(theirs), note)
@@ -123,13 +123,14 @@ def _compare_profile(family: Family, profile: Profile, row: Row) -> Iterator[Dif
     yield from differ("SM", profile.sm, row.sm)
     for engine, count in profile.engines.items():
         yield from differ(f"{engine} engines", count, row.engines.get(engine))
-    told = None if row.placements is None else " ".join(map(str, row.placements))
-    yield from differ("placements", " ".join(map(str, profile.placements)), told)
+    listed = None if row.placements is None else " ".join(map(str, row.placements))
+    yield from differ("placements", " ".join(map(str, profile.placements)), listed)
 
 
 def _compare_compute(family: Family, profile: Profile, rows: Sequence[ComputeRow]) -> Iterator[Difference]:
-    def facts(c: ComputeProfile) -> str:
-        return f"{c.compute_slices} slices, at most {c.max_instances}, at {' '.join(map(str, c.placements))}"
+    def facts(compute_profile: ComputeProfile) -> str:
+        placements = " ".join(map(str, compute_profile.placements))
+        return f"{compute_profile.compute_slices} slices, at most {compute_profile.max_instances}, at {placements}"
 
     ours = {c.id: c for c in profile.compute}
     theirs = {c.id: c for c in compute_from_rows(profile.name, profile.compute_slices, tuple(rows))}
@@ -140,7 +141,7 @@ def _compare_compute(family: Family, profile: Profile, rows: Sequence[ComputeRow
             yield Difference(family.name, profile.name, f"compute instance profile {key}", left, right)
 
 
-def record(driver: Gpus, pci: str | None = None, *, date: str, name: str | None = None) -> str:
+def record(driver: GpuDriver, pci: str | None = None, *, date: str, name: str | None = None) -> str:
     """A catalog file (YAML) made from one GPU of this machine: that at ``pci``, else the first that MIG can divide.
     ``date`` (ISO) goes into its provenance. Raises BlockedError where the driver lists nothing.
     """
@@ -163,7 +164,7 @@ def record(driver: Gpus, pci: str | None = None, *, date: str, name: str | None 
     return to_yaml(found, family_of(found, name), date)
 
 
-def _nvml(driver: Gpus) -> NvmlBackend:
+def _nvml(driver: GpuDriver) -> NvmlBackend:
     if not isinstance(driver, NvmlBackend):
         raise BlockedError(
             "tables can be read through NVML only, and this simulated node has no NVML library",
@@ -172,7 +173,7 @@ def _nvml(driver: Gpus) -> NvmlBackend:
     return driver
 
 
-def family_of(found: Described, name: str | None = None) -> Family:
+def family_of(found: GpuDescription, name: str | None = None) -> Family:
     """The table that a description amounts to."""
     device = found.gpu.pci_device
     known = catalog.family_of_device(device, found.gpu.subsystem)

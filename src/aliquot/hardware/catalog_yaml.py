@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from aliquot.core.model.catalog import ComputeProfile, Family, Profile
-from aliquot.hardware.nvml.describe import Described
-from aliquot.hardware.nvml.profiles import Row
+from aliquot.hardware.nvml.describe import GpuDescription
+from aliquot.hardware.nvml.profiles import GpuProfileRow
 
 _HEAD = "# MIG geometry table. Schema, units, source tags and confidence words: see ../README.md\n"
 _UNITS = {"eighths": "1/8 of the memory", "quarters": "1/4 of the memory"}
 
 
-def to_yaml(found: Described, family: Family, date: str) -> str:
+def to_yaml(found: GpuDescription, family: Family, date: str) -> str:
     """The file's text. ``date`` is the day of the recording, ISO."""
     import yaml
 
@@ -22,10 +22,10 @@ def to_yaml(found: Described, family: Family, date: str) -> str:
     return _HEAD + str(body)
 
 
-def document(found: Described, family: Family, date: str) -> dict[str, Any]:
+def document(found: GpuDescription, family: Family, date: str) -> dict[str, Any]:
     """The file as data."""
-    gpu, told = found.gpu, all(r.placements for r in found.rows)
-    placements = "captured" if told else "estimate"
+    gpu, has_placements = found.gpu, all(r.placements for r in found.rows)
+    placements = "captured" if has_placements else "estimate"
     rows = {r.id: r for r in found.rows}
     return {
         "schema": 1,
@@ -57,7 +57,7 @@ def document(found: Described, family: Family, date: str) -> dict[str, Any]:
     }
 
 
-def _product(found: Described) -> dict[str, Any]:
+def _product(found: GpuDescription) -> dict[str, Any]:
     return {
         "pci_device": found.gpu.pci_device,
         "name": found.gpu.product,
@@ -69,8 +69,8 @@ def _product(found: Described) -> dict[str, Any]:
     }
 
 
-def _profile(profile: Profile, row: Row, found: Described) -> dict[str, Any]:
-    seen = profile.id in found.compute
+def _profile(profile: Profile, row: GpuProfileRow, found: GpuDescription) -> dict[str, Any]:
+    observed = profile.id in found.compute
     return {
         "id": profile.id,
         "name": profile.name,
@@ -91,11 +91,11 @@ def _profile(profile: Profile, row: Row, found: Described) -> dict[str, Any]:
             **dict.fromkeys(("ids", "memory", "sm", "engines", "max"), "captured"),
             "placements": "captured" if row.placements else "estimate",
         },
-        "compute_instances": [_compute(c, "captured" if seen else "derived") for c in profile.compute],
+        "compute_instances": [_compute(c, "captured" if observed else "derived") for c in profile.compute],
     }
 
 
-def _compute(compute: ComputeProfile, word: str) -> dict[str, Any]:
+def _compute(compute: ComputeProfile, confidence: str) -> dict[str, Any]:
     return {
         "id": compute.id,
         "name": compute.name,
@@ -105,5 +105,5 @@ def _compute(compute: ComputeProfile, word: str) -> dict[str, Any]:
         "compute_slices": compute.compute_slices,
         "default": compute.default,
         "placements": {"starts": list(compute.starts), "size": compute.size},
-        "confidence": dict.fromkeys(("ids", "sm", "placements"), word),
+        "confidence": dict.fromkeys(("ids", "sm", "placements"), confidence),
     }

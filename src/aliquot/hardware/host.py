@@ -10,7 +10,7 @@ from collections.abc import Callable
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import AliquotError, HardwareError, PermissionDeniedError
 from aliquot.foundation.backoff import Backoff
-from aliquot.foundation.signals import whole
+from aliquot.foundation.signals import uninterrupted
 from aliquot.hardware.programs import run_to_end
 
 RESET_TIMEOUT_S = 120.0
@@ -39,13 +39,13 @@ class LocalHost:
     def __init__(self, nvidia_smi: str = "nvidia-smi", *, root: str = "/", grace_s: float = GRACE_S) -> None:
         self.nvidia_smi = nvidia_smi
         self.grace_s = grace_s
-        self._way_in = () if root == "/" else ("chroot", root)
+        self._chroot_command = () if root == "/" else ("chroot", root)
 
     def reset(self, pci: str) -> None:
         attempt = f"resetting GPU {pci}"
         try:
-            with whole():
-                done = run_to_end([*self._way_in, self.nvidia_smi, "-r", "-i", pci], RESET_TIMEOUT_S, gpu=pci)
+            with uninterrupted():
+                result = run_to_end([*self._chroot_command, self.nvidia_smi, "-r", "-i", pci], RESET_TIMEOUT_S, gpu=pci)
         except TimeoutError as failure:
             raise HardwareError(
                 f"{attempt} did not end within {RESET_TIMEOUT_S:.0f} s", next_step="aliquot show"
@@ -55,15 +55,15 @@ class LocalHost:
                 f"{attempt} failed: {self.nvidia_smi} cannot be run ({failure.strerror})",
                 next_step="install nvidia-smi, which comes with the driver, or reboot the machine",
             ) from failure
-        said = (done.out + done.err).strip()
-        if done.status:
-            raise reset_refused(attempt, pci, done.status, said)
+        output = (result.out + result.err).strip()
+        if result.status:
+            raise reset_error(attempt, pci, result.status, output)
 
     def terminate(self, pid: int) -> None:
-        birth = _birth(pid)
+        start_time = _start_time(pid)
         for number, wait_s in ((signal.SIGTERM, self.grace_s), (signal.SIGKILL, _KILL_WAIT_S)):
             try:
-                if _birth(pid) == birth:
+                if _start_time(pid) == start_time:
                     os.kill(pid, number)
             except ProcessLookupError:
                 return
@@ -71,24 +71,24 @@ class LocalHost:
                 raise PermissionDeniedError(
                     f"process {pid} belongs to another user and cannot be ended", next_step="run it as root"
                 ) from failure
-            if _wait(lambda: birth is None or _birth(pid) != birth, wait_s):
+            if _wait(lambda: start_time is None or _start_time(pid) != start_time, wait_s):
                 return
         raise HardwareError(
             f"process {pid} does not end, even by SIGKILL: it hangs inside the kernel", next_step="reboot the machine"
         )
 
 
-def reset_refused(attempt: str, pci: str, status: int, said: str) -> AliquotError:
+def reset_error(attempt: str, pci: str, status: int, output: str) -> AliquotError:
     """The error for a reset that nvidia-smi refused with this exit status and these words."""
-    words = said.lower()
+    words = output.lower()
     code = next((code for phrase, code in _REFUSALS if phrase in words), status if status in codes.TABLE else None)
     error = codes.error(code or codes.UNKNOWN, attempt, gpu=pci)
-    lines = tuple(line.strip() for line in said.splitlines() if line.strip())
+    lines = tuple(line.strip() for line in output.splitlines() if line.strip())
     error.details = (*error.details, f"nvidia-smi ended with status {status}", *lines[:8])
     return error
 
 
-def _birth(pid: int) -> str | None:
+def _start_time(pid: int) -> str | None:
     """When a living process started, in clock ticks: tells it from a later one with the same number. None if it is
     gone; a zombie is, since its open devices are closed.
     """
@@ -100,12 +100,12 @@ def _birth(pid: int) -> str | None:
     return None if fields[0] in (b"Z", b"X") else fields[19].decode()
 
 
-def _wait(done: Callable[[], bool], seconds: float) -> bool:
+def _wait(condition: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    looks = 0
-    while not done():
+    polls = 0
+    while not condition():
         if time.monotonic() > deadline:
             return False
-        looks += 1
-        time.sleep(_END_POLL.pause(looks))
+        polls += 1
+        time.sleep(_END_POLL.pause(polls))
     return True

@@ -7,10 +7,10 @@ from __future__ import annotations
 import os
 from typing import Protocol
 
-from aliquot.foundation.driver_calls import SLOW_WRITE_S, Running
+from aliquot.foundation.driver_calls import SLOW_WRITE_S, DriverCall
 
 
-class Files(Protocol):
+class KernelFiles(Protocol):
     """Absolute paths as the kernel shows them (``/sys/bus/pci/devices/0000:08:00.0/driver``). Symbolic links are
     followed, but for the last part in ``link``. Every method raises OSError with the kernel's own errno.
     """
@@ -45,11 +45,11 @@ class RealFiles:
         self.root = os.path.realpath(root).rstrip("/")
 
     def read(self, path: str) -> str:
-        with Running(f"read {path}"), open(self.root + path, encoding="utf-8", errors="replace") as stream:
+        with DriverCall(f"read {path}"), open(self.root + path, encoding="utf-8", errors="replace") as stream:
             return stream.read().removesuffix("\n")
 
     def write(self, path: str, text: str) -> None:
-        with Running(f"write {path}", bound_s=SLOW_WRITE_S):
+        with DriverCall(f"write {path}", bound_s=SLOW_WRITE_S):
             descriptor = os.open(self.root + path, os.O_WRONLY | os.O_CLOEXEC)
             try:
                 os.write(descriptor, text.encode())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 
-from aliquot.core.engine.ports import Gpus
+from aliquot.core.engine.ports import GpuDriver
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.errors import AliquotError
 from aliquot.hardware.kernel.backend import Kernel
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aliquot.core.model.usage import Usage
 
 
-class Driver(Gpus, Protocol):
+class NodeGpuDriver(GpuDriver, Protocol):
     """The GPUs through their driver's library, and what is asked of it for virtual machines."""
 
     def mixed_size(self, pci: str) -> bool | None:
@@ -34,7 +34,7 @@ class Driver(Gpus, Protocol):
         ...
 
 
-D = TypeVar("D", bound=Driver, covariant=True)
+D = TypeVar("D", bound=NodeGpuDriver, covariant=True)
 
 
 class NodeBackend(Generic[D]):
@@ -43,28 +43,28 @@ class NodeBackend(Generic[D]):
     def __init__(self, nvml: D, kernel: Kernel) -> None:
         self.nvml = nvml
         self.kernel = kernel
-        self._numbers: dict[str, int] = {}
+        self._indexes: dict[str, int] = {}
 
     # -- reading
 
     def read(self) -> Inventory:
-        found = self.kernel.read(self.nvml.read(), self._mixed)
-        self._numbers = {gpu.pci: gpu.index for gpu in found.gpus}
+        found = self.kernel.read(self.nvml.read(), self._mixed_size)
+        self._indexes = {gpu.pci: gpu.index for gpu in found.gpus}
         return found
 
     def read_gpu(self, pci: str) -> Gpu:
         try:
             gpu = self.nvml.read_gpu(pci)
         except AliquotError:
-            away = self._away(pci)
-            if away is None:
+            passthrough_gpu = self._passthrough_gpu(pci)
+            if passthrough_gpu is None:
                 raise
-            return self._numbered(away)
-        return self._numbered(self.kernel.read_gpu(gpu, self._mixed))
+            return self._with_node_index(passthrough_gpu)
+        return self._with_node_index(self.kernel.read_gpu(gpu, self._mixed_size))
 
-    def _numbered(self, gpu: Gpu) -> Gpu:
+    def _with_node_index(self, gpu: Gpu) -> Gpu:
         """NVML's index counts the GPUs that it sees; the node's, while one is handed out, all of them."""
-        return msgspec.structs.replace(gpu, index=self._numbers.get(gpu.pci, gpu.index))
+        return msgspec.structs.replace(gpu, index=self._indexes.get(gpu.pci, gpu.index))
 
     def facts(self) -> Facts:
         return self.nvml.facts()
@@ -72,14 +72,14 @@ class NodeBackend(Generic[D]):
     def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
         return self.nvml.usage(over_s)
 
-    def _mixed(self, pci: str) -> bool | None:
+    def _mixed_size(self, pci: str) -> bool | None:
         """Mixed-size mode is worth no error: a driver that cannot tell has none."""
         try:
             return self.nvml.mixed_size(pci)
         except AliquotError:
             return None
 
-    def _away(self, pci: str) -> Gpu | None:
+    def _passthrough_gpu(self, pci: str) -> Gpu | None:
         """A GPU that NVML does not know because vfio-pci has it."""
         return next((gpu for gpu in self.kernel.passthrough() if gpu.pci == pci), None)
 
@@ -111,15 +111,15 @@ class NodeBackend(Generic[D]):
     def create_vgpu(self, pci: str, function: str, type_id: int, uuid: str) -> None:
         self.kernel.create_vgpu(self.nvml.read_gpu(pci), function, type_id, uuid)
 
-    def destroy_vgpu(self, pci: str, function: str, type_id: int, uuid: str, claim: str) -> None:
-        self.kernel.destroy_vgpu(self.nvml.read_gpu(pci), function, type_id, uuid, claim)
+    def destroy_vgpu(self, pci: str, function: str, type_id: int, uuid: str, ownership_token: str) -> None:
+        self.kernel.destroy_vgpu(self.nvml.read_gpu(pci), function, type_id, uuid, ownership_token)
 
     def set_passthrough(self, pci: str, on: bool, function: str = "") -> None:
-        gpu = self._away(pci) or self.nvml.read_gpu(pci)
-        self.kernel.set_passthrough(gpu, on, function, self._recounted)
+        gpu = self._passthrough_gpu(pci) or self.nvml.read_gpu(pci)
+        self.kernel.set_passthrough(gpu, on, function, self._closed_session)
 
     @contextmanager
-    def _recounted(self) -> Iterator[None]:
+    def _closed_session(self) -> Iterator[None]:
         """Our session closed while a GPU comes or goes; afterwards NVML counts them anew."""
         try:
             with self.nvml.suspend():

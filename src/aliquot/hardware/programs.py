@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from aliquot.core.engine.programs import Ran
+from aliquot.core.engine.programs import ProgramResult
 from aliquot.errors import HardwareError
-from aliquot.foundation.driver_calls import Running
+from aliquot.foundation.driver_calls import DriverCall
 
 _FOLDERS = ("usr/bin", "usr/sbin", "bin", "sbin", "usr/local/bin", "usr/local/nvidia/bin")
 
@@ -23,26 +23,26 @@ class LocalPrograms:
         self._chroot = chroot and self._root != ""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"root {self._root}" if self._root else "this machine"
 
-    def run(self, command: Sequence[str], timeout_s: float) -> Ran:
+    def run(self, command: Sequence[str], timeout_s: float) -> ProgramResult:
         """Raises HardwareError after ``timeout_s``."""
         name, *arguments = command
         path = self._path(name)
         if path is None:
-            return Ran(127, err=f"{name} is not there")
+            return ProgramResult(127, err=f"{name} is not there")
         words = [*(["chroot", self._root, path] if self._chroot else [self._root + path]), *arguments]
         try:
             return run_to_end(words, timeout_s)
-        except TimeoutError as late:
+        except TimeoutError as timeout:
             raise HardwareError(
-                f"{name} did not end within {timeout_s:.0f} s ({self.place})",
+                f"{name} did not end within {timeout_s:.0f} s ({self.location})",
                 details=(" ".join(words),),
                 next_step="look for Xid messages in the kernel log (dmesg | grep -i xid), then run: aliquot show",
-            ) from late
+            ) from timeout
         except OSError as failure:
-            return Ran(126, err=f"{name} cannot be run: {failure.strerror}")
+            return ProgramResult(126, err=f"{name} cannot be run: {failure.strerror}")
 
     def _path(self, word: str) -> str | None:
         """The program's absolute path below the root."""
@@ -50,15 +50,15 @@ class LocalPrograms:
         return next((path for path in candidates if os.access(self._root + path, os.X_OK)), None)
 
 
-def run_to_end(words: Sequence[str], timeout_s: float, *, gpu: str = "") -> Ran:
+def run_to_end(words: Sequence[str], timeout_s: float, *, gpu: str = "") -> ProgramResult:
     """Run a program of the driver to its end, its words in English. A signal ends it: whatever changes something runs
     it inside ``signals.whole``. ``gpu`` is the PCI address that it works on. Raises TimeoutError after ``timeout_s``,
     when it was killed; OSError where it cannot be started.
     """
     from aliquot.foundation import bounded_process  # a command that runs no program does not pay for it
 
-    with Running(" ".join(words), gpu, timeout_s + bounded_process.KILLED_S):
+    with DriverCall(" ".join(words), gpu, timeout_s + bounded_process.KILLED_S):
         try:
-            return Ran(*bounded_process.run(words, timeout_s, env={**os.environ, "LC_ALL": "C"}))
-        except TimeoutError as late:
-            raise TimeoutError(f"it did not end within {timeout_s:.0f} s") from late
+            return ProgramResult(*bounded_process.run(words, timeout_s, env={**os.environ, "LC_ALL": "C"}))
+        except TimeoutError as timeout:
+            raise TimeoutError(f"it did not end within {timeout_s:.0f} s") from timeout

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aliquot.errors import BlockedError
 
 if TYPE_CHECKING:
-    from aliquot.foundation.bounded_process import Ran
+    from aliquot.foundation.bounded_process import ProcessResult
 
 TIMEOUT_S = 30.0
 PROGRAMS = (("/usr/bin/systemctl", "reboot"), ("/bin/systemctl", "reboot"), ("/usr/sbin/reboot",), ("/sbin/reboot",))
@@ -38,27 +38,27 @@ def reboot(root: str = "/", *, timeout_s: float = TIMEOUT_S, chroot: str = "chro
     try:
         # systemctl takes a chroot for an installation that is being prepared, and does nothing, successfully.
         environment = {**os.environ, "SYSTEMD_IGNORE_CHROOT": "1", "LC_ALL": "C"}
-        done = bounded_process.run(command, timeout_s, env=environment)
+        result = bounded_process.run(command, timeout_s, env=environment)
     except TimeoutError:
         return text
     except OSError as failure:
         raise RebootRefusedError(
             f"{text} cannot be run on the host: {failure.strerror}", next_step="reboot the machine by hand"
         ) from failure
-    _judge(text, done)
+    _check_result(text, result)
     return text
 
 
-def _judge(text: str, done: Ran) -> None:
+def _check_result(text: str, result: ProcessResult) -> None:
     """Raises RebootRefusedError where the program failed, or said that it did nothing."""
-    said = tuple(line.strip() for line in (done.out + done.err).splitlines() if line.strip())
-    if done.code:
+    lines = tuple(line.strip() for line in (result.out + result.err).splitlines() if line.strip())
+    if result.code:
         raise RebootRefusedError(
-            f"{text} on the host ended with status {done.code}",
-            details=said[:8],
+            f"{text} on the host ended with status {result.code}",
+            details=lines[:8],
             next_step="reboot the machine by hand",
         )
-    if any("ignoring" in line for line in said):
+    if any("ignoring" in line for line in lines):
         raise RebootRefusedError(
-            f"{text} on the host did nothing", details=said[:8], next_step="run the pod with hostPID"
+            f"{text} on the host did nothing", details=lines[:8], next_step="run the pod with hostPID"
         )

@@ -14,13 +14,13 @@ from aliquot.libvirt import domain_xml as xml
 from aliquot.libvirt import errors
 from aliquot.libvirt import nodedev_xml as nodexml
 from aliquot.libvirt.errors import LibvirtError
-from aliquot.libvirt.models import Domain, NodeDevice
+from aliquot.libvirt.models import LibvirtDomain, NodeDevice
 from aliquot.libvirt.port import BOUND_S
 
 T = TypeVar("T")
 
 
-class Binding:
+class LibvirtPython:
     """A connection of libvirt-python. A call that hangs is left to its thread: the binding has no timeouts."""
 
     through = "libvirt-python"
@@ -29,66 +29,66 @@ class Binding:
         self.uri = uri
         self._bound_s = bound_s
         libvirt.registerErrorHandler(_silent, None)
-        self._connection = self._ask(f"reach libvirt at {uri}", lambda: libvirt.open(uri))
+        self._connection = self._call(f"reach libvirt at {uri}", lambda: libvirt.open(uri))
 
     def version(self) -> tuple[int, int]:
-        number = int(self._ask("read libvirt's version", lambda: self._connection.getLibVersion()))
+        number = int(self._call("read libvirt's version", lambda: self._connection.getLibVersion()))
         return number // 1_000_000, number // 1000 % 1000
 
-    def domains(self) -> tuple[Domain, ...]:
-        every = self._ask("list the VMs", lambda: self._connection.listAllDomains())
-        return tuple(d for d in (self._seen(each) for each in every) if d is not None)
+    def domains(self) -> tuple[LibvirtDomain, ...]:
+        every = self._call("list the VMs", lambda: self._connection.listAllDomains())
+        return tuple(d for d in (self._read_if_present(each) for each in every) if d is not None)
 
-    def domain(self, uuid: str) -> Domain:
-        return self._ask(f"read VM {uuid}", lambda: _read(self._lookup(uuid)))
+    def domain(self, uuid: str) -> LibvirtDomain:
+        return self._call(f"read VM {uuid}", lambda: _read(self._lookup(uuid)))
 
     def attach(self, uuid: str, device: str, *, live: bool, config: bool) -> None:
         flags = _flags(live=live, config=config)
-        self._ask("attach it", lambda: self._lookup(uuid).attachDeviceFlags(device, flags))
+        self._call("attach it", lambda: self._lookup(uuid).attachDeviceFlags(device, flags))
 
     def detach(self, uuid: str, device: str, *, live: bool, config: bool) -> None:
         flags = _flags(live=live, config=config)
-        self._ask("detach it", lambda: self._lookup(uuid).detachDeviceFlags(device, flags))
+        self._call("detach it", lambda: self._lookup(uuid).detachDeviceFlags(device, flags))
 
     def start(self, uuid: str) -> None:
-        self._ask("start the VM", lambda: self._lookup(uuid).create())
+        self._call("start the VM", lambda: self._lookup(uuid).create())
 
     def mdevs(self) -> tuple[NodeDevice, ...]:
-        found = self._ask("list the mdevs", lambda: [_node(each) for each in self._every_mdev()])
+        found = self._call("list the mdevs", lambda: [_node(each) for each in self._list_mdevs()])
         return tuple(n for n in found if n is not None)
 
     def define_mdev(self, device: str) -> str:
-        made = self._ask("define the mdev", lambda: self._connection.nodeDeviceDefineXML(device))
-        return str(made.name())
+        created = self._call("define the mdev", lambda: self._connection.nodeDeviceDefineXML(device))
+        return str(created.name())
 
     def start_mdev(self, name: str) -> None:
-        self._ask("start the mdev", lambda: self._connection.nodeDeviceLookupByName(name).create())
+        self._call("start the mdev", lambda: self._connection.nodeDeviceLookupByName(name).create())
 
     def autostart_mdev(self, name: str) -> None:
-        self._ask(
+        self._call(
             "have the mdev start by itself", lambda: self._connection.nodeDeviceLookupByName(name).setAutostart(1)
         )
 
     def undefine_mdev(self, name: str) -> None:
-        self._ask("undefine the mdev", lambda: self._connection.nodeDeviceLookupByName(name).undefine())
+        self._call("undefine the mdev", lambda: self._connection.nodeDeviceLookupByName(name).undefine())
 
     def close(self) -> None:
         try:
-            self._ask("close", lambda: self._connection.close())
+            self._call("close", lambda: self._connection.close())
         except LibvirtError:
             return  # it is gone either way
 
     def _lookup(self, uuid: str) -> Any:
         return self._connection.lookupByUUIDString(uuid)
 
-    def _seen(self, handle: Any) -> Domain | None:
+    def _read_if_present(self, handle: Any) -> LibvirtDomain | None:
         """None for one that went away since it was listed."""
         try:
-            return self._ask("read a VM", lambda: _read(handle))
+            return self._call("read a VM", lambda: _read(handle))
         except errors.NoVmError:
             return None
 
-    def _every_mdev(self) -> list[Any]:
+    def _list_mdevs(self) -> list[Any]:
         wanted = libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_MDEV
         try:
             # Without either flag, only active ones are listed.
@@ -99,7 +99,7 @@ class Binding:
                 raise
             return list(self._connection.listAllDevices(wanted))
 
-    def _ask(self, doing: str, call: Callable[[], T]) -> T:
+    def _call(self, attempt: str, call: Callable[[], T]) -> T:
         """The answer, within the bound. Raises LibvirtError."""
         outcome: list[T] = []
         failed: list[BaseException] = []
@@ -114,11 +114,11 @@ class Binding:
         worker.start()
         worker.join(self._bound_s)
         if worker.is_alive():
-            raise errors.timed_out(doing, self._bound_s)
+            raise errors.timeout_error(attempt, self._bound_s)
         if not failed:
             return outcome[0]
         if isinstance(failed[0], libvirt.libvirtError):
-            raise errors.translated(failed[0].get_error_message() or str(failed[0]), doing) from failed[0]
+            raise errors.translate_error(failed[0].get_error_message() or str(failed[0]), attempt) from failed[0]
         raise failed[0]
 
 
@@ -127,13 +127,13 @@ def _flags(*, live: bool, config: bool) -> int:
     return int(chosen | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if config else 0))
 
 
-def _read(handle: Any) -> Domain:
+def _read(handle: Any) -> LibvirtDomain:
     persistent = bool(handle.isPersistent())
     current = handle.XMLDesc(0)
-    found = xml.domain(current, persistent=persistent)
+    found = xml.parse_domain(current, persistent=persistent)
     if not (found.running and persistent):
         return found
-    return xml.domain(current, handle.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE), persistent=True)
+    return xml.parse_domain(current, handle.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE), persistent=True)
 
 
 def _node(handle: Any) -> NodeDevice | None:

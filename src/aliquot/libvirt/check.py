@@ -9,44 +9,48 @@ import msgspec
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Blocker
 from aliquot.libvirt import rules
-from aliquot.libvirt.device_rules import Around, Row, detach_command, judged, keys
-from aliquot.libvirt.identify import Known, know
-from aliquot.libvirt.models import Domain
+from aliquot.libvirt.device_rules import DeviceCheck, VmContext, check_device, detach_command, keys
+from aliquot.libvirt.identify import IdentifiedDevice, identify_device
+from aliquot.libvirt.models import LibvirtDomain
 
 
-class Report(msgspec.Struct, frozen=True):
+class VmCheckReport(msgspec.Struct, frozen=True):
     """The judgement of one machine. ``problems`` are those of all its devices together."""
 
     vm: str
     running: bool
-    rows: tuple[Row, ...]
+    rows: tuple[DeviceCheck, ...]
     problems: tuple[Blocker, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
-    def every(self) -> tuple[Blocker, ...]:
+    def all_problems(self) -> tuple[Blocker, ...]:
         return (*(p for row in self.rows for p in row.problems), *self.problems)
 
 
-def check(inventory: Inventory, domain: Domain, around: Around) -> Report:
+def check(inventory: Inventory, domain: LibvirtDomain, context: VmContext) -> VmCheckReport:
     """Everything about one machine."""
-    every = [know(inventory, hostdev) for hostdev in domain.hostdevs]
-    rows = tuple(judged(inventory, domain, known, around) for known in every)
-    problems = list(_together(inventory, domain, every, around))
+    devices = [identify_device(inventory, hostdev) for hostdev in domain.hostdevs]
+    rows = tuple(check_device(inventory, domain, device, context) for device in devices)
+    problems = list(_check_together(inventory, domain, devices, context))
     notes = []
     if domain.running and domain.persistent and keys(domain.live) != keys(domain.config):
         notes.append("the running machine and its definition have different devices: they agree after its next start")
-    if not every:
+    if not devices:
         notes.append("it has no vGPU, no GPU and no other PCI device")
-    return Report(domain.name, domain.running, rows, tuple(problems), tuple(notes))
+    return VmCheckReport(domain.name, domain.running, rows, tuple(problems), tuple(notes))
 
 
-def _together(inventory: Inventory, domain: Domain, every: list[Known], around: Around) -> list[Blocker]:
+def _check_together(
+    inventory: Inventory, domain: LibvirtDomain, devices: list[IdentifiedDevice], context: VmContext
+) -> list[Blocker]:
     """The definition, and the running machine where that differs: each must hold by itself."""
     found: list[Blocker] = []
     for hostdevs in (domain.config, domain.live):
-        these = keys(hostdevs)
-        for problem in rules.together(inventory, [k for k in every if k.hostdev.key in these], around.policy):
+        side_keys = keys(hostdevs)
+        for problem in rules.check_devices(
+            inventory, [k for k in devices if k.hostdev.key in side_keys], context.policy
+        ):
             found += [problem] if problem not in found else []
     seen: set[str] = set()
     for hostdev in domain.config:
@@ -55,7 +59,7 @@ def _together(inventory: Inventory, domain: Domain, every: list[Known], around: 
                 Blocker("DUPLICATE", f"{hostdev.shown} is there twice", next_step=detach_command(domain, hostdev.key))
             )
         seen.add(hostdev.key)
-    if not domain.graphics and any(k.hostdev.display for k in every):
+    if not domain.graphics and any(k.hostdev.display for k in devices):
         found.append(
             Blocker(
                 "DISPLAY",

@@ -11,14 +11,14 @@ from aliquot.core.model import vgpu_types as tables
 from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu
 from aliquot.core.planner.vgpu.naming import plan_command
 from aliquot.errors import BlockedError, ConfigError
-from aliquot.libvirt.identify import VFIO_PCI, Known, hostdev_of, names, vgpus
+from aliquot.libvirt.identify import VFIO_PCI, IdentifiedDevice, device_names, hostdev_of, vgpus
 from aliquot.libvirt.models import PCI, Hostdev
 
-Busy = Mapping[str, str]
+VmByDevice = Mapping[str, str]
 """Device (mdev UUID, PCI address) to the VM that has it."""
 
 
-class Ask(msgspec.Struct, frozen=True):
+class VmDeviceRequest(msgspec.Struct, frozen=True):
     """What is wanted: vGPU types with counts, on ``gpus`` (PCI addresses; empty for any), and devices by name:
     functions, vGPU UUIDs, PCI addresses of whole GPUs.
     """
@@ -28,21 +28,23 @@ class Ask(msgspec.Struct, frozen=True):
     devices: tuple[str, ...] = ()
 
 
-def pick(inventory: Inventory, ask: Ask, busy: Busy) -> tuple[Known, ...]:
+def select_devices(
+    inventory: Inventory, request: VmDeviceRequest, vm_by_device: VmByDevice
+) -> tuple[IdentifiedDevice, ...]:
     """The devices, in the order that was asked, none twice. Raises BlockedError with the rule, ConfigError for a type
     that is in no table.
     """
-    found: list[Known] = []
-    for word in ask.devices:
-        found.append(named(inventory, word, busy))
+    found: list[IdentifiedDevice] = []
+    for device_name in request.devices:
+        found.append(find_idle_device(inventory, device_name, vm_by_device))
     taken = {k.hostdev.key for k in found}
     if len(taken) < len(found):
         raise ConfigError("a device is named twice", details=tuple(sorted(k.hostdev.shown for k in found)))
-    for name, count in ask.types:
+    for name, count in request.types:
         wanted = _type_name(name)
-        chosen = _free(inventory, wanted, ask.gpus, busy, taken)[:count]
+        chosen = _idle_vgpus(inventory, wanted, request.gpus, vm_by_device, taken)[:count]
         if len(chosen) < count:
-            raise _too_few(inventory, wanted, count, ask.gpus, busy)
+            raise _too_few_error(inventory, wanted, count, request.gpus, vm_by_device)
         found += chosen
         taken |= {k.hostdev.key for k in chosen}
     return tuple(found)
@@ -60,53 +62,57 @@ def _type_name(name: str) -> str:
     return name
 
 
-def is_type(vgpu: Vgpu, name: str) -> bool:
+def has_type(vgpu: Vgpu, name: str) -> bool:
     """Whether a vGPU has the type of that name, full or short."""
     return name.lower() in (vgpu.type.lower(), vgpu.type.rpartition(" ")[2].lower())
 
 
-def _free(inventory: Inventory, name: str, gpus: tuple[str, ...], busy: Busy, taken: set[str]) -> list[Known]:
+def _idle_vgpus(
+    inventory: Inventory, name: str, gpus: tuple[str, ...], vm_by_device: VmByDevice, taken: set[str]
+) -> list[IdentifiedDevice]:
     """Free ones in the order of GPUs and functions."""
     found = []
     for gpu, vgpu in vgpus(inventory):
-        known = Known(hostdev_of(gpu, vgpu), gpu=gpu, vgpu=vgpu)
-        if is_type(vgpu, name) and (not gpus or gpu.pci in gpus) and known.hostdev.key not in taken:
-            found += [known] if holder(known, busy) is None else []
+        device = IdentifiedDevice(hostdev_of(gpu, vgpu), gpu=gpu, vgpu=vgpu)
+        if has_type(vgpu, name) and (not gpus or gpu.pci in gpus) and device.hostdev.key not in taken:
+            found += [device] if holder(device, vm_by_device) is None else []
     return found
 
 
-def holder(known: Known, busy: Busy) -> Holder | None:
+def holder(device: IdentifiedDevice, vm_by_device: VmByDevice) -> Holder | None:
     """Who has a device: a process with its handle open, or a VM that has it in its XML."""
-    open_in = known.vgpu.holders if known.vgpu else known.function.holders if known.function else ()
-    if not open_in and known.whole and known.gpu is not None:
-        open_in = known.gpu.holders
+    open_in = device.vgpu.holders if device.vgpu else device.function.holders if device.function else ()
+    if not open_in and device.whole_gpu and device.gpu is not None:
+        open_in = device.gpu.holders
     if open_in:
         return open_in[0]
-    vm = next((busy[name] for name in sorted(names(known)) if name in busy), None)
+    vm = next((vm_by_device[name] for name in sorted(device_names(device)) if name in vm_by_device), None)
     return Holder("vm", vm) if vm is not None else None
 
 
-def _too_few(inventory: Inventory, name: str, count: int, gpus: tuple[str, ...], busy: Busy) -> BlockedError:
-    every = [(g, v) for g, v in vgpus(inventory) if is_type(v, name) and (not gpus or g.pci in gpus)]
+def _too_few_error(
+    inventory: Inventory, name: str, count: int, gpus: tuple[str, ...], vm_by_device: VmByDevice
+) -> BlockedError:
+    every = [(g, v) for g, v in vgpus(inventory) if has_type(v, name) and (not gpus or g.pci in gpus)]
     rows = []
     for gpu, vgpu in every:
-        who = holder(Known(hostdev_of(gpu, vgpu), gpu=gpu, vgpu=vgpu), busy)
-        rows.append(f"{vgpu.type} on {vgpu.function}: {f'{who} has it' if who else 'free'}")
+        current_holder = holder(IdentifiedDevice(hostdev_of(gpu, vgpu), gpu=gpu, vgpu=vgpu), vm_by_device)
+        rows.append(f"{vgpu.type} on {vgpu.function}: {f'{current_holder} has it' if current_holder else 'free'}")
     free = sum(row.endswith("free") for row in rows)
     error = BlockedError(
         f"{count} x {name} asked, {free} free" + (f" of {len(every)}" if every else ": there is none"),
         details=tuple(rows),
-        next_step=_more(inventory, name, count - free, gpus) or "aliquot vgpu list",
+        next_step=_plan_hint(inventory, name, count - free, gpus) or "aliquot vgpu list",
     )
     error.code = "NO_VGPU"
     return error
 
 
-def _more(inventory: Inventory, name: str, missing: int, gpus: tuple[str, ...]) -> str:
+def _plan_hint(inventory: Inventory, name: str, missing: int, gpus: tuple[str, ...]) -> str:
     """The command that plans the missing vGPUs beside those that there are, on the first GPU that could hold so many;
     where none could, the one that shows why.
     """
-    shows = ""
+    hint = ""
     for gpu in inventory.gpus:
         table = inventory.vgpu_table(gpu)
         if table is None or (gpus and gpu.pci not in gpus):
@@ -117,61 +123,61 @@ def _more(inventory: Inventory, name: str, missing: int, gpus: tuple[str, ...]) 
         counts = _counts(gpu, chosen.name, missing)
         if counts[chosen.name] <= chosen.max:
             return plan_command(gpu, counts)
-        shows = shows or f"aliquot vgpu types {gpu.pci}"
-    return shows
+        hint = hint or f"aliquot vgpu types {gpu.pci}"
+    return hint
 
 
-def _counts(gpu: Gpu, name: str, more: int) -> Counter[str]:
-    return Counter(v.type for v in gpu.vgpus) + Counter({name: more})
+def _counts(gpu: Gpu, name: str, missing: int) -> Counter[str]:
+    return Counter(v.type for v in gpu.vgpus) + Counter({name: missing})
 
 
-def named(inventory: Inventory, word: str, busy: Busy) -> Known:
+def find_idle_device(inventory: Inventory, name: str, vm_by_device: VmByDevice) -> IdentifiedDevice:
     """The device that a word names: a virtual function or a whole GPU by PCI address, a vGPU by UUID. Raises
     BlockedError where there is none, or somebody has it.
     """
-    known = _resolve(inventory, word.lower())
-    who = holder(known, busy)
-    if who is not None:
-        raise _refuse("HELD", f"{who} has {known.hostdev.shown}", "aliquot vgpu list")
-    return known
+    device = _resolve(inventory, name.lower())
+    current_holder = holder(device, vm_by_device)
+    if current_holder is not None:
+        raise _refusal("HELD", f"{current_holder} has {device.hostdev.shown}", "aliquot vgpu list")
+    return device
 
 
-def _resolve(inventory: Inventory, word: str) -> Known:
+def _resolve(inventory: Inventory, name: str) -> IdentifiedDevice:
     for gpu, vgpu in vgpus(inventory):
-        if word == vgpu.uuid or (word == vgpu.function and vgpu.function != gpu.pci):
-            return Known(hostdev_of(gpu, vgpu), gpu=gpu, vgpu=vgpu)
+        if name == vgpu.uuid or (name == vgpu.function and vgpu.function != gpu.pci):
+            return IdentifiedDevice(hostdev_of(gpu, vgpu), gpu=gpu, vgpu=vgpu)
     for gpu in inventory.gpus:
-        if word == gpu.pci:
+        if name == gpu.pci:
             return _whole(gpu)
         functions = gpu.virtual.functions if gpu.virtual else ()
         for function in functions:
-            if word == function.pci:
+            if name == function.pci:
                 if function.driver != VFIO_PCI:
-                    raise _refuse(
-                        "NO_VGPU", f"virtual function {word} carries no vGPU", f"aliquot vgpu types {gpu.pci}"
+                    raise _refusal(
+                        "NO_VGPU", f"virtual function {name} carries no vGPU", f"aliquot vgpu types {gpu.pci}"
                     )
-                return Known(Hostdev(PCI, address=word), gpu=gpu, function=function)
-        if gpu.virtual and word in gpu.virtual.addresses:
-            raise _refuse(
-                "NO_FUNCTION", f"{word} is a virtual function that is switched off", f"aliquot vgpu enable {gpu.pci}"
+                return IdentifiedDevice(Hostdev(PCI, address=name), gpu=gpu, function=function)
+        if gpu.virtual and name in gpu.virtual.addresses:
+            raise _refusal(
+                "NO_FUNCTION", f"{name} is a virtual function that is switched off", f"aliquot vgpu enable {gpu.pci}"
             )
-    raise _refuse("NO_VGPU", f"there is no vGPU, virtual function or GPU {word}", "aliquot vgpu list")
+    raise _refusal("NO_VGPU", f"there is no vGPU, virtual function or GPU {name}", "aliquot vgpu list")
 
 
-def _whole(gpu: Gpu) -> Known:
+def _whole(gpu: Gpu) -> IdentifiedDevice:
     """A whole GPU: bound to vfio-pci already, or left for libvirt to bind when the VM starts."""
     if gpu.virtual is not None and gpu.virtual.enabled:
-        raise _refuse(
+        raise _refusal(
             "FUNCTIONS_IN_USE",
             f"GPU {gpu.pci} has {len(gpu.virtual.functions)} virtual functions: it cannot be handed out whole",
             f"aliquot vgpu disable {gpu.pci}",
         )
     if gpu.instances and not gpu.passthrough:
-        raise _refuse("HELD", f"GPU {gpu.pci} is divided by MIG", f"aliquot plan --gpu {gpu.pci} --mig disabled")
-    return Known(Hostdev(PCI, address=gpu.pci, managed=not gpu.passthrough), gpu=gpu, whole=True)
+        raise _refusal("HELD", f"GPU {gpu.pci} is divided by MIG", f"aliquot plan --gpu {gpu.pci} --mig disabled")
+    return IdentifiedDevice(Hostdev(PCI, address=gpu.pci, managed=not gpu.passthrough), gpu=gpu, whole_gpu=True)
 
 
-def _refuse(code: str, message: str, next_step: str) -> BlockedError:
+def _refusal(code: str, message: str, next_step: str) -> BlockedError:
     error = BlockedError(message, next_step=next_step)
     error.code = code
     return error

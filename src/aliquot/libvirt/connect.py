@@ -10,38 +10,38 @@ from aliquot.libvirt.errors import NoLibvirtError
 from aliquot.libvirt.port import Libvirt
 
 URI = "qemu:///system"
-THROUGH = ("binding", "virsh")
+IMPLEMENTATIONS = ("binding", "virsh")
 
 
 @contextmanager
-def opened(uri: str = "", through: str = "") -> Iterator[Libvirt]:
-    """The daemon at a URI, closed afterwards. ``through`` forces one implementation: ``binding`` or ``virsh``.
+def open_libvirt(uri: str = "", implementation: str = "") -> Iterator[Libvirt]:
+    """The daemon at a URI, closed afterwards. ``implementation`` forces one implementation: ``binding`` or ``virsh``.
 
     Raises NoLibvirtError where no daemon answers, or there is nothing to ask it with.
     """
-    connection = _open(uri or URI, through)
+    connection = _open(uri or URI, implementation)
     try:
         yield connection
     finally:
         connection.close()
 
 
-def _open(uri: str, through: str) -> Libvirt:
-    if through not in ("", *THROUGH):
+def _open(uri: str, implementation: str) -> Libvirt:
+    if implementation not in ("", *IMPLEMENTATIONS):
         raise UsageError(
-            f"ALIQUOT_LIBVIRT is {through!r}: it can be binding or virsh", next_step="unset ALIQUOT_LIBVIRT"
+            f"ALIQUOT_LIBVIRT is {implementation!r}: it can be binding or virsh", next_step="unset ALIQUOT_LIBVIRT"
         )
-    if through != "virsh":
+    if implementation != "virsh":
         try:
-            from aliquot.libvirt.binding import Binding
+            from aliquot.libvirt.binding import LibvirtPython
         except ImportError as absent:
-            if through == "binding":
+            if implementation == "binding":
                 raise NoLibvirtError(
                     f"libvirt-python cannot be used: {absent}",
                     next_step="pip install libvirt-python==$(virsh --version)",
                 ) from absent
         else:
-            return Binding(uri)
+            return LibvirtPython(uri)
     from aliquot.libvirt.virsh import Virsh
 
     return Virsh(uri)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from aliquot.foundation.decimals import decimal
 from aliquot.libvirt.errors import LibvirtError
-from aliquot.libvirt.models import MDEV, PCI, Domain, Hostdev
+from aliquot.libvirt.models import MDEV, PCI, Hostdev, LibvirtDomain
 
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,8}|[0-9]{1,9}")
 _ADDRESS = re.compile(r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
@@ -18,20 +18,20 @@ _ADDRESS = re.compile(r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re
 
 def build(hostdev: Hostdev) -> str:
     """The ``<hostdev>`` element. A PCI device says ``managed`` in any case, since libvirt's default is no."""
-    words = {"mode": "subsystem", "type": hostdev.kind}
+    attributes = {"mode": "subsystem", "type": hostdev.kind}
     if hostdev.kind == MDEV:
-        words["model"] = hostdev.model or "vfio-pci"
+        attributes["model"] = hostdev.model or "vfio-pci"
     else:
-        words["managed"] = _yes(hostdev.managed)
+        attributes["managed"] = _yes(hostdev.managed)
     if hostdev.display is not None:
-        words["display"] = _on(hostdev.display)
+        attributes["display"] = _on(hostdev.display)
     if hostdev.ramfb is not None:
-        words["ramfb"] = _on(hostdev.ramfb)
-    made = ElementTree.Element("hostdev", words)
-    source = ElementTree.SubElement(made, "source")
+        attributes["ramfb"] = _on(hostdev.ramfb)
+    element = ElementTree.Element("hostdev", attributes)
+    source = ElementTree.SubElement(element, "source")
     ElementTree.SubElement(source, "address", _source(hostdev))
-    ElementTree.indent(made)
-    return ElementTree.tostring(made, encoding="unicode")
+    ElementTree.indent(element)
+    return ElementTree.tostring(element, encoding="unicode")
 
 
 def _source(hostdev: Hostdev) -> dict[str, str]:
@@ -50,15 +50,15 @@ def pci_parts(address: str) -> tuple[int, int, int, int]:
     return domain, bus, slot, function
 
 
-def domain(current: str, inactive: str = "", *, persistent: bool = True) -> Domain:
+def parse_domain(current: str, inactive: str = "", *, persistent: bool = True) -> LibvirtDomain:
     """A domain from its XML: ``current`` is that of the running machine where it runs, ``inactive`` the definition,
     empty where that is the same. Raises LibvirtError for what is no domain.
     """
-    root = _parsed(current)
+    root = _parse_xml(current)
     number = decimal(root.get("id", "-1"))
-    live = hostdevs(root)
-    defined = hostdevs(_parsed(inactive)) if inactive else live
-    return Domain(
+    live = parse_hostdevs(root)
+    defined = parse_hostdevs(_parse_xml(inactive)) if inactive else live
+    return LibvirtDomain(
         name=root.findtext("name", ""),
         uuid=root.findtext("uuid", ""),
         id=number,
@@ -69,7 +69,7 @@ def domain(current: str, inactive: str = "", *, persistent: bool = True) -> Doma
     )
 
 
-def hostdevs(root: ElementTree.Element) -> tuple[Hostdev, ...]:
+def parse_hostdevs(root: ElementTree.Element) -> tuple[Hostdev, ...]:
     """The mdevs and PCI devices of a domain, in their order. Other host devices (USB, SCSI) are none of ours."""
     found = [_hostdev(each) for each in root.findall("devices/hostdev") if each.get("mode") == "subsystem"]
     return tuple(h for h in found if h is not None)
@@ -102,9 +102,9 @@ def _address(element: ElementTree.Element) -> str:
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
 
 
-def parsed(text: str) -> ElementTree.Element:
+def parse_xml(text: str) -> ElementTree.Element:
     """XML that libvirt gave. Raises LibvirtError where it is none."""
-    return _parsed(text)
+    return _parse_xml(text)
 
 
 class _NoTypes(ElementTree.TreeBuilder):
@@ -114,7 +114,7 @@ class _NoTypes(ElementTree.TreeBuilder):
         raise ElementTree.ParseError(f"it has a document type, {name}")
 
 
-def _parsed(text: str) -> ElementTree.Element:
+def _parse_xml(text: str) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(text, ElementTree.XMLParser(target=_NoTypes()))
     except (ElementTree.ParseError, UnicodeError) as error:

@@ -140,13 +140,13 @@ _ROWS = (
 _CLASSES: dict[str, type[LibvirtError]] = {"NO_VM": NoVmError, "NO_LIBVIRT": NoLibvirtError}
 
 
-def translated(sentence: str, doing: str = "") -> LibvirtError:
-    """The error for what libvirt said. ``doing`` is what was being done: ``attach mdev ... to win11``."""
+def translate_error(sentence: str, attempt: str = "") -> LibvirtError:
+    """The error for what libvirt said. ``attempt`` is what was being done: ``attach mdev ... to win11``."""
     words = " ".join(sentence.split())
     row = next((r for r in _ROWS if re.search(r.words, words)), None)
     brief = row.brief if row else "libvirt refused"
     error = _CLASSES.get(row.code if row else "", LibvirtError)(
-        f"cannot {doing}: {brief}" if doing else brief,
+        f"cannot {attempt}: {brief}" if attempt else brief,
         details=(f"libvirt: {words}",),
         next_step=row.next_step if row else None,
     )
@@ -155,9 +155,9 @@ def translated(sentence: str, doing: str = "") -> LibvirtError:
     return error
 
 
-def timed_out(doing: str, seconds: float) -> TimedOutError:
+def timeout_error(attempt: str, seconds: float) -> TimedOutError:
     return TimedOutError(
-        f"cannot {doing}: libvirt did not answer within {seconds:.0f} s",
+        f"cannot {attempt}: libvirt did not answer within {seconds:.0f} s",
         details=("what was asked may still happen: look again before the next attempt",),
         next_step="virsh list --all",
     )

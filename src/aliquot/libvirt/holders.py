@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aliquot.core.model.inventory import Holder, Inventory
-from aliquot.libvirt.identify import know, names
-from aliquot.libvirt.models import Domain
+from aliquot.libvirt.identify import device_names, identify_device
+from aliquot.libvirt.models import LibvirtDomain
 from aliquot.libvirt.port import Libvirt
 
 _PIDS = "/run/libvirt/qemu"
 """Where libvirt's system daemon writes ``<name>.pid``."""
 
-Read = Callable[[str], str]
+ReadFile = Callable[[str], str]
 """Reads a file of the machine that libvirt runs on. Raises OSError."""
 
 
-def holders(libvirt: Libvirt, inventory: Inventory, read: Read | None = None) -> dict[str, Holder]:
+def read_holders(libvirt: Libvirt, inventory: Inventory, read: ReadFile | None = None) -> dict[str, Holder]:
     """Holders by mdev UUID and by PCI address (of virtual functions and whole GPUs), both where a device has both.
 
     The holder's id is the pid of the machine's QEMU where ``read`` finds it. Else it is the machine's UUID and never
@@ -28,13 +28,13 @@ def holders(libvirt: Libvirt, inventory: Inventory, read: Read | None = None) ->
             continue
         holder = Holder("vm", _pid(domain, read) or domain.uuid, domain.name)
         for hostdev in domain.live:
-            known = know(inventory, hostdev)
-            if known.ours:
-                found |= dict.fromkeys(names(known), holder)
+            device = identify_device(inventory, hostdev)
+            if device.in_inventory:
+                found |= dict.fromkeys(device_names(device), holder)
     return found
 
 
-def _pid(domain: Domain, read: Read | None) -> str:
+def _pid(domain: LibvirtDomain, read: ReadFile | None) -> str:
     if read is None:
         return ""
     try:

@@ -35,7 +35,7 @@ class Hostdev(msgspec.Struct, frozen=True):
         return f"mdev {self.uuid}" if self.kind == MDEV else f"PCI device {self.address}"
 
 
-class Domain(msgspec.Struct, frozen=True):
+class LibvirtDomain(msgspec.Struct, frozen=True):
     """A virtual machine. ``id`` is libvirt's number of a running one, None while it is shut off. ``live`` are the host
     devices that it has now, ``config`` those of its definition (the same where it is shut off; none for a transient
     one). ``graphics`` says whether it has a display server, which ``display='on'`` needs.

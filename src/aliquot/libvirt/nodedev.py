@@ -14,13 +14,13 @@ from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
 from aliquot.errors import BlockedError
 from aliquot.libvirt import nodedev_xml as nodexml
 from aliquot.libvirt.errors import LibvirtError
-from aliquot.libvirt.identify import by_pci
+from aliquot.libvirt.identify import uses_pci_functions
 from aliquot.libvirt.models import NodeDevice
 from aliquot.libvirt.port import Libvirt
 
-Say = Callable[[str], None]
+ReportMessage = Callable[[str], None]
 
-SEEN_S = 20.0
+DISCOVERY_S = 20.0
 """How long libvirt may take to see a function that is new (it learns of it by an event), and the definition of a device
 that is there already (it watches mdevctl's folder, and takes the device for one without until then; libvirt 9.0).
 """
@@ -28,7 +28,7 @@ that is there already (it watches mdevctl's folder, and takes the device for one
 T = TypeVar("T")
 
 
-class Mdev(msgspec.Struct, frozen=True):
+class LibvirtMdev(msgspec.Struct, frozen=True):
     """A vGPU that libvirt can keep: its type's directory, the function that carries it, whether it is there now.
     ``node`` is libvirt's name for it, empty where libvirt does not know it.
     """
@@ -39,7 +39,7 @@ class Mdev(msgspec.Struct, frozen=True):
     type_name: str
     gpu: str
     mig_backed: bool = False
-    there: bool = True
+    exists: bool = msgspec.field(default=True, name="there")
     node: str = ""
     active: bool = False
     persistent: bool = False
@@ -52,32 +52,32 @@ class Mdev(msgspec.Struct, frozen=True):
         return ", ".join(words + (["autostart"] if self.autostart else []))
 
 
-def mdevs(inventory: Inventory, nodes: Sequence[NodeDevice]) -> tuple[Mdev, ...]:
+def mdevs(inventory: Inventory, nodes: Sequence[NodeDevice]) -> tuple[LibvirtMdev, ...]:
     """The mdevs of the node and those that a reboot took, with what libvirt has of them."""
     known = {n.uuid: n for n in nodes}
     found = []
     for gpu in inventory.gpus:
-        if by_pci(gpu):
+        if uses_pci_functions(gpu):
             continue
-        gone = gpu.virtual.remembered if gpu.virtual else ()
-        there = {v.uuid for v in gpu.vgpus}
-        found += [_mdev(inventory, gpu, v, known, there=True) for v in gpu.vgpus if v.uuid]
-        found += [_mdev(inventory, gpu, v, known, there=False) for v in gone if v.uuid and v.uuid not in there]
+        gone = gpu.virtual.recorded_vgpus if gpu.virtual else ()
+        present = {v.uuid for v in gpu.vgpus}
+        found += [_mdev(inventory, gpu, v, known, exists=True) for v in gpu.vgpus if v.uuid]
+        found += [_mdev(inventory, gpu, v, known, exists=False) for v in gone if v.uuid and v.uuid not in present]
     return tuple(found)
 
 
-def _mdev(inventory: Inventory, gpu: Gpu, vgpu: Vgpu, known: dict[str, NodeDevice], *, there: bool) -> Mdev:
+def _mdev(inventory: Inventory, gpu: Gpu, vgpu: Vgpu, known: dict[str, NodeDevice], *, exists: bool) -> LibvirtMdev:
     node = known.get(vgpu.uuid)
     table = inventory.vgpu_table(gpu)
-    chosen = table.by_id.get(vgpu.type_id) if table else None
-    return Mdev(
+    vgpu_type = table.by_id.get(vgpu.type_id) if table else None
+    return LibvirtMdev(
         uuid=vgpu.uuid,
         function=vgpu.function,
         type=f"nvidia-{vgpu.type_id}",
         type_name=vgpu.type,
         gpu=gpu.pci,
-        mig_backed=vgpu.gpu_instance is not None or (chosen is not None and chosen.mig_backed),
-        there=there,
+        mig_backed=vgpu.gpu_instance is not None or (vgpu_type is not None and vgpu_type.mig_backed),
+        exists=exists,
         node=node.name if node else "",
         active=node.active if node else False,
         persistent=node.persistent if node else False,
@@ -85,26 +85,26 @@ def _mdev(inventory: Inventory, gpu: Gpu, vgpu: Vgpu, known: dict[str, NodeDevic
     )
 
 
-def chosen(inventory: Inventory, nodes: Sequence[NodeDevice], words: Sequence[str]) -> tuple[Mdev, ...]:
+def select_mdevs(inventory: Inventory, nodes: Sequence[NodeDevice], names: Sequence[str]) -> tuple[LibvirtMdev, ...]:
     """Those that were named by UUID or function; all of them without a word. Raises BlockedError."""
     every = mdevs(inventory, nodes)
     if not every:
-        raise _none(inventory)
-    if not words:
+        raise _no_mdev_error(inventory)
+    if not names:
         return every
     found = []
-    for word in words:
-        hit = next((m for m in every if word.lower() in (m.uuid, m.function)), None)
-        if hit is None:
-            error = BlockedError(f"there is no mdev {word}", next_step="aliquot libvirt nodedev list")
+    for name in names:
+        selected = next((m for m in every if name.lower() in (m.uuid, m.function)), None)
+        if selected is None:
+            error = BlockedError(f"there is no mdev {name}", next_step="aliquot libvirt nodedev list")
             error.code = "NO_MDEV"
             raise error
-        found.append(hit)
+        found.append(selected)
     return tuple(dict.fromkeys(found))
 
 
-def _none(inventory: Inventory) -> BlockedError:
-    if any(by_pci(g) for g in inventory.gpus):
+def _no_mdev_error(inventory: Inventory) -> BlockedError:
+    if any(uses_pci_functions(g) for g in inventory.gpus):
         error = BlockedError(
             "this kernel has no mdevs (vendor-specific VFIO): vGPUs are types on functions, which libvirt cannot keep",
             details=("after a reboot 'aliquot restore --boot' writes the types again; its systemd unit does that",),
@@ -117,19 +117,21 @@ def _none(inventory: Inventory) -> BlockedError:
     return error
 
 
-def define(libvirt: Libvirt, mdev: Mdev, say: Say) -> str:
+def define(libvirt: Libvirt, mdev: LibvirtMdev, report: ReportMessage) -> str:
     """Gives an mdev a definition, unless it has one. libvirt's name for it."""
     if mdev.persistent:
         return mdev.node
     text = nodexml.build(mdev.function, mdev.type, mdev.uuid)
-    name = _patiently(lambda: libvirt.define_mdev(text), "NO_PARENT")
-    say(f"defined {mdev.uuid}, {mdev.type_name} on {mdev.function}")
+    name = _retry(lambda: libvirt.define_mdev(text), "NO_PARENT")
+    report(f"defined {mdev.uuid}, {mdev.type_name} on {mdev.function}")
     return name or mdev.node
 
 
-def _patiently(call: Callable[[], T], *codes: str) -> T:
-    """Asks again while libvirt has not seen yet what it needs, and says so by one of these codes, up to ``SEEN_S``."""
-    deadline = time.monotonic() + SEEN_S
+def _retry(call: Callable[[], T], *codes: str) -> T:
+    """Asks again while libvirt has not seen yet what it needs, and says so by one of these codes, up to
+    ``DISCOVERY_S``.
+    """
+    deadline = time.monotonic() + DISCOVERY_S
     while True:
         try:
             return call()
@@ -139,9 +141,9 @@ def _patiently(call: Callable[[], T], *codes: str) -> T:
         time.sleep(0.2)
 
 
-def start(libvirt: Libvirt, mdev: Mdev, say: Say) -> None:
+def start(libvirt: Libvirt, mdev: LibvirtMdev, report: ReportMessage) -> None:
     """Starts a defined mdev that is not there. Raises LibvirtError for one without a definition."""
-    if mdev.active or mdev.there:
+    if mdev.active or mdev.exists:
         return
     if not mdev.persistent:
         error = LibvirtError(
@@ -150,10 +152,10 @@ def start(libvirt: Libvirt, mdev: Mdev, say: Say) -> None:
         error.code = "NOT_DEFINED"
         raise error
     libvirt.start_mdev(mdev.node)
-    say(f"started {mdev.uuid}, {mdev.type_name} on {mdev.function}")
+    report(f"started {mdev.uuid}, {mdev.type_name} on {mdev.function}")
 
 
-def autostart(libvirt: Libvirt, mdev: Mdev, say: Say) -> None:
+def autostart(libvirt: Libvirt, mdev: LibvirtMdev, report: ReportMessage) -> None:
     """Has an mdev started whenever its function appears; defines it first where need be."""
     if mdev.autostart:
         return
@@ -164,15 +166,15 @@ def autostart(libvirt: Libvirt, mdev: Mdev, say: Say) -> None:
         )
         error.code = "MIG_TYPE"
         raise error
-    name = define(libvirt, mdev, say)
+    name = define(libvirt, mdev, report)
     # Between mdevctl's word and the kernel's event for the same mdev libvirt knows it for a moment not at all.
-    _patiently(lambda: libvirt.autostart_mdev(name), "NOT_DEFINED", "NO_MDEV")
-    say(f"{mdev.uuid} starts by itself when {mdev.function} appears")
+    _retry(lambda: libvirt.autostart_mdev(name), "NOT_DEFINED", "NO_MDEV")
+    report(f"{mdev.uuid} starts by itself when {mdev.function} appears")
 
 
-def undefine(libvirt: Libvirt, mdev: Mdev, say: Say) -> None:
+def undefine(libvirt: Libvirt, mdev: LibvirtMdev, report: ReportMessage) -> None:
     """Has libvirt forget an mdev's definition. The mdev itself stays as it is."""
     if not mdev.persistent:
         return
     libvirt.undefine_mdev(mdev.node)
-    say(f"libvirt has no definition of {mdev.uuid} any more")
+    report(f"libvirt has no definition of {mdev.uuid} any more")

@@ -34,7 +34,7 @@ def build(parent: str, type_name: str, uuid: str) -> str:
 
 def parse(text: str, *, active: bool = True, persistent: bool = False, autostart: bool = False) -> NodeDevice | None:
     """An mdev from its XML; None for a device that is no mdev."""
-    root = xml.parsed(text)
+    root = xml.parse_xml(text)
     capability = next((c for c in root.findall("capability") if c.get("type") == "mdev"), None)
     if capability is None:
         return None

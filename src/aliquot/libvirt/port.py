@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from aliquot.libvirt.models import Domain, NodeDevice
+from aliquot.libvirt.models import LibvirtDomain, NodeDevice
 
 BOUND_S = 120.0
 """The first question after a daemon's start may wait for its probe of QEMU, 10 s on an idle machine."""
@@ -22,11 +22,11 @@ class Libvirt(Protocol):
         """The daemon's version: 9, 0."""
         ...
 
-    def domains(self) -> tuple[Domain, ...]:
+    def domains(self) -> tuple[LibvirtDomain, ...]:
         """Every domain, running or defined."""
         ...
 
-    def domain(self, uuid: str) -> Domain:
+    def domain(self, uuid: str) -> LibvirtDomain:
         """A fresh look at one. Raises NoVmError."""
         ...
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aliquot.core.model.inventory import Inventory
-from aliquot.libvirt.device_rules import Around
+from aliquot.libvirt.device_rules import VmContext
 from aliquot.libvirt.errors import LibvirtError
-from aliquot.libvirt.models import Domain
+from aliquot.libvirt.models import LibvirtDomain
 from aliquot.libvirt.port import Libvirt
 
 
-def around(
-    libvirt: Libvirt, inventory: Inventory, domains: tuple[Domain, ...], policy: str, say: Callable[[str], None]
-) -> Around:
-    """``policy`` as ``Around`` has it; ``say`` gets a sentence where something could not be asked."""
+def read_context(
+    libvirt: Libvirt,
+    inventory: Inventory,
+    domains: tuple[LibvirtDomain, ...],
+    policy: str,
+    report: Callable[[str], None],
+) -> VmContext:
+    """``policy`` as ``VmContext`` has it; ``report`` gets a sentence where something could not be asked."""
     try:
         mdevs = libvirt.mdevs()
     except LibvirtError as error:
-        say(f"libvirt's mdevs are not considered: {error.brief}")
+        report(f"libvirt's mdevs are not considered: {error.brief}")
         mdevs = ()
-    foreign = {gpu.pci: tuple(map(str, gpu.virtual.strangers)) for gpu in inventory.gpus if gpu.virtual is not None}
-    return Around(domains, mdevs, foreign, policy, libvirt.version())
+    foreign = {gpu.pci: tuple(map(str, gpu.virtual.group_peers)) for gpu in inventory.gpus if gpu.virtual is not None}
+    return VmContext(domains, mdevs, foreign, policy, libvirt.version())

@@ -10,19 +10,19 @@ from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
 from aliquot.core.model.plan import Blocker
 from aliquot.core.model.vgpu_types import TIME_SLICED, VgpuType
 from aliquot.core.planner.vgpu import vm_rules as vm
-from aliquot.core.planner.vgpu.fabric import switched
-from aliquot.libvirt.identify import Known
+from aliquot.core.planner.vgpu.fabric import on_nvswitch
+from aliquot.libvirt.identify import IdentifiedDevice
 from aliquot.libvirt.models import MDEV, Hostdev
 
 
-def together(inventory: Inventory, every: Sequence[Known], policy: str) -> tuple[Blocker, ...]:
+def check_devices(inventory: Inventory, identified: Sequence[IdentifiedDevice], policy: str) -> tuple[Blocker, ...]:
     """What speaks against one machine having all of these. Devices that are none of ours are left out."""
-    devices = [_device(inventory, known, known.gpu) for known in every if known.gpu is not None]
+    devices = [_device(inventory, device, device.gpu) for device in identified if device.gpu is not None]
     return vm.check(devices, policy)
 
 
 def with_ramfb(
-    inventory: Inventory, before: Sequence[Known], added: Sequence[Known], *, auto: bool
+    inventory: Inventory, before: Sequence[IdentifiedDevice], added: Sequence[IdentifiedDevice], *, auto: bool
 ) -> tuple[Hostdev, ...]:
     """The added devices, with ramFB and display on one of them where ``auto`` and the machine has none yet. Only mdevs:
     libvirt 9.0 has no such words for PCI devices, its schema refuses them.
@@ -40,14 +40,14 @@ def with_ramfb(
     )
 
 
-def _device(inventory: Inventory, known: Known, gpu: Gpu) -> vm.VmDevice:
+def _device(inventory: Inventory, device: IdentifiedDevice, gpu: Gpu) -> vm.VmDevice:
     return vm.VmDevice(
         gpu=gpu,
-        type=_type(inventory, gpu, known.vgpu) if known.vgpu else None,
-        ramfb=known.hostdev.ramfb,
-        display=known.hostdev.display,
+        type=_type(inventory, gpu, device.vgpu) if device.vgpu else None,
+        ramfb=device.hostdev.ramfb,
+        display=device.hostdev.display,
         node=inventory.node,
-        switched=switched(inventory, gpu),
+        on_nvswitch=on_nvswitch(inventory, gpu),
     )
 
 
@@ -56,4 +56,4 @@ def _type(inventory: Inventory, gpu: Gpu, vgpu: Vgpu) -> VgpuType:
     table = inventory.vgpu_table(gpu)
     row = (table.by_id.get(vgpu.type_id) or table.by_name.get(vgpu.type)) if table else None
     series = vgpu.type[-1:] if vgpu.type[-1:] in "ABCQ" else ""
-    return row or VgpuType(vgpu.type, series, TIME_SLICED, 0, 0, per_vm=vm.MOST)
+    return row or VgpuType(vgpu.type, series, TIME_SLICED, 0, 0, per_vm=vm.MAX_VGPUS_PER_VM)

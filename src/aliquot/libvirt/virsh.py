@@ -8,10 +8,10 @@ import tempfile
 from aliquot.libvirt import domain_xml as xml
 from aliquot.libvirt import errors
 from aliquot.libvirt import nodedev_xml as nodexml
-from aliquot.libvirt.models import Domain, NodeDevice
+from aliquot.libvirt.models import LibvirtDomain, NodeDevice
 from aliquot.libvirt.port import BOUND_S
 
-_MOST = 64 << 20
+_MAX_OUTPUT_BYTES = 64 << 20
 """Bytes of output: a host may have thousands of devices and domains."""
 
 
@@ -28,49 +28,49 @@ class Virsh:
 
     def version(self) -> tuple[int, int]:
         # Running against daemon: 9.0.0
-        said = self._run("read libvirt's version", "version", "--daemon").strip().rpartition(" ")[2]
-        major, _, rest = said.partition(".")
+        output = self._run("read libvirt's version", "version", "--daemon").strip().rpartition(" ")[2]
+        major, _, rest = output.partition(".")
         return int(major), int(rest.partition(".")[0])
 
-    def domains(self) -> tuple[Domain, ...]:
+    def domains(self) -> tuple[LibvirtDomain, ...]:
         every = self._lines("list the VMs", "list", "--all", "--uuid")
-        kept = set(self._lines("list the VMs", "list", "--all", "--persistent", "--uuid"))
-        found: list[Domain] = []
+        persistent_uuids = set(self._lines("list the VMs", "list", "--all", "--persistent", "--uuid"))
+        found: list[LibvirtDomain] = []
         for uuid in every:
             try:
-                found.append(self._read(uuid, persistent=uuid in kept))
+                found.append(self._read(uuid, persistent=uuid in persistent_uuids))
             except errors.NoVmError:
                 continue  # it went away since it was listed
         return tuple(found)
 
-    def domain(self, uuid: str) -> Domain:
-        kept = self._lines(f"read VM {uuid}", "list", "--all", "--persistent", "--uuid")
-        return self._read(uuid, persistent=uuid in kept)
+    def domain(self, uuid: str) -> LibvirtDomain:
+        persistent_uuids = self._lines(f"read VM {uuid}", "list", "--all", "--persistent", "--uuid")
+        return self._read(uuid, persistent=uuid in persistent_uuids)
 
     def attach(self, uuid: str, device: str, *, live: bool, config: bool) -> None:
-        self._with_file("attach it", device, "attach-device", uuid, *_where(live=live, config=config))
+        self._with_file("attach it", device, "attach-device", uuid, *_target_options(live=live, config=config))
 
     def detach(self, uuid: str, device: str, *, live: bool, config: bool) -> None:
-        self._with_file("detach it", device, "detach-device", uuid, *_where(live=live, config=config))
+        self._with_file("detach it", device, "detach-device", uuid, *_target_options(live=live, config=config))
 
     def start(self, uuid: str) -> None:
         self._run("start the VM", "start", uuid)
 
     def mdevs(self) -> tuple[NodeDevice, ...]:
-        doing = "list the mdevs"
+        attempt = "list the mdevs"
         try:
-            names = self._lines(doing, "nodedev-list", "--cap", "mdev", "--all")
+            names = self._lines(attempt, "nodedev-list", "--cap", "mdev", "--all")
         except errors.LibvirtError as refused:
             if isinstance(refused, errors.NoLibvirtError):
                 raise
-            names = self._lines(doing, "nodedev-list", "--cap", "mdev")  # before 7.3 there are only active ones
+            names = self._lines(attempt, "nodedev-list", "--cap", "mdev")  # before 7.3 there are only active ones
         found = [self._mdev(name) for name in names]
         return tuple(n for n in found if n is not None)
 
     def define_mdev(self, device: str) -> str:
-        said = self._with_file("define the mdev", device, "nodedev-define")
+        output = self._with_file("define the mdev", device, "nodedev-define")
         # Node device 'mdev_<uuid>_<parent>' defined from '<file>'
-        return said.partition("'")[2].partition("'")[0]
+        return output.partition("'")[2].partition("'")[0]
 
     def start_mdev(self, name: str) -> None:
         self._run("start the mdev", "nodedev-start", name)
@@ -84,13 +84,13 @@ class Virsh:
     def close(self) -> None:
         """There is nothing to close."""
 
-    def _read(self, uuid: str, *, persistent: bool) -> Domain:
-        doing = f"read VM {uuid}"
-        current = self._run(doing, "dumpxml", uuid)
-        found = xml.domain(current, persistent=persistent)
+    def _read(self, uuid: str, *, persistent: bool) -> LibvirtDomain:
+        attempt = f"read VM {uuid}"
+        current = self._run(attempt, "dumpxml", uuid)
+        found = xml.parse_domain(current, persistent=persistent)
         if not (found.running and persistent):
             return found
-        return xml.domain(current, self._run(doing, "dumpxml", uuid, "--inactive"), persistent=True)
+        return xml.parse_domain(current, self._run(attempt, "dumpxml", uuid, "--inactive"), persistent=True)
 
     def _mdev(self, name: str) -> NodeDevice | None:
         """None for one that went away since it was listed."""
@@ -108,37 +108,39 @@ class Virsh:
             autostart=facts.get("Autostart") == "yes",
         )
 
-    def _lines(self, doing: str, *words: str) -> list[str]:
-        return [line.strip() for line in self._run(doing, *words).splitlines() if line.strip()]
+    def _lines(self, attempt: str, *words: str) -> list[str]:
+        return [line.strip() for line in self._run(attempt, *words).splitlines() if line.strip()]
 
-    def _with_file(self, doing: str, device: str, verb: str, *words: str) -> str:
+    def _with_file(self, attempt: str, device: str, verb: str, *words: str) -> str:
         """A verb that takes XML from a file. It is the last option with a name in every such verb: ``--file``."""
         with tempfile.NamedTemporaryFile("w", prefix="aliquot-", suffix=".xml") as stream:
             stream.write(device)
             stream.flush()
-            return self._run(doing, verb, *words, "--file", stream.name)
+            return self._run(attempt, verb, *words, "--file", stream.name)
 
-    def _run(self, doing: str, *words: str) -> str:
+    def _run(self, attempt: str, *words: str) -> str:
         from aliquot.foundation import bounded_process
 
         command = [self._program, "--quiet", "--connect", self.uri, *words]
         # English: errors are told apart by their sentences.
         environment = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"}
         try:
-            done = bounded_process.run(command, self._bound_s, env=environment, most=_MOST)
-        except TimeoutError as late:
-            raise errors.timed_out(doing, self._bound_s) from late
+            result = bounded_process.run(command, self._bound_s, env=environment, most=_MAX_OUTPUT_BYTES)
+        except TimeoutError as timeout:
+            raise errors.timeout_error(attempt, self._bound_s) from timeout
         except OSError as failure:
             raise errors.NoLibvirtError(
                 f"cannot run {self._program}: {failure.strerror or failure}",
                 next_step="install virsh (libvirt-clients) or the binding: pip install 'aliquot[libvirt]'",
             ) from failure
-        if done.code:
-            raise errors.translated(done.err.replace("error: ", "") or f"virsh ended with {done.code}", doing)
-        return done.out
+        if result.code:
+            raise errors.translate_error(
+                result.err.replace("error: ", "") or f"virsh ended with {result.code}", attempt
+            )
+        return result.out
 
 
-def _where(*, live: bool, config: bool) -> list[str]:
+def _target_options(*, live: bool, config: bool) -> list[str]:
     return [*(["--live"] if live else []), *(["--config"] if config else [])]
 
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry
 
-from aliquot.core.engine.context import Outcome
-from aliquot.core.engine.step_timing import PLAN, Step
+from aliquot.core.engine.context import ApplyOutcome
+from aliquot.core.engine.step_timing import PLAN, TimedStep
 from aliquot.core.model.plan import Plan
 from aliquot.errors import AliquotError
 from aliquot.metrics import instruments as make
@@ -18,11 +18,11 @@ from aliquot.metrics import instruments as make
 OUTCOMES = ("nothing", "done", "reboot", "undone", "stopped", "partial")
 REFUSED = "refused"
 """The outcome of a plan that the engine did not begin: the machine moved, somebody else is at it."""
-HELD = ("IN_USE", "HELD", "PASSTHROUGH", "FUNCTIONS_IN_USE")
+HELD_CODES = ("IN_USE", "HELD", "PASSTHROUGH", "FUNCTIONS_IN_USE")
 """Rules and codes of what ends when whoever has it lets go. The alerts know the same rules."""
 
 
-class Changes:
+class ApplyMetrics:
     """``retries`` False for a process that tries nothing again by itself."""
 
     def __init__(self, registry: CollectorRegistry, *, retries: bool = True) -> None:
@@ -37,75 +37,75 @@ class Changes:
         for outcome in (*OUTCOMES, REFUSED):
             self._ended.labels(outcome)  # there from the start: a counter that begins at 1 shows no increase
         self._lock = threading.Lock()
-        self._under_way: list[float] = []
+        self._running: list[float] = []
 
-    def step(self, step: Step) -> None:
+    def record_step(self, step: TimedStep) -> None:
         """A step has ended. Acts that failed were not done."""
         self._steps.labels(step.name).observe(step.seconds)
-        if step.act and not step.code:
+        if step.is_action and not step.code:
             self._acts.labels(step.name, step.profile).inc()
 
     @contextmanager
-    def planning(self) -> Iterator[None]:
+    def time_plan(self) -> Iterator[None]:
         """What is inside makes a plan."""
         started = time.monotonic()
         try:
             yield
         finally:
-            self.step(Step(PLAN, time.monotonic() - started))
+            self.record_step(TimedStep(PLAN, time.monotonic() - started))
 
     @contextmanager
-    def change(self) -> Iterator[None]:
+    def time_change(self) -> Iterator[None]:
         """What is inside carries out a plan. An error that leaves it is a refusal: nothing was touched."""
         started, began = time.monotonic(), time.time()
-        self.begun(began)
+        self.start_change(began)
         try:
             yield
         except AliquotError as error:
-            self.ended(REFUSED, error.code)
+            self.record_end(REFUSED, error.code)
             raise
         finally:
-            self.over(began, time.monotonic() - started)
+            self.finish_change(began, time.monotonic() - started)
 
-    def came_to(self, outcome: Outcome) -> None:
+    def record_outcome(self, outcome: ApplyOutcome) -> None:
         """How the plan ended that was carried out."""
-        self.ended(outcome.status, outcome.error.code if outcome.error is not None else "")
+        self.record_end(outcome.status, outcome.error.code if outcome.error is not None else "")
 
-    def ended(self, outcome: str, code: str = "") -> None:
+    def record_end(self, outcome: str, code: str = "") -> None:
         """``code`` is that of the error, "" without one."""
         self._ended.labels(outcome).inc()
         if code:
-            self.failed(code)
+            self.count_failure(code)
 
-    def failed(self, code: str) -> None:
+    def count_failure(self, code: str) -> None:
         """An error by its code, which its class has: there are as many as classes."""
         self._failures.labels(code).inc()
-        if code in HELD:
+        if code in HELD_CODES:
             self._held.inc()
 
-    def held(self) -> None:
+    def count_held_refusal(self) -> None:
         """A wish was found that cannot be met because something is held."""
         self._held.inc()
 
     @staticmethod
-    def is_held(plan: Plan) -> bool:
+    def is_blocked_by_holders(plan: Plan) -> bool:
         """Whether holders alone stand in a wish's way."""
-        return any(blocker.rule in HELD for blocker in plan.blockers)
+        return any(blocker.rule in HELD_CODES for blocker in plan.blockers)
 
-    def retried(self) -> None:
+    def count_retry(self) -> None:
         """An attempt after one that failed."""
         if self._retries is not None:
             self._retries.inc()
 
-    def begun(self, began: float) -> None:
+    def start_change(self, started: float) -> None:
         """A change is under way, since then (seconds of wall time)."""
         with self._lock:
-            self._under_way.append(began)
-            self._started.set(min(self._under_way))
+            self._running.append(started)
+            self._started.set(min(self._running))
 
-    def over(self, began: float, seconds: float) -> None:
+    def finish_change(self, started: float, seconds: float) -> None:
         """The change that began then has ended."""
         self._took.observe(seconds)
         with self._lock:
-            self._under_way.remove(began)
-            self._started.set(min(self._under_way, default=0.0))
+            self._running.remove(started)
+            self._started.set(min(self._running, default=0.0))

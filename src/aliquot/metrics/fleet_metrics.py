@@ -8,45 +8,49 @@ from collections.abc import Callable, Iterable, Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from aliquot.core.planner.fragmentation import holes
-from aliquot.metrics.instruments import Families
-from aliquot.metrics.snapshot import Look
+from aliquot.core.planner.fragmentation import find_fragmentation
+from aliquot.metrics.instruments import MetricFamilies
+from aliquot.metrics.snapshot import NodeSnapshot
 
 FRESH, STALE, UNKNOWN = STATES = ("fresh", "stale", "unknown")
 
 
-class Fleet(Collector):
+class FleetCollector(Collector):
     """``looks`` tells each node's last look, and whether it is fresh, stale or unknown."""
 
-    def __init__(self, looks: Callable[[], Iterable[tuple[Look, str]]]) -> None:
-        self._looks = looks
+    def __init__(self, snapshots: Callable[[], Iterable[tuple[NodeSnapshot, str]]]) -> None:
+        self._snapshots = snapshots
 
     def collect(self) -> Iterator[Metric]:
-        out = Families()
-        add(self._looks(), out)
+        out = MetricFamilies()
+        add_fleet(self._snapshots(), out)
         yield from out.all()
 
 
-def add(looks: Iterable[tuple[Look, str]], out: Families) -> None:
+def add_fleet(snapshots: Iterable[tuple[NodeSnapshot, str]], out: MetricFamilies) -> None:
     """All sums. What was seen of a stale node counts still: it is marked as such."""
     states: Counter[str] = Counter()
     instances: Counter[tuple[str, str]] = Counter()
     fits: Counter[tuple[str, str]] = Counter()
     drift: Counter[str] = Counter()
     gpus = free = stranded = 0
-    for look, state in looks:
+    for snapshot, state in snapshots:
         states[state] += 1
-        drift.update(d.kind for d in look.drift)
-        for gpu in look.inventory.gpus if look.inventory is not None else ():
+        drift.update(d.kind for d in snapshot.drift)
+        for gpu in snapshot.inventory.gpus if snapshot.inventory is not None else ():
             gpus += 1
             instances.update((i.profile, "held" if i.held else "idle") for i in gpu.instances)
-            found = holes(look.inventory, gpu, look.wanted or None) if look.inventory is not None else None
+            found = (
+                find_fragmentation(snapshot.inventory, gpu, snapshot.wanted or None)
+                if snapshot.inventory is not None
+                else None
+            )
             if found is None:
                 continue
             free, stranded = free + len(found.free), stranded + len(found.stranded)
-            for room in found.rooms:
-                fits[room.profile, "now"] += room.now
-                fits[room.profile, "repacked"] += room.repacked
+            for capacity in found.capacities:
+                fits[capacity.profile, "now"] += capacity.now
+                fits[capacity.profile, "repacked"] += capacity.repacked
     for state in STATES:
         out.add("aliquot_fleet_nodes", (state,), states[state])
     out.add("aliquot_fleet_gpus", (), gpus)

@@ -9,18 +9,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from aliquot.errors import BlockedError
-from aliquot.metrics.listen import LOOPBACK
-from aliquot.metrics.page import Page
+from aliquot.metrics.listen_address import LOOPBACK
+from aliquot.metrics.page import MetricsPage
 
-_PATIENCE_S = 10.0
-_MOST = 32
+_REQUEST_TIMEOUT_S = 10.0
+_MAX_CONNECTIONS = 32
 """Connections at a time. The oldest gives way: who asks at once is answered, whoever else holds connections open."""
 
 
-class Server:
+class MetricsServer:
     """Serves ``/metrics`` and ``/healthz``. ``port`` is the one that is listened on."""
 
-    def __init__(self, page: Page, address: str, port: int) -> None:
+    def __init__(self, page: MetricsPage, address: str, port: int) -> None:
         """``port`` 0 takes a free one. Raises BlockedError where it cannot be listened on."""
         kind = type("Answer", (_Answer,), {"page": page})
         made = type("Listener", (_Listener,), {"address_family": socket.AF_INET6} if ":" in address else {})
@@ -34,7 +34,7 @@ class Server:
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
 
     @property
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """``127.0.0.1:9837``, as in an address of the web."""
         address = str(self._server.server_address[0])
         return f"[{address}]:{self.port}" if ":" in address else f"{address}:{self.port}"
@@ -60,7 +60,7 @@ class _Listener(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self._open[request] = None
-        if len(self._open) > _MOST:
+        if len(self._open) > _MAX_CONNECTIONS:
             oldest = next(iter(self._open))
             self._open.pop(oldest, None)
             with suppress(OSError):
@@ -76,8 +76,8 @@ class _Listener(ThreadingHTTPServer):
 
 
 class _Answer(BaseHTTPRequestHandler):
-    page: Page
-    timeout = _PATIENCE_S
+    page: MetricsPage
+    timeout = _REQUEST_TIMEOUT_S
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     """An answer's head and body would else be 40 ms apart on a kept connection."""

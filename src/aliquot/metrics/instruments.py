@@ -50,7 +50,7 @@ def histogram(name: str, registry: CollectorRegistry, buckets: tuple[float, ...]
     return Histogram(found.name, found.help, found.labels, registry=registry, buckets=buckets)
 
 
-class Family:
+class MetricFamily:
     """One gauge or info of a page that is computed anew for each look."""
 
     def __init__(self, name: str) -> None:
@@ -71,16 +71,16 @@ class Family:
             self.made.add_metric(labels, value)
 
 
-class Families:
+class MetricFamilies:
     """The families of one page, made as they are needed and kept in the order of the table."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Family] = {}
+        self._found: dict[str, MetricFamily] = {}
 
     def add(self, name: str, labels: tuple[str, ...], value: float = 1.0) -> None:
         found = self._found.get(name)
         if found is None:
-            found = self._found[name] = Family(name)
+            found = self._found[name] = MetricFamily(name)
         found.add(labels, value)
 
     def all(self) -> Iterator[GaugeMetricFamily | InfoMetricFamily]:

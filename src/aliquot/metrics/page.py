@@ -15,7 +15,7 @@ _WORTH_BYTES = 4096
 """Less than this is sent as it is."""
 
 
-class Shown(msgspec.Struct, frozen=True):
+class RenderedPage(msgspec.Struct, frozen=True):
     """``headers`` are further ones, beside the content type."""
 
     content_type: str
@@ -23,7 +23,7 @@ class Shown(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
 
 
-class Page:
+class MetricsPage:
     """``registry`` has what is counted. ``looked`` has the figures that follow from the last look alone: they are
     written anew when ``key``, that look or what stands for it, is another.
     """
@@ -31,40 +31,40 @@ class Page:
     def __init__(
         self,
         registry: CollectorRegistry,
-        looked: Collector | None = None,
+        collector: Collector | None = None,
         key: Callable[[], Hashable] = lambda: None,
     ) -> None:
         self.registry = registry
-        self._looked = looked
+        self._collector = collector
         self._key = key
         self._written: dict[str, tuple[Hashable, bytes]] = {}
 
-    def show(self, headers: Mapping[str, str]) -> Shown:
+    def render(self, headers: Mapping[str, str]) -> RenderedPage:
         """The page for a request with these headers, whose names are in small letters."""
         encode, content_type = choose_encoder(headers.get("accept", ""))
         body = encode(self.registry)
-        if self._looked is not None:
-            body = body.removesuffix(_END) + self._again(content_type, encode, self._looked)
+        if self._collector is not None:
+            body = body.removesuffix(_END) + self._cached(content_type, encode, self._collector)
         if len(body) >= _WORTH_BYTES and _takes_gzip(headers.get("accept-encoding", "")):
-            return Shown(content_type, gzip.compress(body, 1, mtime=0), {"Content-Encoding": "gzip"})
-        return Shown(content_type, body)
+            return RenderedPage(content_type, gzip.compress(body, 1, mtime=0), {"Content-Encoding": "gzip"})
+        return RenderedPage(content_type, body)
 
     def answer(self, headers: Mapping[str, str]) -> tuple[int, str, bytes, Mapping[str, str]]:
         """The same as status, content type, body and further headers."""
-        shown = self.show(headers)
-        return 200, shown.content_type, shown.body, shown.headers
+        rendered = self.render(headers)
+        return 200, rendered.content_type, rendered.body, rendered.headers
 
     def text(self) -> bytes:
         """The page in classic text, for files."""
-        return self.show({}).body
+        return self.render({}).body
 
-    def _again(self, content_type: str, encode: Callable[[Collector], bytes], looked: Collector) -> bytes:
+    def _cached(self, content_type: str, encode: Callable[[Collector], bytes], collector: Collector) -> bytes:
         key = self._key()
         known = self._written.get(content_type)
         if known is None or key is None or known[0] != key:
             if len(self._written) > 4:
                 self._written.clear()  # content types are the asker's choice: not as many as he likes
-            known = self._written[content_type] = (key, encode(looked))
+            known = self._written[content_type] = (key, encode(collector))
         return known[1]
 
 

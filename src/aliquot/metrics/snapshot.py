@@ -14,10 +14,11 @@ from aliquot.core.planner.rightsizing import hints
 from aliquot.core.planner.verify import verify
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SnapshotDetails(msgspec.Struct, frozen=True):
     """What is told of a look beside the GPUs themselves. ``at`` is when they were last read (seconds of wall time, 0
     for never). ``blocked`` has a rule for each wish that cannot be met now; ``unhealthy`` counts devices that get no
-    new work, None where nobody listens for faults. ``smaller`` are hints: GPU, instance, the profile that would do.
+    new work, None where nobody listens for faults. ``smaller_profiles`` are hints: GPU, instance, the profile that
+    would do.
     """
 
     at: float = 0.0
@@ -27,36 +28,38 @@ class Seen(msgspec.Struct, frozen=True):
     smaller: tuple[tuple[str, int, str], ...] = ()
 
 
-class Look(msgspec.Struct, frozen=True, eq=False):
+class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     """``inventory`` is None where the last look failed: then nothing is told of GPUs that may be otherwise by now.
-    ``wanted`` are the profiles that anybody asked for, none where nobody did; ``wished`` the PCI addresses of the GPUs
-    of which something was asked, ``drift`` how they differ from that. Each look is equal to itself alone.
+    ``wanted`` are the profiles that anybody asked for, none where nobody did; ``requested`` the PCI addresses of the
+    GPUs of which something was asked, ``drift`` how they differ from that. Each look is equal to itself alone.
     """
 
     node: str
     inventory: Inventory | None = None
-    seen: Seen = Seen()
-    wished: frozenset[str] = frozenset()
+    details: SnapshotDetails = SnapshotDetails()
+    requested: frozenset[str] = frozenset()
     wanted: frozenset[str] = frozenset()
     drift: tuple[Drift, ...] = ()
 
 
-def look(node: str, inventory: Inventory | None, desired: Desired | None, seen: Seen) -> Look:
+def take_snapshot(
+    node: str, inventory: Inventory | None, desired: Desired | None, details: SnapshotDetails
+) -> NodeSnapshot:
     """A look, and how the GPUs differ from what was asked of them. ``desired`` None: nobody asked."""
     if inventory is None or desired is None:
-        return Look(node, inventory, seen)
-    wished = frozenset(wish.pci for wish in desired.gpus)
-    return Look(node, inventory, seen, wished, profiles(desired), verify(inventory, desired))
+        return NodeSnapshot(node, inventory, details)
+    requested = frozenset(gpu.pci for gpu in desired.gpus)
+    return NodeSnapshot(node, inventory, details, requested, profiles(desired), verify(inventory, desired))
 
 
-def smaller(inventory: Inventory, usage: tuple[Usage, ...], now: float) -> tuple[tuple[str, int, str], ...]:
+def smaller_profiles(inventory: Inventory, usage: tuple[Usage, ...], now: float) -> tuple[tuple[str, int, str], ...]:
     """The hints of what was watched long enough."""
     return tuple((hint.gpu, hint.instance, hint.profile) for hint in hints(inventory, usage, now))
 
 
 def profiles(desired: Desired) -> frozenset[str]:
     """The profiles that a wish names."""
-    return frozenset(instance.name for wish in desired.gpus for instance in wish.instances or ())
+    return frozenset(instance.name for gpu in desired.gpus for instance in gpu.instances or ())
 
 
 def rules(blockers: Iterable[Blocker]) -> tuple[str, ...]:

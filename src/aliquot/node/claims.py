@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from aliquot.containers.runtime.models import Container, Reservation
+from aliquot.containers.runtime.models import Container, ContainerReservation
 from aliquot.core.model.claims import Claim, HolderSource
 from aliquot.core.model.inventory import Gpu
 from aliquot.errors import StorageError
@@ -22,64 +22,66 @@ _PATIENCE_S = 3.0
 _FRESH_S = 2.0
 
 
-def watch(connection: Connection, sources: Sequence[HolderSource], say: Callable[[str], None] = lambda _: None) -> None:
+def attach_claims(
+    connection: Connection, sources: Sequence[HolderSource], report: Callable[[str], None] = lambda _: None
+) -> None:
     """Make the connection's backend count as held what containers have, and what the sources claim, Slurm's jobs for
-    one. ``say`` gets sentences for stderr.
+    one. ``report`` gets sentences for stderr.
     """
     simulated = connection.directory if connection.simulated else ""
-    others = Others(connection.directory, simulated, sources, say)
-    connection.backend = HeldBackend(connection.backend, others.claims)
+    collector = ClaimCollector(connection.directory, simulated, sources, report)
+    connection.backend = HeldBackend(connection.backend, collector.claims)
 
 
-class Others:
+class ClaimCollector:
     """The claims on one node. Where no container has a device and nothing is reserved, no program is run."""
 
     def __init__(
-        self, directory: str, simulated: str, sources: Sequence[HolderSource], say: Callable[[str], None]
+        self, directory: str, simulated: str, sources: Sequence[HolderSource], report: Callable[[str], None]
     ) -> None:
         self._directory = directory
         self._simulated = simulated
         self._sources = tuple(source(simulated) for source in sources)
-        self._say = say
+        self._report = report
         self._known: dict[str, Container] = {}
-        self._settled: tuple[float, tuple[Reservation, ...], tuple[Reservation, ...]] = (0.0, (), ())
-        self._told = False
+        self._settled: tuple[float, tuple[ContainerReservation, ...], tuple[ContainerReservation, ...]] = (0.0, (), ())
+        self._reported = False
 
     def claims(self, gpus: Sequence[Gpu]) -> tuple[Claim, ...]:
         """A fresh look at the containers that run and at the sources; reservations as they were settled in the last two
         seconds.
         """
-        found = visible.seen(self._simulated)
+        found = visible.running_containers(self._simulated)
         self._describe(found)
         running = tuple(self._of_containers(found, gpus))
         have = {uuid for claim in running for uuid in claim.devices}
         others = (claim for source in self._sources for claim in source(gpus))
         return (*running, *self._of_reservations(gpus, have), *others)
 
-    def _of_containers(self, found: Sequence[visible.Seen], gpus: Sequence[Gpu]) -> Iterator[Claim]:
+    def _of_containers(self, found: Sequence[visible.RunningContainer], gpus: Sequence[Gpu]) -> Iterator[Claim]:
         for each in found:
             container = self._known.get(each.id) or Container(each.engine, each.id, "", "running")
             devices = visible.devices_of(each, gpus)
-            if devices and not container.asked.everything:
+            if devices and not container.requested.everything:
                 yield Claim(container.holder, devices)
 
-    def _describe(self, found: Sequence[visible.Seen]) -> None:
+    def _describe(self, found: Sequence[visible.RunningContainer]) -> None:
         """Names, and whether a container asked for everything, from its own runtime; asked once for each container."""
         if all(each.id in self._known for each in found):
             return
-        from aliquot.containers.runtime.errors import RuntimeAwayError
-        from aliquot.containers.runtime.runtimes import Runtime
+        from aliquot.containers.runtime.errors import RuntimeUnavailableError
+        from aliquot.containers.runtime.runtimes import ContainerRuntime
 
         for engine in ("docker", "podman"):
             ids = [each.id for each in found if each.engine == engine and each.id not in self._known]
-            runtime = Runtime(engine, patience_s=_PATIENCE_S)
+            runtime = ContainerRuntime(engine, patience_s=_PATIENCE_S)
             if not ids or not runtime.worth_asking:
                 continue
             try:
-                told = {c.id: c for c in runtime.containers(ids)}
-            except RuntimeAwayError:
+                described = {c.id: c for c in runtime.containers(ids)}
+            except RuntimeUnavailableError:
                 continue  # what a container has is known without its name
-            self._known |= {ident: told.get(ident, Container(engine, ident, "", "running")) for ident in ids}
+            self._known |= {ident: described.get(ident, Container(engine, ident, "", "running")) for ident in ids}
 
     def _of_reservations(self, gpus: Sequence[Gpu], have: set[str]) -> Iterator[Claim]:
         mine = {gpu.uuid for gpu in gpus} | {c.uuid for g in gpus for i in g.instances for c in i.compute_instances}
@@ -88,27 +90,29 @@ class Others:
             if devices:
                 yield Claim(each.holder, devices)
 
-    def _reservations(self, present: frozenset[str]) -> tuple[Reservation, ...]:
+    def _reservations(self, present: frozenset[str]) -> tuple[ContainerReservation, ...]:
         """Those that hold. A record that cannot be read is said once: it must not keep a GPU from being changed."""
-        from aliquot.node.holders.reservations import Reservations
+        from aliquot.node.holders.reservations import ReservationFile
 
         try:
-            recorded = Reservations(self._directory).load()
+            recorded = ReservationFile(self._directory).load()
         except StorageError as error:
-            if not self._told:
-                self._say(f"note     reservations for containers do not count: {error.brief}")
-            self._told = True
+            if not self._reported:
+                self._report(f"note     reservations for containers do not count: {error.brief}")
+            self._reported = True
             return ()
         if not recorded:
             return ()
-        when, former, kept = self._settled
-        if former != recorded or time.monotonic() - when > _FRESH_S:
-            from aliquot.containers.runtime.expire import settle
-            from aliquot.containers.runtime.runtimes import Answers
+        when, previous, active = self._settled
+        if previous != recorded or time.monotonic() - when > _FRESH_S:
+            from aliquot.containers.runtime.expire import expire_reservations
+            from aliquot.containers.runtime.runtimes import RuntimeQueries
 
             # A device that is on another GPU than those asked about is present, too: only its own reservation tells.
-            everywhere = present | {uuid for each in recorded for uuid in each.devices}
-            answers = Answers(_PATIENCE_S)
-            kept = settle(recorded, answers.of, everywhere, time.time(), answers.departed).kept
-            self._settled = (time.monotonic(), recorded, kept)
-        return kept
+            known_devices = present | {uuid for each in recorded for uuid in each.devices}
+            queries = RuntimeQueries(_PATIENCE_S)
+            active = expire_reservations(
+                recorded, queries.containers_for, known_devices, time.time(), queries.departed
+            ).active
+            self._settled = (time.monotonic(), recorded, active)
+        return active

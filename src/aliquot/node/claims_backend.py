@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from aliquot.core.model.claims import Claims, held, hold
+from aliquot.core.model.claims import Claims, gpu_with_claims, with_claims
 from aliquot.core.model.inventory import Gpu, Inventory
-from aliquot.hardware.node_backend import Driver, NodeBackend
+from aliquot.hardware.node_backend import NodeBackend, NodeGpuDriver
 
-D = TypeVar("D", bound=Driver, covariant=True)
+D = TypeVar("D", bound=NodeGpuDriver, covariant=True)
 
 
 class HeldBackend(NodeBackend[D]):
@@ -22,8 +22,8 @@ class HeldBackend(NodeBackend[D]):
 
     def read(self) -> Inventory:
         found = super().read()
-        return held(found, self._claims(found.gpus))
+        return with_claims(found, self._claims(found.gpus))
 
     def read_gpu(self, pci: str) -> Gpu:
         gpu = super().read_gpu(pci)
-        return hold(gpu, self._claims((gpu,)))
+        return gpu_with_claims(gpu, self._claims((gpu,)))

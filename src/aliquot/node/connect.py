@@ -17,13 +17,13 @@ from aliquot.foundation.paths import node_directories, state_dir
 from aliquot.node.connection import Connection
 
 if TYPE_CHECKING:
-    from aliquot.core.engine.programs import Programs
+    from aliquot.core.engine.programs import DriverPrograms
     from aliquot.hardware.kernel.sriov_manage import Tools
-    from aliquot.hardware.kernel_files import Files
+    from aliquot.hardware.kernel_files import KernelFiles
     from aliquot.hardware.nvidia_smi.backend import SmiBackend
     from aliquot.node.connection import AnyDriver
+    from aliquot.sim.client import SimClient
     from aliquot.sim.host import SimHost
-    from aliquot.sim.lifecycle import Node
 
 __all__ = ["Connection", "connect", "state_dir"]
 
@@ -35,25 +35,26 @@ _NO_COMPILER = (
 
 def connect(
     node: str | None = None,
-    programs: Programs | None = None,
+    programs: DriverPrograms | None = None,
     *,
-    everything: bool = False,
+    all_gpus: bool = False,
     state_dir: str | None = None,
-    through: str = "",
-    say: Callable[[str], None] = lambda _: None,
+    backend: str = "",
+    report: Callable[[str], None] = lambda _: None,
 ) -> Connection:
     """The machine itself (``node`` None) or a simulated node. ``programs`` are the driver's, for where its library is
-    out of reach: this machine's library is used where there is one, a simulated node's never. ``everything`` lists GPUs
-    that NVIDIA's driver has not taken, too: whole they can be handed out. ``through`` goes before ALIQUOT_BACKEND.
-    ``say`` gets sentences for stderr. Raises NoDriverError, UsageError for a node that is not there, and whatever
+    out of reach: this machine's library is used where there is one, a simulated node's never. ``all_gpus`` lists GPUs
+    that NVIDIA's driver has not taken, too: whole they can be handed out. ``backend`` goes before ALIQUOT_BACKEND.
+    ``report`` gets sentences for stderr. Raises NoDriverError, UsageError for a node that is not there, and whatever
     opening the driver raises.
     """
     if node is None:
-        return _machine(say, programs, everything)
+        return _local_host(report, programs, all_gpus)
     from aliquot.sim import lifecycle as control
+    from aliquot.sim.client import SimClient
 
     base = state_dir or paths.state_dir()
-    sim = control.Node(base, node)
+    sim = SimClient(base, node)
     folder = control.folder(base, node)
     from aliquot.hardware.kernel.backend import Kernel
     from aliquot.hardware.kernel.sriov_manage import DriverTools
@@ -62,19 +63,21 @@ def connect(
 
     driver_root = os.path.join(folder, "driver")
     tools: Tools = DriverTools(driver_root) if programs is None else _tools(programs)
-    kernel = Kernel(SimFiles(sim), tools, folder, lambda: str(sim.show()["boot_id"]), say=say, everything=everything)
-    chosen = through or _chosen()
+    kernel = Kernel(
+        SimFiles(sim), tools, folder, lambda: str(sim.show()["boot_id"]), report=report, all_drivers=all_gpus
+    )
+    chosen = backend or _backend_from_environment()
     driver: AnyDriver
     if programs is not None or chosen == "smi":
         from aliquot.hardware.programs import LocalPrograms
 
         driver = _smi(programs or LocalPrograms(driver_root), node, kernel.files)
     else:
-        driver = _driver(base, node, sim, say, chosen)
+        driver = _driver(base, node, sim, report, chosen)
     return Connection(node, NodeBackend(driver, kernel), (folder, folder), sim)
 
 
-def _machine(say: Callable[[str], None], programs: Programs | None, everything: bool) -> Connection:
+def _local_host(report: Callable[[str], None], programs: DriverPrograms | None, all_gpus: bool) -> Connection:
     """This machine. Where its driver does not answer although there are GPUs that it does not have, those."""
     from aliquot.hardware.kernel.backend import Kernel
     from aliquot.hardware.kernel.sriov_manage import DriverTools
@@ -88,33 +91,33 @@ def _machine(say: Callable[[str], None], programs: Programs | None, everything: 
     tools: Tools = DriverTools(root, chroot=True)
     if programs is not None and not tools.sriov_manage:
         tools = _tools(programs)
-    kernel = Kernel(RealFiles(), tools, places[1], boot_id, say=say, everything=everything)
-    elsewhere = programs
+    kernel = Kernel(RealFiles(), tools, places[1], boot_id, report=report, all_drivers=all_gpus)
+    fallback_programs = programs
 
-    def opened() -> AnyDriver:
-        nonlocal elsewhere
+    def open_driver() -> AnyDriver:
+        nonlocal fallback_programs
         try:
             by_library = NvmlBackend(node=name, driver_root=root)
         except NoDriverError as error:
             if programs is None:
                 raise
             return _by_programs(programs, name, kernel.files, error)
-        elsewhere = None
+        fallback_programs = None
         return by_library
 
     driver: AnyDriver
     try:
-        driver = opened()
+        driver = open_driver()
     except NoDriverError as error:
         if not kernel.passthrough():
             raise
-        from aliquot.node.driver_unavailable import Away
+        from aliquot.node.driver_unavailable import UnavailableDriver
 
-        driver = Away(name, error, opened, alone=everything)
-    return Connection(name, NodeBackend(driver, kernel), places, programs=elsewhere)
+        driver = UnavailableDriver(name, error, open_driver, kernel_only=all_gpus)
+    return Connection(name, NodeBackend(driver, kernel), places, programs=fallback_programs)
 
 
-def _by_programs(programs: Programs, node: str, files: Files, library: NoDriverError) -> SmiBackend:
+def _by_programs(programs: DriverPrograms, node: str, files: KernelFiles, library: NoDriverError) -> SmiBackend:
     """The driver through its programs, where its library does not answer. Raises NoDriverError with both reasons."""
     try:
         return _smi(programs, node, files)
@@ -125,19 +128,19 @@ def _by_programs(programs: Programs, node: str, files: Files, library: NoDriverE
 
 def simulated_host(node: str) -> SimHost:
     """The machine around a simulated node, without opening its GPUs. Raises UsageError for a node that is not there."""
+    from aliquot.sim.client import SimClient
     from aliquot.sim.host import SimHost
-    from aliquot.sim.lifecycle import Node
 
-    return SimHost(Node(paths.state_dir(), node))
+    return SimHost(SimClient(paths.state_dir(), node))
 
 
-def _tools(programs: Programs) -> Tools:
+def _tools(programs: DriverPrograms) -> Tools:
     from aliquot.hardware.nvidia_smi.sriov_manage import ProgramTools
 
     return ProgramTools(programs)
 
 
-def _smi(programs: Programs, node: str, files: Files) -> SmiBackend:
+def _smi(programs: DriverPrograms, node: str, files: KernelFiles) -> SmiBackend:
     """The driver through nvidia-smi; the kernel's files say which GPUs it has."""
     from aliquot.hardware.kernel.pci import driver_gpus
     from aliquot.hardware.nvidia_smi.backend import SmiBackend
@@ -145,14 +148,14 @@ def _smi(programs: Programs, node: str, files: Files) -> SmiBackend:
     return SmiBackend(programs, node, lambda: driver_gpus(files))
 
 
-def _chosen() -> str:
+def _backend_from_environment() -> str:
     chosen = os.environ.get("ALIQUOT_BACKEND", "")
     if chosen not in ("", "shim", "direct", "smi"):
         raise UsageError(f"ALIQUOT_BACKEND is {chosen!r}: it can be shim, direct or smi")
     return chosen
 
 
-def _driver(base: str, node: str, sim: Node, say: Callable[[str], None], chosen: str) -> AnyDriver:
+def _driver(base: str, node: str, sim: SimClient, report: Callable[[str], None], chosen: str) -> AnyDriver:
     from aliquot.sim import lifecycle as control
 
     if chosen != "direct":
@@ -161,7 +164,7 @@ def _driver(base: str, node: str, sim: Node, say: Callable[[str], None], chosen:
         except AliquotError as error:
             if chosen == "shim":
                 raise
-            say(_NO_COMPILER.format(reason=error.brief))
+            report(_NO_COMPILER.format(reason=error.brief))
         else:
             from aliquot.hardware.nvml.backend import NvmlBackend
 

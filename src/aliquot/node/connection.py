@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aliquot.core.engine.context import World
-    from aliquot.core.engine.ports import Clock, Hooks, Host, Journal, Lock, Workers
-    from aliquot.core.engine.programs import Programs
+    from aliquot.core.engine.context import ExecutionContext
+    from aliquot.core.engine.ports import Clock, Hooks, HostControl, Journal, Lock, Workers
+    from aliquot.core.engine.programs import DriverPrograms
     from aliquot.core.model.inventory import Inventory
-    from aliquot.hardware.kernel_files import Files
+    from aliquot.hardware.kernel_files import KernelFiles
     from aliquot.hardware.node_backend import NodeBackend
     from aliquot.hardware.nvidia_smi.backend import SmiBackend
     from aliquot.hardware.nvml.backend import NvmlBackend
-    from aliquot.node.driver_unavailable import Away
+    from aliquot.node.driver_unavailable import UnavailableDriver
     from aliquot.node.simulated.backend import SimBackend
-    from aliquot.sim.lifecycle import Node
+    from aliquot.sim.client import SimClient
 
-    AnyDriver: TypeAlias = NvmlBackend | SimBackend | SmiBackend | Away
+    AnyDriver: TypeAlias = NvmlBackend | SimBackend | SmiBackend | UnavailableDriver
     AnyBackend: TypeAlias = NodeBackend[AnyDriver]
 
 
@@ -40,13 +40,13 @@ class Connection:
         name: str,
         backend: AnyBackend,
         directories: tuple[str, str],
-        sim: Node | None = None,
-        programs: Programs | None = None,
+        sim: SimClient | None = None,
+        programs: DriverPrograms | None = None,
     ) -> None:
         self.node = name
         self.backend = backend
         self.simulated = sim is not None
-        self.run_directory, self._lib = directories
+        self.run_directory, self._state_directory = directories
         self._sim = sim
         self._programs = programs
 
@@ -71,22 +71,22 @@ class Connection:
         return self.backend.nvml
 
     @property
-    def files(self) -> Files:
+    def files(self) -> KernelFiles:
         """The kernel's files of the node."""
         return self.backend.kernel.files
 
     @property
-    def sim(self) -> Node | None:
+    def sim(self) -> SimClient | None:
         """The simulated node from outside its driver; None for a machine."""
         return self._sim
 
     @property
     def directory(self) -> str:
         """Where what must outlive a process is kept: the journal, and the records of others."""
-        return self._lib
+        return self._state_directory
 
     @cached_property
-    def host(self) -> Host:
+    def host(self) -> HostControl:
         """Resets GPUs and ends processes: the machine, or the simulated node."""
         if self._sim is not None:
             from aliquot.sim.host import SimHost
@@ -106,7 +106,7 @@ class Connection:
         from aliquot.hardware.state.journal_reader import JOURNAL
 
         boot = str(self._sim.show()["boot_id"]) if self._sim is not None else None
-        return FileJournal(os.path.join(self._lib, JOURNAL), boot, by=self.by)
+        return FileJournal(os.path.join(self._state_directory, JOURNAL), boot, by=self.by)
 
     @cached_property
     def lock(self) -> Lock:
@@ -126,22 +126,22 @@ class Connection:
 
         return ThreadWorkers()
 
-    def world(self, hooks: Hooks | None = None) -> World:
+    def execution_context(self, hooks: Hooks | None = None) -> ExecutionContext:
         """All ports of the node, for the engine. Without ``hooks`` nothing is run around a change."""
-        from aliquot.core.engine.context import World
-        from aliquot.hardware.state.boot_record_file import FileWishes
+        from aliquot.core.engine.context import ExecutionContext
+        from aliquot.hardware.state.boot_record_file import BootRecordFile
         from aliquot.node.hooks import NoHooks
 
         parts = self.backend, self.host, self.journal, self.clock, self.lock, self.workers
-        made = World(*parts, hooks or NoHooks(), FileWishes(self.directory))
-        made.follow = self._follow
-        return made
+        context = ExecutionContext(*parts, hooks or NoHooks(), BootRecordFile(self.directory))
+        context.update_dependents = self._update_cdi_specs
+        return context
 
-    def _follow(self, inventory: Inventory, say: Callable[[str], None]) -> None:
+    def _update_cdi_specs(self, inventory: Inventory, report: Callable[[str], None]) -> None:
         """Containers must not be given what is gone: CDI files of ours follow."""
-        from aliquot.cdi import follow
+        from aliquot.cdi import spec_updates
 
-        follow.follow(inventory, say, self.directory if self.simulated else "")
+        spec_updates.update_specs(inventory, report, self.directory if self.simulated else "")
 
 
 def nvidia_smi_root(driver_root: str | None) -> str:

@@ -26,27 +26,27 @@ Shares = dict[tuple[str, int], float]
 """By the GPU's UUID and the GPU instance's id."""
 
 
-class Exporter:
+class DcgmExporter:
     """One exporter's page. ``said`` gets a sentence when it cannot be read, once until it can be. Raises UsageError for
     an address that is none.
     """
 
-    def __init__(self, url: str, said: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, url: str, report: Callable[[str], None] = lambda _: None) -> None:
         if not re.match(r"https?://[^/\s]+", url):
             raise UsageError(
                 f"{url!r} is not the address of a dcgm-exporter's page",
                 next_step="aliquot usage --dcgm http://127.0.0.1:9400/metrics",
             )
         self._url = url
-        self._said = said
-        self._trouble = ""
+        self._report = report
+        self._failure = ""
 
     def fill(self, inventory: Inventory, usage: tuple[Usage, ...]) -> tuple[Usage, ...]:
         """With the exporter's shares of GPU instances that have none. It is asked only where there is one."""
         if all(u.compute is not None or u.instance is None for u in usage):
             return usage
-        told, uuids = self._shares(), {gpu.pci: gpu.uuid for gpu in inventory.gpus}
-        return tuple(_filled(each, uuids.get(each.gpu, ""), told) for each in usage)
+        by_instance, uuids = self._shares(), {gpu.pci: gpu.uuid for gpu in inventory.gpus}
+        return tuple(_filled(each, uuids.get(each.gpu, ""), by_instance) for each in usage)
 
     def _shares(self) -> Shares:
         from http.client import HTTPException
@@ -54,13 +54,13 @@ class Exporter:
         try:
             found = shares(self._page())
         except (OSError, HTTPException, ValueError) as error:  # ValueError: no address that can be asked
-            trouble = f"no shares from {self._url}: {getattr(error, 'reason', error)}"
+            failure = f"no shares from {self._url}: {getattr(error, 'reason', error)}"
         else:
-            trouble = "" if found else f"no shares from {self._url}: it has no {METRIC} of a GPU instance"
-        if trouble and trouble != self._trouble:
-            self._said(trouble)
-        self._trouble = trouble
-        return {} if trouble else found
+            failure = "" if found else f"no shares from {self._url}: it has no {METRIC} of a GPU instance"
+        if failure and failure != self._failure:
+            self._report(failure)
+        self._failure = failure
+        return {} if failure else found
 
     def _page(self) -> str:
         from urllib.request import ProxyHandler, build_opener
@@ -85,8 +85,8 @@ def shares(page: str) -> Shares:
     return found
 
 
-def _filled(usage: Usage, uuid: str, told: Shares) -> Usage:
-    share = told.get((uuid, usage.instance)) if usage.instance is not None else None
+def _filled(usage: Usage, uuid: str, by_instance: Shares) -> Usage:
+    share = by_instance.get((uuid, usage.instance)) if usage.instance is not None else None
     if usage.compute is not None or share is None:
         return usage
     return msgspec.structs.replace(usage, compute=round(share, 4), source=DCGM)

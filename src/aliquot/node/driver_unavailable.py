@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from aliquot.node.connection import AnyDriver
 
 
-class Away:
+class UnavailableDriver:
     """It has no GPUs, until ``reopen`` succeeds (one was taken back): then it stands for what that returned. Whatever
     needs the driver before that raises ``reason``; with ``alone`` facts and health are none instead, for whoever goes
     on with what the kernel does.
     """
 
     def __init__(
-        self, node: str, reason: AliquotError, reopen: Callable[[], AnyDriver], *, alone: bool = False
+        self, node: str, reason: AliquotError, reopen: Callable[[], AnyDriver], *, kernel_only: bool = False
     ) -> None:
         self._node = node
         self._reason = reason
         self._reopen = reopen
-        self._alone = alone
+        self._kernel_only = kernel_only
         self._opened: AnyDriver | None = None
 
     @property
@@ -55,7 +55,7 @@ class Away:
         return self.driver.read_gpu(pci)
 
     def facts(self) -> Facts:
-        if self._alone and self._opened is None:
+        if self._kernel_only and self._opened is None:
             from aliquot.core.model.facts import Facts
 
             return Facts("", (0, 0), ())
@@ -87,11 +87,11 @@ class Away:
         self.driver.set_mixed_size(pci, on)
 
     def health(self, policy: XidPolicy) -> Health:
-        if self._alone and self._opened is None:
-            from aliquot.hardware.nvidia_smi.health import Unwatched
+        if self._kernel_only and self._opened is None:
+            from aliquot.hardware.nvidia_smi.health import NoXidEvents
             from aliquot.hardware.nvml.health import Health
 
-            return Health(Unwatched(tuple), policy)
+            return Health(NoXidEvents(tuple), policy)
         return self.driver.health(policy)
 
     def renumber(self) -> None:

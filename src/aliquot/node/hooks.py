@@ -14,7 +14,7 @@ from aliquot.errors import BlockedError
 TIMEOUT_S = 1800.0
 
 
-class Command(Protocol):
+class HookCommand(Protocol):
     """One entry of a hook's list."""
 
     @property
@@ -41,7 +41,7 @@ class CommandHooks:
 
     def __init__(
         self,
-        hooks: Mapping[str, Sequence[Command]],
+        hooks: Mapping[str, Sequence[HookCommand]],
         environment: Mapping[str, str],
         *,
         debug: bool = False,
@@ -56,7 +56,7 @@ class CommandHooks:
         for command in self._hooks.get(name, ()):
             self._run(name, command)
 
-    def _run(self, name: str, command: Command) -> None:
+    def _run(self, name: str, command: HookCommand) -> None:
         import shutil
 
         from aliquot.foundation import bounded_process

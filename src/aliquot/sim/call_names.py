@@ -35,7 +35,7 @@ KNOWN = (
 CHANGING = frozenset(DEVICE_WRITES) | KERNEL_CALLS
 
 
-def unknown(call: str, kind: object) -> str:
+def unknown_call(call: str, kind: object) -> str:
     """Return the sentence that refuses a name for a kind of fault, with the names that resemble it; empty for a call
     that exists, and that changes something where the fault is ``no-effect``.
     """

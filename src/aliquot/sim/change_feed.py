@@ -8,18 +8,18 @@ import time
 from typing import NamedTuple
 
 
-class News(NamedTuple):
-    """``since`` is for the next question. ``everything``: nobody knows what changed since the last one (it was the
+class ChangeBatch(NamedTuple):
+    """``since`` is for the next question. ``resync``: nobody knows what changed since the last one (it was the
     first, or of another server). ``membership``: nodes came or went.
     """
 
     since: str
     nodes: tuple[str, ...]
-    everything: bool = False
+    resync: bool = False
     membership: bool = False
 
 
-class Changes:
+class ChangeFeed:
     """Thread-safe. Each saved step of a node counts as a change."""
 
     def __init__(self) -> None:
@@ -35,14 +35,14 @@ class Changes:
             self._nodes[node] = self._number
             self._happened.notify_all()
 
-    def joined(self) -> None:
+    def touch_membership(self) -> None:
         """Nodes came or went."""
         with self._happened:
             self._number += 1
             self._joined = self._number
             self._happened.notify_all()
 
-    def wait(self, since: str, seconds: float) -> News:
+    def wait(self, since: str, seconds: float) -> ChangeBatch:
         """What changed since an earlier answer, within some seconds at most. Nothing to tell is an answer, too."""
         epoch, _, word = since.rpartition(":")
         known = epoch == self._epoch and word.isdigit()
@@ -51,4 +51,4 @@ class Changes:
             if known:
                 self._happened.wait_for(lambda: self._number > last, seconds)
             nodes = tuple(name for name, number in self._nodes.items() if number > last)
-            return News(f"{self._epoch}:{self._number}", nodes if known else (), not known, self._joined > last)
+            return ChangeBatch(f"{self._epoch}:{self._number}", nodes if known else (), not known, self._joined > last)

@@ -11,21 +11,21 @@ import msgspec
 
 from aliquot.errors import UsageError
 from aliquot.sim import lifecycle as control
-from aliquot.sim.lifecycle import Lines
+from aliquot.sim.lifecycle import LineConnection
 
 _ATTEMPTS = {"create": "creating an instance", "destroy": "destroying an instance", "reset": "resetting a GPU"}
 
 
-class Node:
+class SimClient:
     """One simulated node. No NVML session: it does not count as a client of the GPUs. Threads may share it."""
 
     def __init__(self, state_dir: str, name: str) -> None:
-        if not control.there(state_dir, name):
-            raise control.unknown(state_dir, name)
+        if not control.node_exists(state_dir, name):
+            raise control.unknown_node(state_dir, name)
         self.state_dir = state_dir
         self.name = name
         self.directory = control.folder(state_dir, name)
-        self._lines: Lines | None = None
+        self._connection: LineConnection | None = None
         self._turn = threading.Lock()
 
     def request(self, verb: str, *args: int, text: str = "") -> list[str]:
@@ -38,20 +38,20 @@ class Node:
     def _send(self, line: str) -> str:
         for attempt in range(2):
             try:
-                if self._lines is None:
-                    control.ensure(self.state_dir)
-                    self._lines = control.connect(self.directory, "nvml.sock")
-                return self._lines.ask(line)
+                if self._connection is None:
+                    control.ensure_server(self.state_dir)
+                    self._connection = control.connect(self.directory, "nvml.sock")
+                return self._connection.request(line)
             except (FileNotFoundError, ConnectionError) as error:
                 self.close()
-                if attempt or not control.there(self.state_dir, self.name):
-                    raise control.unknown(self.state_dir, self.name) from error
+                if attempt or not control.node_exists(self.state_dir, self.name):
+                    raise control.unknown_node(self.state_dir, self.name) from error
         raise AssertionError("unreachable: the second attempt returns or raises")
 
     def close(self) -> None:
-        if self._lines is not None:
-            self._lines.close()
-            self._lines = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _control(self, do: str, **facts: object) -> dict[str, Any]:
         from aliquot.core.model.nvml_return_codes import error
@@ -107,7 +107,7 @@ class Node:
         """Ask for MIG mode by hand; the activation status (0 active, 19 pending: in use)."""
         return int(self._control("mode", gpu=gpu, enabled=enabled)["activation"])
 
-    def fault(self, kind: str, **facts: object) -> None:
+    def inject_fault(self, kind: str, **facts: object) -> None:
         """Set a failure (kinds and fields: ``faults``); kind ``none`` clears all. ``seconds`` and ``after`` count
         from now.
         """
@@ -124,10 +124,10 @@ class Node:
         answer = self._control("fs", op=op, path=path, data=data, hand=hand)
         return answer.get("value"), int(answer.get("errno") or 0)
 
-    def many_files(self, asks: Sequence[tuple[str, str]]) -> list[tuple[Any, int]]:
+    def many_files(self, requests: Sequence[tuple[str, str]]) -> list[tuple[Any, int]]:
         """Several questions for the kernel's files, each an operation and a path, by one request: value and errno."""
-        told = self._control("fs-many", asks=list(asks))
-        return [(value, int(code)) for value, code in told["answers"]]
+        reply = self._control("fs-many", asks=list(requests))
+        return [(value, int(code)) for value, code in reply["answers"]]
 
     def sriov_manage(self, action: str, address: str) -> dict[str, Any]:
         """What NVIDIA's program does: ``-e`` or ``-d`` of a GPU or ALL; its exit code ``rc`` and what it prints."""

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from aliquot.sim import codes, faults
-from aliquot.sim.call_names import unknown
-from aliquot.sim.codes import Refused
+from aliquot.sim.call_names import unknown_call
+from aliquot.sim.codes import NvmlRefusal
 from aliquot.sim.driver import sensor_values as figures
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.mig_calls import WRITES
@@ -18,8 +18,8 @@ from aliquot.sim.driver.nvml_calls import nvml_version
 from aliquot.sim.driver.usage import hold
 from aliquot.sim.kernel import control_api as kernel
 from aliquot.sim.node import SimNode
-from aliquot.sim.session import Session
-from aliquot.sim.state import WHOLE, Fault, Process
+from aliquot.sim.session import SimSession
+from aliquot.sim.state import WHOLE, InjectedFault, ProcessState
 from aliquot.sim.template import HOSTS, is_driver, mig_uuid
 
 Request = dict[str, Any]
@@ -31,12 +31,12 @@ class BadRequest(Exception):
     """The request makes no sense; the text says why."""
 
 
-def control(node: SimNode, session: Session, request: Request) -> object:
+def control(node: SimNode, session: SimSession, request: Request) -> object:
     """Carry out one request; ``do`` names it. Raises BadRequest, or Refused where the hardware refuses."""
-    act = _ACTS.get(str(request.get("do")))
-    if act is None:
-        raise BadRequest(f"no request {request.get('do')!r}; there are: {', '.join(sorted(_ACTS))}")
-    return act(node, session, request)
+    handler = _HANDLERS.get(str(request.get("do")))
+    if handler is None:
+        raise BadRequest(f"no request {request.get('do')!r}; there are: {', '.join(sorted(_HANDLERS))}")
+    return handler(node, session, request)
 
 
 def find_gpu(node: SimNode, word: object) -> SimGpu:
@@ -59,10 +59,10 @@ def find_instance(gpu: SimGpu, word: object) -> tuple[int, int]:
     return int(gi), int(ci or 0)
 
 
-def _show(node: SimNode, _session: Session, _request: Request) -> object:
+def _show(node: SimNode, _session: SimSession, _request: Request) -> object:
     return snapshot(node) | {
         "gpus": [_gpu(node, gpu) for gpu in node.gpus],
-        **kernel.shown(node),
+        **kernel.node_summary(node),
         "template": node.state.template,
         "latency": node.state.latency,
         "boots": node.state.boots,
@@ -87,7 +87,7 @@ def _gpu(node: SimNode, gpu: SimGpu) -> dict[str, object]:
     state = gpu.state
     plain = ("product", "pci", "uuid", "minor", "pci_device", "subsystem", "architecture", "memory_mib")
     facts: dict[str, object] = {k: getattr(state, k) for k in (*plain, "family", "swapped", "guest", "lost")}
-    facts |= {"index": node.index(gpu), "handle": state.index, **kernel.shown_gpu(gpu)}
+    facts |= {"index": node.index(gpu), "handle": state.index, **kernel.gpu_summary(gpu)}
     words = ("disabled", "enabled")
     facts["mig"] = {
         "capable": gpu.table is not None,
@@ -133,7 +133,7 @@ def _instance(gpu: SimGpu, instance_id: int) -> dict[str, object]:
     }
 
 
-def _hold(node: SimNode, session: Session, request: Request) -> object:
+def _hold(node: SimNode, session: SimSession, request: Request) -> object:
     gpu = find_gpu(node, request.get("gpu"))
     gi, ci = find_instance(gpu, request.get("instance"))
     memory, busy = request.get("memory"), request.get("busy")
@@ -145,7 +145,7 @@ def _hold(node: SimNode, session: Session, request: Request) -> object:
     if pid is None:
         pid, node.state.next_pid = node.state.next_pid, node.state.next_pid + 1
     name = str(request.get("name") or "python3").replace("\n", " ").replace("|", " ")
-    process = Process(int(pid), name, gi, ci)
+    process = ProcessState(int(pid), name, gi, ci)
     process.memory_mib = process.memory_mib if memory is None else memory
     process.busy = process.busy if busy is None else float(busy)
     hold(gpu, process)
@@ -153,7 +153,7 @@ def _hold(node: SimNode, session: Session, request: Request) -> object:
     return {"pid": int(pid)}
 
 
-def _release(node: SimNode, session: Session, request: Request) -> object:
+def _release(node: SimNode, session: SimSession, request: Request) -> object:
     gpu = find_gpu(node, request.get("gpu"))
     gi, ci = find_instance(gpu, request.get("instance"))
     exact = "/" in str(request.get("instance"))
@@ -163,7 +163,7 @@ def _release(node: SimNode, session: Session, request: Request) -> object:
     return {"released": len(gone)}
 
 
-def _terminate(node: SimNode, session: Session, request: Request) -> object:
+def _terminate(node: SimNode, session: SimSession, request: Request) -> object:
     pid, count = int(request["pid"]), 0
     count += kernel.end(node, lambda vm: vm.pid == pid)
     for gpu in node.gpus:
@@ -173,7 +173,7 @@ def _terminate(node: SimNode, session: Session, request: Request) -> object:
     return {"released": count}
 
 
-def _create(node: SimNode, session: Session, request: Request) -> object:
+def _create(node: SimNode, session: SimSession, request: Request) -> object:
     gpu = find_gpu(node, request.get("gpu"))
     word, start = str(request.get("profile")), request.get("start")
     profile = next((p for p in gpu.profiles if word in (p.name, *p.aliases, str(p.id), f"id:{p.id}")), None)
@@ -191,13 +191,13 @@ def _create(node: SimNode, session: Session, request: Request) -> object:
     return {"instance": gi}
 
 
-def _destroy(node: SimNode, session: Session, request: Request) -> object:
+def _destroy(node: SimNode, session: SimSession, request: Request) -> object:
     gpu = find_gpu(node, request.get("gpu"))
     gi, ci = find_instance(gpu, request.get("instance"))
     if gi == WHOLE:
         raise BadRequest("destroy needs an instance")
     if any(p.gi == gi for p in gpu.state.processes):
-        raise Refused(codes.IN_USE)
+        raise NvmlRefusal(codes.IN_USE)
     index = gpu.state.index
     if "/" in str(request.get("instance")):
         WRITES["ComputeInstanceDestroy"](node, session, [index, gi, ci])
@@ -208,36 +208,36 @@ def _destroy(node: SimNode, session: Session, request: Request) -> object:
     return {}
 
 
-def _mode(node: SimNode, session: Session, request: Request) -> object:
+def _mode(node: SimNode, session: SimSession, request: Request) -> object:
     gpu = find_gpu(node, request.get("gpu"))
-    wish = int(bool(request.get("enabled")))
-    status = int(WRITES["DeviceSetMigMode"](node, session, [gpu.state.index, WHOLE, WHOLE, wish]))
+    requested = int(bool(request.get("enabled")))
+    status = int(WRITES["DeviceSetMigMode"](node, session, [gpu.state.index, WHOLE, WHOLE, requested]))
     return {"activation": status}
 
 
-def _reset(node: SimNode, session: Session, request: Request) -> object:
-    caller = Session("", session.pid, session.privileged, gone=session.gone)
+def _reset(node: SimNode, session: SimSession, request: Request) -> object:
+    caller = SimSession("", session.pid, session.privileged, caller_ended=session.caller_ended)
     WRITES["DeviceReset"](node, caller, [find_gpu(node, request.get("gpu")).state.index, WHOLE, WHOLE, WHOLE])
     return {}
 
 
-def _fault(node: SimNode, session: Session, request: Request) -> object:
+def _fault(node: SimNode, session: SimSession, request: Request) -> object:
     if request.get("kind") == "none":
         node.faults.active.clear()
         node.save()
         return {}
     given = {k: v for k, v in request.items() if v is not None and k not in ("do", "kind")}
     kind, call = request.get("kind"), given.get("call")
-    wrong = (unknown(str(call), kind) if call is not None else "") or faults.misfit(kind, given)
-    if wrong:
-        raise BadRequest(wrong)
+    error = (unknown_call(str(call), kind) if call is not None else "") or faults.field_error(kind, given)
+    if error:
+        raise BadRequest(error)
     if kind == "xid":
         return _xid(node, request)
     facts = {k: v for k, v in request.items() if v is not None and k not in ("do", "seconds", "after", "gpu")}
     if request.get("gpu") is not None:
         facts["gpu"] = find_gpu(node, request["gpu"]).state.index
     if request.get("seconds") is not None:
-        facts["until"] = node.world.now() + float(request["seconds"])
+        facts["until"] = node.environment.now() + float(request["seconds"])
     if request.get("kind") in ("vf-delay", "slow"):
         facts["delay"], facts["until"] = float(request.get("seconds") or 0), None
     after = request.get("after")
@@ -245,9 +245,9 @@ def _fault(node: SimNode, session: Session, request: Request) -> object:
         facts["nth"] = int(after or 0)
     if facts.get("kind") == "replace-driver":
         facts["version"] = _other_driver(node, facts.get("version"))
-    fault = msgspec.convert(facts, Fault)
-    if misfit := faults.consistent(fault):
-        raise BadRequest(misfit)
+    fault = msgspec.convert(facts, InjectedFault)
+    if inconsistency := faults.consistency_error(fault):
+        raise BadRequest(inconsistency)
     if fault.kind == "lost" and not after:
         node.lose(node.gpu(fault.gpu if fault.gpu is not None else WHOLE))
     elif fault.kind == "replace-driver" and not after:
@@ -273,11 +273,11 @@ def _xid(node: SimNode, request: Request) -> object:
         raise BadRequest("fault xid needs a GPU and a code (the XID)")
     gpu = find_gpu(node, request["gpu"])
     gi, ci = find_instance(gpu, request.get("instance"))
-    node.events.happen(gpu.state.index, request["code"], gi, ci if "/" in str(request.get("instance")) else WHOLE)
+    node.events.emit(gpu.state.index, request["code"], gi, ci if "/" in str(request.get("instance")) else WHOLE)
     return {}
 
 
-def _reboot(node: SimNode, session: Session, request: Request) -> object:
+def _reboot(node: SimNode, session: SimSession, request: Request) -> object:
     host = request.get("kernel")
     if host not in (None, "none", *HOSTS):
         raise BadRequest(f"no kernel {host!r}; there are: {', '.join(HOSTS)}, none")
@@ -285,7 +285,7 @@ def _reboot(node: SimNode, session: Session, request: Request) -> object:
     return {"boot_id": node.state.boot_id}
 
 
-_ACTS: dict[str, Callable[[SimNode, Session, Request], object]] = {
+_HANDLERS: dict[str, Callable[[SimNode, SimSession, Request], object]] = {
     "show": _show,
     "hold": _hold,
     "release": _release,
@@ -296,5 +296,5 @@ _ACTS: dict[str, Callable[[SimNode, Session, Request], object]] = {
     "reset": _reset,
     "fault": _fault,
     "reboot": _reboot,
-    **kernel.ACTS,
+    **kernel.HANDLERS,
 }

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 XID = 8
 """NVML's event type of an XID error (nvmlEventTypeXidCriticalError)."""
-FALLEN_OFF = 79
-KEPT = 1024
+XID_FALLEN_OFF_BUS = 79
+MAX_EVENTS = 1024
 
 
-class Event(NamedTuple):
+class SimEvent(NamedTuple):
     """``gi`` and ``ci`` are WHOLE where it is not attributable to an instance."""
 
     number: int
@@ -23,11 +23,11 @@ class Event(NamedTuple):
     ci: int
 
 
-class Events:
+class EventLog:
     """Thread-safe. Waiting is done here, in the server's thread of that client."""
 
     def __init__(self) -> None:
-        self._kept: deque[Event] = deque(maxlen=KEPT)
+        self._recent: deque[SimEvent] = deque(maxlen=MAX_EVENTS)
         self._last = 0
         self._happened = threading.Condition()
 
@@ -36,18 +36,18 @@ class Events:
         """The number of the latest event: a new set starts behind it."""
         return self._last
 
-    def happen(self, gpu: int, data: int, gi: int, ci: int, kind: int = XID) -> None:
+    def emit(self, gpu: int, data: int, gi: int, ci: int, kind: int = XID) -> None:
         with self._happened:
             self._last += 1
-            self._kept.append(Event(self._last, gpu, kind, data, gi, ci))
+            self._recent.append(SimEvent(self._last, gpu, kind, data, gi, ci))
             self._happened.notify_all()
 
-    def wait(self, after: int, seconds: float, types: dict[int, int]) -> Event | None:
+    def wait(self, after: int, seconds: float, types: dict[int, int]) -> SimEvent | None:
         """The first event after a number of a kind that is asked for: ``types`` maps GPU indexes to NVML's bits."""
         with self._happened:
             start = min(after, self._last)  # this server was started again
             self._happened.wait_for(lambda: self._next(start, types) is not None, seconds)
             return self._next(start, types)
 
-    def _next(self, after: int, types: dict[int, int]) -> Event | None:
-        return next((e for e in self._kept if e.number > after and e.kind & types.get(e.gpu, 0)), None)
+    def _next(self, after: int, types: dict[int, int]) -> SimEvent | None:
+        return next((e for e in self._recent if e.number > after and e.kind & types.get(e.gpu, 0)), None)

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aliquot.sim import codes
-from aliquot.sim.state import WHOLE, Fault
+from aliquot.sim.state import WHOLE, InjectedFault
 
 KEYS = {
     "busy": ("gpu", "instance", "calls", "seconds"),
@@ -55,7 +55,7 @@ EVERY = -2
 """The GPU of a call that reads every GPU: it meets the faults of each."""
 
 
-def misfit(kind: object, facts: Mapping[str, object]) -> str:
+def field_error(kind: object, facts: Mapping[str, object]) -> str:
     """Return what is wrong with the keys and values that are said of a fault, in plain words; empty if nothing is."""
     keys = KEYS.get(str(kind))
     if keys is None:
@@ -70,7 +70,7 @@ def misfit(kind: object, facts: Mapping[str, object]) -> str:
     return ""
 
 
-def consistent(fault: Fault) -> str | None:
+def consistency_error(fault: InjectedFault) -> str | None:
     """What is wrong with a fault that someone wants to set, in plain words."""
     if fault.kind in ("lost", "reset-pending") and fault.gpu is None:
         return f"fault {fault.kind} needs a GPU"
@@ -85,13 +85,13 @@ def consistent(fault: Fault) -> str | None:
     return None
 
 
-class Faults:
+class FaultInjector:
     """The faults of one node, consumed as calls arrive. Times are seconds on the server's monotonic clock."""
 
-    def __init__(self, faults: list[Fault]) -> None:
+    def __init__(self, faults: list[InjectedFault]) -> None:
         self.active = faults
 
-    def _take(self, fault: Fault) -> None:
+    def _take(self, fault: InjectedFault) -> None:
         if fault.calls is not None:
             fault.calls -= 1
             if fault.calls <= 0 and fault in self.active:
@@ -141,7 +141,7 @@ class Faults:
             return True
         return False
 
-    def _first(self, kind: str, call: str, gpu: int) -> Fault | None:
+    def _first(self, kind: str, call: str, gpu: int) -> InjectedFault | None:
         """The first fault of a kind that meets this call."""
         for fault in self.active:
             if fault.kind == kind and fault.call in (None, call) and (gpu == EVERY or fault.gpu in (None, gpu)):
@@ -152,7 +152,7 @@ class Faults:
         """Whether this call must not return yet."""
         return self._first("hang", call, gpu) is not None
 
-    def slowness(self, call: str, gpu: int) -> float:
+    def delay(self, call: str, gpu: int) -> float:
         """Count a call; how many seconds longer it takes."""
         fault = self._first("slow", call, gpu)
         if fault is None:
@@ -160,7 +160,7 @@ class Faults:
         self._take(fault)
         return fault.delay or 0.0
 
-    def effectless(self, call: str, gpu: int, path: str = "") -> bool:
+    def has_no_effect(self, call: str, gpu: int, path: str = "") -> bool:
         """Count a write; whether it only says that it was done."""
         fault = self._first("no-effect", call, gpu)
         if fault is None or (fault.path or "") not in path:
@@ -168,13 +168,13 @@ class Faults:
         self._take(fault)
         return True
 
-    def opening(self) -> int | None:
+    def init_refusal(self) -> int | None:
         """Count an attempt to open NVML; the code that it is refused with, if it is."""
         if self._first("version-mismatch", "Init", WHOLE) is not None:
             return codes.LIB_RM_VERSION_MISMATCH
         return self.failing("Init", WHOLE)
 
-    def replaces(self) -> str | None:
+    def replacement_driver(self) -> str | None:
         """Count a write call on the node; the version of the driver that is loaded after it, if one is."""
         for fault in list(self.active):
             if fault.kind == "replace-driver":
@@ -209,7 +209,7 @@ class Faults:
             return True
         return False
 
-    def half(self, gpu: int, what: str) -> bool:
+    def half_creates(self, gpu: int, what: str) -> bool:
         """Whether this creation goes half wrong."""
         for fault in self.active:
             if fault.kind == "half-create" and fault.what == what and fault.gpu in (None, gpu):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, closing
 
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 
 
 class SimHost:
     """The machine around a simulated node. Lanes call it at the same time: each call has a connection of its own."""
 
-    def __init__(self, sim: Node) -> None:
-        self._where = (sim.state_dir, sim.name)
+    def __init__(self, client: SimClient) -> None:
+        self._node_key = (client.state_dir, client.name)
 
     def reset(self, pci: str) -> None:
         with self._node() as node:
@@ -31,5 +31,5 @@ class SimHost:
         with self._node() as node:
             return str(node.show()["boot_id"])
 
-    def _node(self) -> AbstractContextManager[Node]:
-        return closing(Node(*self._where))
+    def _node(self) -> AbstractContextManager[SimClient]:
+        return closing(SimClient(*self._node_key))

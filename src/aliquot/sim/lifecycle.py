@@ -1,19 +1,16 @@
-"""Start and stop simulated nodes, and reach their server; ``Node`` (see ``client``) acts on one."""
+"""Start and stop simulated nodes, and reach their server; ``SimClient`` (see ``client``) acts on one."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from aliquot.errors import AliquotError, BlockedError, StorageError, UsageError
-from aliquot.foundation.driver_calls import Running
-from aliquot.foundation.paths import foreign, simulated_nodes
-
-if TYPE_CHECKING:
-    from aliquot.sim.client import Node as Node
+from aliquot.foundation.driver_calls import DriverCall
+from aliquot.foundation.paths import simulated_nodes, unsafe_reason
 
 LATENCIES = ("none", "measured")
 WRITE_CALLS = frozenset(
@@ -58,17 +55,17 @@ def start_many(
         raise UsageError(f"no latency model {latency!r}", details=(f"there are: {', '.join(LATENCIES)}",))
     many = None if count is None else str(count)
     request = {"do": "start", "template": template, "name": name, "latency": latency, "driver": driver, "count": many}
-    return list(_field(_ask(state_dir, request), "names"))
+    return list(_field(_request(state_dir, request), "names"))
 
 
 def stop(state_dir: str, name: str | None = None) -> list[str]:
     """Stop one node, or all, and forget its state. Raises UsageError if there is none of that name."""
     known = names(state_dir)
     if name is not None and name not in known:
-        raise unknown(state_dir, name)
+        raise unknown_node(state_dir, name)
     if not known:
         return []
-    return list(_ask(state_dir, {"do": "stop", "name": name})["stopped"])
+    return list(_request(state_dir, {"do": "stop", "name": name})["stopped"])
 
 
 def names(state_dir: str) -> list[str]:
@@ -83,7 +80,7 @@ def names(state_dir: str) -> list[str]:
     return sorted(n for n in found if os.path.exists(os.path.join(base, n, "calls.jsonl")))
 
 
-def there(state_dir: str, name: str) -> bool:
+def node_exists(state_dir: str, name: str) -> bool:
     """Whether a state directory has that node, read from disk."""
     return name not in ("", ".", "..") and os.path.exists(os.path.join(folder(state_dir, name), "calls.jsonl"))
 
@@ -97,17 +94,17 @@ def library(state_dir: str, name: str) -> str:
     from aliquot.sim.state_directory import require_own
 
     if name not in names(state_dir):
-        raise unknown(state_dir, name)
+        raise unknown_node(state_dir, name)
     require_own(simulated_nodes(state_dir), folder(state_dir, name))
     return provide(simulated_nodes(state_dir), name)
 
 
-def ensure(state_dir: str) -> None:
+def ensure_server(state_dir: str) -> None:
     """See to it that the server runs."""
-    _ask(state_dir, {"do": "ping"})
+    _request(state_dir, {"do": "ping"})
 
 
-class Changed(NamedTuple):
+class ChangedNodes(NamedTuple):
     """Nodes whose state moved since an earlier answer, whose ``since`` was shown; ``names`` are all, None where that
     list is as it was.
     """
@@ -117,18 +114,18 @@ class Changed(NamedTuple):
     names: tuple[str, ...] | None
 
 
-def changes(state_dir: str, since: str, wait_s: float) -> Changed | None:
+def changes(state_dir: str, since: str, wait_s: float) -> ChangedNodes | None:
     """What changed, as soon as there is something, after ``wait_s`` at most. One question for all nodes. None where
     there is no node: no server is started then. Raises as every request does.
     """
     if not names(state_dir):
         return None
-    told = _ask(state_dir, {"do": "changes", "since": since, "wait": str(wait_s)})
-    everyone = _field(told, "names")
-    return Changed(told["since"], tuple(told["changed"]), None if everyone is None else tuple(everyone))
+    reply = _request(state_dir, {"do": "changes", "since": since, "wait": str(wait_s)})
+    all_names = _field(reply, "names")
+    return ChangedNodes(reply["since"], tuple(reply["changed"]), None if all_names is None else tuple(all_names))
 
 
-def connect(directory: str, name: str) -> Lines:
+def connect(directory: str, name: str) -> LineConnection:
     """A connection to a socket in a directory. Its path goes through /proc: a socket's own may have 107 bytes only."""
     import socket
 
@@ -136,23 +133,23 @@ def connect(directory: str, name: str) -> Lines:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(f"/proc/self/fd/{folder}/{name}")
-        return Lines(connection.detach())
+        return LineConnection(connection.detach())
     finally:
         connection.close()
         os.close(folder)
 
 
-class Lines:
+class LineConnection:
     """Requests and answers over one connection, a line each. Owns its file descriptor."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._rest = b""
 
-    def ask(self, line: str) -> str:
+    def request(self, line: str) -> str:
         """Raises ConnectionError when the server is gone: BrokenPipeError if it did not get the request."""
         request = line.encode() + b"\n"
-        with Running("a request to the simulator"):
+        with DriverCall("a request to the simulator"):
             while request:
                 request = request[os.write(self._fd, request) :]
             while b"\n" not in self._rest:
@@ -180,19 +177,19 @@ def request_text(request: dict[str, Any]) -> str:
         raise UsageError(f"{error.object!a} is not text", next_step="aliquot sim --help") from error
 
 
-def _ask(state_dir: str, request: dict[str, Any]) -> dict[str, Any]:
+def _request(state_dir: str, request: dict[str, Any]) -> dict[str, Any]:
     """One request to the server, started if need be. Raises UsageError with what the server has against it."""
     text = request_text(request)
     nodes = simulated_nodes(state_dir)
     for _attempt in range(3):
         try:
-            if reason := foreign(nodes):
+            if reason := unsafe_reason(nodes):
                 raise _unusable(nodes, reason)
-            lines = connect(nodes, "control.sock")
+            connection = connect(nodes, "control.sock")
             try:
-                reply = msgspec.json.decode(lines.ask(text), type=dict[str, Any])
+                reply = msgspec.json.decode(connection.request(text), type=dict[str, Any])
             finally:
-                lines.close()
+                connection.close()
         except (FileNotFoundError, NotADirectoryError, ConnectionError):
             _spawn(nodes)
             continue
@@ -201,7 +198,7 @@ def _ask(state_dir: str, request: dict[str, Any]) -> dict[str, Any]:
         if "error" in reply:
             raise UsageError(reply["error"], details=tuple(reply["details"]), next_step=reply["next"])
         return reply
-    details = (f"state directory: {nodes}", f"its last words: {_last_words(nodes)}")
+    details = (f"state directory: {nodes}", f"its last words: {_last_log_line(nodes)}")
     raise AliquotError("the simulator's server does not start", details=details)
 
 
@@ -221,7 +218,7 @@ def _field(reply: dict[str, Any], name: str) -> Any:
     return reply[name]
 
 
-def _last_words(base: str) -> str:
+def _last_log_line(base: str) -> str:
     try:
         with open(os.path.join(base, "server.log"), encoding="utf-8", errors="replace") as log:
             return (log.read().strip().splitlines() or ["none"])[-1]
@@ -264,24 +261,15 @@ def launch(base: str, ready: int, log: str) -> int:
 
 
 def _wait_ready(pipe: int) -> None:
-    from aliquot.foundation.readable import readable
+    from aliquot.foundation.descriptor_wait import wait_readable
 
-    if readable(pipe, _START_S):
+    if wait_readable(pipe, _START_S):
         os.read(pipe, 1)
 
 
-def unknown(state_dir: str, name: str) -> BlockedError:
+def unknown_node(state_dir: str, name: str) -> BlockedError:
     """The error for a node that is not there."""
     known = names(state_dir)
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""
     details = (f"there are: {', '.join(known[:10])}{more}",) if known else ("there is none at all",)
     return BlockedError(f"no simulated node {name!r}", details=details, next_step="aliquot sim start dgx-a100")
-
-
-def __getattr__(attribute: str) -> type[Node]:
-    """``Node`` on demand: most commands do not need it."""
-    if attribute != "Node":
-        raise AttributeError(attribute)
-    from aliquot.sim.client import Node
-
-    return Node

@@ -25,7 +25,7 @@ def bind(directory: str, name: str) -> socket.socket:
         os.close(folder)
 
 
-def log_end(path: str) -> int:
+def last_sequence_number(path: str) -> int:
     """The number of the last record in a call log; a torn last line is cut off."""
     try:
         with open(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW), "rb+") as log:
@@ -51,26 +51,26 @@ def hung_up(connection: socket.socket) -> bool:
         return True
 
 
-def appended(path: str) -> int:
+def open_for_append(path: str) -> int:
     """Open a call log for appending, made if need be; a link is not followed."""
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
 
 
-class Doorman:
+class Acceptor:
     """Accepts connections on any number of sockets; each is served in a thread of its own."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._wake, self._bell = socket.socketpair()
-        self._selector.register(self._bell, selectors.EVENT_READ)
+        self._wake, self._wake_receiver = socket.socketpair()
+        self._selector.register(self._wake_receiver, selectors.EVENT_READ)
         threading.Thread(target=self._run, daemon=True).start()
 
-    def attend(self, listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    def register(self, listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
         """``serve`` gets every connection that ``listener`` is asked for, and closes it."""
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ, serve)
 
-    def leave(self, listener: socket.socket) -> None:
+    def unregister(self, listener: socket.socket) -> None:
         try:
             self._selector.unregister(listener)
         except (KeyError, ValueError):

@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 
-class Shown(NamedTuple):
+class FileStat(NamedTuple):
     """What ``stat`` says of a file: ``st_mode`` with its type, and the size in bytes that the kernel gives out."""
 
     mode: int
     size: int = 0
 
 
-class Source(Protocol):
+class MountSource(Protocol):
     """A node's files by absolute path. A link is not followed. Every method raises OSError with the kernel's errno."""
 
-    def look(self, path: str) -> Shown: ...
+    def stat(self, path: str) -> FileStat: ...
 
     def content(self, path: str) -> bytes: ...
 
@@ -38,7 +38,7 @@ class Source(Protocol):
     def link(self, path: str) -> str: ...
 
 
-class Handle(Protocol):
+class FuseHandle(Protocol):
     """What libfuse keeps for an open file (its ``fuse_file_info``)."""
 
     flags: int
@@ -47,18 +47,20 @@ class Handle(Protocol):
 
 
 def _refusal(number: int) -> Callable[..., int]:
-    def refuse(_self: Mount, *_arguments: object) -> int:
+    def refuse(_self: FuseMount, *_arguments: object) -> int:
         raise OSError(number, os.strerror(number))
 
     return refuse
 
 
-class Mount:
+class FuseMount:
     """The operations that libfuse calls (its high-level API; mfusepy passes those that exist). Threads share it."""
 
     use_ns = True
 
-    def __init__(self, source: Source, caller: Callable[[], int], ready: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, source: MountSource, caller: Callable[[], int], ready: Callable[[], None] = lambda: None
+    ) -> None:
         """``caller``: the pid of the program that an operation is for. ``ready`` is called once, when it is mounted."""
         self._source = source
         self._caller = caller
@@ -70,13 +72,13 @@ class Mount:
     def init(self, _path: str) -> None:
         self._ready()
 
-    def getattr(self, path: str, _fi: Handle | None = None) -> dict[str, Any]:
-        shown = self._source.look(path)
+    def getattr(self, path: str, _fi: FuseHandle | None = None) -> dict[str, Any]:
+        file_stat = self._source.stat(path)
         times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), self._since)
         return {
-            "st_mode": shown.mode,
+            "st_mode": file_stat.mode,
             "st_nlink": 1,  # "unknown" to programs that count folders by links
-            "st_size": shown.size,
+            "st_size": file_stat.size,
             "st_uid": 0,
             "st_gid": 0,
             **times,
@@ -88,9 +90,9 @@ class Mount:
     def readlink(self, path: str) -> str:
         return self._source.link(path)
 
-    def open(self, path: str, fi: Handle) -> int:
+    def open(self, path: str, fi: FuseHandle) -> int:
         """As kernfs opens a file: root too needs a mode bit for what it asks."""
-        mode = self._source.look(path).mode
+        mode = self._source.stat(path).mode
         access = fi.flags & os.O_ACCMODE
         if (access != os.O_WRONLY and not mode & 0o444) or (access != os.O_RDONLY and not mode & 0o222):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -99,27 +101,27 @@ class Mount:
         fi.fh = self._number
         return 0
 
-    def read(self, path: str, size: int, offset: int, fi: Handle) -> bytes:
+    def read(self, path: str, size: int, offset: int, fi: FuseHandle) -> bytes:
         """The attribute is shown anew at offset 0; what follows belongs to that showing, as in sysfs."""
         if offset == 0 or fi.fh not in self._open:
             self._open[fi.fh] = self._source.content(path)
         return self._open[fi.fh][offset : offset + size]
 
-    def write(self, path: str, data: bytes, _offset: int, _fi: Handle) -> int:
+    def write(self, path: str, data: bytes, _offset: int, _fi: FuseHandle) -> int:
         self._source.write(path, data.decode("utf-8", "replace"), self._caller())
         return len(data)
 
-    def release(self, _path: str, fi: Handle) -> int:
+    def release(self, _path: str, fi: FuseHandle) -> int:
         self._open.pop(fi.fh, None)
         return 0
 
-    def truncate(self, path: str, _length: int, _fi: Handle | None = None) -> int:
+    def truncate(self, path: str, _length: int, _fi: FuseHandle | None = None) -> int:
         """A shell truncates before it writes; sysfs takes no notice."""
-        if not self._source.look(path).mode & 0o222:
+        if not self._source.stat(path).mode & 0o222:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return 0
 
-    def flush(self, _path: str, _fi: Handle) -> int:
+    def flush(self, _path: str, _fi: FuseHandle) -> int:
         return 0
 
     create = _refusal(errno.EACCES)
@@ -128,7 +130,7 @@ class Mount:
 
 
 def serve(
-    source: Source, folder: str, name: str, ready: Callable[[], None] = lambda: None, lasting_s: float = 0.0
+    source: MountSource, folder: str, name: str, ready: Callable[[], None] = lambda: None, lasting_s: float = 0.0
 ) -> None:
     """Mount on ``folder``, as file system ``name``, and answer until it is unmounted or this process gets SIGTERM.
     Call it from the main thread. One operation at a time, as a node's writes are. ``lasting_s``: for how long the
@@ -141,7 +143,7 @@ def serve(
     options["negative_timeout"] = 0
     if os.geteuid() == 0:
         options["allow_other"] = True  # not every program that asks runs as root
-    mount = Mount(source, lambda: int(fuse.fuse_get_context()[2]), ready)
+    mount = FuseMount(source, lambda: int(fuse.fuse_get_context()[2]), ready)
     fuse.FUSE(
         mount, folder, raw_fi=True, foreground=True, nothreads=True, fsname=name, default_permissions=True, **options
     )

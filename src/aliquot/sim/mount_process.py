@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from aliquot.errors import AliquotError, BlockedError, UsageError
 from aliquot.foundation import bounded_process
-from aliquot.foundation.readable import readable
+from aliquot.foundation.descriptor_wait import wait_readable
 from aliquot.sim import lifecycle as control
 from aliquot.sim.mount import library, serve
-from aliquot.sim.mount_source import WithPoints
+from aliquot.sim.mount_source import MountPointSource
 
 TYPE = "aliquot-sim"
 """What a mount's source begins with in /proc/self/mounts; the node's name follows after a colon."""
@@ -45,20 +45,20 @@ def mount(state_dir: str, name: str, folder: str, points: Sequence[str] = (), la
     search = os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH", "")) if p)
     pid = bounded_process.start(command, writable, env={**os.environ, "PYTHONPATH": search}, cwd="/")
     os.close(writable)
-    told = _told(pipe)
+    output = _startup_output(pipe)
     os.close(pipe)
     if mounted(where) is None:
-        raise AliquotError(f"{name} cannot be mounted on {folder}", details=tuple(told.split("\n")[-3:]))
+        raise AliquotError(f"{name} cannot be mounted on {folder}", details=tuple(output.split("\n")[-3:]))
     return pid
 
 
-def _told(pipe: int) -> str:
+def _startup_output(pipe: int) -> str:
     """What the process says until it is ready (an empty line) or has ended."""
     text = b""
     deadline = time.monotonic() + _START_S
     while not text.endswith(b"\n\n") and text != b"\n":
         left = deadline - time.monotonic()
-        if left <= 0 or not readable(pipe, left):
+        if left <= 0 or not wait_readable(pipe, left):
             break
         chunk = os.read(pipe, 4096)
         if not chunk:
@@ -75,13 +75,13 @@ def unmount(folder: str) -> str:
         raise BlockedError(f"no simulated node is mounted on {folder}")
     tool = ["umount"] if os.geteuid() == 0 else ["fusermount3", "-u"]
     try:
-        code, _, said = bounded_process.run([*tool, where], _UNMOUNT_S)
+        code, _, output = bounded_process.run([*tool, where], _UNMOUNT_S)
     except OSError as failure:  # a TimeoutError too
-        code, said = 1, str(failure)
+        code, output = 1, str(failure)
     if code:
         raise BlockedError(
             f"{folder} cannot be unmounted",
-            details=tuple(said.strip().splitlines()),
+            details=tuple(output.strip().splitlines()),
             next_step=f"fuser -vm {folder}",
         )
     return name
@@ -101,7 +101,7 @@ def mounted(folder: str) -> str | None:
 
 def main(state_dir: str, name: str, folder: str, lasting: str, *points: str) -> None:
     """Serve one mount until it is unmounted, the node is gone, or SIGTERM comes."""
-    source = WithPoints(state_dir, name, points)
+    source = MountPointSource(state_dir, name, points)
     directory = control.folder(state_dir, name)
     main_thread = threading.get_ident()
 

@@ -13,8 +13,8 @@ import msgspec
 
 from aliquot.sim import lifecycle as control
 from aliquot.sim import store
-from aliquot.sim.lifecycle import Lines
-from aliquot.sim.mount import Shown
+from aliquot.sim.lifecycle import LineConnection
+from aliquot.sim.mount import FileStat
 
 _APPEAR_S = 0.05
 
@@ -30,17 +30,17 @@ class NodeSource:
     def __init__(self, state_dir: str, name: str) -> None:
         self._state_dir = state_dir
         self._directory = control.folder(state_dir, name)
-        self._lines: Lines | None = None
+        self._connection: LineConnection | None = None
         self._known: dict[tuple[str, str], Any] = {}
         self._step = -1
         self._until = 0.0
 
-    def look(self, path: str) -> Shown:
-        told = self._structure("stat", path)
-        return Shown(told["mode"], told["size"])
+    def stat(self, path: str) -> FileStat:
+        found = self._structure("stat", path)
+        return FileStat(found["mode"], found["size"])
 
     def content(self, path: str) -> bytes:
-        text = str(self._ask("read", path))
+        text = str(self._request("read", path))
         return text.encode("latin-1" if self._structure("stat", path)["binary"] else "utf-8")
 
     def names(self, path: str) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class NodeSource:
         return str(self._structure("link", path))
 
     def write(self, path: str, text: str, pid: int) -> None:
-        self._ask("write", path, data=text, pid=pid)
+        self._request("write", path, data=text, pid=pid)
 
     def _structure(self, op: str, path: str) -> Any:
         step, now = store.step(self._directory), time.monotonic()
@@ -58,10 +58,10 @@ class NodeSource:
             self._known, self._step, self._until = {}, step, now + _APPEAR_S
         found = self._known.get((op, path))
         if found is None:
-            found = self._known[op, path] = self._ask(op, path)
+            found = self._known[op, path] = self._request(op, path)
         return found
 
-    def _ask(self, op: str, path: str, **facts: object) -> Any:
+    def _request(self, op: str, path: str, **facts: object) -> Any:
         request = msgspec.json.encode({"do": "fs", "op": op, "path": path, **facts}).decode()
         code, _, text = self._line(f"control|{request}", repeatable=op != "write").partition("|")
         if code != "0":
@@ -75,23 +75,23 @@ class NodeSource:
         """A server that was killed is started again; a write that may have reached it is not sent twice."""
         for again in (True, False):
             try:
-                if self._lines is None:
-                    self._lines = self._connect()
-                return self._lines.ask(line)
+                if self._connection is None:
+                    self._connection = self._connect()
+                return self._connection.request(line)
             except (FileNotFoundError, ConnectionError) as gone:
-                self._lines = None
+                self._connection = None
                 if not again or not (repeatable or isinstance(gone, BrokenPipeError | FileNotFoundError)):
                     break
         raise OSError(errno.EIO, "the simulated node does not answer")
 
-    def _connect(self) -> Lines:
+    def _connect(self) -> LineConnection:
         if not os.path.isdir(self._directory):
             raise FileNotFoundError(self._directory)
-        control.ensure(self._state_dir)
+        control.ensure_server(self._state_dir)
         return control.connect(self._directory, "nvml.sock")
 
 
-class WithPoints(NodeSource):
+class MountPointSource(NodeSource):
     """The node's files, and empty folders on which something else can be mounted."""
 
     def __init__(self, state_dir: str, name: str, points: Sequence[str]) -> None:
@@ -105,8 +105,8 @@ class WithPoints(NodeSource):
                 path = path or "/"
                 self._below.setdefault(path, set()).add(last)
 
-    def look(self, path: str) -> Shown:
-        return Shown(stat.S_IFDIR | 0o755) if path in self._below else super().look(path)
+    def stat(self, path: str) -> FileStat:
+        return FileStat(stat.S_IFDIR | 0o755) if path in self._below else super().stat(path)
 
     def names(self, path: str) -> tuple[str, ...]:
         own = self._below.get(path)

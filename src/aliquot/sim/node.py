@@ -1,6 +1,6 @@
 """A simulated node at run time: its GPUs, who has NVML open, its faults, and how one write call is carried out.
 
-What touches the world (clock, sleep, kill, disk) comes in as a ``World``, so that tests run a node in memory.
+What touches the world (clock, sleep, kill, disk) comes in as a ``SimEnvironment``, so that tests run a node in memory.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from aliquot.sim import codes
-from aliquot.sim.codes import Refused
+from aliquot.sim.codes import NvmlRefusal
 from aliquot.sim.driver import latency
 from aliquot.sim.driver.gpu import SimGpu
-from aliquot.sim.events import FALLEN_OFF, Events
-from aliquot.sim.faults import Faults
-from aliquot.sim.session import Gone, Session
+from aliquot.sim.events import XID_FALLEN_OFF_BUS, EventLog
+from aliquot.sim.faults import FaultInjector
+from aliquot.sim.session import CallerGone, SimSession
 from aliquot.sim.state import WHOLE, GpuState, NodeState
 from aliquot.sim.template import name_uuid
 
 
-class World(NamedTuple):
+class SimEnvironment(NamedTuple):
     """The effects of a node: all of the server's side, nothing of the model's."""
 
     now: Callable[[], float]
@@ -31,7 +31,7 @@ class World(NamedTuple):
     log: Callable[[str], None]
 
 
-class Call(NamedTuple):
+class DriverWrite(NamedTuple):
     """A write call: its NVML name without the prefix, and what it is about."""
 
     name: str
@@ -39,7 +39,7 @@ class Call(NamedTuple):
     gi: int = WHOLE
     ci: int = WHOLE
     profile: int = WHOLE
-    place: str = ""
+    placement: str = ""
 
 
 STALL_POLL_S = 0.02
@@ -49,15 +49,15 @@ STALL_POLL_S = 0.02
 class SimNode:
     """One node. Calls for different GPUs run side by side, calls that write to one GPU one after another."""
 
-    def __init__(self, state: NodeState, world: World, seq: int = 0) -> None:
+    def __init__(self, state: NodeState, environment: SimEnvironment, seq: int = 0) -> None:
         self.state = state
-        self.world = world
+        self.environment = environment
         self.seq = seq
-        self.faults = Faults(state.faults)
+        self.faults = FaultInjector(state.faults)
         self.gpus = [SimGpu(g, state.driver_major) for g in state.gpus]
-        self.events = Events()
-        self.sessions: dict[str, Session] = {}
-        self._lanes = [threading.Lock() for _ in range(len(self.gpus) + 1)]
+        self.events = EventLog()
+        self.sessions: dict[str, SimSession] = {}
+        self._write_locks = [threading.Lock() for _ in range(len(self.gpus) + 1)]
         self._lock = threading.RLock()
         self.structure = 0
         self.files: object = None
@@ -65,30 +65,30 @@ class SimNode:
 
     # -- sessions
 
-    def join(self, token: str, caller: Session) -> Session:
+    def join(self, token: str, caller: SimSession) -> SimSession:
         """A connection joins a session, which is opened by its first connection. Raises Refused where opening fails."""
         if token not in self.sessions:
             self.stall(caller, "Init")
         with self._lock:
             session = self.sessions.get(token)
             if session is None:
-                refused = self.faults.opening()
+                refused = self.faults.init_refusal()
                 self.record(caller, "Init", refused or 0)
                 if refused:
-                    raise Refused(refused)
+                    raise NvmlRefusal(refused)
                 session = self.sessions[token] = caller
-            session.links += 1
+            session.connections += 1
             return session
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: SimSession) -> None:
         """A connection ended; the last one ends the session."""
         with self._lock:
-            session.links -= 1
-            if session.links <= 0 and self.is_open(session):
+            session.connections -= 1
+            if session.connections <= 0 and self.is_open(session):
                 del self.sessions[session.token]
                 self.record(session, "Shutdown", 0)
 
-    def end(self, session: Session) -> None:
+    def end(self, session: SimSession) -> None:
         """nvmlShutdown."""
         with self._lock:
             if self.sessions.pop(session.token, None) is not None:
@@ -99,11 +99,11 @@ class SimNode:
         """Held for anything that touches more than one GPU's state."""
         return self._lock
 
-    def lane(self, gpu: int) -> threading.Lock:
+    def write_lock(self, gpu: int) -> threading.Lock:
         """Writes to one GPU come one after another; WHOLE is the lane of what concerns no GPU."""
-        return self._lanes[gpu]
+        return self._write_locks[gpu]
 
-    def changed(self) -> None:
+    def files_changed(self) -> None:
         """The kernel's files are others now: whoever has a picture of them takes a new one."""
         self.structure += 1
 
@@ -116,10 +116,10 @@ class SimNode:
         """NVML's index of a GPU; -1 where another driver has it."""
         return self.visible.index(gpu) if gpu.visible else -1
 
-    def is_open(self, session: Session) -> bool:
+    def is_open(self, session: SimSession) -> bool:
         return self.sessions.get(session.token) is session
 
-    def others(self, session: Session) -> bool:
+    def has_other_sessions(self, session: SimSession) -> bool:
         return any(s is not session for s in self.sessions.values())
 
     def reboot(self, boot_id: str, host: str | None = None) -> None:
@@ -132,7 +132,7 @@ class SimNode:
                 gpu.reboot()
             self.state.vms = []
             self.state.dynamic_ids = []
-            self.changed()
+            self.files_changed()
             self.sessions.clear()
             self.faults.active.clear()
             self.state.boots += 1
@@ -151,27 +151,34 @@ class SimNode:
                     gpu.reload()
             self.state.vms = []
             self.sessions.clear()
-            self.changed()
+            self.files_changed()
             self.save()
 
     # -- the log
 
     def record(
-        self, session: Session, call: str, rc: int, gpu: int = WHOLE, gi: int = WHOLE, ci: int = WHOLE, more: str = ""
+        self,
+        session: SimSession,
+        call: str,
+        rc: int,
+        gpu: int = WHOLE,
+        gi: int = WHOLE,
+        ci: int = WHOLE,
+        more: str = "",
     ) -> None:
         """One line of the call log. Every call that reached the node has one."""
         pci = f'"{self.state.gpus[gpu].pci}"' if 0 <= gpu < len(self.state.gpus) else "null"
         hand = ',"hand":true' if session.hand else ""
         with self._lock:
             self.seq += 1
-            self.world.log(
+            self.environment.log(
                 f'{{"seq":{self.seq},"call":"{call}","gpu":{pci},"instance":{gi if gi >= 0 else "null"},'
                 f'"compute_instance":{ci if ci >= 0 else "null"},"rc":{rc},"pid":{session.pid}{more}{hand}}}\n'
             )
 
     def save(self) -> None:
         with self._lock:
-            self.world.save(self.state)
+            self.environment.save(self.state)
 
     # -- writing
 
@@ -180,109 +187,111 @@ class SimNode:
         driver has given away.
         """
         if not 0 <= index < len(self.gpus) or not self.gpus[index].visible:
-            raise Refused(codes.INVALID_ARGUMENT)
+            raise NvmlRefusal(codes.INVALID_ARGUMENT)
         return self.gpus[index]
 
     def lose(self, gpu: SimGpu) -> None:
         """The GPU falls off the bus, and says so (an estimate: its last event is delivered)."""
         gpu.state.lost = True
-        self.events.happen(gpu.state.index, FALLEN_OFF, WHOLE, WHOLE)
+        self.events.emit(gpu.state.index, XID_FALLEN_OFF_BUS, WHOLE, WHOLE)
 
-    def privileged(self, session: Session) -> bool:
+    def privileged(self, session: SimSession) -> bool:
         return session.privileged and self.faults.privileged
 
-    def stall(self, session: Session, call: str, gpu: int = WHOLE) -> None:
+    def stall(self, session: SimSession, call: str, gpu: int = WHOLE) -> None:
         """Let a call wait as the faults ``slow`` and ``hang`` say. Raises Gone where its caller ends meanwhile."""
         if session.hand or not self.faults.active:
             return
         with self._lock:
-            seconds = self.faults.slowness(call, gpu)
+            seconds = self.faults.delay(call, gpu)
         if seconds:
-            self.world.sleep(seconds)
+            self.environment.sleep(seconds)
         while self.faults.hangs(call, gpu):
-            if session.gone():
-                raise Gone
-            self.world.sleep(STALL_POLL_S)
+            if session.caller_ended():
+                raise CallerGone
+            self.environment.sleep(STALL_POLL_S)
 
-    def write(self, session: Session, call: Call, act: Callable[[SimGpu], int], step: str = "", slices: int = 0) -> int:
+    def write(
+        self, session: SimSession, call: DriverWrite, apply: Callable[[SimGpu], int], step: str = "", slices: int = 0
+    ) -> int:
         """Carry out one write call: faults, the act, its time, disk, log. The act's number is the answer."""
         gpu = self.gpu(call.gpu)
         self.stall(session, call.name, call.gpu)
-        with self._lanes[call.gpu]:
-            doomed = None if session.hand else self.doomed()
-            if doomed == "before":
+        with self._write_locks[call.gpu]:
+            kill_phase = None if session.hand else self.kill_phase()
+            if kill_phase == "before":
                 self.kill(session)
             rc, number, loses = codes.SUCCESS, WHOLE, False
             try:
-                number = self._act(session, call, gpu, act)
-            except Refused as refusal:
+                number = self._apply(session, call, gpu, apply)
+            except NvmlRefusal as refusal:
                 rc = refusal.code
             else:
                 self._take_time(call, step, slices)
                 loses = not session.hand and self.faults.loses(call.gpu)
                 if loses:
                     self.lose(gpu)
-                replaced = None if session.hand else self.faults.replaces()
+                replaced = None if session.hand else self.faults.replacement_driver()
                 if replaced:
                     self.replace_driver(replaced)
                 if call.name == "DeviceCreateGpuInstance" or call.name == "DeviceCreateGpuInstanceWithPlacement":
-                    rc = codes.UNKNOWN if not session.hand and self.faults.half(call.gpu, "gpu") else rc
+                    rc = codes.UNKNOWN if not session.hand and self.faults.half_creates(call.gpu, "gpu") else rc
             self.save()
             self._record_write(session, call, rc, number)
-            if doomed == "after":
+            if kill_phase == "after":
                 self.kill(session)
             if rc:
-                raise Refused(rc)
+                raise NvmlRefusal(rc)
             return number
 
-    def _act(self, session: Session, call: Call, gpu: SimGpu, act: Callable[[SimGpu], int]) -> int:
+    def _apply(self, session: SimSession, call: DriverWrite, gpu: SimGpu, apply: Callable[[SimGpu], int]) -> int:
         if not session.hand:
             with self._lock:
-                refused = self.faults.refusal(call.name, call.gpu, call.gi, self.world.now())
-                if call.name.startswith("GpuInstanceCreateCompute") and self.faults.half(call.gpu, "compute"):
+                refused = self.faults.refusal(call.name, call.gpu, call.gi, self.environment.now())
+                if call.name.startswith("GpuInstanceCreateCompute") and self.faults.half_creates(call.gpu, "compute"):
                     refused = codes.UNKNOWN
             if refused:
-                raise Refused(refused)
+                raise NvmlRefusal(refused)
         if gpu.state.lost:
-            raise Refused(codes.GPU_IS_LOST)
+            raise NvmlRefusal(codes.GPU_IS_LOST)
         before = self._effectless(session, call, gpu)
-        number = act(gpu)
+        number = apply(gpu)
         if before is not None:
             for field in before.__struct_fields__:
                 setattr(gpu.state, field, getattr(before, field))
         return number
 
-    def _effectless(self, session: Session, call: Call, gpu: SimGpu) -> GpuState | None:
+    def _effectless(self, session: SimSession, call: DriverWrite, gpu: SimGpu) -> GpuState | None:
         """What a call that succeeds without effect leaves as it was; None for one that does what it says."""
         with self._lock:
-            if session.hand or not self.faults.effectless(call.name, call.gpu):
+            if session.hand or not self.faults.has_no_effect(call.name, call.gpu):
                 return None
             return copy.deepcopy(gpu.state)
 
-    def _take_time(self, call: Call, step: str, slices: int) -> None:
+    def _take_time(self, call: DriverWrite, step: str, slices: int) -> None:
         if self.state.latency == "none" or not step:
             return
         gpu = self.gpus[call.gpu]
         model = gpu.table.family.slot_model if gpu.table is not None else "eighths"
-        self.world.sleep(latency.seconds(step, slices, gpu.state.architecture, model))
+        self.environment.sleep(latency.seconds(step, slices, gpu.state.architecture, model))
 
-    def _record_write(self, session: Session, call: Call, rc: int, number: int) -> None:
+    def _record_write(self, session: SimSession, call: DriverWrite, rc: int, number: int) -> None:
         gi, ci = call.gi, call.ci
         if rc in (codes.SUCCESS, codes.UNKNOWN) and number >= 0:
             gi = number if call.name.startswith("DeviceCreateGpuInstance") else gi
             ci = number if call.name.startswith("GpuInstanceCreateCompute") else ci
         more = ',"write":true'
         more += f',"profile_id":{call.profile}' if call.profile >= 0 else ""
-        more += f',"placement":"{call.place}"' if call.place else ""
+        more += f',"placement":"{call.placement}"' if call.placement else ""
         self.record(session, call.name, rc, call.gpu, gi, ci, more)
 
-    def doomed(self) -> str | None:
+    def kill_phase(self) -> str | None:
         """Count a write; ``before`` or ``after`` when it is the one at which the caller dies."""
         with self._lock:
             return self.faults.kill()
 
-    def kill(self, session: Session) -> None:
+    def kill(self, session: SimSession) -> None:
         """A fault ends the caller. Raises Gone."""
         self.save()
-        self.world.kill(session.pid)
-        raise Gone
+        self.environment.kill(session.pid)
+        raise CallerGone

@@ -14,7 +14,7 @@ import msgspec
 
 from aliquot.sim import codes, nvml_functions
 from aliquot.sim.call_names import DEVICE_READS, DEVICE_WRITES, METRIC_CALLS
-from aliquot.sim.codes import Refused
+from aliquot.sim.codes import NvmlRefusal
 from aliquot.sim.control_api import BadRequest, control, snapshot
 from aliquot.sim.driver.mig_calls import MIG_READS
 from aliquot.sim.driver.nvml_calls import GPU_ONLY, IDENTITY, SYSTEM, Args, metric
@@ -23,7 +23,7 @@ from aliquot.sim.driver.vgpu_calls import VGPU_READS
 from aliquot.sim.facts import facts
 from aliquot.sim.faults import EVERY
 from aliquot.sim.node import SimNode
-from aliquot.sim.session import Session
+from aliquot.sim.session import SimSession
 from aliquot.sim.state import WHOLE
 
 _WHOLE_NODE = {"Snapshot": snapshot, "Facts": facts, "Usage": usage}
@@ -31,18 +31,18 @@ _WHOLE_NODE = {"Snapshot": snapshot, "Facts": facts, "Usage": usage}
 _NEEDS_GPU = frozenset(GPU_ONLY) | frozenset(MIG_READS) | frozenset(VGPU_READS)
 
 
-class Link:
+class NodeLink:
     """One connection to a node."""
 
     def __init__(
-        self, node: SimNode, pid: int, privileged: bool = True, gone: Callable[[], bool] = lambda: False
+        self, node: SimNode, pid: int, privileged: bool = True, caller_ended: Callable[[], bool] = lambda: False
     ) -> None:
-        """``gone``: whether the caller has ended, so that a call of it that hangs need not wait any longer."""
+        """``caller_ended``: whether the caller has ended, so that a call of it that hangs need not wait any longer."""
         self.node = node
         self.pid = pid
         self.privileged = privileged
-        self.session: Session | None = None
-        self.gone = gone
+        self.session: SimSession | None = None
+        self.caller_ended = caller_ended
 
     def close(self) -> None:
         if self.session is not None:
@@ -60,14 +60,14 @@ class Link:
         if call == "hello":
             try:
                 return self._hello(words[1] if len(words) > 1 else "", "restricted" in words[2:])
-            except Refused as refusal:
+            except NvmlRefusal as refusal:
                 return str(refusal.code)
         session = self.session
         if session is None or not self.node.is_open(session):
             if call != "DeviceReset":
                 return f"{codes.UNINITIALIZED}"
-            session = Session("", self.pid, self.privileged)
-        session.gone = self.gone
+            session = SimSession("", self.pid, self.privileged)
+        session.caller_ended = self.caller_ended
         if not nvml_functions.known(call, self.node.state.driver_major):
             return f"{codes.FUNCTION_NOT_FOUND}"  # what the library of that driver does not export reaches no driver
         try:
@@ -78,17 +78,17 @@ class Link:
             if call in DEVICE_WRITES:
                 return _joined(DEVICE_WRITES[call](self.node, session, [*numbers, *[WHOLE] * (4 - len(numbers))]))
             return self._read(session, call, numbers, text, words)
-        except Refused as refusal:
+        except NvmlRefusal as refusal:
             return str(refusal.code)
 
     def _hello(self, token: str, restricted: bool) -> str:
         if not token or self.session is not None:
             return f"{codes.INVALID_ARGUMENT}"
         privileged = self.privileged and not restricted
-        self.session = self.node.join(token, Session(token, self.pid, privileged, gone=self.gone))
+        self.session = self.node.join(token, SimSession(token, self.pid, privileged, caller_ended=self.caller_ended))
         return "0"
 
-    def _read(self, session: Session, call: str, a: Args, text: str, words: list[str]) -> str:
+    def _read(self, session: SimSession, call: str, args: Args, text: str, words: list[str]) -> str:
         node = self.node
         if call in ("Shutdown", "bye"):
             node.stall(session, "Shutdown")
@@ -108,11 +108,11 @@ class Link:
             node.record(session, name, codes.NOT_SUPPORTED, more=',"implemented":false')
             return f"{codes.NOT_SUPPORTED}"
         known = call in SYSTEM or call in DEVICE_READS or call in METRIC_CALLS or call in _WHOLE_NODE
-        gpu, gi, ci = ([*a, WHOLE, WHOLE, WHOLE])[:3] if known and call not in SYSTEM else (WHOLE, WHOLE, WHOLE)
+        gpu, gi, ci = ([*args, WHOLE, WHOLE, WHOLE])[:3] if known and call not in SYSTEM else (WHOLE, WHOLE, WHOLE)
         rc, body = codes.SUCCESS, ""
         try:
-            body = self._body(session, call, a, text)
-        except Refused as refusal:
+            body = self._body(session, call, args, text)
+        except NvmlRefusal as refusal:
             rc = refusal.code
         except IndexError:
             rc = codes.INVALID_ARGUMENT
@@ -120,47 +120,47 @@ class Link:
             node.record(session, call if known else "unknown", rc, gpu, gi, ci)
         return _joined(body) if rc == codes.SUCCESS else str(rc)
 
-    def _body(self, session: Session, call: str, a: Args, text: str) -> str:
+    def _body(self, session: SimSession, call: str, args: Args, text: str) -> str:
         node = self.node
-        node.stall(session, call, _about(call, a))
+        node.stall(session, call, _gpu_of(call, args))
         refused = node.faults.failing(call, WHOLE) if call in SYSTEM or call in _WHOLE_NODE else None
         if refused:
-            raise Refused(refused)
+            raise NvmlRefusal(refused)
         if call in _WHOLE_NODE:
             return "|" + msgspec.json.encode(_WHOLE_NODE[call](node)).decode()
         if call in SYSTEM:
-            return SYSTEM[call](node, session, a, text)
+            return SYSTEM[call](node, session, args, text)
         read = DEVICE_READS.get(call)
         if read is None and call not in METRIC_CALLS:
-            raise Refused(codes.NOT_SUPPORTED)
-        gpu = node.gpu(a[0])
-        refused = node.faults.failing(call, a[0]) if node.faults.active else None
+            raise NvmlRefusal(codes.NOT_SUPPORTED)
+        gpu = node.gpu(args[0])
+        refused = node.faults.failing(call, args[0]) if node.faults.active else None
         if gpu.state.lost and call not in IDENTITY:
-            raise Refused(codes.GPU_IS_LOST)
+            raise NvmlRefusal(codes.GPU_IS_LOST)
         if refused:
-            raise Refused(refused)
+            raise NvmlRefusal(refused)
         if read is None:
-            return metric(gpu, call, a)
-        if call in _NEEDS_GPU and a[1] != WHOLE:
-            raise Refused(codes.INVALID_ARGUMENT if call in MIG_READS else codes.NOT_SUPPORTED)
-        return read(node, session, gpu, a)
+            return metric(gpu, call, args)
+        if call in _NEEDS_GPU and args[1] != WHOLE:
+            raise NvmlRefusal(codes.INVALID_ARGUMENT if call in MIG_READS else codes.NOT_SUPPORTED)
+        return read(node, session, gpu, args)
 
     def _control(self, text: str) -> str:
-        session = Session("", self.pid, self.privileged, hand=True, gone=self.gone)
+        session = SimSession("", self.pid, self.privileged, hand=True, caller_ended=self.caller_ended)
         try:
             result = control(self.node, session, msgspec.json.decode(text.encode(), type=dict[str, object]))
-        except Refused as refusal:
+        except NvmlRefusal as refusal:
             return str(refusal.code)
         except (BadRequest, msgspec.MsgspecError, ValueError, TypeError, KeyError) as bad:
             return f"{codes.INVALID_ARGUMENT}|" + str(bad).replace("\n", " ")
         return "0|" + msgspec.json.encode(result).decode()
 
 
-def _about(call: str, a: Args) -> int:
+def _gpu_of(call: str, args: Args) -> int:
     """The GPU that a read is about; WHOLE for none."""
     if call in _WHOLE_NODE:
         return EVERY
-    return a[0] if a and call not in SYSTEM else WHOLE
+    return args[0] if args and call not in SYSTEM else WHOLE
 
 
 def _joined(body: str) -> str:

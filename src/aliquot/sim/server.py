@@ -26,14 +26,14 @@ import msgspec
 
 from aliquot.errors import AliquotError, UsageError
 from aliquot.foundation import atomic_file, signals
-from aliquot.foundation.lock import private
+from aliquot.foundation.lock import open_private
 from aliquot.sim import template
-from aliquot.sim.change_feed import Changes
-from aliquot.sim.listener import Doorman, appended, bind, hung_up, log_end
-from aliquot.sim.node import SimNode, World
+from aliquot.sim.change_feed import ChangeFeed
+from aliquot.sim.listener import Acceptor, bind, hung_up, last_sequence_number, open_for_append
+from aliquot.sim.node import SimEnvironment, SimNode
 from aliquot.sim.node_names import names_for
-from aliquot.sim.protocol import Link
-from aliquot.sim.session import Gone
+from aliquot.sim.protocol import NodeLink
+from aliquot.sim.session import CallerGone
 from aliquot.sim.shim_build import DRIVER
 from aliquot.sim.state import NodeState
 from aliquot.sim.store import Store
@@ -46,28 +46,28 @@ FINISH_S = 5.0
 """How long its end waits for answers that are being given."""
 
 
-class Host:
+class HostedNode:
     """One node with its files and its listening socket."""
 
-    def __init__(self, directory: str, store: Store, state: NodeState, changes: Changes, doorman: Doorman) -> None:
+    def __init__(self, directory: str, store: Store, state: NodeState, changes: ChangeFeed, acceptor: Acceptor) -> None:
         self.directory = directory
         self._changes = changes
-        self._doorman = doorman
+        self._acceptor = acceptor
         log_path = os.path.join(directory, "calls.jsonl")
-        seq = log_end(log_path)
-        self._log = FileIO(appended(log_path), "a")  # closed with the last call that may still write to it
+        seq = last_sequence_number(log_path)
+        self._log = FileIO(open_for_append(log_path), "a")  # closed with the last call that may still write to it
         self._store = store
         self._sriov: bool | None = None
         self._branch: int | None = None
-        world = World(time.monotonic, time.sleep, self._kill, self._save, self._append)
-        self.node = SimNode(state, world, seq)
+        environment = SimEnvironment(time.monotonic, time.sleep, self._kill, self._save, self._append)
+        self.node = SimNode(state, environment, seq)
         self._connections: set[socket.socket] = set()
         self._save(state)
         self.listener = bind(directory, "nvml.sock")
         # Containers get this folder, and have users of their own; on the host the folder above keeps others out.
         os.chmod(directory, 0o755)
         os.chmod(os.path.join(directory, "nvml.sock"), 0o666)
-        doorman.attend(self.listener, partial(self._serve, self.node))
+        acceptor.register(self.listener, partial(self._serve, self.node))
 
     def _save(self, state: NodeState) -> None:
         """To disk; and the driver's programs and its library are those of its present kind."""
@@ -91,7 +91,7 @@ class Host:
     def _serve(self, node: SimNode, connection: socket.socket) -> None:
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         pid, uid, _gid = struct.unpack("3i", raw)
-        link = Link(node, pid, uid in (0, os.getuid()), lambda: hung_up(connection))
+        link = NodeLink(node, pid, uid in (0, os.getuid()), lambda: hung_up(connection))
         self._connections.add(connection)
         try:
             converse(connection, link)
@@ -104,7 +104,7 @@ class Host:
         """Close the sockets. The files are closed with the last call; so nothing here refers to itself any more."""
         self.node.files = None
         del self.node
-        self._doorman.leave(self.listener)
+        self._acceptor.unregister(self.listener)
         for thing in (self.listener, *self._connections):
             try:
                 thing.shutdown(socket.SHUT_RDWR)
@@ -113,7 +113,7 @@ class Host:
         self.listener.close()
 
 
-def converse(connection: socket.socket, link: Link) -> None:
+def converse(connection: socket.socket, link: NodeLink) -> None:
     """Answer lines until the other side goes away."""
     rest = b""
     while True:
@@ -128,21 +128,21 @@ def converse(connection: socket.socket, link: Link) -> None:
             try:
                 answer = link.answer(line.decode("utf-8", "replace"))
                 connection.sendall(answer.encode() + b"\n")
-            except (Gone, ConnectionError):
+            except (CallerGone, ConnectionError):
                 return
 
 
-class Server:
+class SimServer:
     """All nodes of one state directory, and the socket that starts and stops them."""
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, HostedNode] = {}
         self.lock = threading.Lock()
-        self.changes = Changes()
-        self.doorman = Doorman()
+        self.changes = ChangeFeed()
+        self.acceptor = Acceptor()
         self.answering: set[socket.socket] = set()
-        self.ever = False
+        self.had_nodes = False
         self.ending = False
         self.stopping = threading.Event()
         for name in sorted(os.listdir(root)):
@@ -151,8 +151,8 @@ class Server:
                 continue
             store = Store(directory)
             if store.state is not None:
-                self.hosts[name] = Host(directory, store, store.state, self.changes, self.doorman)
-                self.ever = True
+                self.hosts[name] = HostedNode(directory, store, store.state, self.changes, self.acceptor)
+                self.had_nodes = True
         self.listener = bind(root, "control.sock")
 
     def answer(self, line: bytes) -> dict[str, object]:
@@ -175,17 +175,17 @@ class Server:
 
     def _changed(self, request: dict[str, str | None]) -> dict[str, object]:
         """What changed since an earlier answer, as soon as there is something. Others are answered meanwhile."""
-        news = self.changes.wait(request.get("since") or "", float(request.get("wait") or 0))
+        batch = self.changes.wait(request.get("since") or "", float(request.get("wait") or 0))
         with self.lock:
             if self.ending:
                 raise ConnectionAbortedError("this server is on its way out; ask again")
-            names = sorted(self.hosts) if news.everything or news.membership else None
-            changed = sorted(self.hosts) if news.everything else [n for n in news.nodes if n in self.hosts]
-        return {"since": news.since, "changed": changed, "names": names}
+            names = sorted(self.hosts) if batch.resync or batch.membership else None
+            changed = sorted(self.hosts) if batch.resync else [n for n in batch.nodes if n in self.hosts]
+        return {"since": batch.since, "changed": changed, "names": names}
 
     def _start(self, request: dict[str, str | None]) -> list[str]:
-        wish = request.get("template") or ""
-        plain = re.sub(r"[^a-z0-9]+", "-", wish.partition("@")[0]).strip("-")[:48] or "node"
+        template_text = request.get("template") or ""
+        plain = re.sub(r"[^a-z0-9]+", "-", template_text.partition("@")[0]).strip("-")[:48] or "node"
         names = names_for(request.get("name"), plain, request.get("count"), self.hosts)
         latency, driver = request.get("latency") or "none", request.get("driver")
         for name in names:
@@ -194,13 +194,13 @@ class Server:
             if name in self.hosts:
                 raise UsageError(f"a simulated node {name!r} is there already", next_step=f"aliquot sim stop {name}")
         # A template that is wrong is so before any node is there.
-        states = [template.build(name, wish, self._boot(name), driver, latency) for name in names]
+        states = [template.build(name, template_text, self._boot(name), driver, latency) for name in names]
         for name, state in zip(names, states, strict=True):
             directory = os.path.join(self.root, name)
             os.makedirs(directory, mode=0o700, exist_ok=True)
-            self.hosts[name] = Host(directory, Store(directory), state, self.changes, self.doorman)
-        self.ever = True
-        self.changes.joined()
+            self.hosts[name] = HostedNode(directory, Store(directory), state, self.changes, self.acceptor)
+        self.had_nodes = True
+        self.changes.touch_membership()
         return names
 
     def _boot(self, name: str) -> str:
@@ -211,7 +211,7 @@ class Server:
         for one in stopped:
             self.hosts.pop(one).stop()
             shutil.rmtree(os.path.join(self.root, one), ignore_errors=True)
-        self.changes.joined()
+        self.changes.touch_membership()
         return stopped
 
     def accept(self) -> None:
@@ -232,8 +232,8 @@ class Server:
                 except ConnectionAbortedError:
                     return
                 except AliquotError as error:
-                    told = {"error": error.brief, "details": list(error.details), "next": error.next_step}
-                    stream.write(msgspec.json.encode(told) + b"\n")
+                    failure = {"error": error.brief, "details": list(error.details), "next": error.next_step}
+                    stream.write(msgspec.json.encode(failure) + b"\n")
                 finally:
                     stream.flush()
                     self.answering.discard(connection)
@@ -256,8 +256,8 @@ class Server:
             with self.lock:
                 for name in [n for n in self.hosts if not os.path.isdir(os.path.join(self.root, n))]:
                     self.hosts.pop(name).stop()
-                    self.changes.joined()
-                if self.ever and not self.hosts:
+                    self.changes.touch_membership()
+                if self.had_nodes and not self.hosts:
                     self._refuse()
                     return
         with self.lock:
@@ -267,25 +267,25 @@ class Server:
         """Answer no new request from now on; the next server does. Those that wait for changes are woken."""
         self.ending = True
         self.listener.close()
-        self.changes.joined()
+        self.changes.touch_membership()
 
 
 def main(root: str, ready: int) -> None:
     """Serve ``root`` until there is no reason to; write to ``ready`` once requests are answered."""
-    lock = private(os.path.join(root, "server.run"))
+    lock = open_private(os.path.join(root, "server.run"))
     if not _owns(lock):
         return  # another server has this directory
     os.chdir("/")
     sys.setswitchinterval(0.0005)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a node keeps four files open
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))  # a node keeps four files open
     _leave_command(root)
-    server = Server(root)
+    server = SimServer(root)
     threading.Thread(target=server.accept, daemon=True).start()
     if ready >= 0:
         os.write(ready, b"1")
         os.close(ready)
-    with signals.asked_to_end(server.stopping.set):
+    with signals.stop_on_signal(server.stopping.set):
         server.watch()
         server.finish()
         os._exit(0)

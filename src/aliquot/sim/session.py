@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Session:
-    """One open NVML session, or a caller without one (``token`` empty). ``links`` counts its connections; ``gone`` says
-    whether the caller of the present call has ended.
+class SimSession:
+    """One open NVML session, or a caller without one (``token`` empty). ``connections`` counts its connections;
+    ``caller_ended`` says whether the caller of the present call has ended.
     """
 
     def __init__(
@@ -16,15 +16,15 @@ class Session:
         pid: int,
         privileged: bool = True,
         hand: bool = False,
-        gone: Callable[[], bool] = lambda: False,
+        caller_ended: Callable[[], bool] = lambda: False,
     ) -> None:
         self.token = token
         self.pid = pid
         self.privileged = privileged
         self.hand = hand
-        self.gone = gone
-        self.links = 0
+        self.caller_ended = caller_ended
+        self.connections = 0
 
 
-class Gone(Exception):
+class CallerGone(Exception):
     """The caller has ended, or was killed by a fault: no answer is possible."""

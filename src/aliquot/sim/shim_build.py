@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from aliquot.errors import AliquotError, BlockedError
 from aliquot.foundation import atomic_file
-from aliquot.foundation.paths import foreign
+from aliquot.foundation.paths import unsafe_reason
 from aliquot.sim.nvml_functions import functions, missing
 
 NAME = "libnvidia-ml.so.1"
@@ -36,7 +36,7 @@ _LINK = ("-shared", "-pthread", f"-Wl,-soname,{NAME}")
 DRIVER = "lib.driver"
 """The file in a node's folder with the branch of the driver that it plays."""
 _COMPILE_S = 300.0
-_HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim")
+_SHIM_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim")
 
 
 def provide(root: str, name: str) -> str:
@@ -74,7 +74,7 @@ def _stamp() -> str:
     """Sources and compiler as the file system knows them: cheap to compare on every command."""
     parts = [os.environ.get("CC", "")]
     for name in _INPUTS:
-        facts = os.stat(os.path.join(_HERE, name))
+        facts = os.stat(os.path.join(_SHIM_FOLDER, name))
         parts.append(f"{name}:{facts.st_size}:{facts.st_mtime_ns}")
     return " ".join(parts)
 
@@ -100,7 +100,7 @@ def implemented() -> frozenset[str]:
 
     found: set[str] = set()
     for name in SOURCES:
-        with open(os.path.join(_HERE, name), encoding="utf-8") as file:
+        with open(os.path.join(_SHIM_FOLDER, name), encoding="utf-8") as file:
             text = file.read()
         found.update(re.findall(r"^API [^(\n]*?\b(nvml\w+)\(", text, re.MULTILINE))
         found.update(re.findall(r"^[A-Z_]+\((?:[a-z ]+, )?(nvml\w+)", text, re.MULTILINE))
@@ -122,21 +122,21 @@ def _build(cache: str, without: Collection[str]) -> str:
     program = compiler()
     inputs = hashlib.sha256(" ".join((program, *_COMPILE, *_LINK)).encode())
     for name in _INPUTS:
-        with open(os.path.join(_HERE, name), "rb") as source:
+        with open(os.path.join(_SHIM_FOLDER, name), "rb") as source:
             inputs.update(source.read())
     object_file = os.path.join(cache, f"{inputs.hexdigest()[:24]}.o")
     inputs.update(" ".join(sorted(without)).encode())
     library = os.path.join(cache, f"{inputs.hexdigest()[:24]}.so")
     os.makedirs(cache, mode=0o700, exist_ok=True)
-    if reason := foreign(cache):
+    if reason := unsafe_reason(cache):
         raise BlockedError(
             f"no library is loaded from {cache}: {reason}",
             next_step="set ALIQUOT_CACHE_DIR to a directory that only you can write in",
         )
     if not os.path.exists(library):
         if not os.path.exists(object_file):
-            sources = [os.path.join(_HERE, s) for s in SOURCES]
-            _make(object_file, [program, *_COMPILE, "-I", _HERE, *sources], "stubs.c", stubs())
+            sources = [os.path.join(_SHIM_FOLDER, s) for s in SOURCES]
+            _make(object_file, [program, *_COMPILE, "-I", _SHIM_FOLDER, *sources], "stubs.c", stubs())
         local = f"{{ local: {'; '.join(sorted(without))}; }};\n" if without else "{ };\n"
         _make(library, [program, *_LINK, object_file, "-ldl"], "exports.map", local)
     return library
@@ -154,10 +154,10 @@ def _make(target: str, command: list[str], name: str, text: str) -> None:
             file.write(text)
         more = f"-Wl,--version-script={extra}" if name.endswith(".map") else extra
         try:
-            code, _, said = bounded_process.run([*command, more, "-o", output], _COMPILE_S)
+            code, _, message = bounded_process.run([*command, more, "-o", output], _COMPILE_S)
         except OSError as failure:  # a TimeoutError too
-            code, said = 1, str(failure)
+            code, message = 1, str(failure)
         if code:
-            lines = tuple(said.strip().splitlines()[-6:])
+            lines = tuple(message.strip().splitlines()[-6:])
             raise AliquotError(f"{command[0]} cannot build the NVML library of a simulated node", details=lines)
-        atomic_file.put(output, target)
+        atomic_file.rename(output, target)

@@ -29,7 +29,7 @@ class InstanceState(msgspec.Struct):
     compute: list[ComputeState] = []
 
 
-class Process(msgspec.Struct):
+class ProcessState(msgspec.Struct):
     """A simulated process on a compute instance, or on the whole GPU (``gi`` and ``ci`` WHOLE). ``memory_mib`` is what
     it has of the GPU's memory, ``busy`` the share of its multiprocessors that it keeps busy, 0 to 1.
     """
@@ -117,7 +117,7 @@ class GpuState(msgspec.Struct):
     persistence: bool = True
     lost: bool = False
     instances: list[InstanceState] = []
-    processes: list[Process] = []
+    processes: list[ProcessState] = []
     host: str = ""
     compute: bool = False
     driver: str = "nvidia"
@@ -130,7 +130,7 @@ class GpuState(msgspec.Struct):
     neighbour: NeighbourState | None = None
 
 
-class Fault(msgspec.Struct):
+class InjectedFault(msgspec.Struct):
     """Something that shall go wrong. Which fields count depends on ``kind`` (see ``faults``)."""
 
     kind: str
@@ -157,7 +157,7 @@ class NodeState(msgspec.Struct):
     latency: str = "none"
     boots: int = 1
     next_pid: int = 40001
-    faults: list[Fault] = []
+    faults: list[InjectedFault] = []
     iommu: bool = True
     vms: list[VmState] = []
     dynamic_ids: list[DynamicId] = []

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from aliquot.errors import StorageError
-from aliquot.foundation.lock import private
-from aliquot.foundation.paths import foreign
+from aliquot.foundation.lock import open_private
+from aliquot.foundation.paths import unsafe_reason
 
 
 def unusable(base: str, reason: str) -> StorageError:
@@ -24,7 +24,7 @@ def require_own(*folders: str) -> None:
     """Raise StorageError for a folder whose files another user could replace, or that cannot be read."""
     for folder in folders:
         try:
-            reason = foreign(folder)
+            reason = unsafe_reason(folder)
         except OSError as error:
             raise unusable(folder, error.strerror or str(error)) from error
         if reason:
@@ -37,8 +37,8 @@ def locked(base: str) -> Iterator[None]:
     try:
         os.makedirs(base, mode=0o700, exist_ok=True)
         require_own(base)
-        os.close(private(os.path.join(base, "server.log")))  # not where a link leads
-        handle = private(os.path.join(base, "server.lock"))
+        os.close(open_private(os.path.join(base, "server.log")))  # not where a link leads
+        handle = open_private(os.path.join(base, "server.lock"))
     except OSError as error:
         raise unusable(base, f"{error.filename}: {error.strerror}") from error
     try:

@@ -12,7 +12,7 @@ from io import FileIO
 
 import msgspec
 
-from aliquot.foundation.lock import private
+from aliquot.foundation.lock import open_private
 from aliquot.sim.state import NodeState
 
 NAMES = ("state.a", "state.b")
@@ -24,7 +24,7 @@ class Store:
     def __init__(self, directory: str) -> None:
         paths = [os.path.join(directory, name) for name in NAMES]
         # Closed with the last reference and not before: a call that is still under way may yet have to save.
-        self._files = [FileIO(private(path), "r+") for path in paths]
+        self._files = [FileIO(open_private(path), "r+") for path in paths]
         found = [f for f in map(_read, self._files) if f is not None]
         self._step, self.state = max(found, key=lambda f: f[0], default=(0, None))
 

@@ -47,7 +47,7 @@ _TIMES = re.compile(r"(.+)x(\d{1,9})")
 _VERSION = re.compile(r"\d+(\.\d+)*")
 
 
-class Card(msgspec.Struct, frozen=True):
+class TemplateGpu(msgspec.Struct, frozen=True):
     """One GPU to be made: a catalog row and the board's flags."""
 
     device: catalog.Device
@@ -76,9 +76,9 @@ def products() -> dict[str, catalog.Device]:
     return found
 
 
-def cards(template: str) -> tuple[Card, ...]:
+def template_gpus(template: str) -> tuple[TemplateGpu, ...]:
     """The GPUs of a template. Raises UsageError with close matches for a product that is in no table."""
-    made: list[Card] = []
+    made: list[TemplateGpu] = []
     for item in template.split(","):
         made += _item(item.strip())
     if len(made) > MAX_GPUS:
@@ -86,7 +86,7 @@ def cards(template: str) -> tuple[Card, ...]:
     return tuple(made)
 
 
-def _item(item: str) -> list[Card]:
+def _item(item: str) -> list[TemplateGpu]:
     known = products()
     match = _ITEM.fullmatch(item)
     if match is None:
@@ -109,7 +109,7 @@ def _item(item: str) -> list[Card]:
         raise UsageError(f"{item!r}: a kernel has mdevs or vendor-specific VFIO, not both")
     if not 1 <= count <= MAX_GPUS:
         raise UsageError(f"{item!r}: a node has 1 to {MAX_GPUS} GPUs")
-    return [Card(known[word], flags)] * count
+    return [TemplateGpu(known[word], flags)] * count
 
 
 def _unknown(word: str, known: dict[str, catalog.Device]) -> UsageError:
@@ -139,22 +139,22 @@ def is_driver(version: str) -> bool:
 def build(name: str, template: str, boot_id: str, driver: str | None = None, latency: str = "none") -> NodeState:
     """A fresh node. Raises UsageError for a template that is wrong."""
     plain, version = split_driver(template, driver)
-    wanted = cards(plain)
+    wanted = template_gpus(plain)
     dgx = len(wanted) == len(_DGX_BUSES)
     usual = _DGX_BUSES if dgx else range(1, len(wanted) + 1)
-    buses = [default if card.bus is None else card.bus for card, default in zip(wanted, usual, strict=True)]
+    buses = [default if spec.bus is None else spec.bus for spec, default in zip(wanted, usual, strict=True)]
     if twice := [bus for bus in buses if buses.count(bus) > 1]:
         raise UsageError(f"{plain!r}: two GPUs on PCI bus {twice[0]:02x}")
     gpus = []
-    for index, (card, bus) in enumerate(zip(wanted, buses, strict=True)):
+    for index, (spec, bus) in enumerate(zip(wanted, buses, strict=True)):
         minor = _DGX_MINORS[index] if dgx else index
-        gpus.append(_gpu(name, index, f"0000:{bus:02x}:00.0", minor, card))
-    iommu = not any("noiommu" in card.flags for card in wanted)
+        gpus.append(_gpu(name, index, f"0000:{bus:02x}:00.0", minor, spec))
+    iommu = not any("noiommu" in spec.flags for spec in wanted)
     return NodeState(name, template, boot_id, gpus, version, latency, iommu=iommu)
 
 
-def _gpu(node: str, index: int, pci: str, minor: int, card: Card) -> GpuState:
-    device = card.device
+def _gpu(node: str, index: int, pci: str, minor: int, spec: TemplateGpu) -> GpuState:
+    device = spec.device
     product = device.name.partition(" (")[0]
     number = device.pci_device if device.pci_device.startswith("0x") else "0x00000000"
     subsystem = next((s for s in device.subsystems if s.startswith("0x")), "0x0000")
@@ -169,11 +169,11 @@ def _gpu(node: str, index: int, pci: str, minor: int, card: Card) -> GpuState:
         minor=minor,
         memory_mib=total_memory_mib(product, device),
         family=device.mig_family,
-        swapped="swapped" in card.flags,
-        guest="guest" in card.flags,
-        host=next((h for h in HOSTS if h in card.flags), ""),
-        compute="compute" in card.flags,
-        neighbour=NeighbourState() if "grouped" in card.flags else None,
+        swapped="swapped" in spec.flags,
+        guest="guest" in spec.flags,
+        host=next((h for h in HOSTS if h in spec.flags), ""),
+        compute="compute" in spec.flags,
+        neighbour=NeighbourState() if "grouped" in spec.flags else None,
     )
 
 

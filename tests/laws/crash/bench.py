@@ -24,7 +24,7 @@ import aliquot
 from aliquot.cli.main import main
 from aliquot.foundation.paths import simulated_nodes
 from aliquot.sim import lifecycle as control
-from aliquot.sim.lifecycle import Node
+from aliquot.sim.client import SimClient
 from support import forkserver
 from support.processes import PATIENCE_S, until
 
@@ -75,7 +75,7 @@ class Case(NamedTuple):
 
     name: str
     template: str
-    arrange: Callable[[Node], list[tuple[int, int]]]
+    arrange: Callable[[SimClient], list[tuple[int, int]]]
     wish: str
     calls: int
 
@@ -128,7 +128,7 @@ class Machine:
         self.bench = bench
         self.case = case
         self.name = control.start(bench.state, case.template, name)
-        self.node = Node(bench.state, name)
+        self.node = SimClient(bench.state, name)
         control.library(bench.state, name)
         self.pcis = [str(g["pci"]) for g in self.node.show()["gpus"]]
         self.untouched = {(self.pcis[gpu], instance) for gpu, instance in case.arrange(self.node)}

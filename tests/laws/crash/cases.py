@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aliquot.sim.lifecycle import Node
+from aliquot.sim.client import SimClient
 from laws.crash.bench import Case
 
 
-def _recut(node: Node) -> list[tuple[int, int]]:
+def _recut(node: SimClient) -> list[tuple[int, int]]:
     node.set_mode(0, True)
     held = node.create(0, "2g.12gb", 0)
     node.create(0, "1g.6gb", 2)
@@ -24,11 +24,11 @@ RECUT = Case(
 )
 
 
-def _mode(node: Node) -> list[tuple[int, int]]:
+def _mode(node: SimClient) -> list[tuple[int, int]]:
     node.set_mode(1, True)
     held = node.create(1, "3g.20gb", 4)
     node.hold(1, held)
-    node.fault("reset-pending", gpu=0)
+    node.inject_fault("reset-pending", gpu=0)
     return [(1, held)]
 
 
@@ -41,7 +41,7 @@ MODE = Case(
 )
 
 
-def _split(node: Node) -> list[tuple[int, int]]:
+def _split(node: SimClient) -> list[tuple[int, int]]:
     node.set_mode(0, True)
     held = node.create(0, "3g.20gb", 0)
     node.create(0, "3g.20gb", 4)
@@ -60,7 +60,7 @@ SPLIT = Case(
 )
 
 
-def _rebuild(node: Node) -> list[tuple[int, int]]:
+def _rebuild(node: SimClient) -> list[tuple[int, int]]:
     node.set_mode(0, True)
     for start in range(4):
         node.create(0, "1g.6gb", start)
@@ -76,7 +76,7 @@ REBUILD = Case(
 )
 
 
-def _pair(node: Node) -> list[tuple[int, int]]:
+def _pair(node: SimClient) -> list[tuple[int, int]]:
     for gpu in (0, 1):
         node.set_mode(gpu, True)
     node.create(0, "4g.24gb", 0)
@@ -96,7 +96,7 @@ PAIR = Case(
 )
 
 
-def _off(node: Node) -> list[tuple[int, int]]:
+def _off(node: SimClient) -> list[tuple[int, int]]:
     node.set_mode(0, True)
     node.create(0, "3g.40gb", 0)
     return []

@@ -58,7 +58,7 @@ def test_a_call_that_fails_leads_back(bench: Bench, case: Case, step: int) -> No
     before = _shown(machine)
     running = machine.held_up(FIRST + step + 1)
     assert len(machine.writes()) == step
-    machine.node.fault("fail", call=name, code=UNKNOWN, calls=1)
+    machine.node.inject_fault("fail", call=name, code=UNKNOWN, calls=1)
     found = finish(running)
     assert (found.code, found.document["status"]) == (40, "undone"), found
     assert found.document["verified"] is False
@@ -72,7 +72,7 @@ def test_a_call_that_fails_leads_back(bench: Bench, case: Case, step: int) -> No
 def test_a_creation_that_goes_half_wrong_leaves_nothing_behind(bench: Bench, what: str) -> None:
     """The driver makes the instance and says that it failed; or makes the GPU instance and not what is in it."""
     machine = bench.machine(cases.RECUT)
-    machine.node.fault("half-create", what=what)
+    machine.node.inject_fault("half-create", what=what)
     found = machine.apply()
     assert (found.code, found.document["status"]) == (40, "undone"), found
     machine.assert_former()
@@ -83,7 +83,7 @@ def test_a_destruction_without_effect_is_noticed_by_the_fresh_read(bench: Bench)
     """Every call answers success; only a fresh read of the GPUs shows that the last one changed nothing."""
     machine = bench.machine(cases.CLEAR)
     running = machine.held_up(FIRST + cases.CLEAR.calls)
-    machine.node.fault("no-effect", calls=1)
+    machine.node.inject_fault("no-effect", calls=1)
     found = finish(running)
     assert (found.code, found.document["status"]) == (40, "undone"), found
     assert "a fresh read disagrees" in found.error["message"]
@@ -95,7 +95,7 @@ def test_a_destruction_without_effect_is_noticed_by_the_fresh_read(bench: Bench)
 def test_a_creation_without_effect_leads_back(bench: Bench) -> None:
     machine = bench.machine(cases.RECUT)
     running = machine.held_up(FIRST + cases.RECUT.calls)
-    machine.node.fault("no-effect", calls=1)
+    machine.node.inject_fault("no-effect", calls=1)
     found = finish(running)
     assert (found.code, found.document["status"]) == (40, "undone"), found
     machine.assert_former()
@@ -104,7 +104,7 @@ def test_a_creation_without_effect_leads_back(bench: Bench) -> None:
 @pytest.mark.parametrize("code", [INSUFFICIENT_RESOURCES, LOST])
 def test_other_codes_lead_back_as_well(bench: Bench, code: int) -> None:
     machine = bench.machine(cases.RECUT)
-    machine.node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=code, calls=1)
+    machine.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=code, calls=1)
     found = machine.apply()
     assert (found.code, found.document["status"]) == (40, "undone"), found
     machine.assert_former()
@@ -115,7 +115,7 @@ def test_a_driver_that_is_replaced_in_the_middle_ends_the_change(bench: Bench) -
     says so, and the same command again does all of it.
     """
     machine = bench.machine(cases.REBUILD)
-    machine.node.fault("replace-driver", after=3, version="590.48.01")
+    machine.node.inject_fault("replace-driver", after=3, version="590.48.01")
     found = machine.apply()
     assert found.code == 40, found
     assert "NVML return code 1 (UNINITIALIZED)" in found.error["details"]
@@ -125,13 +125,13 @@ def test_a_driver_that_is_replaced_in_the_middle_ends_the_change(bench: Bench) -
 
 def test_a_way_back_that_fails_too_is_told_and_finished_by_the_next_run(bench: Bench) -> None:
     machine = bench.machine(cases.RECUT)
-    machine.node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=UNKNOWN, calls=100)
+    machine.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=UNKNOWN, calls=100)
     found = machine.apply()
     assert (found.code, found.document["status"]) == (40, "partial"), found
     assert found.document["drift"], "what differs from before is said"
     assert any("undoing stopped" in line for line in found.document["undone"])
     machine.assert_untouched()
-    machine.node.fault("none")
+    machine.node.inject_fault("none")
     machine.assert_finishes()
 
 
@@ -141,7 +141,7 @@ def test_each_kind_of_call_in_use_for_a_third_of_a_second(bench: Bench, case: Ca
     kinds = set(_calls(bench, case))
     machine = bench.machine(case)
     for name in kinds:
-        machine.node.fault("fail", call=name, code=IN_USE, calls=6)
+        machine.node.inject_fault("fail", call=name, code=IN_USE, calls=6)
     found = machine.apply()
     assert found.code == 0, found
     assert len([c for c in machine.writes() if c["rc"] == IN_USE]) == 6 * len(kinds)
@@ -152,7 +152,7 @@ def test_each_kind_of_call_in_use_for_a_third_of_a_second(bench: Bench, case: Ca
 def test_in_use_for_a_while_at_every_call(bench: Bench, step: int) -> None:
     machine = bench.machine(cases.RECUT)
     running = machine.held_up(FIRST + step + 1)
-    machine.node.fault("busy", gpu=0, seconds=0.3)
+    machine.node.inject_fault("busy", gpu=0, seconds=0.3)
     assert finish(running).code == 0
     assert any(c["rc"] == IN_USE for c in machine.writes())
     machine.assert_finished()
@@ -160,7 +160,7 @@ def test_in_use_for_a_while_at_every_call(bench: Bench, step: int) -> None:
 
 def test_in_use_for_ever_leads_back(bench: Bench) -> None:
     machine = bench.machine(cases.RECUT)
-    machine.node.fault("fail", call="GpuInstanceDestroy", code=IN_USE, calls=10_000)
+    machine.node.inject_fault("fail", call="GpuInstanceDestroy", code=IN_USE, calls=10_000)
     found = machine.apply()
     assert (found.code, found.error["code"]) == (20, "IN_USE"), found
     machine.assert_former()

@@ -17,7 +17,7 @@ def _cut_off(bench: Bench) -> tuple[Machine, bytes]:
     """A machine on which a saved plan was cut off in the middle, and its journal."""
     machine = bench.machine(cases.RECUT)
     machine.save()
-    machine.node.fault("kill", when="after", nth=3)
+    machine.node.inject_fault("kill", when="after", nth=3)
     assert machine.run(*machine.as_saved).code == KILLED
     with open(machine.journal, "rb") as file:
         return machine, file.read()
@@ -30,11 +30,11 @@ def _lengths(journal: bytes) -> range:
 
 def test_every_cut_of_the_last_record_leaves_the_others(bench: Bench) -> None:
     machine, journal = _cut_off(bench)
-    whole = list(FileJournal(machine.journal).records())
+    whole = list(FileJournal(machine.journal).entries())
     for length in _lengths(journal):
         with open(machine.journal, "wb") as file:
             file.write(journal[:length])
-        found = list(FileJournal(machine.journal).records())
+        found = list(FileJournal(machine.journal).entries())
         # Without its line end alone, the last record is whole.
         assert found == (whole if length == len(journal) - 1 else whole[:-1]), length
 
@@ -46,7 +46,7 @@ def test_a_torn_last_record_does_not_stop_the_next_apply(bench: Bench, share: fl
     with open(machine.journal, "wb") as file:
         file.write(journal[: lengths[int(share * len(lengths))]])
     machine.assert_finishes(*machine.as_saved)
-    again = FileJournal(machine.journal).records()
+    again = FileJournal(machine.journal).entries()
     assert (again[0].kind, again[-1].kind) == ("begin", "end"), "no record was swallowed by the torn line"
 
 
@@ -65,7 +65,7 @@ def test_garbage_behind_the_records_does_not_stop_the_next_apply(bench: Bench, k
     with open(machine.journal, "ab") as file:
         file.write(GARBAGE[kind])
     machine.assert_finishes(*machine.as_saved)
-    again = FileJournal(machine.journal).records()
+    again = FileJournal(machine.journal).entries()
     assert (again[0].kind, again[-1].kind) == ("begin", "end")
 
 

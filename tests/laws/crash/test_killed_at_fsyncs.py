@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from aliquot.core.engine.ports import Record
-from aliquot.hardware.state.boot_record_file import FileWishes
+from aliquot.core.engine.ports import JournalEntry
+from aliquot.hardware.state.boot_record_file import BootRecordFile
 from aliquot.hardware.state.journal import ROTATE_AT, encode
 from aliquot.hardware.state.journal_reader import read
 from laws.crash import cases
@@ -44,7 +44,7 @@ def test_killed_at_every_fsync_and_run_again(bench: Bench, case: Case, when: str
 
 def _recorded(machine: Machine) -> set[str]:
     """The GPUs that have a wish for the next boot."""
-    return {kept.wish.pci for kept in FileWishes(machine.folder).load()}
+    return {kept.desired.pci for kept in BootRecordFile(machine.folder).load()}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -63,5 +63,5 @@ def test_killed_while_an_old_journal_is_shortened(bench: Bench, nth: int, when: 
 def _fill(machine: Machine) -> None:
     with open(machine.journal, "wb") as file:
         for run in range(ROTATE_AT // 4000 + 1):
-            file.write(encode(Record("end", f"{run:012x}", text="x" * 4000)))
-        file.write(encode(Record("end", "ffffffffffff", text="the last before")))
+            file.write(encode(JournalEntry("end", f"{run:012x}", text="x" * 4000)))
+        file.write(encode(JournalEntry("end", "ffffffffffff", text="the last before")))

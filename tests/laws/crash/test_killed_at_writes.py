@@ -21,13 +21,13 @@ def _every(when: str) -> list[object]:
 def test_killed_at_every_write_and_run_again(bench: Bench, case: Case, when: str) -> None:
     for nth in range(1, case.calls + 1):
         machine = bench.machine(case)
-        machine.node.fault("kill", when=when, nth=nth)
+        machine.node.inject_fault("kill", when=when, nth=nth)
         found = machine.apply()
         assert found.code == KILLED, found
         assert len(machine.writes()) >= nth - (when == "before")
         machine.assert_finishes()
     machine = bench.machine(case)
-    machine.node.fault("kill", when=when, nth=case.calls + 1)
+    machine.node.inject_fault("kill", when=when, nth=case.calls + 1)
     assert machine.apply().code == 0
     assert len(machine.writes()) == case.calls
     machine.assert_finished()
@@ -38,8 +38,8 @@ def test_killed_again_and_again_each_run_gets_one_call_further(bench: Bench, cas
     machine = bench.machine(case)
     kills = 0
     while True:
-        machine.node.fault("none")
-        machine.node.fault("kill", when="after", nth=1)
+        machine.node.inject_fault("none")
+        machine.node.inject_fault("kill", when="after", nth=1)
         found = machine.apply()
         if found.code == 0:
             break
@@ -54,7 +54,7 @@ def test_killed_again_and_again_each_run_gets_one_call_further(bench: Bench, cas
 def test_killed_then_rebooted(bench: Bench, case: Case, nth: int) -> None:
     """Of the instances nothing is left, and the journal tells of another boot."""
     machine = bench.machine(case)
-    machine.node.fault("kill", when="after", nth=nth)
+    machine.node.inject_fault("kill", when="after", nth=nth)
     assert machine.apply().code == KILLED
     machine.reboot()
     machine.assert_finishes()

@@ -56,11 +56,11 @@ def test_aliquot_is_killed_between_two_commands_and_run_again(bench: Bench, nth:
 def test_nvidia_smi_is_killed_at_a_write(bench: Bench, when: str, nth: int) -> None:
     """Its end without a word is a refusal: all goes back, or stays to be done; the next run finishes."""
     cut = machine(bench, cases.RECUT)
-    cut.node.fault("kill", when=when, nth=nth)
+    cut.node.inject_fault("kill", when=when, nth=nth)
     found = cut.apply()
     assert (found.code, found.document["status"]) == (40, "undone"), found
     assert f"ended with status {-signal.SIGKILL}" in found.err + found.out
-    cut.node.fault("none")
+    cut.node.inject_fault("none")
     cut.assert_former()
     cut.assert_finishes()
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from aliquot.core.engine.apply import apply
-from aliquot.core.engine.context import World
-from aliquot.core.engine.ports import Record
+from aliquot.core.engine.context import ExecutionContext
+from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.engine.recorded_change import change_of
 from aliquot.core.model import catalog
 from aliquot.core.model.inventory import Inventory
@@ -18,10 +18,10 @@ from aliquot.core.planner.plan import plan
 from aliquot.foundation import state_store
 from aliquot.foundation.lock import FileLock
 from aliquot.foundation.state_store import StateFile
-from aliquot.hardware.state.boot_record_file import FILE, FORMER, FileWishes
+from aliquot.hardware.state.boot_record_file import FILE, OLD_FILE, BootRecordFile
 from aliquot.hardware.state.journal import FileJournal
-from aliquot.hardware.state.journal_reader import FORMER as FORMER_JOURNAL
 from aliquot.hardware.state.journal_reader import JOURNAL, last_run, read
+from aliquot.hardware.state.journal_reader import OLD_JOURNAL as FORMER_JOURNAL
 from laws.crash.power_cut import PowerCuts, put
 from laws.oracle import world
 from unit.core.engine.memory import Bench, CountingClock, OneByOne
@@ -40,8 +40,8 @@ class Node:
         folder = root / STATE
         journal = FileJournal(str(folder / JOURNAL), "boot-1", rotate_at=rotate_at, by="ann")
         lock, memory = FileLock(str(root / "run/lock")), self.bench.memory
-        self.world = World(
-            memory, memory, journal, CountingClock(), lock, OneByOne(), self.bench.hooks, FileWishes(str(folder))
+        self.world = ExecutionContext(
+            memory, memory, journal, CountingClock(), lock, OneByOne(), self.bench.hooks, BootRecordFile(str(folder))
         )
 
     def apply(self, *profiles: str, cuts: PowerCuts | None = None) -> None:
@@ -51,7 +51,7 @@ class Node:
 
         def before(n: int, what: str) -> None:
             if cuts:
-                intents = [r for r in self.world.journal.records() if r.kind == "intent"]
+                intents = [r for r in self.world.journal.entries() if r.kind == "intent"]
                 cuts.mark(f"intent {intents[-1].run} {intents[-1].step}")
 
         self.bench.memory.before = before
@@ -85,7 +85,7 @@ def _check(root: Path, marks: frozenset[str], former: set[str]) -> None:
     if newest:
         assert change_of(newest[0]) is not None, "the last run can be taken up again"
     done = [mark.partition(" ")[2] for mark in sorted(marks) if mark.startswith("done ")]
-    names = {kept.name for kept in FileWishes(str(root / STATE)).load()}
+    names = {kept.name for kept in BootRecordFile(str(root / STATE)).load()}
     assert len(names) <= 1
     assert names <= former | {r.text for r in found if r.kind == "begin"}
     if done and not any(r.text not in done for r in found if r.kind == "begin"):
@@ -146,7 +146,7 @@ def test_the_record_of_a_run_before_is_left_whole(tmp_path: Path, monkeypatch: p
         path = str(put(content, tmp_path / f"cut-{n}") / STATE / JOURNAL)
         before, log = read(path), FileJournal(path, "boot-2", by="ann")
         run = log.new_run()
-        log.append(Record("begin", run), durable=True)
+        log.append(JournalEntry("begin", run), durable=True)
         log.close()
         assert [r.run for r in read(path)] == [*(r.run for r in before), run]
 
@@ -184,7 +184,7 @@ def test_what_an_older_release_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyP
     node.apply("2g.10gb")
     folder = root / STATE
     kept = msgspec.json.decode((folder / FILE).read_bytes())["content"]
-    (folder / FORMER).write_bytes(msgspec.json.encode(kept))
+    (folder / OLD_FILE).write_bytes(msgspec.json.encode(kept))
     (folder / FORMER_JOURNAL).write_bytes((folder / JOURNAL).read_bytes())
     (folder / JOURNAL).unlink()
     (folder / FILE).unlink()
@@ -200,7 +200,7 @@ def test_what_an_older_release_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyP
         path = put(content, tmp_path / f"cut-{n}") / STATE
         found = read(str(path / JOURNAL))
         assert marks <= {f"intent {r.run} {r.step}" for r in found if r.kind == "intent"}
-        assert len({k.name for k in FileWishes(str(path)).load()}) == 1
+        assert len({k.name for k in BootRecordFile(str(path)).load()}) == 1
         assert state_store.unreadable == {}
 
 
@@ -209,13 +209,13 @@ def test_lines_that_are_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     root.mkdir()
     path = root / JOURNAL
     log = FileJournal(str(path), "b", by="ann")
-    log.append(Record("begin", log.new_run()), durable=True)
+    log.append(JournalEntry("begin", log.new_run()), durable=True)
     log.close()
     bad = b"deadbeef of another version\n"
     path.write_bytes(path.read_bytes() + bad)
     cuts = PowerCuts(root, monkeypatch)
     cuts.start()
-    log.append(Record("begin", log.new_run()), durable=True)
+    log.append(JournalEntry("begin", log.new_run()), durable=True)
     for content, _ in cuts.states():
         aside = content.get(path.name + state_store.ASIDE, b"")
         assert bad in content[path.name] or aside == bad, content
@@ -253,7 +253,7 @@ def test_a_state_file_of_an_older_release_in_another_folder(tmp_path: Path, monk
     (root / "older/state.json").write_bytes(b"[1]")
 
     def file(folder: Path) -> StateFile[list[int]]:
-        return StateFile(str(folder / "new/state.json"), "test", list[int], [0], former="../older/state.json")
+        return StateFile(str(folder / "new/state.json"), "test", list[int], [0], legacy_name="../older/state.json")
 
     cuts = PowerCuts(root, monkeypatch)
     cuts.start()

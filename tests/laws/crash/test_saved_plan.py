@@ -17,7 +17,7 @@ def test_killed_at_every_write_the_same_plan_finishes(bench: Bench, case: Case, 
     for nth in range(1, case.calls + 1):
         machine = bench.machine(case)
         machine.save()
-        machine.node.fault("kill", when=when, nth=nth)
+        machine.node.inject_fault("kill", when=when, nth=nth)
         assert machine.run(*machine.as_saved).code == KILLED
         machine.assert_finishes(*machine.as_saved)
 
@@ -36,8 +36,8 @@ def test_killed_again_and_again_the_same_plan_finishes(bench: Bench) -> None:
     machine.save()
     kills = 0
     while True:
-        machine.node.fault("none")
-        machine.node.fault("kill", when="after", nth=1)
+        machine.node.inject_fault("none")
+        machine.node.inject_fault("kill", when="after", nth=1)
         found = machine.run(*machine.as_saved)
         if found.code == 0:
             break
@@ -52,9 +52,9 @@ def test_cut_off_then_failing_it_goes_all_the_way_back(bench: Bench) -> None:
     """The former state is the one before the first run, not the one that the cut left."""
     machine = bench.machine(cases.RECUT)
     machine.save()
-    machine.node.fault("kill", when="after", nth=3)
+    machine.node.inject_fault("kill", when="after", nth=3)
     assert machine.run(*machine.as_saved).code == KILLED
-    machine.node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
+    machine.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
     found = machine.run(*machine.as_saved)
     assert (found.code, found.document["status"]) == (40, "undone"), found
     machine.assert_former()
@@ -84,7 +84,7 @@ def test_carried_out_and_then_changed_by_hand_it_is_refused(bench: Bench) -> Non
 def test_somebody_else_s_work_in_between_is_not_touched(bench: Bench) -> None:
     machine = bench.machine(cases.RECUT)
     machine.save()
-    machine.node.fault("kill", when="after", nth=4)
+    machine.node.inject_fault("kill", when="after", nth=4)
     assert machine.run(*machine.as_saved).code == KILLED
     other = machine.node.create(0, "1g.6gb+me", 2)
     found = machine.run(*machine.as_saved)
@@ -98,7 +98,7 @@ def test_after_a_reboot_a_saved_plan_is_refused(bench: Bench) -> None:
     """Nothing that it was made for is there any more; the wish itself can be applied."""
     machine = bench.machine(cases.RECUT)
     machine.save()
-    machine.node.fault("kill", when="after", nth=2)
+    machine.node.inject_fault("kill", when="after", nth=2)
     assert machine.run(*machine.as_saved).code == KILLED
     machine.reboot()
     found = machine.run(*machine.as_saved)

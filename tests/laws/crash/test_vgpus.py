@@ -41,7 +41,7 @@ def test_killed_at_every_write_and_run_again(hosts: Hosts, world: World, when: s
     cut = 0
     for nth in range(1, total + 1):
         machine = hosts.machine(world)
-        machine.node.fault("kill", when=when, nth=nth)
+        machine.node.inject_fault("kill", when=when, nth=nth)
         cut += machine.killed(machine.apply())
         machine.assert_finishes()
     assert cut, "no kill met aliquot itself"
@@ -67,14 +67,14 @@ def test_each_write_refused_leads_back(hosts: Hosts, world: World) -> None:
     met = 0
     for nth in range(1, total + 1):
         machine = hosts.machine(world)
-        machine.node.fault("fail", call="SysfsWrite", code=errno.EIO, nth=nth, calls=1)
+        machine.node.inject_fault("fail", call="SysfsWrite", code=errno.EIO, nth=nth, calls=1)
         found = machine.apply()
         if found.code == 0:
             break
         met += 1
         assert (found.code, found.document["status"]) == (40, "undone"), found
         machine.assert_former()
-        machine.node.fault("none")
+        machine.node.inject_fault("none")
         machine.assert_finishes()
     assert met >= 2
 
@@ -83,7 +83,7 @@ def test_each_write_refused_leads_back(hosts: Hosts, world: World) -> None:
 def test_a_failure_after_the_third_of_five(hosts: Hosts, world: World) -> None:
     machine = hosts.machine(world)
     path = "current_vgpu_type" if world is VENDOR else "/create"
-    machine.node.fault("fail", call="SysfsWrite", code=errno.EIO, path=path, nth=4, calls=1)
+    machine.node.inject_fault("fail", call="SysfsWrite", code=errno.EIO, path=path, nth=4, calls=1)
     found = machine.apply()
     assert (found.code, found.document["status"]) == (40, "undone"), found
     assert sum("is gone again" in line for line in found.document["undone"]) >= 2
@@ -151,7 +151,7 @@ def test_ctrl_c_goes_back(hosts: Hosts, nth: int) -> None:
 
 def test_killed_in_the_middle_then_rebooted(hosts: Hosts) -> None:
     machine = hosts.machine(MDEV)
-    machine.node.fault("kill", when="after", nth=2)
+    machine.node.inject_fault("kill", when="after", nth=2)
     assert machine.killed(machine.apply())
     machine.node.reboot()
     machine.mine, machine.holders = set(), []
@@ -167,13 +167,13 @@ def test_handing_out_killed_at_every_write_and_run_again(hosts: Hosts, when: str
             machine = hosts.machine(OFF)
             if words is back:
                 assert machine.run(*out).code == 0
-            machine.node.fault("kill", when=when, nth=nth)
+            machine.node.inject_fault("kill", when=when, nth=nth)
             found = machine.run(*words)
             assert found.code in (KILLED, 0), found
             again = machine.run(*words)
             assert again.code == 0, again
             assert machine.node.show()["gpus"][0]["driver"] == ("vfio-pci" if words is out else "nvidia")
-            machine.node.fault("none")
+            machine.node.inject_fault("none")
             assert machine.run(*back).code == 0
             assert machine.geometry() == machine.former
             if found.code == 0:

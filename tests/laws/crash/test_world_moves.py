@@ -19,7 +19,7 @@ def _on(machine: Machine, gpu: int, geometry: Geometry) -> Geometry:
 def _lose(bench: Bench, gpu: int, after: int) -> Machine:
     """The GPU goes at one of the calls; the other GPU goes back, and which one is lost is said."""
     machine = bench.machine(cases.PAIR)
-    machine.node.fault("lost", gpu=gpu, after=after)
+    machine.node.inject_fault("lost", gpu=gpu, after=after)
     found = machine.apply()
     assert found.code == 40, found
     assert found.document["status"] == "partial"
@@ -48,12 +48,12 @@ def test_a_gpu_lost_with_a_held_instance(bench: Bench) -> None:
 
 def test_a_gpu_that_cannot_go_back_does_not_keep_the_other_from_it(bench: Bench) -> None:
     machine = bench.machine(cases.PAIR)
-    machine.node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", gpu=0, code=999, calls=100)
+    machine.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", gpu=0, code=999, calls=100)
     found = machine.apply()
     assert (found.code, found.document["status"]) == (40, "partial"), found
     assert {d["gpu"] for d in found.document["drift"]} == {machine.pcis[0]}
     assert _on(machine, 1, machine.geometry()) == _on(machine, 1, machine.former)
-    machine.node.fault("none")
+    machine.node.inject_fault("none")
     machine.assert_finishes()
 
 
@@ -120,10 +120,10 @@ def test_somebody_else_destroys_what_is_to_go(bench: Bench) -> None:
 
 def test_no_permission_changes_nothing(bench: Bench) -> None:
     machine = bench.machine(cases.RECUT)
-    machine.node.fault("unprivileged")
+    machine.node.inject_fault("unprivileged")
     found = machine.apply()
     assert (found.code, found.error["code"]) == (20, "NO_PERMISSION"), found
     assert machine.geometry() == machine.former
     assert [c for c in machine.writes() if c["rc"] == 0] == []
-    machine.node.fault("none")
+    machine.node.inject_fault("none")
     machine.assert_finishes()

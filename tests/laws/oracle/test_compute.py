@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from aliquot.core.config.select.instances import resolve
-from aliquot.core.config.text.instance_request import parse_wish
+from aliquot.core.config.text.instance_request import parse_instance_request
 from aliquot.core.model import catalog
 from aliquot.core.model.actions import Create, DestroyCompute
-from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance
 from aliquot.core.planner import compute_instances
 from aliquot.core.planner.plan import plan
@@ -52,9 +52,9 @@ def devices(found: Gpu) -> Counter[Device]:
 def desired(family: catalog.Family, wanted: Counter[Device]) -> Desired:
     """The request as it is typed: devices by name and count."""
     texts = [f"{name}*{n}" for (_, name), n in wanted.items()]
-    instances, problems = resolve(family, [parse_wish(text, 1, 1) for text in texts])
+    instances, problems = resolve(family, [parse_instance_request(text, 1, 1) for text in texts])
     assert not problems
-    return Desired((GpuWish(world.PCI, True, instances),), "oracle")
+    return Desired((DesiredGpu(world.PCI, True, instances),), "oracle")
 
 
 def inner(dice: random.Random, family: str, profile: str) -> Inner:

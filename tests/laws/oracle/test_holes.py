@@ -11,7 +11,7 @@ import pytest
 from aliquot.core.model import catalog
 from aliquot.core.model.inventory import Mig
 from aliquot.core.planner import fragmentation
-from aliquot.core.planner.fragmentation import Holes, holes
+from aliquot.core.planner.fragmentation import Fragmentation, find_fragmentation
 from laws.oracle import raw, world
 from support.selection import dice, samples
 
@@ -20,9 +20,11 @@ SAMPLES = samples(60)
 PLANNER = [tracemalloc.Filter(True, "*/core/planner/*")]
 
 
-def looked(family: str, now: raw.State, held: raw.State = frozenset(), wanted: list[str] | None = None) -> Holes:
+def looked(
+    family: str, now: raw.State, held: raw.State = frozenset(), wanted: list[str] | None = None
+) -> Fragmentation:
     inventory = world.node(world.gpu(catalog.family(family), now, held))
-    found = holes(inventory, inventory.gpus[0], wanted)
+    found = find_fragmentation(inventory, inventory.gpus[0], wanted)
     assert found is not None
     return found
 
@@ -53,7 +55,7 @@ def test_rooms_and_holes_are_those_of_brute_force(family: str) -> None:
         free = set(range(doc["geometry"]["memory_slices"])) - taken
         assert set(found.free) == free
         reach: dict[str, set[int]] = {}
-        for room in found.rooms:
+        for room in found.capacities:
             row = next(p for p in doc["profiles"] if p["name"] == room.profile)
             starts = [
                 s
@@ -70,13 +72,13 @@ def test_rooms_and_holes_are_those_of_brute_force(family: str) -> None:
 def test_six_free_slices_that_no_3g_can_use() -> None:
     found = looked("a100-40gb", frozenset({("1g.5gb", 1), ("1g.5gb", 4)}), wanted=["3g.20gb"])
     assert found.free == found.stranded == (0, 2, 3, 5, 6, 7)
-    row = next(r for r in found.rooms if r.profile == "3g.20gb")
+    row = next(r for r in found.capacities if r.profile == "3g.20gb")
     assert (row.now, row.repacked, row.lost) == (0, 1, 1)
 
 
 def test_what_is_held_does_not_move() -> None:
     place = frozenset({("1g.5gb", 1), ("1g.5gb", 4)})
-    row = next(r for r in looked("a100-40gb", place, held=place).rooms if r.profile == "3g.20gb")
+    row = next(r for r in looked("a100-40gb", place, held=place).capacities if r.profile == "3g.20gb")
     assert (row.now, row.repacked) == (0, 0)
 
 
@@ -86,19 +88,19 @@ def test_a_profile_that_the_gpu_lacks_wants_nothing_of_it() -> None:
 
 def test_a_gpu_outside_mig_mode_has_no_holes() -> None:
     inventory = world.node(world.gpu(catalog.family("a100-40gb"), ()))
-    assert holes(inventory, msgspec.structs.replace(inventory.gpus[0], mig=Mig(True))) is None
+    assert find_fragmentation(inventory, msgspec.structs.replace(inventory.gpus[0], mig=Mig(True))) is None
 
 
 def test_what_is_remembered_of_layouts_stays_below_16_mib() -> None:
     """What a sample of layouts takes, times the most that are kept: a fleet can show other layouts for ever."""
     every = raw.states("a100-40gb")
     looked("a100-40gb", every[0])
-    fragmentation._seen.clear()
+    fragmentation._measurements.clear()
     tracemalloc.start()
     try:
         for now in every[:50]:
             looked("a100-40gb", now)
-        kept = next(iter(fragmentation._seen.values()))
+        kept = next(iter(fragmentation._measurements.values()))
         size = sum(each.size for each in tracemalloc.take_snapshot().filter_traces(PLANNER).statistics("filename"))
     finally:
         tracemalloc.stop()

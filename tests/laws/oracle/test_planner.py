@@ -37,7 +37,7 @@ def check(family: str, now: raw.State, held: raw.State, geometry: tuple[tuple[st
         assert got.blockers[0].holders
         return
     assert not got.blockers, got.blockers
-    assert (got.destroyed, got.kept) == (gone, len(now) - gone)
+    assert (got.destroyed, got.unchanged) == (gone, len(now) - gone)
     assert not any(isinstance(a, Destroy) and (a.profile, _start(a)) in held for a in got.actions)
     end = walk(family, now, got)
     assert end in targets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aliquot.core.model import catalog
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory, Mig
 from aliquot.core.planner.semantics import instance_id
 
@@ -41,7 +41,7 @@ def gpu(
         family=family.name,
         mig=Mig(True, "enabled", "enabled"),
         instances=tuple(sorted(instances, key=lambda i: i.id)),
-        swapped=swapped,
+        slots_mirrored=swapped,
     )
 
 
@@ -52,7 +52,7 @@ def node(*gpus: Gpu) -> Inventory:
 def wish(family: catalog.Family, names: Iterable[str], pci: str = PCI) -> Desired:
     """Whole instances of these profiles, anywhere."""
     items = tuple(
-        InstanceWish(profile_id=p.id, name=p.name, compute=(p.default_compute.id,))
+        DesiredInstance(profile_id=p.id, name=p.name, compute=(p.default_compute.id,))
         for p in (family.by_name[name] for name in names)
     )
-    return Desired(gpus=(GpuWish(pci=pci, mig=True, instances=items),), name="oracle")
+    return Desired(gpus=(DesiredGpu(pci=pci, mig=True, instances=items),), name="oracle")

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from aliquot.core.model import catalog
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Mig
 from aliquot.core.planner import compute_instances as compute
 from laws.oracle import raw, world
@@ -76,14 +76,14 @@ def split_gpus(draw: st.DrawFn, family: str, pci: str = world.PCI) -> Gpu:
 
 
 @st.composite
-def wishes(draw: st.DrawFn, family: str, pci: str = world.PCI) -> GpuWish:
+def wishes(draw: st.DrawFn, family: str, pci: str = world.PCI) -> DesiredGpu:
     """A feasible wish: some instances at asked placements, some split into compute instances, which are asked for by
     themselves in some cases.
     """
     table = catalog.family(family)
     dice = random.Random(draw(st.integers(0, 2**32)))
     if draw(st.integers(0, 9)) == 0:
-        return GpuWish(pci=pci, mig=False)
+        return DesiredGpu(pci=pci, mig=False)
     state = sorted(dice.choice(raw.states(family)))
     dice.shuffle(state)
     items = []
@@ -92,7 +92,7 @@ def wishes(draw: st.DrawFn, family: str, pci: str = world.PCI) -> GpuWish:
         whole = (profile.default_compute.id,)
         parts = dice.choice(layouts(family, profile.id)) if dice.random() < 0.25 else whole
         items.append(
-            InstanceWish(
+            DesiredInstance(
                 profile_id=profile.id,
                 name=name,
                 compute=parts,
@@ -100,7 +100,7 @@ def wishes(draw: st.DrawFn, family: str, pci: str = world.PCI) -> GpuWish:
                 loose=parts not in ((), whole) and dice.random() < 0.5,
             )
         )
-    return GpuWish(pci=pci, mig=True, instances=tuple(items))
+    return DesiredGpu(pci=pci, mig=True, instances=tuple(items))
 
 
 FAMILIES = ("a100-40gb", "a30-24gb", "h100-80gb-sxm", "rtx-pro-6000-96gb", "thor-gb10b", "rtx-pro-5000-48gb")

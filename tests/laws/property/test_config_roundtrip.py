@@ -13,8 +13,8 @@ from aliquot.core.config.formats.checkpoint import checkpoint, restore
 from aliquot.core.config.formats.yaml_writer import natural, scalar, to_yaml
 from aliquot.core.config.load import load
 from aliquot.core.config.select.named_config import select
-from aliquot.core.config.select.profile_lookup import meaning
-from aliquot.core.config.text.instance_request import parse_wish
+from aliquot.core.config.select.profile_lookup import match_profile
+from aliquot.core.config.text.instance_request import parse_instance_request
 from aliquot.core.config.text.yaml_nodes import Map, Scalar, read
 from aliquot.core.config.text.yaml_scalars import resolve
 from aliquot.core.model import catalog
@@ -43,10 +43,10 @@ def test_profile_names(name: ProfileName) -> None:
 
 @given(profile_names(), st.integers(0, 20), st.integers(1, 128))
 def test_wishes(name: ProfileName, start: int, count: int) -> None:
-    placed, counted = parse_wish(f"{name}@{start}", 1, 1), parse_wish(f"{name}*{count}", 1, 1)
+    placed, counted = parse_instance_request(f"{name}@{start}", 1, 1), parse_instance_request(f"{name}*{count}", 1, 1)
     assert (placed.name, placed.start, placed.count) == (name, start, 1)
     assert (counted.name, counted.start, counted.count) == (name, None, count)
-    assert parse_wish(f"{name}:{count}", 1, 1).count == count
+    assert parse_instance_request(f"{name}:{count}", 1, 1).count == count
 
 
 @given(st.text(alphabet=PRINTABLE))
@@ -127,7 +127,7 @@ def there(node: Inventory) -> dict[str, list[tuple[int, int | None, int]]]:
 @given(nodes())
 def test_export_reads_back_as_the_same_geometry(node: Inventory) -> None:
     wanted = select(load(to_yaml(export(node)), "f"), "current", blank(node))
-    assert wanted.faults == ()
+    assert wanted.failures == ()
     assert compute_names(node, wanted) == present(node)
     assert {w.pci: w.mig for w in wanted.gpus} == {g.pci: g.mig.enabled for g in node.gpus}
 
@@ -135,7 +135,7 @@ def test_export_reads_back_as_the_same_geometry(node: Inventory) -> None:
 @given(nodes())
 def test_native_export_reads_back_as_the_same_placed_geometry(node: Inventory) -> None:
     wanted = select(load(to_yaml(export_native(node, "x")), "f"), "x", blank(node))
-    assert wanted.faults == ()
+    assert wanted.failures == ()
     assert placed(wanted) == there(node)
     assert compute_names(node, wanted) == present(node)
 
@@ -143,7 +143,7 @@ def test_native_export_reads_back_as_the_same_placed_geometry(node: Inventory) -
 @given(nodes())
 def test_checkpoint_restores_the_same_placed_geometry(node: Inventory) -> None:
     wanted = restore(msgspec.json.encode(checkpoint(node)).decode(), blank(node))
-    assert wanted.faults == ()
+    assert wanted.failures == ()
     assert placed(wanted) == there(node)
     assert compute_names(node, wanted) == present(node)
 
@@ -152,11 +152,11 @@ def test_checkpoint_restores_the_same_placed_geometry(node: Inventory) -> None:
 def test_every_name_of_a_family_means_itself(name: str, data: st.DataObject) -> None:
     family = catalog.family(name)
     profile = data.draw(st.sampled_from(family.profiles))
-    found = meaning(family, parse_wish(str(ProfileName.parse(profile.name)), 1, 1))
+    found = match_profile(family, parse_instance_request(str(ProfileName.parse(profile.name)), 1, 1))
     assert found is not None
     assert (found.profile, found.compute) == (profile, profile.default_compute)
-    assert meaning(family, parse_wish(f"id:{profile.id}", 1, 1)) == found
+    assert match_profile(family, parse_instance_request(f"id:{profile.id}", 1, 1)) == found
     for compute in profile.compute:
-        inner = meaning(family, parse_wish(compute.name, 1, 1))
+        inner = match_profile(family, parse_instance_request(compute.name, 1, 1))
         assert inner is not None
         assert (inner.profile, inner.compute.compute_slices) == (profile, compute.compute_slices)

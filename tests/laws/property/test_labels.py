@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from aliquot.core.model.facts import Facts, GpuFacts, MigDevice
 from aliquot.core.model.inventory import Gpu, Inventory, Mig
 from aliquot.kubernetes.gpu.device_resources import offer
-from aliquot.kubernetes.gpu.gfd_labels import labels, owned
+from aliquot.kubernetes.gpu.gfd_labels import is_own_label, labels
 from support.selection import laws
 
 LAWS = laws(300)
@@ -65,7 +65,7 @@ def test_every_label_is_legal_and_ours(node: tuple[Inventory, Facts], strategy: 
         assert VALUE.fullmatch(name)
         assert len(value) <= 63
         assert VALUE.fullmatch(value)
-        assert owned(label) or label == "nvidia.com/gpu.present"
+        assert is_own_label(label) or label == "nvidia.com/gpu.present"
 
 
 @LAWS

@@ -16,7 +16,7 @@ from aliquot.core.config.select.command_line import adhoc
 from aliquot.core.config.select.named_config import select
 from aliquot.core.model import catalog
 from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan
@@ -93,8 +93,8 @@ def test_what_is_proposed_instead_works_and_destroys_nothing_that_was_to_stay(fa
     gpu = node.gpus[0]
     profiles = catalog.family(family).profiles
     picked = data.draw(st.lists(st.sampled_from(profiles), min_size=1, max_size=4))
-    wishes = tuple(InstanceWish(p.id, p.name, (p.default_compute.id,)) for p in picked)
-    got = plan(node, Desired((GpuWish(gpu.pci, mig=True, instances=wishes),)))
+    wishes = tuple(DesiredInstance(p.id, p.name, (p.default_compute.id,)) for p in picked)
+    got = plan(node, Desired((DesiredGpu(gpu.pci, mig=True, instances=wishes),)))
     if not got.blockers or got.blockers[0].suggestion is None:
         return
     instead = plan(node, adhoc([gpu.pci], [got.blockers[0].suggestion], node))
@@ -154,9 +154,9 @@ def test_the_order_of_the_input_does_not_matter(case: tuple[Inventory, Desired],
 
 def test_the_reason_why_an_instance_goes_does_not_depend_on_the_order_either() -> None:
     gpu = world.gpu(catalog.family("thor-gb10b"), [("3g.0gb", 0)])
-    wishes = (InstanceWish(1001, "2g.0gb", (1,), 0), InstanceWish(1010, "1g.0gb+gfx", (0,), 2))
+    wishes = (DesiredInstance(1001, "2g.0gb", (1,), 0), DesiredInstance(1010, "1g.0gb+gfx", (0,), 2))
     one, other = (
-        plan(world.node(gpu), Desired(gpus=(GpuWish(pci=gpu.pci, mig=True, instances=order),), name="case"))
+        plan(world.node(gpu), Desired(gpus=(DesiredGpu(pci=gpu.pci, mig=True, instances=order),), name="case"))
         for order in (wishes, wishes[::-1])
     )
     assert one.actions
@@ -181,7 +181,7 @@ def test_cut_anywhere_replanned_and_finished_ends_the_same(
     if whole.blockers:
         return
     state = inventory
-    for lane in whole.lanes.values():
+    for lane in whole.actions_by_gpu.values():
         prefixes = calls(state, lane)
         state = prefixes[data.draw(st.integers(0, len(prefixes) - 1))]
     rest = plan(state, desired)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.core.model import catalog
-from aliquot.core.planner.node_layout import WHOLE, Bounds, Card, Layout, layout
+from aliquot.core.planner.node_layout import WHOLE_GPU, Bounds, LayoutGpu, NodeLayout, find_layout
 from laws.oracle import raw
 from support.selection import laws
 
@@ -32,15 +32,15 @@ class World:
         self.states = raw.states(family, base)
         table = catalog.family(family)
         names = {name for state in self.states for name, _ in state}
-        self.kinds = {name: table.by_name[name].id for name in names} | {"whole": WHOLE}
+        self.kinds = {name: table.by_name[name].id for name in names} | {"whole": WHOLE_GPU}
         self.cards = [
-            Card(
+            LayoutGpu(
                 pci=str(n),
                 family=table,
                 kinds=self.kinds,
                 placed=None if state is None else self.ids(state),
                 fixed=frozenset(self.ids(busy)),
-                modes=modes,
+                mode_changeable=modes,
             )
             for n, (state, busy) in enumerate(zip(now, held, strict=True))
         ]
@@ -107,11 +107,11 @@ def brute(world: World, demands: list[dict[str, int]], bounds: Bounds) -> tuple[
     return met, min(world.cost(end, bounds.fill) for end, _ in ends)
 
 
-def check(world: World, demands: list[dict[str, int]], bounds: Bounds) -> Layout:
-    got = layout(world.cards, demands, bounds)
+def check(world: World, demands: list[dict[str, int]], bounds: Bounds) -> NodeLayout:
+    got = find_layout(world.cards, demands, bounds)
     names = {v: k for k, v in world.kinds.items()}
     end = tuple(
-        None if placed is None else frozenset((names[p], s) for p, s in placed) for placed in got.cards.values()
+        None if placed is None else frozenset((names[p], s) for p, s in placed) for placed in got.placements.values()
     )
     assert all(state is None or raw.legal(world.family, state) for state in end)
     assert all(held <= (state or frozenset()) for held, state in zip(world.held, end, strict=True))
@@ -168,22 +168,22 @@ def test_one_a100_against_every_state(data: st.DataObject) -> None:
 def test_a_queue_of_everything_on_eight_gpus() -> None:
     table = catalog.family(A100)
     kinds = {name: table.by_name[name].id for name in ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")}
-    cards = [Card(str(n), table, kinds, ()) for n in range(8)]
+    cards = [LayoutGpu(str(n), table, kinds, ()) for n in range(8)]
     queue = [{kind: 1} for kind in kinds for _ in range(40)]
-    got = layout(cards, queue, Bounds(fill=tuple(kinds)))
+    got = find_layout(cards, queue, Bounds(fill=tuple(kinds)))
     assert got.offered == {"1g.5gb": 40, "2g.10gb": 8}, "the first kind's 40, then what 16 slices are left for"
-    got = layout(cards, queue[::-1])
+    got = find_layout(cards, queue[::-1])
     assert got.offered == {"7g.40gb": 8}
 
 
 def test_what_is_in_use_stays_and_the_rest_makes_room() -> None:
     table = catalog.family(A100)
     kinds = {name: table.by_name[name].id for name in ("1g.5gb", "3g.20gb")}
-    card = Card("0", table, kinds, ((9, 0), (9, 4)), frozenset({(9, 4)}))
-    got = layout([card], [{"3g.20gb": 1}])
+    card = LayoutGpu("0", table, kinds, ((9, 0), (9, 4)), frozenset({(9, 4)}))
+    got = find_layout([card], [{"3g.20gb": 1}])
     assert got.met == (True,)
     assert got.changed == ()
-    got = layout([card], [{"3g.20gb": 2}, {"1g.5gb": 1}], Bounds(fill=("1g.5gb",)))
+    got = find_layout([card], [{"3g.20gb": 2}, {"1g.5gb": 1}], Bounds(fill=("1g.5gb",)))
     assert got.met == (False, True)
-    assert got.cards == {"0": ((9, 4), (19, 0), (19, 1), (19, 2), (19, 3))}
+    assert got.placements == {"0": ((9, 4), (19, 0), (19, 1), (19, 2), (19, 3))}
     assert got.offered == {"1g.5gb": 4}

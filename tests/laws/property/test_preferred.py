@@ -8,10 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aliquot.kubernetes.device_plugin.preferred_allocation import POLICIES, preferred
-from aliquot.kubernetes.gpu.device_resources import Device
+from aliquot.kubernetes.gpu.device_resources import ResourceDevice
 from support.selection import laws
 
-Case = tuple[list[Device], set[str], set[str], int]
+Case = tuple[list[ResourceDevice], set[str], set[str], int]
 
 
 @st.composite
@@ -21,7 +21,7 @@ def cases(draw: st.DrawFn) -> Case:
     homes = draw(st.lists(st.integers(0, len(numa) - 1), min_size=1, max_size=9))
     healthy = draw(st.lists(st.booleans(), min_size=len(homes), max_size=len(homes)))
     found = [
-        Device(f"d{n}", f"gpu{home}", (), f"{home}:{n}", numa[home], well or draw(st.booleans()))
+        ResourceDevice(f"d{n}", f"gpu{home}", (), f"{home}:{n}", numa[home], well or draw(st.booleans()))
         for n, (home, well) in enumerate(zip(homes, healthy, strict=True))
     ]
     free = set(draw(st.lists(st.sampled_from([d.id for d in found]))))
@@ -29,9 +29,11 @@ def cases(draw: st.DrawFn) -> Case:
     return found, free, must, draw(st.integers(len(must), len(found)))
 
 
-def cost(policy: str, devices: list[Device], free: set[str], must: set[str], chosen: set[str]) -> tuple[int, ...]:
+def cost(
+    policy: str, devices: list[ResourceDevice], free: set[str], must: set[str], chosen: set[str]
+) -> tuple[int, ...]:
     """What the policies mean, said once more and as directly as can be."""
-    gpus: dict[str, list[Device]] = {}
+    gpus: dict[str, list[ResourceDevice]] = {}
     for device in devices:
         gpus.setdefault(device.gpu, []).append(device)
     mine = {g: [d for d in found if d.id in chosen] for g, found in gpus.items()}
@@ -53,9 +55,12 @@ def cost(policy: str, devices: list[Device], free: set[str], must: set[str], cho
 @laws(500)
 @given(cases(), st.sampled_from(POLICIES))
 @example(
-    ([Device(f"d{n}", f"gpu{n // 2}", (), "0", 0) for n in range(6)], {"d1", "d3", "d4", "d5"}, set(), 2), "packed"
+    ([ResourceDevice(f"d{n}", f"gpu{n // 2}", (), "0", 0) for n in range(6)], {"d1", "d3", "d4", "d5"}, set(), 2),
+    "packed",
 )
-@example(([Device("a", "0", (), "0", None), Device("b", "1", (), "1", None)], {"a", "b"}, {"b"}, 1), "packed")
+@example(
+    ([ResourceDevice("a", "0", (), "0", None), ResourceDevice("b", "1", (), "1", None)], {"a", "b"}, {"b"}, 1), "packed"
+)
 def test_no_choice_is_better(case: Case, policy: str) -> None:
     devices, free, must, size = case
     chosen = preferred(sorted(free, reverse=True), sorted(must), size, devices, policy)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.slurm.check.api import check
-from aliquot.slurm.check.finding import Given
+from aliquot.slurm.check.finding import CheckInput
 from aliquot.slurm.conf.parser import parse
 from aliquot.slurm.conf.statements import Conf, replaced
 
@@ -28,7 +28,7 @@ def _conf(text: str, kind: str) -> Conf:
 @given(_TEXTS)
 def test_every_value_stands_where_it_is_said_to_stand(text: str) -> None:
     for statement in _conf(text, "slurm.conf").statements:
-        if statement.place.file.endswith("x"):
+        if statement.location.file.endswith("x"):
             continue
         for pair in statement.pairs:
             written = text[pair.start : pair.end]
@@ -39,15 +39,15 @@ def test_every_value_stands_where_it_is_said_to_stand(text: str) -> None:
 @given(_TEXTS)
 def test_a_replaced_value_is_read_back_and_all_else_stays(text: str) -> None:
     before = _conf(text, "slurm.conf")
-    changed = [p for s in before.statements for p in s.pairs if not s.place.file.endswith("x")]
+    changed = [p for s in before.statements for p in s.pairs if not s.location.file.endswith("x")]
     after = _conf(replaced(text, dict.fromkeys(changed, "new")), "slurm.conf")
     assert [[p.key for p in s.pairs] for s in after.statements] == [[p.key for p in s.pairs] for s in before.statements]
-    own = [p for s in after.statements for p in s.pairs if not s.place.file.endswith("x")]
+    own = [p for s in after.statements for p in s.pairs if not s.location.file.endswith("x")]
     assert {p.value for p in own} <= {"new"}
-    assert len(after.faults) == len(before.faults)
+    assert len(after.diagnostics) == len(before.diagnostics)
 
 
 @given(_TEXTS, _TEXTS)
 def test_a_check_never_breaks(slurm: str, gres: str) -> None:
-    found = check(Given("/etc/slurm", _conf(slurm, "slurm.conf"), _conf(gres, "gres.conf")))
+    found = check(CheckInput("/etc/slurm", _conf(slurm, "slurm.conf"), _conf(gres, "gres.conf")))
     assert all(f.sentence and f.rule for f in found)

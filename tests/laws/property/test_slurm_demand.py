@@ -47,7 +47,7 @@ def test_every_job_that_can_be_served_is_and_nothing_flaps(data: st.DataObject) 
     before = len(cluster.trace)
     for _ in range(5):
         decision = cluster.step()
-    assert not decision.recuts
+    assert not decision.repartitions
     assert len(cluster.trace) == before, "where nothing pends nothing is cut"
 
 
@@ -65,7 +65,7 @@ def test_limits_hold_whatever_pends(data: st.DataObject) -> None:
         if data.draw(st.booleans()):
             cluster.submit(data.draw(st.sampled_from(PROFILES)), seconds=3.0)
         decision = cluster.step(10.0)
-        assert len(decision.recuts) <= 2
+        assert len(decision.repartitions) <= 2
     for name in cluster.nodes:
         times = [when for when, record in cluster.trace if record == name]
         assert len(times) <= limits.per_hour

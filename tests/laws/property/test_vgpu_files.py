@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.cli.command_table import ROOT
-from aliquot.cli.framework import desired_args as wish
+from aliquot.cli.framework import desired_args
 from aliquot.cli.framework.parser import arguments, find
-from aliquot.core.config.formats.vgpu_device_manager import card
+from aliquot.core.config.formats.vgpu_device_manager import product_of_type
 from aliquot.core.config.formats.yaml_writer import to_yaml
 from aliquot.core.config.load import load
 from aliquot.core.config.select.command_line import adhoc
 from aliquot.core.config.select.named_config import select
-from aliquot.core.config.text.vgpu_request import parse_type
+from aliquot.core.config.text.vgpu_request import parse_vgpu_request
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
@@ -57,15 +57,15 @@ def test_a_written_wish_is_read_back(
     entry: dict[str, object] = {"gpus": "all", "vgpu": named} | ({"mixed-size": True} if mixed else {})
     filed = select(load(to_yaml({"version": "aliquot/v1", "configs": {"c": [entry]}}), "f"), None, cards)
     text = ",".join(f"{name}:{n}" for name, n in named.items())
-    typed = adhoc(["0"], [], cards, vgpu=[text], mixed=True if mixed else None)
-    assert filed.faults == typed.faults == ()
+    typed = adhoc(["0"], [], cards, vgpu=[text], mixed_size=True if mixed else None)
+    assert filed.failures == typed.failures == ()
     (one,), (other,) = filed.gpus, typed.gpus
     assert msgspec.structs.replace(one, source="") == msgspec.structs.replace(other, source="")
     assert Counter((v.type_id, v.type) for v in one.vgpus or ()) == {(t.id, t.name): n for t, n in counts}
     instances = sum(-(-n // t.per_instance) for t, n in counts) if counts[0][0].mig_backed else 0
     assert len(one.instances or ()) <= instances
     assert bool(one.instances) == counts[0][0].mig_backed
-    if all(card(t.short) for t, _ in counts) and not mixed:
+    if all(product_of_type(t.short) for t, _ in counts) and not mixed:
         theirs = {"devices": "all", "vgpu-devices": {t.short: n for t, n in counts}}
         again = select(load(to_yaml({"version": "v1", "vgpu-configs": {"c": [theirs]}}), "f"), None, cards)
         assert Counter(again.gpus[0].vgpus or ()) == Counter(one.vgpus or ())
@@ -79,10 +79,10 @@ def test_a_typed_wish_is_printed_so_that_it_can_be_typed(
     text = ",".join(f"{t.name}*{n}" for t, n in counts)
     words = ["plan", "--gpu", "0", "--vgpu", text, *(["--mixed-size"] if mixed else [])]
     args = arguments(find(ROOT, words))
-    printed = wish.words(args, "apply")
+    printed = desired_args.command_line(args, "apply")
     assert printed is not None
     again = arguments(find(ROOT, shlex.split(printed)[1:]))
-    assert wish.read(again, None, of(table)) == wish.read(args, None, of(table))
+    assert desired_args.read(again, None, of(table)) == desired_args.read(args, None, of(table))
 
 
 NAMES = st.one_of(
@@ -112,4 +112,7 @@ def test_a_count_is_read_back(name: str, count: int) -> None:
     plain = " ".join(name.split())
     # A number alone is refused: it might be a type's id.
     if plain and not plain.isdigit() and not set(plain) & set("*:,"):
-        assert (parse_type(f"{name}*{count}", 1).name, parse_type(f"{name}:{count}", 1).count) == (plain, count)
+        assert (parse_vgpu_request(f"{name}*{count}", 1).name, parse_vgpu_request(f"{name}:{count}", 1).count) == (
+            plain,
+            count,
+        )

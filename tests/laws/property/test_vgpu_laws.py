@@ -14,7 +14,7 @@ from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Gpu, Inventory, Mig
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan
-from aliquot.core.planner.restore_point import VFIO, former
+from aliquot.core.planner.restore_point import VFIO, make_restore_point
 from aliquot.core.planner.semantics import step
 from aliquot.core.planner.verify import verify
 from laws.property import vgpu_strategies as strategies
@@ -71,7 +71,7 @@ def test_what_is_satisfied_is_left_alone_and_the_figures_are_true(case: tuple[In
     assert vgpus(end) == (vgpus(inventory) - gone) | made
     whole = len(vgpus(inventory)) + sum(len(g.instances) for g in inventory.gpus)
     if not any(g.passthrough for g in inventory.gpus):
-        assert got.kept + got.destroyed == whole
+        assert got.unchanged + got.destroyed == whole
 
 
 @LAWS
@@ -105,7 +105,7 @@ def test_the_way_back_leads_back(case: tuple[Inventory, Desired], data: st.DataO
         return
     path = states(inventory, got)
     cut = path[data.draw(st.integers(0, len(path) - 1))]
-    goal = former(inventory, [g.pci for g in inventory.gpus])
+    goal = make_restore_point(inventory, [g.pci for g in inventory.gpus])
     assert verify(inventory, goal) == ()
     assert plan(inventory, goal).actions == ()
     back = plan(cut, goal)
@@ -157,9 +157,9 @@ def rebooted(gpu: Gpu, keeps: bool) -> Gpu:
     virtual = replace(
         gpu.virtual,
         functions=(),
-        world="" if gpu.virtual.total else "mdev",
-        mixed=False if gpu.virtual.total else None,
-        remembered=gpu.vgpus,
+        framework="" if gpu.virtual.total else "mdev",
+        mixed_size=False if gpu.virtual.total else None,
+        recorded_vgpus=gpu.vgpus,
     )
     return replace(gpu, instances=(), vgpus=(), mig=Mig(gpu.mig.capable, mode, mode), virtual=virtual)
 

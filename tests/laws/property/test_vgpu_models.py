@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.semantics import step
 from aliquot.core.planner.verify import verify
-from aliquot.core.planner.vgpu.creatable_types import types
+from aliquot.core.planner.vgpu.creatable_types import type_answers
 from laws.property import vgpu_strategies as strategies
 from support.selection import parts
 from support.simworld import Node
@@ -36,7 +36,7 @@ def facts(gpu: Gpu, told: bool) -> Facts:
     """What a plan predicts of a GPU; the places of vGPUs where the world tells them (mdevs do not)."""
     virtual = gpu.virtual
     assert virtual is not None
-    shares: Facts = [(gpu.passthrough, gpu.mig.enabled, len(virtual.functions), bool(virtual.mixed))]
+    shares: Facts = [(gpu.passthrough, gpu.mig.enabled, len(virtual.functions), bool(virtual.mixed_size))]
     shares += [(f.pci, f.driver) for f in virtual.functions]
     shares += sorted((i.id, i.profile_id, i.placement) for i in gpu.instances)
     places = {v.uuid: v.placement for v in gpu.vgpus if told}
@@ -48,15 +48,15 @@ def agreed(inventory: Inventory) -> None:
     without the C series.
     """
     for gpu in inventory.gpus:
-        told = [(a.name, a.differs) for a in types(inventory, gpu) if a.differs]
+        told = [(a.name, a.differs) for a in type_answers(inventory, gpu) if a.differs]
         assert not [name for name, _ in told if not ("L40S" in name and name.endswith("C"))]
 
 
-def _unforeseen(gpu: Gpu, wish: GpuWish) -> bool:
+def _unforeseen(gpu: Gpu, wish: DesiredGpu) -> bool:
     """What shows only later: the world of virtual functions that are off, types that the driver does not have."""
     assert gpu.virtual is not None
     compute = gpu.product == "NVIDIA L40S" and any(v.type.endswith("C") for v in wish.vgpus or ())
-    return compute or (not gpu.virtual.enabled and bool(wish.bound))
+    return compute or (not gpu.virtual.enabled and bool(wish.vfio_bound))
 
 
 @pytest.mark.parametrize("seed", parts(10))

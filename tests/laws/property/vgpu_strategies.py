@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import support.vgpufactory as factory
 from aliquot.core.model import catalog
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import VFIO
@@ -36,7 +36,7 @@ def after(inventory: Inventory, desired: Desired) -> Inventory:
     return inventory
 
 
-def vgpu_wish(gpu: Gpu, dice: random.Random) -> GpuWish:
+def vgpu_wish(gpu: Gpu, dice: random.Random) -> DesiredGpu:
     """Some vGPUs: mostly of one kind, sometimes more than fit."""
     table = factory.table(gpu.product)
     named = [t for t in table.types if t.id is not None]
@@ -52,21 +52,21 @@ def vgpu_wish(gpu: Gpu, dice: random.Random) -> GpuWish:
     return factory.share(gpu, factory.vgpus(gpu.product, counts), mixed)
 
 
-def mig_wish(gpu: Gpu, dice: random.Random) -> GpuWish:
+def mig_wish(gpu: Gpu, dice: random.Random) -> DesiredGpu:
     """A legal geometry, or MIG mode off."""
     if not gpu.mig.capable or dice.random() < 0.2:
-        return GpuWish(gpu.pci, mig=False if gpu.mig.capable else None, instances=())
+        return DesiredGpu(gpu.pci, mig=False if gpu.mig.capable else None, instances=())
     family = catalog.family(gpu.family or "")
     state = sorted(dice.choice(raw.states(family.name)))
     profiles = [family.by_name[name] for name, _ in state]
-    return GpuWish(
-        gpu.pci, mig=True, instances=tuple(InstanceWish(p.id, p.name, (p.default_compute.id,)) for p in profiles)
+    return DesiredGpu(
+        gpu.pci, mig=True, instances=tuple(DesiredInstance(p.id, p.name, (p.default_compute.id,)) for p in profiles)
     )
 
 
-def any_wish(gpu: Gpu, dice: random.Random) -> GpuWish:
+def any_wish(gpu: Gpu, dice: random.Random) -> DesiredGpu:
     """One of every kind of wish."""
-    bare = GpuWish(gpu.pci, mig=None, instances=None)
+    bare = DesiredGpu(gpu.pci, mig=None, instances=None)
     addresses = list(gpu.virtual.addresses) if gpu.virtual else []
     some = tuple(sorted(dice.sample(addresses, min(2, len(addresses)))))
     return dice.choice(
@@ -79,8 +79,8 @@ def any_wish(gpu: Gpu, dice: random.Random) -> GpuWish:
             lambda: replace(bare, functions=dice.random() < 0.5),
             lambda: replace(bare, vgpus=(), functions=False),
             lambda: replace(bare, passthrough=dice.random() < 0.7),
-            lambda: replace(bare, bound=some),
-            lambda: replace(bare, vgpus=(), mixed=dice.random() < 0.5),
+            lambda: replace(bare, vfio_bound=some),
+            lambda: replace(bare, vgpus=(), mixed_size=dice.random() < 0.5),
         )
     )()
 
@@ -100,7 +100,7 @@ def _disturbed(gpu: Gpu, dice: random.Random) -> Gpu:
         instances.append(replace(each, holders=holders, held=bool(holders)))
     carrying = {v.function for v in kept}
     free = [f for f in gpu.virtual.functions if f.pci not in carrying]
-    away = {f.pci for f in free if dice.random() < 0.05 and gpu.virtual.world == "sriov-mdev"}
+    away = {f.pci for f in free if dice.random() < 0.05 and gpu.virtual.framework == "sriov-mdev"}
     made = tuple(replace(f, driver=VFIO) if f.pci in away else f for f in gpu.virtual.functions)
     return replace(gpu, vgpus=kept, instances=tuple(instances), virtual=replace(gpu.virtual, functions=made))
 
@@ -110,7 +110,7 @@ def nodes(draw: st.DrawFn, size: int = 1) -> tuple[Inventory, Desired]:
     """A node of ``size`` GPUs in states that wishes have led to, and a wish for each."""
     dice = random.Random(draw(st.integers(0, 2**32)))
     gpus: list[Gpu] = []
-    wishes: list[GpuWish] = []
+    wishes: list[DesiredGpu] = []
     for n in range(size):
         pci = f"0000:{n + 8:02x}:00.0"
         gpu = factory.gpu(dice.choice(PRODUCTS), on=dice.random() < 0.6, pci=pci)

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from aliquot.cli.main import program
 from aliquot.dashboard.local import fleet_poller, node_poller
-from aliquot.metrics.host_exporter import Host
+from aliquot.metrics.host_exporter import HostExporter
 
 TIMES = 20
 """How many times shorter the pauses are; the page looks as often while nobody watches it as while somebody does."""
-PAUSES = {node_poller: ("WATCHED_S", "USAGE_S", "SAMPLE_S"), fleet_poller: ("EMPTY_S", "SIGNS_S")}
+PAUSES = {node_poller: ("WATCHED_S", "USAGE_S", "SAMPLE_S"), fleet_poller: ("EMPTY_S", "FILES_S")}
 
 
 def hurry() -> None:
     """Shorten the pauses of the metrics server and of the pages over nodes within reach."""
-    start = Host.start
+    start = HostExporter.start
 
-    def quick(host: Host, every_s: float) -> None:
+    def quick(host: HostExporter, every_s: float) -> None:
         start(host, every_s / TIMES)
 
-    setattr(Host, "start", quick)  # noqa: B010 - a method, which may not be assigned
+    setattr(HostExporter, "start", quick)  # noqa: B010 - a method, which may not be assigned
     for module, names in PAUSES.items():
         for name in names:
             setattr(module, name, getattr(module, name) / TIMES)
-    node_poller.ALONE_S, fleet_poller.SIGNS_ALONE_S = node_poller.WATCHED_S, fleet_poller.SIGNS_S
+    node_poller.UNWATCHED_S, fleet_poller.FILES_UNWATCHED_S = node_poller.WATCHED_S, fleet_poller.FILES_S
 
 
 if __name__ == "__main__":

@@ -101,9 +101,9 @@ def disturb(cluster: StandinCluster, agent: Agent, looks: Looks, number: int) ->
         case 3:
             agent.patch({"metadata": {"annotations": {"another": str(number)}}})
         case 4:
-            agent.sim.fault("xid", gpu=0, code=13)
+            agent.sim.inject_fault("xid", gpu=0, code=13)
         case 5:
-            agent.sim.fault("fail", call="DeviceGetTemperature", code=999, calls=1)
+            agent.sim.inject_fault("fail", call="DeviceGetTemperature", code=999, calls=1)
 
 
 def resting(cluster: StandinCluster, looks: Looks) -> Callable[[], None]:

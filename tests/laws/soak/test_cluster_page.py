@@ -10,7 +10,7 @@ import pytest
 
 from aliquot.core.model.inventory import Holder, Inventory
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.node_document import GPUS, KEY, LABEL, Document, encode, map_name
+from aliquot.kubernetes.gpu.node_document import GPUS, KEY, LABEL, NodeDocument, encode, map_name
 from laws.soak.growth import soak
 from laws.soak.program import Pages, Program, Watches
 from support import factory
@@ -58,7 +58,7 @@ def data(name: str, number: int) -> JSON:
     )
     held: Inventory = stub.held(made, 0, 0, by=Holder("pod", f"training/number-{number}", ""))
     trouble = "no GPU driver answers" if number % 11 == 10 else ""
-    return {KEY: encode(Document(stub.replace(held, node=name), at="2026-01-01T00:00:00Z", trouble=trouble))}
+    return {KEY: encode(NodeDocument(stub.replace(held, node=name), at="2026-01-01T00:00:00Z", read_error=trouble))}
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.sim import lifecycle
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from laws.soak.growth import soak
 from laws.soak.program import Pages, Program
 
@@ -34,7 +34,7 @@ class Lab:
         if number % RESTART == RESTART - 1:
             lifecycle.stop(self.state, "lab")
             lifecycle.start(self.state, TEMPLATE, "lab", "none")
-        with closing(Node(self.state, "lab")) as node:
+        with closing(SimClient(self.state, "lab")) as node:
             while node.set_mode(0, True):  # pending: the program has the GPU open
                 time.sleep(0.002)
             for gpu in node.show()["gpus"]:
@@ -42,7 +42,7 @@ class Lab:
                     node.release(gpu["index"], instance["id"])
                     node.destroy(gpu["index"], instance["id"])
             made = [node.create(0, profile) for profile in LAYOUTS[number % len(LAYOUTS)]]
-            node.fault("fail", call="DeviceGetUtilizationRates", code=999, calls=1)
+            node.inject_fault("fail", call="DeviceGetUtilizationRates", code=999, calls=1)
             return str(node.hold(0, made[0], memory=100 + number))
 
     def instances(self, number: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.sim import lifecycle
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from laws.soak.growth import environment, soak
 from support import forkserver
 
@@ -28,25 +28,25 @@ def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_the_simulator_server(state_dir: str, tmp_path: Path) -> None:
     """Instances and virtual functions, holders, faults, files, reboots and nodes come and go."""
     lifecycle.start(state_dir, "a100-sxm4-40gb*2", "steady", "none")
-    pid = int(lifecycle._ask(state_dir, {"do": "ping"})["pid"])
+    pid = int(lifecycle._request(state_dir, {"do": "ping"})["pid"])
 
     def cycle(number: int) -> None:
         lifecycle.start(state_dir, "a30,a2", "brief", "none")
-        with closing(Node(state_dir, "brief")) as brief:
+        with closing(SimClient(state_dir, "brief")) as brief:
             brief.show()
             brief.set_mode(0, True)
             brief.create(0, "1g.6gb")
             brief.many_files([("names", "/sys/bus/pci/devices")])
-        with closing(Node(state_dir, "steady")) as steady:
+        with closing(SimClient(state_dir, "steady")) as steady:
             steady.set_mode(0, True)
             instance = steady.create(0, "3g.20gb")
             holder = steady.hold(0, instance, memory=100 + number)
-            steady.fault("xid", gpu=1, code=48)
-            steady.fault("fail", call="DeviceGetMemoryInfo", code=999, calls=1)
+            steady.inject_fault("xid", gpu=1, code=48)
+            steady.inject_fault("fail", call="DeviceGetMemoryInfo", code=999, calls=1)
             steady.show()
             steady.terminate(holder)
             steady.destroy(0, instance)
-            steady.fault("none")
+            steady.inject_fault("none")
             if number % 4 == 3:
                 steady.reboot()
         lifecycle.changes(state_dir, "", 0.0)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 
 HERE = Path(__file__).resolve().parent
 
@@ -57,11 +57,11 @@ def test_nvidia_ml_py(state_dir: str, name: str) -> None:
         ["NVIDIA A100-SXM4-40GB MIG 1g.5gb", [7, 0], 14, 4864, 4864, 0, True, 1],
     ]
     assert (seen["stale"], seen["gone"], seen["wrong"], seen["plain"], seen["closed"]) == ([2, 2], 2, [2, 2], 3, 1)
-    assert Node(state_dir, name).show()["sessions"] == []
+    assert SimClient(state_dir, name).show()["sessions"] == []
 
 
 def cut(state_dir: str, name: str) -> None:
-    node = Node(state_dir, name)
+    node = SimClient(state_dir, name)
     node.set_mode(0, True)
     for profile in ("3g.20gb", "1g.5gb"):
         node.create(0, profile)
@@ -84,7 +84,7 @@ def test_gpustat_sees_the_node(state_dir: str, name: str) -> None:
     if importlib.util.find_spec("gpustat") is None:
         pytest.skip("gpustat is not installed")
     cut(state_dir, name)
-    Node(state_dir, name).hold(1)
+    SimClient(state_dir, name).hold(1)
     done = run(state_dir, name, sys.executable, "-m", "gpustat", "--json")
     assert done.returncode == 0, done.stderr
     gpus = json.loads(done.stdout)["gpus"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 
 SCRIPT = """
 import json, sys, time
@@ -48,7 +48,7 @@ def name(state_dir: str) -> str:
 
 def test_a_monitor_gets_the_xids_of_the_gpus_that_it_asked_for(state_dir: str, name: str) -> None:
     environment = {"LD_LIBRARY_PATH": str(Path(control.library(state_dir, name)).parent), "PATH": os.environ["PATH"]}
-    node = Node(state_dir, name)
+    node = SimClient(state_dir, name)
     node.set_mode(0, True)
     instance = node.create(0, "3g.20gb")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -64,9 +64,9 @@ def test_a_monitor_gets_the_xids_of_the_gpus_that_it_asked_for(state_dir: str, n
         assert line() == [0x18, 3], "PState events are not supported on these boards"
         wait(0)
         assert line()[0] == [10]
-        node.fault("xid", gpu=0, code=48)
-        node.fault("xid", gpu=1, code=48)
-        node.fault("xid", gpu=0, code=95, instance=f"{instance}/0")
+        node.inject_fault("xid", gpu=0, code=48)
+        node.inject_fault("xid", gpu=1, code=48)
+        node.inject_fault("xid", gpu=0, code=95, instance=f"{instance}/0")
         wait(0)
         assert line()[0] == [0, 8, 48, 0xFFFFFFFF, 0xFFFFFFFF]
         wait(0)
@@ -76,7 +76,7 @@ def test_a_monitor_gets_the_xids_of_the_gpus_that_it_asked_for(state_dir: str, n
         assert answer == [10]
         assert took >= 0.3
         wait(5000)
-        node.fault("xid", gpu=0, code=79)
+        node.inject_fault("xid", gpu=0, code=79)
         answer, took = line()
         assert answer[2] == 79
         assert took < 4, "an event ends the wait"

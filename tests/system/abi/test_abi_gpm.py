@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 
 SCRIPT = """
 import json, sys
@@ -87,7 +87,7 @@ def client(state_dir: str, name: str, *words: str) -> dict[str, Any]:
 @pytest.mark.parametrize("template", ["h100-80gb-hbm3", "b200"])
 def test_a_whole_gpu(state_dir: str, template: str) -> None:
     name = control.start(state_dir, template)
-    Node(state_dir, name).hold(0, busy=0.35)
+    SimClient(state_dir, name).hold(0, busy=0.35)
     told = client(state_dir, name)
     assert (told["support"], told["whole"]) == (1, 0)
     assert told["share"] == [[0, 35.0], [0, 35.0], [3, 0.0]], "metrics that are not simulated say so, each by itself"
@@ -97,7 +97,7 @@ def test_a_whole_gpu(state_dir: str, template: str) -> None:
 
 def test_gpu_instances(state_dir: str) -> None:
     name = control.start(state_dir, "h100-80gb-hbm3")
-    node = Node(state_dir, name)
+    node = SimClient(state_dir, name)
     node.set_mode(0, True)
     half, small = node.create(0, "3g.40gb"), node.create(0, "1g.10gb")
     node.hold(0, half, memory=5000, busy=0.5)

@@ -14,7 +14,7 @@ import pytest
 
 from aliquot.foundation.paths import simulated_nodes
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def device(lib: ctypes.CDLL, index: int = 0) -> c_void_p:
 
 
 def test_init_is_counted(state_dir: str, name: str) -> None:
-    lib, node = load(state_dir, name), Node(state_dir, name)
+    lib, node = load(state_dir, name), SimClient(state_dir, name)
     assert [lib.nvmlInit_v2() for _ in range(3)] == [0, 0, 0]
     assert [lib.nvmlShutdown() for _ in range(2)] == [0, 0]
     assert node.show()["sessions"] == [os.getpid()]
@@ -44,7 +44,7 @@ def test_init_is_counted(state_dir: str, name: str) -> None:
 
 def test_many_threads_share_one_session(state_dir: str) -> None:
     name = control.start(state_dir, "a100-sxm4-40gb*4")
-    lib, node = load(state_dir, name), Node(state_dir, name)
+    lib, node = load(state_dir, name), SimClient(state_dir, name)
     assert lib.nvmlInit_v2() == 0
     status = c_int()
     for index in range(4):
@@ -77,7 +77,7 @@ def test_many_threads_share_one_session(state_dir: str) -> None:
 
 
 def test_a_forked_child_has_a_session_of_its_own(state_dir: str, name: str) -> None:
-    lib, node = load(state_dir, name), Node(state_dir, name)
+    lib, node = load(state_dir, name), SimClient(state_dir, name)
     assert lib.nvmlInit_v2() == 0
     readable, writable = os.pipe()
     child = os.fork()
@@ -101,7 +101,7 @@ def test_a_forked_child_has_a_session_of_its_own(state_dir: str, name: str) -> N
 
 def kill_server(state_dir: str) -> None:
     """Returns when it is dead: a request that reaches a dying server may or may not have been carried out."""
-    pid = int(control._ask(state_dir, {"do": "ping"})["pid"])
+    pid = int(control._request(state_dir, {"do": "ping"})["pid"])
     os.kill(pid, signal.SIGKILL)
     end = time.monotonic() + 10
     while time.monotonic() < end:
@@ -114,7 +114,7 @@ def kill_server(state_dir: str) -> None:
 
 
 def test_the_library_starts_a_killed_server_again(state_dir: str, name: str) -> None:
-    lib, node = load(state_dir, name), Node(state_dir, name)
+    lib, node = load(state_dir, name), SimClient(state_dir, name)
     assert lib.nvmlInit_v2() == 0
     gpu, status, instance = device(lib), c_int(), c_void_p()
     assert lib.nvmlDeviceSetMigMode(gpu, c_uint(1), byref(status)) == 0

@@ -13,7 +13,7 @@ import pytest
 from aliquot.errors import AliquotError, BlockedError
 from aliquot.sim import lifecycle as control
 from aliquot.sim import shim_build as library
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from aliquot.sim.nvml_functions import functions, missing
 
 
@@ -84,7 +84,7 @@ def test_an_unimplemented_call_is_refused_and_logged(state_dir: str) -> None:
     assert lib.nvmlInit_v2() == 0
     assert lib.nvmlUnitGetCount(ctypes.byref(ctypes.c_uint())) == 3
     assert lib.nvmlShutdown() == 0
-    records = [c for c in Node(state_dir, name).calls() if c.get("implemented") is False]
+    records = [c for c in SimClient(state_dir, name).calls() if c.get("implemented") is False]
     assert [(r["call"], r["rc"]) for r in records] == [("nvmlUnitGetCount", 3)]
 
 

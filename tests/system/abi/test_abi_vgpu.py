@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from aliquot.sim.files import SimFiles
 
 CLIENT = """
@@ -49,7 +49,7 @@ def client(state_dir: str, name: str) -> dict[str, object]:
 
 def test_mixed_size_mode_with_nvidia_ml_py(state_dir: str) -> None:
     name = control.start(state_dir, "l40s:vfio,tesla-t4:mdev,a2")
-    Node(state_dir, name).sriov_manage("-e", "0000:01:00.0")
+    SimClient(state_dir, name).sriov_manage("-e", "0000:01:00.0")
     assert client(state_dir, name) == {
         "names": ["NVIDIA L40S", "Tesla T4", "NVIDIA A2"],
         "index": [0, 1, 2],
@@ -63,7 +63,7 @@ def test_mixed_size_mode_with_nvidia_ml_py(state_dir: str) -> None:
 
 def test_a_gpu_that_was_handed_out_is_no_device(state_dir: str) -> None:
     name = control.start(state_dir, "l40s,tesla-t4,a2")
-    files = SimFiles(Node(state_dir, name))
+    files = SimFiles(SimClient(state_dir, name))
     files.write("/sys/bus/pci/devices/0000:01:00.0/driver_override", "vfio-pci")
     files.write("/sys/bus/pci/drivers/nvidia/unbind", "0000:01:00.0")
     files.write("/sys/bus/pci/drivers_probe", "0000:01:00.0")

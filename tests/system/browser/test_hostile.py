@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from aliquot.dashboard.routes import ROUTES
-from aliquot.dashboard.view_models import Obstacle, Preview
+from aliquot.dashboard.view_models import ChangePreview, Obstacle
 from system.browser import audit, bed
 from system.browser.conftest import Opens
 from system.dashboard import stub
@@ -29,10 +29,12 @@ def source() -> StubSource:
         vgpus=(place, replace(place, name=long, type=long, uuid=bad, holders=(rtl, bad))),
         migs=tuple(replace(r, node=long, status=bad) for r in rows.migs),
         missing=(bad, long),
-        no_machines=(rtl,),
+        no_vms=(rtl,),
     )
     obstacle = Obstacle(bad, long, rtl, bad, (bad, rtl, long), bad, bad)
-    blocked = Preview(bad, (bad,), stub.changing().pictures, obstacles=(obstacle,), notes=(long,), warnings=(bad,))
+    blocked = ChangePreview(
+        bad, (bad,), stub.changing().pictures, obstacles=(obstacle,), notes=(long,), warnings=(bad,)
+    )
     return StubSource(stub.fleet(), virtual, preview=blocked, configs=HOSTILE)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from aliquot.dashboard.view_models import NodeLook
+from aliquot.dashboard.view_models import ObservedNode
 from system.browser import bed
 from system.browser.bed import Visitor
 from system.dashboard.running import running
@@ -32,7 +32,7 @@ def test_what_somebody_is_at_survives_a_change(visitor: Visitor) -> None:
             served.call(source.say, "n41", said)
             expect(page.locator("#n-n40 .said")).to_have_text(said)
             expect(page.locator("#n-n41 .said")).to_have_text(said)
-        served.call(source.set, *(NodeLook(name) for name in ("n00", "new", *names[2:])))
+        served.call(source.set, *(ObservedNode(name) for name in ("n00", "new", *names[2:])))
         expect(page.locator("#n-new")).to_be_visible()
         expect(page.locator("#n-n01")).to_have_count(0)
         expect(page.locator("tr")).to_have_count(80)

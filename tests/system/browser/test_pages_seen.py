@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from aliquot.dashboard.routes import ROUTES
-from aliquot.dashboard.view_models import Fleet
+from aliquot.dashboard.view_models import ObservedFleet
 from system.browser import audit, bed
 from system.browser.bed import Visitor
 from system.dashboard import stub
@@ -151,7 +151,7 @@ def test_a_thousand_nodes(visitor: Visitor) -> None:
         page.goto("about:blank")
 
 
-def changed(served: Running, canned: StubSource, fleet: Fleet) -> None:
+def changed(served: Running, canned: StubSource, fleet: ObservedFleet) -> None:
     """One node has trouble from now on."""
     looks = [
         msgspec.structs.replace(n, changing="the agent is away", revision=10**6) if n.name == "node-0990" else n
@@ -159,6 +159,6 @@ def changed(served: Running, canned: StubSource, fleet: Fleet) -> None:
     ]
 
     def put() -> None:
-        canned.fleet = Fleet(tuple(looks), 2, ready=True)
+        canned.fleet = ObservedFleet(tuple(looks), 2, ready=True)
 
     served.call(put)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from aliquot.dashboard.local.connect import open_here
+from aliquot.dashboard.local.connect import open_local
 from aliquot.dashboard.routes import ROUTES
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from system.browser.bed import Visitor
 from system.dashboard.running import TOKEN, Running, running
 from system.dashboard.toy import ROUTES as TOYS
@@ -39,7 +39,7 @@ PAGES = (
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("state")
     control.start(str(directory), "a100-sxm4-40gb,a2", "one")
-    node = Node(str(directory), "one")
+    node = SimClient(str(directory), "one")
     node.set_mode(0, True)
     node.create(0, "1g.5gb")
     yield directory
@@ -48,14 +48,14 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def fleet(state: Path) -> Iterator[Running]:
-    with running(functools.partial(open_here, None, fleet=True, state_dir=str(state)), ROUTES) as served:
+    with running(functools.partial(open_local, None, fleet=True, state_dir=str(state)), ROUTES) as served:
         yield served
 
 
 def test_no_page_does_what_its_policy_forbids(visitor: Visitor, fleet: Running, state: Path) -> None:
     """``Visitor`` fails on any line in red: a violation of the policy is one, and so is an error of a script."""
     visitor.expect("status of 404", "status of 401")
-    gpu = str(Node(str(state), "one").show()["gpus"][0]["pci"])
+    gpu = str(SimClient(str(state), "one").show()["gpus"][0]["pci"])
     page = visitor.page
     page.goto(f"{fleet.url}/login")
     page.get_by_label("Token").fill("wrong-token-of-somebody")
@@ -118,7 +118,7 @@ def test_another_page_of_the_same_machine_can_neither_read_nor_post(visitor: Vis
         page.get_by_role("button", name="win a prize").click()
         expect(page.get_by_role("heading")).to_have_text("Not allowed")
         assert page.url == f"{served.url}/asks"
-        assert not served.call(lambda: served.site.desk._sheets)
+        assert not served.call(lambda: served.site.pending_changes._changes)
         page.goto(f"{evil.url}/trap")
         assert page.evaluate(
             f"fetch('{served.url}/', {{credentials: 'include'}}).then(() => 'read', () => 'refused')"

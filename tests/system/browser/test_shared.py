@@ -7,9 +7,9 @@ import re
 import msgspec
 from playwright.sync_api import Page, expect
 
-from aliquot.dashboard.change_requests import Attach, Detach
+from aliquot.dashboard.change_requests import AttachDevices, DetachDevices
 from aliquot.dashboard.routes import ROUTES
-from aliquot.dashboard.view_models import Device, MachineRow, Virtual
+from aliquot.dashboard.view_models import VirtualizationView, VmDeviceRow, VmRow
 from system.browser import audit
 from system.browser.conftest import Opens
 from system.browser.world import World
@@ -85,15 +85,15 @@ def test_a_mig_configuration_is_set_and_disabled(world: World, someone: Opens) -
     confirmed(page)
 
 
-def machines() -> Virtual:
+def machines() -> VirtualizationView:
     """Two machines: one may have several of what is free, the other not."""
-    q = [Device(f"q{n}", "edge-a2", "NVIDIA A2-4Q", "0000:08:00.0", several=True) for n in range(3)]
-    c = [Device(f"c{n}", "edge-a2", "NVIDIA A2-4C", "0000:08:00.0", several=False) for n in range(2)]
+    q = [VmDeviceRow(f"q{n}", "edge-a2", "NVIDIA A2-4Q", "0000:08:00.0", several=True) for n in range(3)]
+    c = [VmDeviceRow(f"c{n}", "edge-a2", "NVIDIA A2-4C", "0000:08:00.0", several=False) for n in range(2)]
     return msgspec.structs.replace(
         stub.virtual(),
-        machines=(
-            MachineRow("desk", "team", "edge-a2", False, (q[0],), (q[1], c[0])),
-            MachineRow("bare", "team", "edge-a2", False, (), (q[2], c[1])),
+        vms=(
+            VmRow("desk", "team", "edge-a2", False, (q[0],), (q[1], c[0])),
+            VmRow("bare", "team", "edge-a2", False, (), (q[2], c[1])),
         ),
     )
 
@@ -120,6 +120,6 @@ def test_rules_are_told_before_a_device_is_attached(someone: Opens) -> None:
         expect(page.get_by_role("heading", name="Do it?")).to_be_visible()
         page.goto("about:blank")
     assert source.asked == [
-        Attach(namespace="team", machine="desk", node="edge-a2", devices=("q1",)),
-        Detach(namespace="team", machine="desk", node="edge-a2", devices=("q0",)),
+        AttachDevices(namespace="team", vm="desk", node="edge-a2", devices=("q1",)),
+        DetachDevices(namespace="team", vm="desk", node="edge-a2", devices=("q0",)),
     ]

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from aliquot.dashboard.routes import ROUTES
-from aliquot.dashboard.view_models import Fleet
+from aliquot.dashboard.view_models import ObservedFleet
 from system.browser import audit, bed
 from system.browser.conftest import Opens
 from system.dashboard import stub
@@ -95,7 +95,7 @@ def test_a_page_that_is_killed_and_comes_back(state: Path, someone: Opens) -> No
 
 
 def test_a_fleet_that_is_not_looked_at_yet_is_not_empty(someone: Opens) -> None:
-    source = StubSource(Fleet())
+    source = StubSource(ObservedFleet())
     with running(source, ROUTES) as served:
         page = someone(served).page
         expect(page.locator("#status")).to_contain_text("Looking at the GPUs for the first time")

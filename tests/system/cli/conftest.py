@@ -13,6 +13,7 @@ import pytest
 
 from aliquot.cli.main import main
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 from support import forkserver
 
 from . import hints
@@ -94,7 +95,7 @@ class Sim(NamedTuple):
     """A node, its name already in ALIQUOT_SIM."""
 
     name: str
-    node: control.Node
+    node: SimClient
 
     def writes(self) -> list[dict[str, Any]]:
         """The log of calls that change something, those by hand aside."""
@@ -123,7 +124,7 @@ def mixed(state: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sim]:
 def _node(state: str, template: str, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sim]:
     control.start(state, template, name)
     monkeypatch.setenv("ALIQUOT_SIM", name)
-    node = control.Node(state, name)
+    node = SimClient(state, name)
     yield Sim(name, node)
     node.close()
     control.stop(state, name)

@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.core.engine.ports import Record
+from aliquot.core.engine.ports import JournalEntry
 from aliquot.errors import AliquotError
 from aliquot.foundation.lock import FileLock
 from aliquot.hardware.state.journal import encode
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 from support import forkserver
 
 from .conftest import SOURCE, Run, Sim
@@ -122,20 +123,20 @@ def test_waiting_ends_when_the_holder_does(busy: Sim) -> None:
 
 def test_the_hardware_refuses_and_everything_goes_back(busy: Sim, run: Run) -> None:
     before = instances(busy)
-    busy.node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
+    busy.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
     result = run("apply", *WISH)
     assert result.code == 40
     assert "hardware[" in result.err
     assert "undone: the former state is back" in result.out
     assert instances(busy) == before
-    busy.node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
+    busy.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
     told = run("apply", *WISH, "-o", "json")
     assert (told.code, told.document["status"], told.document["verified"]) == (40, "undone", False)
     assert '"exit_code": 40' in told.err
 
 
 def test_no_permission(busy: Sim, run: Run) -> None:
-    busy.node.fault("unprivileged")
+    busy.node.inject_fault("unprivileged")
     result = run("apply", *WISH)
     assert result.code == 20
     assert "blocked[NO_PERMISSION]: " in result.err
@@ -145,7 +146,7 @@ def test_no_permission(busy: Sim, run: Run) -> None:
 
 def test_a_gpu_lost_in_the_middle(dgx: Sim, run: Run) -> None:
     assert run("apply", "--gpu", "0-1", "--mig", "1g.5gb*3").code == 0
-    dgx.node.fault("lost", gpu=0, after=2)
+    dgx.node.inject_fault("lost", gpu=0, after=2)
     result = run("apply", "--gpu", "0-1", "--mig", "7g.40gb")
     assert result.code == 40
     assert "GPU_LOST" in result.err
@@ -157,7 +158,7 @@ def test_a_gpu_lost_in_the_middle(dgx: Sim, run: Run) -> None:
 
 
 def test_an_apply_that_was_killed_is_finished_by_the_next(busy: Sim, program: Run) -> None:
-    busy.node.fault("kill", nth=2, when="after")
+    busy.node.inject_fault("kill", nth=2, when="after")
     assert program("apply", *WISH).code == -signal.SIGKILL
     assert 7 in [i for i, _, _ in instances(busy)]
     finished = program("apply", *WISH)
@@ -180,7 +181,7 @@ def test_a_full_disk_starts_nothing(busy: Sim, state: str) -> None:
     """The journal is full to the last byte that the process may write."""
     journal = Path(control.folder(state, busy.name)) / "change-journal.jsonl"
     command = f"ulimit -f 1; exec {sys.executable} -m aliquot apply {' '.join(WISH)}"
-    journal.write_bytes(encode(Record("end", "r", text="x" * 1024)))
+    journal.write_bytes(encode(JournalEntry("end", "r", text="x" * 1024)))
     done = subprocess.run(
         ["sh", "-c", command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": SOURCE}
     )
@@ -236,8 +237,8 @@ def test_the_last_line_tells_of_modes_and_resets(a100: Sim, run: Run) -> None:
 def test_a_guest_that_cannot_reset_waits_for_its_reboot(state: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     control.start(state, "a100-sxm4-40gb:guest", "guest")
     monkeypatch.setenv("ALIQUOT_SIM", "guest")
-    node = control.Node(state, "guest")
-    node.fault("reset-pending", gpu=0)
+    node = SimClient(state, "guest")
+    node.inject_fault("reset-pending", gpu=0)
     wish = ("--gpu", "0", "--mig", "3g.20gb")
     try:
         plan = run("plan", *wish)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aliquot.cli.commands import restore_boot as boot
-from aliquot.cli.framework.apply_plan import Job
-from aliquot.sim import lifecycle as control
+from aliquot.cli.framework.apply_plan import PlanExecution
+from aliquot.sim.client import SimClient
 
 from .conftest import Run
 from .test_vgpu import Host, host
@@ -43,7 +43,7 @@ def test_what_comes_only_while_a_machine_starts_is_waited_for_only_then(
     def starting() -> float:
         """The driver is there by the second look."""
         if not looks:
-            control.Node(state, "host").reboot("mdev")
+            SimClient(state, "host").reboot("mdev")
         looks.append(20.0)
         return looks[-1]
 
@@ -62,10 +62,10 @@ def test_ctrl_c_ends_it(host: Host, run: Run, monkeypatch: pytest.MonkeyPatch) -
     assert run("sim", "reboot").code == 0
     asked: list[int] = []
 
-    def interrupted(job: Job, args: object) -> int:
+    def interrupted(job: PlanExecution, args: object) -> int:
         asked.append(len(job.plan.desired.gpus))
         return 130
 
-    monkeypatch.setattr(boot, "carry_out", interrupted)
+    monkeypatch.setattr(boot, "execute", interrupted)
     assert run("restore", "--boot").code == 130
     assert asked == [2]

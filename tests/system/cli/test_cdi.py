@@ -9,6 +9,7 @@ import yaml
 
 from aliquot.cdi import rules, spec_files
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 from .conftest import Run, Sim
 
@@ -27,7 +28,7 @@ def test_a_spec_on_stdout_is_one_that_runtimes_take(run: Run, sliced: Sim) -> No
     result = run("cdi", "generate")
     assert (result.code, result.err) == (0, "")
     document = yaml.safe_load(result.out)
-    assert rules.faults(document) == ()
+    assert rules.document_errors(document) == ()
     names = [d["name"] for d in document["devices"]]
     assert names[0].startswith("MIG-")
     assert names[1:] == ["0:0", "0000:01:00.0-3g.20gb-4", "all"]
@@ -47,7 +48,7 @@ def test_flags_of_nvidia_ctk(run: Run, sliced: Sim) -> None:
 
 def test_names_and_nodes_are_those_of_nvidia_ctk(run: Run, state: str) -> None:
     control.start(state, "a100-sxm4-40gb*2", "n")
-    node = control.Node(state, "n")
+    node = SimClient(state, "n")
     node.set_mode(0, True)
     for profile, start in (("3g.20gb", 4), ("1g.5gb", 0), ("1g.5gb+me", 1)):
         node.create(0, profile, start)

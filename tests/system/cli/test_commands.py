@@ -13,7 +13,7 @@ import pytest
 from aliquot.cli import command_table as commands
 from aliquot.cli.completion import leaves
 from aliquot.cli.framework import parser as parse
-from aliquot.cli.framework.command_model import MARKDOWN, OUTPUT, Command
+from aliquot.cli.framework.command_model import MARKDOWN, OUTPUT, CliCommand
 from aliquot.errors import UsageError
 
 from .conftest import Run
@@ -23,14 +23,14 @@ IDS = [" ".join(path) for path, _ in VERBS]
 
 
 @pytest.mark.parametrize(("path", "command"), VERBS, ids=IDS)
-def test_every_verb_has_a_file_that_runs_it(path: tuple[str, ...], command: Command) -> None:
+def test_every_verb_has_a_file_that_runs_it(path: tuple[str, ...], command: CliCommand) -> None:
     module = import_module(f"aliquot.cli.{command.module}")
     assert callable(module.run)
     assert module.__doc__
 
 
 @pytest.mark.parametrize(("path", "command"), VERBS, ids=IDS)
-def test_every_verb_has_its_help(path: tuple[str, ...], command: Command, run: Run) -> None:
+def test_every_verb_has_its_help(path: tuple[str, ...], command: CliCommand, run: Run) -> None:
     result = run(*path, "--help")
     assert result.code == 0
     assert result.out.startswith(f"usage: aliquot {' '.join(path)}")

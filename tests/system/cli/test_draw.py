@@ -21,7 +21,7 @@ from aliquot.core.model.actions import (
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory, Mig
 from aliquot.core.model.plan import Blocker, Plan, Policy, make_plan
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import mig_picture
 
 PCI = "0000:41:00.0"
 HOLDER = Holder("process", "4711", "python3")
@@ -60,9 +60,9 @@ def test_letters_stand_under_their_slices(
 ) -> None:
     one = gpu(family, *places)
     table = catalog.family(family)
-    column = draw.width([pieces.title(one)])
-    assert draw.ruler(pieces.title(one), table, column) == f"GPU 0  {PCI}  X  memory slice  {ruler}"
-    row = draw.row("  now", pieces.now(one), table, column, False)
+    column = draw.width([mig_picture.title(one)])
+    assert draw.ruler(mig_picture.title(one), table, column) == f"GPU 0  {PCI}  X  memory slice  {ruler}"
+    row = draw.row("  now", mig_picture.current_instances(one), table, column, False)
     assert row == f"{'  now':<{column}}{' ' * len('memory slice  ')}{letters}"
 
 
@@ -71,7 +71,9 @@ def test_every_placement_of_every_family_can_be_drawn() -> None:
         table = catalog.family(name)
         for profile in table.profiles:
             for place in profile.placements:
-                row = draw.row("", pieces.now(gpu(name, (profile.name, str(place)))), table, 0, False)
+                row = draw.row(
+                    "", mig_picture.current_instances(gpu(name, (profile.name, str(place)))), table, 0, False
+                )
                 assert row.split().count("a") == place.size, (name, profile.name, place)
                 assert len(row.split()) == table.memory_slices
 
@@ -82,7 +84,7 @@ CREATE = Create(gpu=PCI, reason="asked", profile="3g.20gb", profile_id=9, placem
 
 
 def plan_of(*actions: Action) -> Plan:
-    return make_plan("n", "f", Desired(()), actions, policy=Policy(), kept=1)
+    return make_plan("n", "f", Desired(()), actions, policy=Policy(), unchanged=1)
 
 
 def picture(one: Gpu, *actions: Action) -> list[str]:
@@ -179,7 +181,7 @@ def test_colour_appears_only_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("NO_COLOR", "1")
     assert not colour.wanted()
     one = gpu("a100-40gb", ("1g.5gb", "0:1"), held=0)
-    row = draw.row("", pieces.now(one), catalog.family("a100-40gb"), 0, True)
+    row = draw.row("", mig_picture.current_instances(one), catalog.family("a100-40gb"), 0, True)
     assert "\x1b[33ma\x1b[0m" in row
     tinted = planview.text(plan_of(DESTROY, CREATE), Inventory("n", (one,)), True)
     assert "\x1b[31mdestroy\x1b[0m" in tinted

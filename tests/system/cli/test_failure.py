@@ -17,7 +17,7 @@ from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.main import main
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 
 from .conftest import SOURCE, Run
 
@@ -123,9 +123,9 @@ def test_a_full_disk_under_stdout_is_told() -> None:
 @pytest.mark.parametrize("output", ["full", "closed"])
 def test_a_change_that_failed_keeps_its_exit_code_where_its_result_cannot_be_written(state: str, output: str) -> None:
     """A disk that is full, a reader or a terminal that went away: what went wrong with the GPUs counts."""
-    node = Node(state, control.start(state, "a30"))
+    node = SimClient(state, control.start(state, "a30"))
     node.set_mode(0, True)
-    node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
+    node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
     reader, writer = os.pipe()
     os.close(reader)
     with open("/dev/full", "w") as full, os.fdopen(writer, "w") as closed:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 from .conftest import Result, Run, Sim
 
@@ -111,7 +112,7 @@ def test_warnings_of_known_bad_drivers(state: str, run: Run) -> None:
     for name, driver in names.items():
         control.start(state, "a100-sxm4-40gb*2", name, driver=driver)
     for name in ("bad", "good"):
-        node = control.Node(state, name)
+        node = SimClient(state, name)
         node.set_mode(0, True)
         node.close()
     compare("drivers", *transcript(run, *(f"show 1 --node {name}" for name in names)))

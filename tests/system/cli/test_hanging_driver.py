@@ -49,7 +49,7 @@ def begin(a100: Sim, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
         return made[-1]
 
     yield start
-    a100.node.fault("none")
+    a100.node.inject_fault("none")
     for process in made:
         process.kill()
         process.communicate()
@@ -88,7 +88,7 @@ def end(process: subprocess.Popen[str], number: signal.Signals, within_s: float 
 def test_a_command_that_reads_says_what_it_waits_for_and_ends(
     a100: Sim, begin: Begin, backend: str, words: tuple[str, ...]
 ) -> None:
-    a100.node.fault("hang")
+    a100.node.inject_fault("hang")
     process = begin(*words, backend=backend)
     said = line(process, "waiting:")
     assert "the driver has not returned from opening NVML for" in said
@@ -101,7 +101,7 @@ def test_a_command_that_reads_says_what_it_waits_for_and_ends(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_needs_no_notice(a100: Sim, begin: Begin, number: signal.Signals) -> None:
     """Before the call counts as one that hangs, too: a command that only reads has nothing to lose."""
-    a100.node.fault("hang", call="DeviceGetMigMode")
+    a100.node.inject_fault("hang", call="DeviceGetMigMode")
     process = begin("show")
     _until_called(a100, "Init")
     time.sleep(0.2)
@@ -120,14 +120,14 @@ def test_a_change_is_left_once_its_call_hangs_and_the_next_one_finishes_it(
     a100: Sim, begin: Begin, number: signal.Signals
 ) -> None:
     words = ("apply", "--gpu", "0", "--mig", "7g.40gb")
-    a100.node.fault("hang", call="DeviceCreateGpuInstanceWithPlacement")
+    a100.node.inject_fault("hang", call="DeviceCreateGpuInstanceWithPlacement")
     process = begin(*words)
     said = line(process, "waiting:")
     assert "creating a GPU instance" in said
     code, err = end(process, number)
     assert code == 128 + number
     assert "the journal has what was begun" in err
-    a100.node.fault("none")
+    a100.node.inject_fault("none")
     again = begin(*words)
     again.communicate(timeout=30)
     assert again.returncode == 0
@@ -137,7 +137,7 @@ def test_a_change_is_left_once_its_call_hangs_and_the_next_one_finishes_it(
 def test_a_change_goes_back_where_its_call_returns(a100: Sim, begin: Begin) -> None:
     """A signal during a call that is only slow: the command waits for the call, and leads back."""
     a100.node.set_mode(0, True)
-    a100.node.fault("slow", call="DeviceCreateGpuInstanceWithPlacement", seconds=HANGS_S / 2, calls=1)
+    a100.node.inject_fault("slow", call="DeviceCreateGpuInstanceWithPlacement", seconds=HANGS_S / 2, calls=1)
     process = begin("apply", "--gpu", "0", "--mig", "7g.40gb")
     _until_called(a100, "DeviceGetGpuInstancePossiblePlacements")
     time.sleep(0.4)
@@ -148,13 +148,13 @@ def test_a_change_goes_back_where_its_call_returns(a100: Sim, begin: Begin) -> N
 
 
 def test_an_ignored_signal_stays_ignored(a100: Sim, begin: Begin) -> None:
-    a100.node.fault("hang", call="DeviceGetMigMode")
+    a100.node.inject_fault("hang", call="DeviceGetMigMode")
     process = begin("show", ignoring=signal.SIGINT)
     assert "Ctrl-C" not in line(process, "waiting:")
     process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(1.5)
-    a100.node.fault("none")
+    a100.node.inject_fault("none")
     out, _ = process.communicate(timeout=20)
     assert process.returncode == 0
     assert "A100" in out
@@ -164,7 +164,7 @@ def test_an_ignored_signal_stays_ignored(a100: Sim, begin: Begin) -> None:
 def test_a_server_that_is_stopped(begin: Begin, a100: Sim, backend: str) -> None:
     """As in the field: not one call hangs, but whatever answers them."""
     lines = control.connect(simulated_nodes(a100.node.state_dir), "control.sock")
-    server = msgspec.json.decode(lines.ask('{"do":"ping"}'))["pid"]
+    server = msgspec.json.decode(lines.request('{"do":"ping"}'))["pid"]
     lines.close()
     os.kill(server, signal.SIGSTOP)
     try:

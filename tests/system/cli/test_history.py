@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 from .conftest import Run
 
@@ -28,7 +29,7 @@ def test_what_was_done_by_whom_and_how_it_ended(run: Run, node: str, monkeypatch
     monkeypatch.setattr(os, "getuid", lambda: 0)
     monkeypatch.setenv("SUDO_USER", "ann")
     assert run("apply", "--node", node, "--gpu", "0", "--mig", "3g.40gb").code == 0
-    control.Node(os.environ["ALIQUOT_STATE_DIR"], node).fault(
+    SimClient(os.environ["ALIQUOT_STATE_DIR"], node).inject_fault(
         "fail", call="GpuInstanceCreateComputeInstance", code=999, calls=1
     )
     assert run("apply", "--node", node, "--gpu", "0", "--mig", "2g.20gb*3").code == 40

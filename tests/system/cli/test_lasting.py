@@ -40,7 +40,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The settings of a controller of Slurm's, beside a Slurm that answers nothing."""
     path = tmp_path / "settings.yaml"
     path.write_text("")
-    monkeypatch.setattr(opening, "opened", nullcontext)
+    monkeypatch.setattr(opening, "open_client", nullcontext)
     monkeypatch.setattr(settings_file, "load", lambda text, source: type("Stub", (), {"listen": ""}))
     return str(path)
 
@@ -68,8 +68,8 @@ def test_figures_that_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(gc.isenabled())
         raise BlockedError("enough")
 
-    monkeypatch.setattr(serve, "Server", stub)
+    monkeypatch.setattr(serve, "MetricsServer", stub)
     assert run(["metrics", "--listen", "127.0.0.1:0"]) == 20
-    monkeypatch.setattr(host, "Host", stub)
+    monkeypatch.setattr(host, "HostExporter", stub)
     assert run(["metrics"]) == 20
     assert seen == [True, False], "once is no reason to look for garbage"

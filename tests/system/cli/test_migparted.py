@@ -121,7 +121,7 @@ def test_a_config_for_other_gpus_is_a_note(a100: Sim, run: Run) -> None:
 
 @pytest.mark.parametrize("verb", ["apply", "assert"])
 def test_a_gpu_that_is_lost_or_has_no_mig_is_no_success(verb: str, a100: Sim, run: Run) -> None:
-    a100.node.fault("lost", gpu=0)
+    a100.node.inject_fault("lost", gpu=0)
     done = run("mig-parted", verb, "-f", "config.yaml", "-c", "whole")
     assert (done.code, done.out) == (1, "")
     assert "fell off the bus" in done.err or "fallen off the bus" in done.err or "cannot be met" in done.err
@@ -201,7 +201,7 @@ def test_modes_alone_and_without_a_reset(a100: Sim, run: Run) -> None:
     assert profiles(a100) == {}
     assert run("mig-parted", "apply", "-s", "-f", "config.yaml", "-c", "whole") == (0, APPLIED, "")
     assert run("mig-parted", "apply", "-s", "-f", "config.yaml", "-c", "off") == (0, APPLIED, "")
-    a100.node.fault("reset-pending", gpu=0)
+    a100.node.inject_fault("reset-pending", gpu=0)
     pending = run("mig-parted", "apply", "-s", "-f", "config.yaml", "-c", "whole")
     assert pending.code == 1
     assert "pending" in pending.err
@@ -257,7 +257,7 @@ def test_a_config_from_stdin(a100: Sim, program: Run) -> None:
 
 def test_a_hardware_failure_is_undone_and_is_one_error(a100: Sim, run: Run) -> None:
     assert run("mig-parted", "apply", "-f", "config.yaml", "-c", "balanced").code == 0
-    a100.node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
+    a100.node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
     failed = run("mig-parted", "apply", "-f", "config.yaml", "-c", "whole")
     assert (failed.code, failed.out) == (1, "")
     assert "undone" in failed.err

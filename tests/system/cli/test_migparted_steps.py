@@ -9,6 +9,7 @@ import pytest
 
 from aliquot.cli.main import main
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 from support import migparted
 from support.migparted import Answer, Scenario, Step
 
@@ -37,7 +38,7 @@ def test_the_original_and_ours(
     migparted.write_files(Path())
     control.start(state, scenario.node, migparted.NODE)
     monkeypatch.setenv("ALIQUOT_SIM", migparted.NODE)
-    node = control.Node(state, migparted.NODE)
+    node = SimClient(state, migparted.NODE)
     wrong: list[str] = []
     before = then = Answer(0, "", migparted.geometry(node))
     try:
@@ -57,7 +58,7 @@ def test_the_original_and_ours(
     assert not wrong, "\n".join(wrong)
 
 
-def _take(step: Step, node: control.Node, capsys: pytest.CaptureFixture[str]) -> Answer:
+def _take(step: Step, node: SimClient, capsys: pytest.CaptureFixture[str]) -> Answer:
     variables, words = step.words
     if words[0] == "sim":
         migparted.outside(node, words[1:])

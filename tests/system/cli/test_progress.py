@@ -17,6 +17,7 @@ from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan
 from aliquot.node.connect import connect
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 from support import forkserver
 from support.terminal import Played
 
@@ -93,8 +94,8 @@ def test_what_was_done_before_says_how_long_it_will_take(slow: str) -> None:
 
 @pytest.mark.slow
 def test_a_failure_and_the_way_back_are_shown(state: str, slow: str) -> None:
-    node = control.Node(state, slow)
-    node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1, nth=4)
+    node = SimClient(state, slow)
+    node.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1, nth=4)
     node.close()
     shown = Played("apply", "--yes", "--gpu", "0", "--mig", "1g.5gb*7", columns=110, rows=20)
     try:
@@ -148,18 +149,18 @@ def test_frames(a100: Sim) -> None:
     told: list[str] = []
     for gpus, expected in (["0", "1"], None), (["1"], 11.2):
         made = plan(inventory, adhoc(gpus, ["3g.20gb,1g.5gb"], inventory), Policy())
-        state = progress.begun(made, inventory, expected)
+        state = progress.initial_state(made, inventory, expected)
 
-        def frame(seconds: float, columns: int = 80, state: progress.State = state) -> None:
+        def frame(seconds: float, columns: int = 80, state: progress.ProgressState = state) -> None:
             told.extend([*progress.lines(state, seconds, columns, 24), ""])
 
         frame(0.4)
-        state.tell(f"GPU {made.actions[0].gpu}: waiting for slurm job 8812 (train), 60 s at most")
+        state.update(f"GPU {made.actions[0].gpu}: waiting for slurm job 8812 (train), 60 s at most")
         frame(1.25)
         frame(1.25, 40)
         for n, action in enumerate(made.actions):
             if not describe(action).endswith(": reset"):  # the driver did it
-                state.tell(describe(action))
+                state.update(describe(action))
             if n % 3 == 2:
                 frame(2.0 + n)
         frame(9.0)
@@ -174,7 +175,7 @@ def test_frames(a100: Sim) -> None:
 
 def test_remarks_of_others_stay_above(capsys: pytest.CaptureFixture[str]) -> None:
     heard: list[str] = []
-    with streams.through(heard.append):
+    with streams.redirected(heard.append):
         streams.note("note: one")
     streams.note("note: two")
     assert heard == ["note: one"]

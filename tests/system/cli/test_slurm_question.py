@@ -11,8 +11,8 @@ import pytest
 
 from aliquot.cli.framework import confirmation
 from aliquot.foundation.lock import FileLock
-from aliquot.slurm.client.models import Job
-from aliquot.slurm.node.context import Outcome
+from aliquot.slurm.client.models import SlurmJob
+from aliquot.slurm.node.context import SlurmChangeOutcome
 from support.slurmfake import WORDS, Host
 
 from .conftest import Result, Run
@@ -35,7 +35,7 @@ def asked(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run)
     @contextmanager
     def connected(_: object) -> Iterator[SimpleNamespace]:
         world = host.world.gpus
-        yield SimpleNamespace(backend=world.backend, directory=lib, simulated=True, world=lambda *_: world)
+        yield SimpleNamespace(backend=world.backend, directory=lib, simulated=True, execution_context=lambda *_: world)
 
     @contextmanager
     def slurm(_: object) -> Iterator[object]:
@@ -44,8 +44,8 @@ def asked(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run)
     monkeypatch.setattr("aliquot.cli.framework.target_node.connected", connected)
     monkeypatch.setattr("aliquot.cli.slurm.apply._slurm", slurm)
     monkeypatch.setattr("aliquot.slurm.node.slurmd.daemon_of", lambda _: host.slurmd)
-    monkeypatch.setattr("aliquot.slurm.files.gpu_numbering.place", lambda _: str(tmp_path / "run"))
-    monkeypatch.setattr(confirmation, "asked", lambda: True)
+    monkeypatch.setattr("aliquot.slurm.files.gpu_numbering.run_folder", lambda _: str(tmp_path / "run"))
+    monkeypatch.setattr(confirmation, "is_interactive", lambda: True)
 
     def typed(hand: Callable[[], object]) -> Result:
         def confirmed(_: object, plan: Callable[[bool], str]) -> bool:
@@ -102,11 +102,11 @@ def test_what_somebody_has_done_meanwhile_is_not_done_again(host: Host, asked: A
     assert (done.code, done.out.partition(":")[0]) == (0, "nothing to do"), done
 
 
-def assert_done(outcome: Outcome) -> None:
+def assert_done(outcome: SlurmChangeOutcome) -> None:
     assert outcome.status == "done"
 
 
 def test_a_job_that_ends_meanwhile_is_no_reason_to_ask_again(host: Host, asked: Asked) -> None:
-    host.cluster.queue = [Job(7, "COMPLETING", user="ann", name="train", nodes=("n1",))]
+    host.cluster.queue = [SlurmJob(7, "COMPLETING", user="ann", name="train", nodes=("n1",))]
     done = asked(lambda: host.cluster.queue.clear())
     assert done.code == 0, done

@@ -9,23 +9,25 @@ import pytest
 from msgspec.structs import replace
 
 from aliquot.cli.slurm.apply import _rerun, _sentence
-from aliquot.slurm.node.context import Outcome
-from aliquot.slurm.node.request import Settings
+from aliquot.slurm.node.context import SlurmChangeOutcome
+from aliquot.slurm.node.request import SlurmNodeSettings
 
 from .conftest import Run
 
-DRAINED = Outcome("undone", "n1", "static", "gpu:a100:2", drained=True, reason="aliquot: why", why="why", exit_code=20)
+DRAINED = SlurmChangeOutcome(
+    "undone", "n1", "static", "gpu:a100:2", drained=True, reason="aliquot: why", why="why", exit_code=20
+)
 
 
 def test_a_node_that_is_drained_is_told_so_where_nothing_was_to_be_done() -> None:
-    outcome = Outcome("nothing", "n1", "static", "gpu:a100:2", drained=True, reason="bob: fan")
+    outcome = SlurmChangeOutcome("nothing", "n1", "static", "gpu:a100:2", drained=True, reason="bob: fan")
     assert _sentence(outcome) == "nothing to do: n1 has gpu:a100:2; it stays drained: bob: fan"
-    assert _sentence(Outcome("nothing", "n1", "static", "gpu:a100:2")) == "nothing to do: n1 has gpu:a100:2"
+    assert _sentence(SlurmChangeOutcome("nothing", "n1", "static", "gpu:a100:2")) == "nothing to do: n1 has gpu:a100:2"
 
 
 def test_only_a_node_that_slurm_knows_is_to_be_resumed() -> None:
     assert "scontrol update nodename=n1 state=resume" in _sentence(DRAINED)
-    unknown = Outcome("undone", "n1", "dynamic", "gpu:a100:2", drained=True, why="why", exit_code=20)
+    unknown = SlurmChangeOutcome("undone", "n1", "dynamic", "gpu:a100:2", drained=True, why="why", exit_code=20)
     said = _sentence(unknown)
     assert "Slurm does not know it, as before" in said
     assert "scontrol" not in said
@@ -40,7 +42,7 @@ def test_a_file_that_is_not_there_says_where_to_look(run: Run, tmp_path: Path, w
 
 
 def test_commands_beside_continue_take_the_place_of_those_on_record() -> None:
-    kept = Settings("n1", start="start", stop="stop", push="push", node_conf="CPUs=2")
+    kept = SlurmNodeSettings("n1", start="start", stop="stop", push="push", node_conf="CPUs=2")
     nothing = dict.fromkeys(("slurmd_unit", "slurmd_start", "slurmd_stop", "slurmctld_restart", "push"))
     assert _rerun(Namespace(**nothing), kept) == kept
     typed = _rerun(Namespace(**{**nothing, "slurmd_stop": "another"}), kept)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 
 CONF = """ClusterName=c
 SlurmctldHost=localhost
@@ -22,20 +22,20 @@ PartitionName=all Nodes=ALL Default=YES
 """
 
 
-def placements(node: Node) -> list[list[str]]:
+def placements(node: SimClient) -> list[list[str]]:
     return [sorted(str(i["placement"]) for i in gpu["instances"]) for gpu in node.show()["gpus"]]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_layout_that_is_being_switched_goes_back(state: str, tmp_path: Path, number: signal.Signals) -> None:
-    node = Node(state, control.start(state, "a100-sxm4-40gb*2"))
+    node = SimClient(state, control.start(state, "a100-sxm4-40gb*2"))
     for gpu in (0, 1):
         node.set_mode(gpu, True)
         for start in (0, 4):
             node.create(gpu, "3g.20gb", start)
     before, calls = placements(node), len(node.calls())
     (tmp_path / "slurm.conf").write_text(CONF)
-    node.fault("slow", seconds=0.2)
+    node.inject_fault("slow", seconds=0.2)
     words = ("slurm", "helper", "mig_1x4g.20gb_1x3g.20gb", "--node-name", "n1", "--no-reload")
     folders = ("--conf-dir", str(tmp_path), "--dev-root", str(tmp_path))
     process = subprocess.Popen(

@@ -11,9 +11,9 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from aliquot.containers.runtime.models import Reservation
+from aliquot.containers.runtime.models import ContainerReservation
 from aliquot.foundation import state_store
-from aliquot.node.holders.reservations import Reservations
+from aliquot.node.holders.reservations import ReservationFile
 from aliquot.sim import lifecycle as control
 
 from .conftest import Run
@@ -60,8 +60,11 @@ def write_each(run: Run, folder: Path, count: int) -> None:
     """Write each of the files."""
     assert run("apply", "--gpu", "0", "--mig", f"1g.5gb*{count}").code == 0
     assert run("apply", "--gpu", "1", "--vgpu", f"A2-4Q:{count}").code == 0
-    Reservations(str(folder)).save(
-        [Reservation(f"r{n}", "docker", (f"MIG-{n}",), (), 1.0, None, where=WHERE) for n in range(count)]
+    ReservationFile(str(folder)).save(
+        [
+            ContainerReservation(f"r{n}", "docker", (f"MIG-{n}",), (), 1.0, None, connection_env=WHERE)
+            for n in range(count)
+        ]
     )
     assert run("metrics").code == 0
 
@@ -96,7 +99,7 @@ def test_no_command_fails_and_each_file_is_set_aside(
     write_each(run, node, 3)
     assert aside(node) == damaged
     assert state_store.unreadable == {}
-    assert len(Reservations(str(node)).load()) == 3
+    assert len(ReservationFile(str(node)).load()) == 3
     shown = run("show", "-o", "json").document["notes"]
     for text in ("\n".join(shown), run("history").err):
         assert all(f"{node}/{kind}.json.unreadable was set aside" in text for kind in KINDS)

@@ -10,9 +10,9 @@ import pytest
 
 from aliquot.cli.commands import usage
 from aliquot.core.model.inventory import Inventory
-from aliquot.core.planner.usage_tracking import Piece, Watch
+from aliquot.core.planner.usage_tracking import TrackedDevice, UsageHistory
 from aliquot.node.connection import Connection
-from aliquot.node.usage_record import ALIVE, FILE, Record
+from aliquot.node.usage_tracker import ALIVE, FILE, UsageRecord
 
 from .conftest import Run, Sim
 
@@ -38,9 +38,9 @@ def record(mixed: Sim, instance: int, now: float, *, peak: int, hours: float, al
     cut = next(i for i in gpu["instances"] if i["id"] == instance)
     uuids = tuple(c["uuid"] for c in cut["compute_instances"])
     where = (gpu["pci"], gpu["uuid"], now - hours * 3600, instance, cut["profile"], cut["placement"], uuids)
-    piece = Piece(*where, idle=now - 3600, peak_mib=peak)
-    watch = Watch(found["boot_id"], now - 3600, (piece,))
-    assert Record(mixed.node.directory, mixed.node.directory).write(watch)
+    piece = TrackedDevice(*where, idle=now - 3600, peak_mib=peak)
+    watch = UsageHistory(found["boot_id"], now - 3600, (piece,))
+    assert UsageRecord(mixed.node.directory, mixed.node.directory).write(watch)
     sign = os.path.join(mixed.node.directory, ALIVE)
     if alive:
         with open(sign, "w"):
@@ -92,7 +92,7 @@ def test_after_a_while_of_watching_figures_stand_with_the_instances_of_that_mome
         mixed.node.create(0, "1g.6gb", 2)
         yield connection.backend.read()
 
-    monkeypatch.setattr(usage, "_looks", looks)
+    monkeypatch.setattr(usage, "_samples", looks)
     seen = run("usage", *words, "--watch-for", "1")
     assert "2g.12gb at 0:2" in seen.out
     assert "1g.6gb at 2:1" in seen.out, "it was called a whole GPU"

@@ -22,22 +22,22 @@ import msgspec
 import pytest
 
 from aliquot import __version__
-from aliquot.containers.runtime.models import Reservation
-from aliquot.core.engine.history import pasts
+from aliquot.containers.runtime.models import ContainerReservation
+from aliquot.core.engine.history import past_runs
 from aliquot.core.engine.recorded_change import change_of
-from aliquot.core.planner.usage_tracking import Watch
+from aliquot.core.planner.usage_tracking import UsageHistory
 from aliquot.foundation import state_store
-from aliquot.hardware.kernel.vgpu_owners import Owners
-from aliquot.hardware.state.boot_record_file import FileWishes
+from aliquot.hardware.kernel.vgpu_owners import OwnerMapFile
+from aliquot.hardware.state.boot_record_file import BootRecordFile
 from aliquot.hardware.state.journal_reader import JOURNAL, last_run, read
 from aliquot.kubernetes.label_agent.agent.observation import Durable
-from aliquot.kubernetes.label_agent.agent.state_file import Record as AgentState
-from aliquot.node.holders.reservations import Reservations
-from aliquot.node.usage_record import Record as UsageRecord
+from aliquot.kubernetes.label_agent.agent.state_file import AgentStateFile as AgentState
+from aliquot.node.holders.reservations import ReservationFile
+from aliquot.node.usage_tracker import UsageRecord as UsageRecord
 from aliquot.sim import lifecycle as control
 from aliquot.slurm.controller import history
 from aliquot.slurm.node import change_record, cloud_claim
-from aliquot.slurm.node.context import World
+from aliquot.slurm.node.context import SlurmChangeContext
 
 from .conftest import Run
 
@@ -114,9 +114,9 @@ def test_every_directory_is_understood(release: str, name: str, tmp_path: Path) 
         assert change.gpus
         assert change.desired
         kinds.add(records[-1].kind)
-        assert len(pasts(read(str(folder / JOURNAL)))) == len(found.before) + 1
-        assert FileWishes(str(folder)).load()
-        assert Owners(str(folder)).load()[1] == ""
+        assert len(past_runs(read(str(folder / JOURNAL)))) == len(found.before) + 1
+        assert BootRecordFile(str(folder)).load()
+        assert OwnerMapFile(str(folder)).load()[1] == ""
     assert kinds == {"begin", "intent", "done", "end"}
     assert state_store.unreadable == {}
 
@@ -126,13 +126,13 @@ def test_the_other_state_files_are_understood(release: str, tmp_path: Path) -> N
     story(release, "others").write(0, tmp_path)
     wanted, folder = golden_state.VALUES, str(tmp_path)
     assert AgentState(folder).value == msgspec.convert(wanted["agent"], Durable)
-    assert Reservations(folder).load() == (msgspec.convert(wanted["reservations"], Reservation),)
-    assert UsageRecord(folder, folder).load() == msgspec.convert(wanted["usage"], Watch)
-    change = change_record.RecordFile(folder, "n1").read()
-    assert change == msgspec.convert(wanted["change"], change_record.Record)
-    world = cast(World, SimpleNamespace(places=SimpleNamespace(simulated=False, run=folder)))
-    assert cloud_claim.read(world) == msgspec.convert(wanted["claim"], cloud_claim.Claim)
-    kept = msgspec.convert(wanted["history"], history.History, strict=False)
+    assert ReservationFile(folder).load() == (msgspec.convert(wanted["reservations"], ContainerReservation),)
+    assert UsageRecord(folder, folder).load() == msgspec.convert(wanted["usage"], UsageHistory)
+    change = change_record.ChangeRecordFile(folder, "n1").read()
+    assert change == msgspec.convert(wanted["change"], change_record.ChangeRecord)
+    world = cast(SlurmChangeContext, SimpleNamespace(folders=SimpleNamespace(simulated=False, run=folder)))
+    assert cloud_claim.read(world) == msgspec.convert(wanted["claim"], cloud_claim.CloudClaim)
+    kept = msgspec.convert(wanted["history"], history.SlurmHistory, strict=False)
     assert history.read(os.path.join(folder, "slurm-controller.json")) == (kept, "")
     assert state_store.unreadable == {}
 
@@ -216,14 +216,14 @@ def test_a_boot_restores_what_was_recorded_last(release: str, name: str, number:
     found = story(release, name)
     found.write(number, node)
     assert run("sim", "reboot").code == 0
-    kept = FileWishes(str(node)).load()
+    kept = BootRecordFile(str(node)).load()
     done = run("restore", "--boot")
     assert done.code == 0, done.err
     shown = run("show", "-o", "json").document
     for each in kept:
-        gpu = next(g for g in shown["gpus"] if g["pci"] == each.wish.pci)
-        assert len(gpu["instances"]) == len(each.wish.instances or ())
-        assert len(gpu["vgpus"]) == len(each.wish.vgpus or ())
+        gpu = next(g for g in shown["gpus"] if g["pci"] == each.desired.pci)
+        assert len(gpu["instances"]) == len(each.desired.instances or ())
+        assert len(gpu["vgpus"]) == len(each.desired.vgpus or ())
 
 
 @pytest.fixture(scope="session")
@@ -302,7 +302,7 @@ def test_up_down_and_up_again(node: Path, old: Callable[..., str], run: Run) -> 
     assert len(before) == 3
     old("apply", "--gpu", "0", "--mig", "1g.5gb")
     assert ours(node) == before
-    assert [kept.wish.pci for kept in FileWishes(str(node)).load()] == ["0000:01:00.0", "0000:02:00.0"]
+    assert [kept.desired.pci for kept in BootRecordFile(str(node)).load()] == ["0000:01:00.0", "0000:02:00.0"]
     assert run("restore", "--boot").code == 0
     assert "nothing" in run("restore", "--boot", "-o", "json").out
     assert run("apply", "--gpu", "1", "--mig", "7g.40gb").code == 0

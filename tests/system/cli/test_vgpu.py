@@ -13,6 +13,7 @@ import pytest
 
 from aliquot.foundation import state_store
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 from .conftest import Run, Sim
 from .test_golden import compare, transcript
@@ -23,12 +24,12 @@ Host = Callable[..., Sim]
 @pytest.fixture
 def host(state: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """Starts a node named ``host`` from a template; it is stopped with the test."""
-    nodes: list[control.Node] = []
+    nodes: list[SimClient] = []
 
     def start(template: str, name: str = "host") -> Sim:
         control.start(state, template, name)
         monkeypatch.setenv("ALIQUOT_SIM", name)
-        nodes.append(control.Node(state, name))
+        nodes.append(SimClient(state, name))
         return Sim(name, nodes[-1])
 
     yield start
@@ -251,7 +252,7 @@ def test_functions_that_vanish_in_the_middle(host: Host, run: Run) -> None:
 )
 def test_a_write_refused_at_the_fourth_of_five(host: Host, run: Run, template: str, wish: str, path: str) -> None:
     sim = host(template)
-    sim.node.fault("fail", call="SysfsWrite", code=errno.EIO, path=path, nth=4, calls=1)
+    sim.node.inject_fault("fail", call="SysfsWrite", code=errno.EIO, path=path, nth=4, calls=1)
     found = run("apply", "--gpu", "0", "--vgpu", f"{wish}*5")
     assert found.code == 40, found
     assert found.out.startswith("undone: the former state is back")

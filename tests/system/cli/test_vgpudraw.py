@@ -11,7 +11,7 @@ from aliquot.cli.framework.views import vgpu_view as vgpuview
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.actions import Action, CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough
 from aliquot.core.model.desired import Desired
-from aliquot.core.model.inventory import Holder, Inventory, Vgpu, Virtual, VirtualFunction, VirtualHost
+from aliquot.core.model.inventory import GpuVirtualization, Holder, HostVirtualization, Inventory, Vgpu, VirtualFunction
 from aliquot.core.model.plan import Plan, Policy, make_plan
 from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.core.rendering import action_text as acts
@@ -26,7 +26,7 @@ VM = Holder("vm", "4711", "win10")
 def node(product: str, **virtual: object) -> Inventory:
     base = inventory(product)
     board = next((r.subsystem for r in vgpu.rows() if r.file == product), "")
-    gpu = replace(base.gpus[0], subsystem=board, virtual=Virtual(**virtual))  # type: ignore[arg-type]
+    gpu = replace(base.gpus[0], subsystem=board, virtual=GpuVirtualization(**virtual))  # type: ignore[arg-type]
     return replace(base, gpus=(gpu,))
 
 
@@ -58,7 +58,7 @@ def picture(found: Inventory) -> list[str]:
 
 
 def test_equal_sizes_stand_side_by_side_under_the_gib() -> None:
-    found = made(node("a2", world="sriov-mdev", total=16), "A2-4Q", "A2-4C", "A2-4Q", held=1)
+    found = made(node("a2", framework="sriov-mdev", total=16), "A2-4Q", "A2-4C", "A2-4Q", held=1)
     assert picture(found) == [
         "GPU 0  0000:07:00.0  A2             GiB  0       8",
         "  now  A2-4C:1,A2-4Q:2  (b held)         aaaabbbbcccc....",
@@ -66,7 +66,9 @@ def test_equal_sizes_stand_side_by_side_under_the_gib() -> None:
 
 
 def test_mixed_sizes_stand_where_they_are() -> None:
-    found = made(node("l40s", world="vendor-vfio", mixed=True), "L40S-24Q", "L40S-8Q", "L40S-4Q", places=(24, 16, 4))
+    found = made(
+        node("l40s", framework="vendor-vfio", mixed_size=True), "L40S-24Q", "L40S-8Q", "L40S-4Q", places=(24, 16, 4)
+    )
     assert picture(found)[1].split()[-1] == "....cccc........bbbbbbbb" + "a" * 24
 
 
@@ -78,7 +80,7 @@ def test_every_type_of_every_card_can_be_drawn(file: str) -> None:
             continue
         places = each.mixed or (None,)
         for place in places:
-            share = shares.Share("a", each.short, ("f", "u"), max(1, each.size_gib), place)
+            share = shares.DrawnVgpu("a", each.short, ("f", "u"), max(1, each.size_gib), place)
             bar = vgpudraw.bar("", (share,), got, 0, False).strip()
             cells = bar.count("a")
             unit = -(-got.region // 48)
@@ -89,7 +91,7 @@ def test_every_type_of_every_card_can_be_drawn(file: str) -> None:
 
 
 def test_instances_say_where_mig_backed_ones_are() -> None:
-    base = node("h100-80gb-hbm3", world="vendor-vfio")
+    base = node("h100-80gb-hbm3", framework="vendor-vfio")
     on = replace(base.gpus[0], mig=replace(base.gpus[0].mig, current="enabled"))
     gpu = replace(on, vgpus=(Vgpu("f", 1131, "NVIDIA H100XM-1-10C", "u", gpu_instance=7),))
     found = replace(base, gpus=(gpu,))
@@ -98,11 +100,11 @@ def test_instances_say_where_mig_backed_ones_are() -> None:
 
 
 def test_rows_name_the_virtual_machine_and_what_a_reboot_took() -> None:
-    found = made(node("a2", world="sriov-mdev"), "A2-4Q", "A2-4Q", held=0)
+    found = made(node("a2", framework="sriov-mdev"), "A2-4Q", "A2-4Q", held=0)
     gpu = found.gpus[0]
     bound = VirtualFunction("0000:07:00.7", 3, "vfio-pci", 93, (Holder("vm", "9", "linux"),))
     lost = Vgpu("0000:07:01.0", 746, "NVIDIA A2-4Q", "uuid-9")
-    gpu = replace(gpu, virtual=Virtual("sriov-mdev", functions=(bound,), remembered=(lost, gpu.vgpus[0])))
+    gpu = replace(gpu, virtual=GpuVirtualization("sriov-mdev", functions=(bound,), recorded_vgpus=(lost, gpu.vgpus[0])))
     states = [(r[2], r[5]) for r in vgpuview.rows(gpu)]
     assert states == [
         ("0000:07:00.4", "held by vm 4711 (win10)"),
@@ -117,9 +119,9 @@ def test_rows_name_the_virtual_machine_and_what_a_reboot_took() -> None:
     [
         ({}, False, ""),
         ({"total": 16}, False, ""),
-        ({"world": "mdev"}, False, "vGPU host, world mdev"),
-        ({"world": "sriov-mdev", "total": 16}, False, "vGPU host, VFs off, world sriov-mdev"),
-        ({"world": "vendor-vfio", "mixed": True}, False, "vGPU host, world vendor-vfio, mixed-size mode"),
+        ({"framework": "mdev"}, False, "vGPU host, world mdev"),
+        ({"framework": "sriov-mdev", "total": 16}, False, "vGPU host, VFs off, world sriov-mdev"),
+        ({"framework": "vendor-vfio", "mixed_size": True}, False, "vGPU host, world vendor-vfio, mixed-size mode"),
         ({}, True, "has no driver: handing it out, or taking it back, was cut off"),
         (
             {"driver": "vfio-pci", "iommu_group": 38},
@@ -132,34 +134,36 @@ def test_a_gpu_says_what_it_is_to_virtual_machines(virtual: dict[str, object], h
     found = node("a2", **virtual)
     gpu = replace(found.gpus[0], passthrough=handed)
     assert vgpuview.fact(gpu, found) == words
-    able = vgpuview.fact(gpu, replace(found, host=VirtualHost(vgpu_manager=True)))
+    able = vgpuview.fact(gpu, replace(found, host=HostVirtualization(vgpu_manager=True)))
     assert able == (words or ("vGPU host, VFs off" if "total" in virtual else ""))
 
 
 def test_what_can_be_done_with_a_gpu_whose_functions_are_off() -> None:
-    able = VirtualHost(vgpu_manager=True)
+    able = HostVirtualization(vgpu_manager=True)
     found = replace(node("a2", total=16), host=able)
     (said,) = vgpuview.advice(found.gpus, found)
     assert "GPU 0 are off" in said
     assert "'aliquot vgpu enable 0'" in said
     lost = Vgpu("0000:07:00.4", 746, "NVIDIA A2-4Q")
-    found = replace(node("a2", total=16, remembered=(lost,)), host=able)
+    found = replace(node("a2", total=16, recorded_vgpus=(lost,)), host=able)
     (said,) = vgpuview.advice(found.gpus, found)
     assert "'aliquot restore --boot'" in said
     for none in (
         node("a2", total=16),
-        replace(node("a2", world="sriov-mdev", total=16, functions=(VirtualFunction("0000:07:00.4", 0),)), host=able),
-        replace(node("tesla-t4", world="mdev"), host=able),
+        replace(
+            node("a2", framework="sriov-mdev", total=16, functions=(VirtualFunction("0000:07:00.4", 0),)), host=able
+        ),
+        replace(node("tesla-t4", framework="mdev"), host=able),
     ):
         assert vgpuview.advice(none.gpus, none) == []
 
 
 def plan_of(found: Inventory, *actions: Action) -> Plan:
-    return make_plan("n", "f", Desired(()), actions, policy=Policy(), kept=0)
+    return make_plan("n", "f", Desired(()), actions, policy=Policy(), unchanged=0)
 
 
 def test_a_plan_draws_what_stays_goes_and_comes() -> None:
-    found = made(node("a2", world="sriov-mdev", functions=()), "A2-4Q", "A2-4Q", held=0)
+    found = made(node("a2", framework="sriov-mdev", functions=()), "A2-4Q", "A2-4Q", held=0)
     gpu = found.gpus[0]
     gone = DestroyVgpu(
         gpu=gpu.pci, reason="not asked", function="0000:07:00.5", type_id=746, type="NVIDIA A2-4Q", uuid="uuid-1"
@@ -177,7 +181,7 @@ def test_a_plan_draws_what_stays_goes_and_comes() -> None:
         "",
         "0 kept, 1 to destroy, 1 to create",
     ]
-    assert summary.deeds(plan_of(found, gone, new)) == "kept 0, destroyed 1, created 1"
+    assert summary.applied_text(plan_of(found, gone, new)) == "kept 0, destroyed 1, created 1"
 
 
 def test_a_plan_of_modes_needs_no_picture() -> None:
@@ -199,6 +203,6 @@ def test_a_plan_for_passthrough_says_so() -> None:
     one = SetPassthrough(gpu=found.gpus[0].pci, reason="asked", on=True)
     lines = planview.text(plan_of(found, one), found, False).splitlines()
     assert lines[2].split() == ["planned", "passed", "through"]
-    assert acts.act(one, found.gpus[0], (one,)) == ("set", "", "passthrough on")
+    assert acts.describe_action(one, found.gpus[0], (one,)) == ("set", "", "passthrough on")
     vf = replace(one, on=False, function="0000:07:00.4")
-    assert acts.act(vf, found.gpus[0], (vf,))[2] == "passthrough of 0000:07:00.4 off"
+    assert acts.describe_action(vf, found.gpus[0], (vf,))[2] == "passthrough of 0000:07:00.4 off"

@@ -22,15 +22,15 @@ from aliquot.cli import command_table as commands
 from aliquot.cli.framework import parser as parse
 from aliquot.cli.framework import screen
 from aliquot.cli.watch import screen_output as watchframe
-from aliquot.cli.watch.child_process import Failure
+from aliquot.cli.watch.child_process import WatchFailure
 from aliquot.core.config.select.command_line import adhoc
-from aliquot.core.engine.ports import Record
-from aliquot.core.engine.recorded_change import encoded, recorded
+from aliquot.core.engine.ports import JournalEntry
+from aliquot.core.engine.recorded_change import encode_change, record_change
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan
-from aliquot.dashboard.local.node_access import Spot
+from aliquot.dashboard.local.node_access import NodeAccess
 from aliquot.errors import AliquotError
-from aliquot.hardware.state.current_run import Changing, changing
+from aliquot.hardware.state.current_run import CurrentRun, read_current_run
 from aliquot.node.connect import connect
 from aliquot.sim import lifecycle as control
 from support import forkserver
@@ -477,15 +477,17 @@ def at_it(a100: Sim) -> Iterator[Callable[[str, bool], None]]:
                 made = plan(inventory, adhoc(["0"], [wish], inventory), Policy())
                 stack.enter_context(connection.lock.hold())
                 journal, run = connection.journal, connection.journal.new_run()
-                journal.append(Record("begin", run, change=encoded(recorded(made, inventory))), durable=True)
+                journal.append(
+                    JournalEntry("begin", run, change=encode_change(record_change(made, inventory))), durable=True
+                )
                 for kind, step in (
                     ("intent", "mode enabled"),
                     ("done", "mode enabled"),
                     ("intent", "create gi 1g.5gb"),
                 ):
-                    journal.append(Record(kind, run, gpu="0000:01:00.0", step=step), durable=True)
+                    journal.append(JournalEntry(kind, run, gpu="0000:01:00.0", step=step), durable=True)
                 if undoing:
-                    journal.append(Record("undo", run), durable=True)
+                    journal.append(JournalEntry("undo", run), durable=True)
 
         yield begin
 
@@ -513,9 +515,9 @@ def test_looking_goes_on_beside_a_change_that_it_does_not_hinder(
     watched.until("1 GPU")
     at_it("1g.5gb", True)
     watched.until("is changing this node's GPUs")
-    found = changing(a100.name)
+    found = read_current_run(a100.name)
     assert found is not None
-    assert not found.alone
+    assert not found.exclusive
     assert found.step == "undoing: create gi 1g.5gb on GPU 0000:01:00.0"
     a100.node.create(0, "3g.20gb", 4)
     watched.until("created 3g.20gb at 4:4")
@@ -533,16 +535,16 @@ def test_a_run_that_was_cut_off_is_not_taken_for_what_the_next_one_does(
         assert found["outcome"] == "under way"
         path = os.path.join(connection.run_directory, "lock")
         os.utime(path, (time.time() + 1, time.time() + 1))  # when the next one took it
-        said, spot = changing(a100.name), Spot(a100.name).changing()
+        said, spot = read_current_run(a100.name), NodeAccess(a100.name).changing()
     assert said is not None
-    assert spot == said == Changing(said.who)
+    assert spot == said == CurrentRun(said.process)
     (found,) = run("history", "--node", a100.name, "-o", "json").document["changes"]
     assert found["outcome"] == "cut off"
 
 
 def test_a_frame_of_every_size_fits() -> None:
-    state = watchframe.State(2.0, body=tuple(f"line {n} " + "word " * n for n in range(40)), seen=1.0)
-    state.failure = Failure("HARDWARE", 40, "no answer", next_step="aliquot show")
+    state = watchframe.ScreenState(2.0, body=tuple(f"line {n} " + "word " * n for n in range(40)), observed_at=1.0)
+    state.failure = WatchFailure("HARDWARE", 40, "no answer", next_step="aliquot show")
     state.recent = ("a", "b")
     for rows in range(4, 60):
         for columns in (20, 80):
@@ -552,11 +554,11 @@ def test_a_frame_of_every_size_fits() -> None:
 
 
 def test_lines_are_cut_by_what_is_seen() -> None:
-    assert screen.cut("abcdef", 3) == "abc\x1b[0m"
-    assert screen.cut("\x1b[31mabc\x1b[0m", 3) == "\x1b[31mabc\x1b[0m"
-    assert screen.cut("四四四", 5).startswith("四四\x1b")
+    assert screen.truncate("abcdef", 3) == "abc\x1b[0m"
+    assert screen.truncate("\x1b[31mabc\x1b[0m", 3) == "\x1b[31mabc\x1b[0m"
+    assert screen.truncate("四四四", 5).startswith("四四\x1b")
     assert screen.keys("q\x1b[5~x\x1b[Bj") == ["quit", "page-up", "down", "down"]
 
 
 def test_who_is_at_it_is_known_without_touching_the_lock(a100: Sim) -> None:
-    assert changing(a100.name) is None
+    assert read_current_run(a100.name) is None

@@ -15,6 +15,7 @@ from aliquot.cdi.options import CdiOptions
 from aliquot.core.model.inventory import Inventory
 from aliquot.node.connect import connect
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 from system.containers.dockerbed import INSIDE, Bed
 from system.containers.dockerd import Dockerd
 from system.containers.dockerd import unusable as docker_unusable
@@ -28,7 +29,7 @@ class Site:
         self.state = state
         self.name = name
         self.engine = engine
-        self.node = control.Node(state, name)
+        self.node = SimClient(state, name)
         self.options = CdiOptions(simulated=control.folder(state, name))
         control.library(state, name)
 

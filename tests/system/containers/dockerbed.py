@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 from support import forkserver
 from system.containers.dockerd import Dockerd
 from system.containers.podman import Done, Podman, python
@@ -27,7 +28,7 @@ class Bed:
         self.docker, self.podman, self.state = docker, podman, str(state)
         self.cdi = podman.cdi
         control.start(self.state, "a100-sxm4-40gb*2", "n")
-        self.node = control.Node(self.state, "n")
+        self.node = SimClient(self.state, "n")
         control.library(self.state, "n")
         podman.program(docker.programs / "podman")
 

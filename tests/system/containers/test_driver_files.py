@@ -12,7 +12,7 @@ import pytest
 
 from aliquot.cdi.api import refresh
 from aliquot.cdi.options import SIMULATED_MAJORS, CdiOptions
-from aliquot.cdi.probe import look
+from aliquot.cdi.probe import probe_host
 from support import factory, forkserver
 from system.containers.conftest import Site
 from system.containers.podman import Podman
@@ -42,10 +42,10 @@ def driver(root: Path) -> None:
 def write(cdi: str, root: Path, hook: str) -> None:
     """The file for that driver; numbers of devices are those that Linux gives to nobody."""
     inventory = msgspec.structs.replace(factory.inventory("a100-sxm4-40gb"), driver="570.172.08")
-    looked = look(inventory, CdiOptions(driver_root=str(root), hook=hook))
-    assert looked.machine is not None
-    machine = msgspec.structs.replace(looked.machine, majors=SIMULATED_MAJORS, hook=hook, drm={}, modeset=False)
-    refresh(inventory, msgspec.structs.replace(looked, machine=machine), cdi)
+    looked = probe_host(inventory, CdiOptions(driver_root=str(root), hook=hook))
+    assert looked.host is not None
+    machine = msgspec.structs.replace(looked.host, majors=SIMULATED_MAJORS, hook=hook, drm={}, modeset=False)
+    refresh(inventory, msgspec.structs.replace(looked, host=machine), cdi)
 
 
 def test_without_the_hook_libraries_are_there_under_their_links_names(engine: Podman, cdi: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 from system.containers.dockerbed import INSIDE
 
 GPU, CAPS = 120, 122
@@ -45,7 +46,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Two A100 with MIG: the second has two 3g.20gb, whose instance ids are 1 and 2."""
     state = str(tmp_path_factory.mktemp("state"))
     control.start(state, "a100-sxm4-40gb*2", "n")
-    sim = control.Node(state, "n")
+    sim = SimClient(state, "n")
     sim.set_mode(1, True)
     sim.create(1, "3g.20gb")
     sim.create(1, "3g.20gb")

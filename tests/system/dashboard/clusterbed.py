@@ -9,12 +9,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from aliquot.dashboard.change_requests import AnyAsk
+from aliquot.dashboard.change_requests import AnyChangeRequest
 from aliquot.dashboard.cluster.connect import open_cluster
-from aliquot.dashboard.cluster.outcome_watch import Patience
-from aliquot.dashboard.cluster.source import Cluster as ClusterSource
-from aliquot.dashboard.cluster.token_review import ClusterDoor
-from aliquot.dashboard.view_models import Done, NodeLook, Person, Preview
+from aliquot.dashboard.cluster.outcome_watch import OutcomeTimeouts
+from aliquot.dashboard.cluster.source import ClusterSource as ClusterSource
+from aliquot.dashboard.cluster.token_review import ClusterAuthenticator
+from aliquot.dashboard.view_models import ChangeOutcome, ChangePreview, ObservedNode, Person
 from support.cluster import Cluster
 
 T = TypeVar("T")
@@ -26,13 +26,15 @@ NS = "gpu-operator"
 class Bed:
     """``source`` and ``door`` live on the loop of a thread; ``do`` runs something there."""
 
-    def __init__(self, kubeconfig: str, *, own: bool, patience: Patience | None, kubevirt: str) -> None:
+    def __init__(self, kubeconfig: str, *, own: bool, patience: OutcomeTimeouts | None, kubevirt: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
-        async def opened() -> tuple[ClusterSource, ClusterDoor]:
-            return open_cluster(kubeconfig, namespace=NS, own=own, patience=patience, kubevirt_namespace=kubevirt)
+        async def opened() -> tuple[ClusterSource, ClusterAuthenticator]:
+            return open_cluster(
+                kubeconfig, namespace=NS, own_credentials=own, timeouts=patience, kubevirt_namespace=kubevirt
+            )
 
         self.source, self.door = self.do(opened())
         self._task = asyncio.run_coroutine_threadsafe(self.source.run(), self._loop)
@@ -48,20 +50,20 @@ class Bed:
             assert time.monotonic() < end, f"not within {seconds} s: {what}\n{self.source.fleet}"
             time.sleep(0.02)
 
-    def look(self, node: str) -> NodeLook:
-        return self.source.fleet.by_name.get(node, NodeLook(node))
+    def look(self, node: str) -> ObservedNode:
+        return self.source.fleet.by_name.get(node, ObservedNode(node))
 
-    def preview(self, ask: AnyAsk, who: Person = ADMIN) -> Preview:
+    def preview(self, ask: AnyChangeRequest, who: Person = ADMIN) -> ChangePreview:
         return self.do(self.source.preview(ask, who))
 
-    def carry_out(self, preview: Preview, who: Person = ADMIN) -> Done:
-        return self.do(self.source.carry_out(preview, who, self.told.append))
+    def execute(self, preview: ChangePreview, who: Person = ADMIN) -> ChangeOutcome:
+        return self.do(self.source.execute(preview, who, self.told.append))
 
-    def ask(self, ask: AnyAsk, who: Person = ADMIN) -> Done:
+    def ask(self, ask: AnyChangeRequest, who: Person = ADMIN) -> ChangeOutcome:
         """Previewed and carried out."""
         preview = self.preview(ask, who)
         assert not preview.obstacles, preview.obstacles
-        return self.carry_out(preview, who)
+        return self.execute(preview, who)
 
     def geometry(self, node: str) -> list[list[str]]:
         found = self.look(node).inventory
@@ -90,7 +92,7 @@ def bed(
     cluster: Cluster,
     *,
     account: str | None = None,
-    patience: Patience | None = None,
+    patience: OutcomeTimeouts | None = None,
     kubevirt: str = "harvester-system",
 ) -> Iterator[Bed]:
     """As the administrator at home, or (``account``) as the page in the cluster, with that account's rights."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from aliquot.dashboard.change_requests import Cut
-from aliquot.dashboard.local.connect import open_here
-from aliquot.dashboard.local.source import Here
+from aliquot.dashboard.change_requests import PartitionGpu
+from aliquot.dashboard.local.connect import open_local
+from aliquot.dashboard.local.source import LocalSource
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from system.dashboard.source_contract import Bed, Loop
 
 TEMPLATE = "h100-80gb-hbm3*2"
@@ -18,12 +18,12 @@ TEMPLATE = "h100-80gb-hbm3*2"
 class HereBed(Bed):
     """``node`` is simulated; its first GPU has MIG mode on and is empty."""
 
-    source: Here
+    source: LocalSource
 
     def __init__(self, loop: Loop, state_dir: str, node: str, *, fleet: bool, config_file: str | None = None) -> None:
         super().__init__(loop)
         self.state_dir, self.node = state_dir, node
-        self.sim = Node(state_dir, node)
+        self.sim = SimClient(state_dir, node)
         self.sim.set_mode(0, True)
         self.gpu = str(self.sim.show()["gpus"][0]["pci"])
         self.good = self.cut("3g.40gb,1g.10gb*2")
@@ -31,11 +31,11 @@ class HereBed(Bed):
         self.impossible = self.cut("4g.40gb*2")
         named = None if fleet else node
         self.source = loop.call(
-            lambda: open_here(named, fleet=fleet, state_dir=state_dir, config_file=config_file, address=addressed)
+            lambda: open_local(named, fleet=fleet, state_dir=state_dir, config_file=config_file, address=addressed)
         )
 
-    def cut(self, mig: str, **more: str) -> Cut:
-        return Cut(node=self.node, gpu=self.gpu, mig=mig, **more)  # type: ignore[arg-type]
+    def cut(self, mig: str, **more: str) -> PartitionGpu:
+        return PartitionGpu(node=self.node, gpu=self.gpu, mig=mig, **more)  # type: ignore[arg-type]
 
     def disturb(self) -> None:
         self.sim.create(0, "1g.10gb")

@@ -9,10 +9,10 @@ from starlette.routing import Match
 from starlette.routing import Route as Path
 
 from aliquot.dashboard.assets import Assets
-from aliquot.dashboard.page import Route, Shown, Visit
-from aliquot.dashboard.pending_changes import Desk
-from aliquot.dashboard.ports import Source
-from aliquot.dashboard.rendering import Renderer, Scene
+from aliquot.dashboard.page import PageContent, Route, Visit
+from aliquot.dashboard.pending_changes import PendingChanges
+from aliquot.dashboard.ports import FleetSource
+from aliquot.dashboard.rendering import Renderer, RequestContext
 from aliquot.dashboard.routes import ROUTES
 from aliquot.dashboard.view_models import Person
 from system.dashboard.pagecheck import Document
@@ -25,7 +25,7 @@ async def _nothing(request: object) -> None:
     raise AssertionError
 
 
-def visit(source: Source, path: str, who: Person = WHO, desk: Desk | None = None) -> tuple[Route, Visit]:
+def visit(source: FleetSource, path: str, who: Person = WHO, desk: PendingChanges | None = None) -> tuple[Route, Visit]:
     """The page at a path, as one would come to it."""
     parts = urlsplit(path)
     for route in ROUTES:
@@ -34,12 +34,12 @@ def visit(source: Source, path: str, who: Person = WHO, desk: Desk | None = None
         )
         if match is Match.FULL:
             query = {name: tuple(values) for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
-            return route, Visit(source, who, scope["path_params"], query, "the-csrf", desk or Desk(source))
+            return route, Visit(source, who, scope["path_params"], query, "the-csrf", desk or PendingChanges(source))
     raise AssertionError(path)
 
 
-def shown(source: Source, path: str, who: Person = WHO, desk: Desk | None = None) -> Shown:
-    found: list[Shown] = []
+def shown(source: FleetSource, path: str, who: Person = WHO, desk: PendingChanges | None = None) -> PageContent:
+    found: list[PageContent] = []
 
     async def ask() -> None:
         route, made = visit(source, path, who, desk)
@@ -49,12 +49,12 @@ def shown(source: Source, path: str, who: Person = WHO, desk: Desk | None = None
     return found[0]
 
 
-def html(source: Source, path: str, who: Person = WHO, desk: Desk | None = None) -> str:
-    scene = Scene(who, "the-csrf", path, source.kind, source.title, "1.1.1")
+def html(source: FleetSource, path: str, who: Person = WHO, desk: PendingChanges | None = None) -> str:
+    scene = RequestContext(who, "the-csrf", path, source.kind, source.title, "1.1.1")
     return RENDERER.page(shown(source, path, who, desk), scene)
 
 
-def document(source: Source, path: str, who: Person = WHO, desk: Desk | None = None) -> Document:
+def document(source: FleetSource, path: str, who: Person = WHO, desk: PendingChanges | None = None) -> Document:
     """The page, read strictly: a fault in it fails here."""
     read = Document(html(source, path, who, desk), fragment=path.startswith("/pictures/"))
     assert not read.faults, (path, read.faults)

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import jinja2
 
 from aliquot.dashboard.app import application
-from aliquot.dashboard.application_context import Settings, Site
+from aliquot.dashboard.application_context import Site, SiteSettings
 from aliquot.dashboard.page import Route
-from aliquot.dashboard.ports import Source
-from aliquot.dashboard.security.token_authenticator import TokenDoor
+from aliquot.dashboard.ports import FleetSource
+from aliquot.dashboard.security.token_authenticator import TokenAuthenticator
 from aliquot.dashboard.server import PageServer
 from aliquot.dashboard.view_models import Person
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Running:
     """``url`` answers. What belongs to the server's event loop is done by ``call``."""
 
-    def __init__(self, url: str, site: Site, door: TokenDoor, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, url: str, site: Site, door: TokenAuthenticator, loop: asyncio.AbstractEventLoop) -> None:
         self.url, self.site, self.door, self._loop = url, site, door, loop
 
     def call(self, act: Callable[..., T], *given: Any) -> T:
@@ -44,10 +44,10 @@ class Running:
 
 @contextmanager
 def running(
-    source: Source | Callable[[], Source],
+    source: FleetSource | Callable[[], FleetSource],
     routes: tuple[Route, ...],
     *,
-    settings: Settings | None = None,
+    settings: SiteSettings | None = None,
     person: Person | None = None,
     templates: jinja2.BaseLoader | None = None,
     port: int = 0,
@@ -62,8 +62,8 @@ def running(
     async def main() -> None:
         shown = source() if callable(source) else source
         server = PageServer("127.0.0.1", port)
-        door = TokenDoor(TOKEN, person or Person("tester"), "the token of the test")
-        site = Site(routes, shown, door, settings or Settings(port=server.port), templates)
+        door = TokenAuthenticator(TOKEN, person or Person("tester"), "the token of the test")
+        site = Site(routes, shown, door, settings or SiteSettings(port=server.port), templates)
         told.append(Running(server.url, site, door, asyncio.get_running_loop()))
         looking = asyncio.create_task(shown.run())
         serving = asyncio.create_task(server.serve(application(site)))

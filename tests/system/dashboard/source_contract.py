@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from aliquot.dashboard.change_requests import AnyAsk
-from aliquot.dashboard.ports import Source
-from aliquot.dashboard.view_models import Done, NodeLook, Person, Preview
+from aliquot.dashboard.change_requests import AnyChangeRequest
+from aliquot.dashboard.ports import FleetSource
+from aliquot.dashboard.view_models import ChangeOutcome, ChangePreview, ObservedNode, Person
 from aliquot.errors import AliquotError
 
 T = TypeVar("T")
@@ -79,12 +79,12 @@ class Bed:
     no hardware can do.
     """
 
-    source: Source
+    source: FleetSource
     node: str
     gpu: str
-    good: AnyAsk
-    other: AnyAsk
-    impossible: AnyAsk
+    good: AnyChangeRequest
+    other: AnyChangeRequest
+    impossible: AnyChangeRequest
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
@@ -100,14 +100,14 @@ class Bed:
 
     # -- asking, plainly
 
-    def look(self, name: str = "") -> NodeLook:
+    def look(self, name: str = "") -> ObservedNode:
         return self.source.fleet.by_name[name or self.node]
 
-    def preview(self, ask: AnyAsk, who: Person = ANN) -> Preview:
+    def preview(self, ask: AnyChangeRequest, who: Person = ANN) -> ChangePreview:
         return self.loop.run(self.source.preview(ask, who))
 
-    def carry_out(self, preview: Preview, who: Person = ANN) -> Done:
-        return self.loop.run(self.source.carry_out(preview, who, self.told.append))
+    def execute(self, preview: ChangePreview, who: Person = ANN) -> ChangeOutcome:
+        return self.loop.run(self.source.execute(preview, who, self.told.append))
 
     def eventually(self, true: Callable[[], bool], what: str) -> None:
         """Until something that has to be asked for is so."""
@@ -142,8 +142,8 @@ class SourceContract:
         assert bed.node in fleet.by_name
         assert [look.name for look in fleet.nodes] == sorted(look.name for look in fleet.nodes)
         for look in fleet.nodes:
-            assert look.inventory is not None or look.trouble
-            assert look.seen > 0 or look.trouble
+            assert look.inventory is not None or look.error
+            assert look.observed_at > 0 or look.error
 
     def test_a_change_moves_the_revision_and_wakes_whoever_waits(self, bed: Bed) -> None:
         bed.wait(lambda: bed.source.fleet.ready, "a fleet that is ready")
@@ -174,25 +174,25 @@ class SourceContract:
         assert found.title
         assert found.summary
         assert bed.node in found.nodes
-        assert all(act.node and act.verb and act.what and act.reason for act in found.acts)
+        assert all(act.node and act.verb and act.what and act.reason for act in found.actions)
         assert all(p.now or p.planned for p in found.pictures)
         assert bed.changes() == before
 
     def test_what_was_previewed_is_done_and_shown_and_told(self, bed: Bed) -> None:
         found = bed.preview(bed.good)
-        done = bed.carry_out(found)
+        done = bed.execute(found)
         assert (done.status, done.code) == ("done", ""), done
         assert done.sentence
-        bed.eventually(lambda: not bed.preview(bed.good).acts, "the change as done")
+        bed.eventually(lambda: not bed.preview(bed.good).actions, "the change as done")
         assert bed.told, "progress is told while it happens"
 
     def test_asked_again_there_is_nothing_to_do(self, bed: Bed) -> None:
-        bed.carry_out(bed.preview(bed.good))
+        bed.execute(bed.preview(bed.good))
         again = bed.preview(bed.good)
         assert not again.changes
         assert not again.blocked
         before = bed.changes()
-        assert bed.carry_out(again).status == "nothing"
+        assert bed.execute(again).status == "nothing"
         assert bed.changes() == before
 
     def test_the_impossible_is_refused_with_a_reason_and_a_way_on(self, bed: Bed) -> None:
@@ -207,19 +207,19 @@ class SourceContract:
         assert first.rule
         assert first.message
         assert first.suggestion or first.next_step
-        assert bed.carry_out(found).status == "refused"
+        assert bed.execute(found).status == "refused"
         assert bed.changes() == before
 
     def test_two_previews_at_once_and_the_second_is_outdated_by_the_first(self, bed: Bed) -> None:
         first, second = bed.preview(bed.good, ANN), bed.preview(bed.other, BOB)
-        assert bed.carry_out(first, ANN).status == "done"
+        assert bed.execute(first, ANN).status == "done"
         before = bed.changes()
-        late = bed.carry_out(second, BOB)
+        late = bed.execute(second, BOB)
         assert late.status == "refused"
         assert late.sentence
         assert late.code
         assert bed.changes() == before
-        assert bed.carry_out(bed.preview(bed.other, BOB), BOB).status == "done"
+        assert bed.execute(bed.preview(bed.other, BOB), BOB).status == "done"
 
     def test_who_may_only_look_changes_nothing(self, bed: Bed) -> None:
         before = bed.changes()
@@ -228,12 +228,12 @@ class SourceContract:
         with pytest.raises(AliquotError):
             bed.preview(bed.good, LOOKER)
         allowed = bed.preview(bed.good, ANN)
-        assert bed.carry_out(allowed, LOOKER).status == "refused"
+        assert bed.execute(allowed, LOOKER).status == "refused"
         assert bed.changes() == before
 
     def test_the_past_tells_who_did_what_and_how_it_ended(self, bed: Bed) -> None:
         begun = time.time()
-        bed.carry_out(bed.preview(bed.good), ANN)
+        bed.execute(bed.preview(bed.good), ANN)
         bed.eventually(lambda: bool(bed.loop.run(bed.source.history(bed.node))), "the past")
         last = bed.loop.run(bed.source.history(bed.node))[0]
         assert last.node == bed.node

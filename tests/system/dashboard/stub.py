@@ -7,30 +7,30 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from aliquot.core.engine.step_timing import Watch, unwatched
+from aliquot.core.engine.step_timing import StepListener, ignore_step
 from aliquot.core.model.inventory import Gpu, Holder, Inventory
 from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Drift
 from aliquot.core.model.usage import Usage
-from aliquot.core.rendering import mig_picture as pieces
-from aliquot.dashboard.change_requests import AnyAsk
+from aliquot.core.rendering import mig_picture
+from aliquot.dashboard.change_requests import AnyChangeRequest
 from aliquot.dashboard.view_models import (
-    Act,
-    Change,
-    Device,
-    Done,
-    Fleet,
-    MachineRow,
+    ActionLine,
+    ChangeOutcome,
+    ChangePreview,
+    GpuPicture,
     MigRow,
-    NodeLook,
+    ObservedFleet,
+    ObservedNode,
     Obstacle,
+    PastChange,
     Person,
-    Picture,
-    Preview,
     ProfileRow,
     SriovRow,
     VgpuRow,
-    Virtual,
+    VirtualizationView,
+    VmDeviceRow,
+    VmRow,
 )
 from support import factory, vgpufactory
 
@@ -110,7 +110,7 @@ def usage(inventory: Inventory) -> tuple[Usage, ...]:
     return tuple(out)
 
 
-def fleet() -> Fleet:
+def fleet() -> ObservedFleet:
     """Everything that a page must be able to show."""
     one = dgx()
     drift = (
@@ -126,11 +126,11 @@ def fleet() -> Fleet:
     h100 = replace(factory.inventory("h100-80gb-hbm3*2", enabled=True), node="dgx-h100")
     h100 = factory.with_instances(h100, 0, "1g.10gb@0", "2g.20gb@2", "3g.40gb@4")
     looks = [
-        NodeLook("dgx-1", one, NOW, wish="train", drift=drift, usage=usage(one), revision=1),
-        NodeLook("dgx-h100", h100, NOW, changing="ana, from the page", revision=2),
-        NodeLook("edge-a2", a2(), NOW, revision=3),
-        NodeLook("render-l40s", l40s(), NOW, revision=4),
-        NodeLook(
+        ObservedNode("dgx-1", one, NOW, desired="train", drift=drift, usage=usage(one), revision=1),
+        ObservedNode("dgx-h100", h100, NOW, changing="ana, from the page", revision=2),
+        ObservedNode("edge-a2", a2(), NOW, revision=3),
+        ObservedNode("render-l40s", l40s(), NOW, revision=4),
+        ObservedNode(
             "gone-1",
             replace(dgx("gone-1"), gpus=dgx().gpus[:2]),
             NOW - 4000,
@@ -138,16 +138,16 @@ def fleet() -> Fleet:
             "kubectl get pods -n aliquot",
             revision=5,
         ),
-        NodeLook("never-read", trouble="no route to host", revision=6),
+        ObservedNode("never-read", error="no route to host", revision=6),
         *(
-            NodeLook(name, replace(dgx(name), gpus=dgx().gpus[:1]), NOW, trouble=name if n % 2 else "", revision=7)
+            ObservedNode(name, replace(dgx(name), gpus=dgx().gpus[:1]), NOW, error=name if n % 2 else "", revision=7)
             for n, name in enumerate(HOSTILE)
         ),
     ]
-    return Fleet(tuple(sorted(looks, key=lambda n: n.name)), 1, ready=True)
+    return ObservedFleet(tuple(sorted(looks, key=lambda n: n.name)), 1, ready=True)
 
 
-def many(count: int, gpus: int = 8) -> Fleet:
+def many(count: int, gpus: int = 8) -> ObservedFleet:
     """A large fleet; ``dgx-1``'s GPUs in other orders."""
     looks = []
     base = dgx()
@@ -155,11 +155,11 @@ def many(count: int, gpus: int = 8) -> Fleet:
         turned = tuple(base.gpus[(n + k) % 8] for k in range(gpus))
         inventory = replace(base, node=f"node-{n:04}", gpus=turned)
         trouble = "does not answer" if n % 97 == 0 else ""
-        looks.append(NodeLook(f"node-{n:04}", inventory, NOW, trouble, revision=n + 1))
-    return Fleet(tuple(looks), 1, ready=True)
+        looks.append(ObservedNode(f"node-{n:04}", inventory, NOW, trouble, revision=n + 1))
+    return ObservedFleet(tuple(looks), 1, ready=True)
 
 
-def virtual() -> Virtual:
+def virtual() -> VirtualizationView:
     """An A2 that is full, an idle one, a MIG configuration that is not met, machines with and without rules."""
     full = [
         VgpuRow("edge-a2", f"0000:08:0{n // 8}.{n % 8}", f"0000:08:0{n // 8}.{n % 8}", "0000:08:00.0", "NVIDIA A2")
@@ -174,9 +174,9 @@ def virtual() -> Virtual:
     rows[1] = replace(rows[1], why_not="it is held by vm win-1")
     free = VgpuRow("edge-b", "0000:09:00.4", "0000:09:00.4", "0000:09:00.0", "NVIDIA A2", types=("A2-4Q", "A2-8Q"))
     profiles = (ProfileRow("1g.5gb", 19, 2, 1, 4, 7), ProfileRow("3g.20gb", 9, 1, 1, 0, 2))
-    q = Device("0000:08:00.5", "edge-a2", "NVIDIA A2-4Q", "0000:08:00.0", several=True)
-    c = Device("0000:08:00.6", "edge-a2", "NVIDIA A2-4C", "0000:08:00.0", several=False)
-    return Virtual(
+    q = VmDeviceRow("0000:08:00.5", "edge-a2", "NVIDIA A2-4Q", "0000:08:00.0", several=True)
+    c = VmDeviceRow("0000:08:00.6", "edge-a2", "NVIDIA A2-4C", "0000:08:00.0", several=False)
+    return VirtualizationView(
         sriov=(
             SriovRow("edge-a2", "0000:08:00.0", "NVIDIA A2", "edge-a2-000008000", True, 16, 16, 4, "16 functions"),
             SriovRow("edge-b", "0000:09:00.0", "NVIDIA A2", "0000:09:00.0", False, 0, 16, 0, "off"),
@@ -187,42 +187,44 @@ def virtual() -> Virtual:
             MigRow("dgx-1", "0000:07:00.0", "NVIDIA A100-SXM4-40GB", "x", True, "out-of-sync", profiles),
             MigRow("dgx-1", "0000:0f:00.0", "NVIDIA A100-SXM4-40GB", "y", False, "disabled", profiles, "it is in use"),
         ),
-        machines=(
-            MachineRow("win-1", "default", "edge-a2", True, (q,), (q, c), ("of an A2 only Q-series may be several",)),
-            MachineRow("lonely", "", "edge-b", False),
-            MachineRow(HOSTILE[0], HOSTILE[1], HOSTILE[3], True, (c,), (replace(c, id=HOSTILE[4]),), (HOSTILE[0],)),
+        vms=(
+            VmRow("win-1", "default", "edge-a2", True, (q,), (q, c), ("of an A2 only Q-series may be several",)),
+            VmRow("lonely", "", "edge-b", False),
+            VmRow(HOSTILE[0], HOSTILE[1], HOSTILE[3], True, (c,), (replace(c, id=HOSTILE[4]),), (HOSTILE[0],)),
         ),
     )
 
 
-def changing(node: str = "dgx-1") -> Preview:
+def changing(node: str = "dgx-1") -> ChangePreview:
     """Two pieces go, one comes."""
     inventory = dgx(node)
-    before = pieces.now(inventory.gpus[2])
-    after = (before[0], pieces.Piece("d", "3g.20gb", Placement(4, 4), fresh=True))
-    picture = Picture(node, inventory.gpus[2].pci, pieces.title(inventory.gpus[2]), 8, before, after, "now", "then")
+    before = mig_picture.current_instances(inventory.gpus[2])
+    after = (before[0], mig_picture.DrawnInstance("d", "3g.20gb", Placement(4, 4), fresh=True))
+    picture = GpuPicture(
+        node, inventory.gpus[2].pci, mig_picture.title(inventory.gpus[2]), 8, before, after, "now", "then"
+    )
     pci = inventory.gpus[2].pci
     acts = (
-        Act(node, pci, "destroy", "b", "2g.10gb at 4:2", "in the way of d"),
-        Act(node, pci, "destroy", "c", "1g.5gb at 6:1", "in the way of d"),
-        Act(node, pci, "create", "d", "3g.20gb at 4:4", "asked"),
+        ActionLine(node, pci, "destroy", "b", "2g.10gb at 4:2", "in the way of d"),
+        ActionLine(node, pci, "destroy", "c", "1g.5gb at 6:1", "in the way of d"),
+        ActionLine(node, pci, "create", "d", "3g.20gb at 4:4", "asked"),
     )
-    return Preview("3g.20gb on GPU 2", (node,), (picture,), acts, summary="1 kept, 2 to destroy, 1 to create")
+    return ChangePreview("3g.20gb on GPU 2", (node,), (picture,), acts, summary="1 kept, 2 to destroy, 1 to create")
 
 
-def blocked(node: str = "dgx-1") -> Preview:
+def blocked(node: str = "dgx-1") -> ChangePreview:
     obstacle = Obstacle(
         "HELD", "c is held", node, "0000:47:00.0", ("process 4711 (python)",), "4g.20gb,2g.10gb", "aliquot show"
     )
-    return Preview("3g.20gb on GPU 2", (node,), changing(node).pictures, obstacles=(obstacle,))
+    return ChangePreview("3g.20gb on GPU 2", (node,), changing(node).pictures, obstacles=(obstacle,))
 
 
 CHANGES = (
-    Change(
+    PastChange(
         "dgx-1", NOW - 60, NOW - 58, "ana", "3g.20gb on GPU 2", "done", ("create d 3g.20gb at 4:4",), "all as asked"
     ),
-    Change("dgx-1", 0, 0, "", "cut off", "cut off"),
-    Change(HOSTILE[0], NOW - 90, NOW - 30, HOSTILE[1], HOSTILE[4], "undone", (HOSTILE[3],), HOSTILE[2]),
+    PastChange("dgx-1", 0, 0, "", "cut off", "cut off"),
+    PastChange(HOSTILE[0], NOW - 90, NOW - 30, HOSTILE[1], HOSTILE[4], "undone", (HOSTILE[3],), HOSTILE[2]),
 )
 
 
@@ -234,22 +236,26 @@ class StubSource:
 
     def __init__(
         self,
-        fleet: Fleet,
-        virtual: Virtual | None = None,
+        fleet: ObservedFleet,
+        virtual: VirtualizationView | None = None,
         *,
-        preview: Preview | None = None,
-        done: Done | None = None,
+        preview: ChangePreview | None = None,
+        done: ChangeOutcome | None = None,
         forbidden: Sequence[str] = (),
         configs: tuple[str, ...] = (),
-        changes: tuple[Change, ...] = CHANGES,
+        changes: tuple[PastChange, ...] = CHANGES,
     ) -> None:
         self.fleet = fleet
-        self.steps: Watch = unwatched
-        self.virtual = virtual or Virtual()
+        self.steps: StepListener = ignore_step
+        self.virtual = virtual or VirtualizationView()
         self.configs = configs
-        self._preview, self._done, self._forbidden = preview or changing(), done or Done("done", "as asked"), forbidden
+        self._preview, self._done, self._forbidden = (
+            preview or changing(),
+            done or ChangeOutcome("done", "as asked"),
+            forbidden,
+        )
         self._changes = changes
-        self.asked: list[AnyAsk] = []
+        self.asked: list[AnyChangeRequest] = []
 
     async def run(self) -> None:
         await asyncio.Event().wait()
@@ -258,16 +264,16 @@ class StubSource:
         while self.fleet.revision == since:
             await asyncio.sleep(0.01)
 
-    async def preview(self, ask: AnyAsk, who: Person) -> Preview:
+    async def preview(self, ask: AnyChangeRequest, who: Person) -> ChangePreview:
         self.asked.append(ask)
         return self._preview
 
-    async def carry_out(self, preview: Preview, who: Person, tell: Callable[[str], None]) -> Done:
-        for act in preview.acts:
+    async def execute(self, preview: ChangePreview, who: Person, tell: Callable[[str], None]) -> ChangeOutcome:
+        for act in preview.actions:
             tell(f"{act.verb} {act.letter} {act.what}")
         return self._done
 
-    async def history(self, node: str | None = None, most: int = 200) -> tuple[Change, ...]:
+    async def history(self, node: str | None = None, most: int = 200) -> tuple[PastChange, ...]:
         return tuple(c for c in self._changes if node in (None, c.node))[:most]
 
     async def may(self, who: Person, what: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aliquot.dashboard.cluster import history
-from aliquot.dashboard.view_models import Change
+from aliquot.dashboard.view_models import PastChange
 from aliquot.hardware.state.journal import user
 from support.agents import Agent, MakeAgent
 from system.dashboard.clusterbed import Bed
@@ -15,7 +15,7 @@ from system.dashboard.program import aliquot
 __all__ = ["cluster", "make_agent", "page", "real_cluster", "real_server", "standin_cluster"]
 
 
-def past(page: Bed, agent: Agent) -> tuple[Change, ...]:
+def past(page: Bed, agent: Agent) -> tuple[PastChange, ...]:
     return page.do(page.source.history(agent.name))
 
 
@@ -34,7 +34,7 @@ def test_a_change_that_somebody_typed_on_the_node_is_there(page: Bed, make_agent
     page.until(lambda: past(page, agent), "the change")
     (only,) = past(page, agent)
     assert (only.node, only.outcome, only.by) == (agent.name, "done", user())
-    assert [act.partition(": ")[2] for act in only.acts] == ["set MIG mode to enabled", "created 3g.40gb at 4:4"]
+    assert [act.partition(": ")[2] for act in only.actions] == ["set MIG mode to enabled", "created 3g.40gb at 4:4"]
     assert 0 < only.at <= only.ended
     assert page.do(page.source.history("another")) == ()
 
@@ -46,7 +46,7 @@ def test_each_change_is_told_once_and_refusals_by_their_events(page: Bed, make_a
     agent.wish("all-balanced")
     agent.wish("no-such-config", "failed", "UnknownConfig")
     agent.until(lambda: len(ended(agent)) >= 2, "what the agent said of them")
-    page.until(lambda: len(page.source.view.pasts(agent.name)[agent.name]) == 2, "the journal")
+    page.until(lambda: len(page.source.cache.pasts(agent.name)[agent.name]) == 2, "the journal")
     found = past(page, agent)
     assert [c.outcome for c in found] == ["refused", "done", "done"]
     assert [c.title.partition(",")[0] for c in found[1:]] == ["all-balanced", "all-1g.5gb"]
@@ -60,10 +60,10 @@ def test_both_agents_of_a_node_tell_one_journal_and_without_one_events_tell(page
     agent.start()
     agent.wish("all-1g.5gb")
     agent.until(lambda: ended(agent), "what the agent said of it")
-    page.until(lambda: page.source.view.pasts(agent.name)[agent.name], "the journal")
-    told = page.source.view.pasts(agent.name)[agent.name]
+    page.until(lambda: page.source.cache.pasts(agent.name)[agent.name], "the journal")
+    told = page.source.cache.pasts(agent.name)[agent.name]
     api = page.source.api
     assert len(page.do(history.changes(api, agent.name, 9, {agent.name: [*told, *told]}))) == 1
     (event,) = page.do(history.changes(api, agent.name, 9))
-    assert (event.title, event.outcome, event.acts) == ("named config all-1g.5gb", "done", ())
+    assert (event.title, event.outcome, event.actions) == ("named config all-1g.5gb", "done", ())
     assert page.do(history.changes(api, agent.name, 0, {agent.name: told})) == ()

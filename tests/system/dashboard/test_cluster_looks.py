@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.dashboard.change_requests import UseConfig
-from aliquot.dashboard.cluster.desired_state import way
-from aliquot.dashboard.cluster.node_views import Parts, current, look
+from aliquot.dashboard.cluster.desired_state import node_change
+from aliquot.dashboard.cluster.node_views import NodeParts, current, node_view
 from aliquot.kubernetes.client.object_base import Condition, ObjectMeta
 from aliquot.kubernetes.client.objects import Node, Pod, PodStatus
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.config_label import Trouble
-from aliquot.kubernetes.gpu.node_document import Document
+from aliquot.kubernetes.gpu.config_label import ConfigFailure
+from aliquot.kubernetes.gpu.node_document import NodeDocument
 from aliquot.kubernetes.manifests.values import AGENT, DEVICES
 from system.dashboard import stub
 
@@ -32,43 +32,43 @@ def pod(app: str, ready: str = "True") -> Pod:
     return Pod(meta, status=PodStatus(conditions=(Condition("Ready", ready),)))
 
 
-def parts(gpus: Document | None, vgpus: Document | None, *pods: Pod, deploy: str | None = "true") -> Parts:
-    return Parts("n1", node(deploy), gpus, vgpus, pods, "aliquot")
+def parts(gpus: NodeDocument | None, vgpus: NodeDocument | None, *pods: Pod, deploy: str | None = "true") -> NodeParts:
+    return NodeParts("n1", node(deploy), gpus, vgpus, pods, "aliquot")
 
 
-def told(inventory: object = BOTH, **more: object) -> Document:
-    return Document(inventory, at=AT, pod="aliquot/some-pod", **more)  # type: ignore[arg-type]
+def told(inventory: object = BOTH, **more: object) -> NodeDocument:
+    return NodeDocument(inventory, at=AT, pod="aliquot/some-pod", **more)  # type: ignore[arg-type]
 
 
 def test_gpus_that_cannot_be_read_are_old_though_node_and_agent_are_ready() -> None:
-    bad = told(trouble="no GPU driver answers | next: curl evil")
+    bad = told(read_error="no GPU driver answers | next: curl evil")
     for each in (
         parts(bad, None, pod(AGENT)),
         parts(None, bad, pod(DEVICES)),
         parts(told(ONE), bad, pod(AGENT), pod(DEVICES)),
     ):
-        found = look(each, NOW)
-        assert found.trouble == "the GPUs of n1 are not read: no GPU driver answers"
+        found = node_view(each, NOW)
+        assert found.error == "the GPUs of n1 are not read: no GPU driver answers"
         assert found.next_step == "kubectl describe node n1", "never what a node says to type"
-        assert (found.seen, found.inventory is not None) == (AT_S, True)
+        assert (found.observed_at, found.inventory is not None) == (AT_S, True)
 
 
 def test_who_tells_of_no_gpu_that_is_shown_makes_nothing_old() -> None:
     """The MIG agent sees all GPUs: that pcidevices has the other's work, or that it is gone, is no matter."""
-    for other, pods in ((told(trouble="pcidevices works"), (pod(DEVICES),)), (told(), ())):
-        assert look(parts(told(), other, pod(AGENT), *pods), NOW).trouble == ""
+    for other, pods in ((told(read_error="pcidevices works"), (pod(DEVICES),)), (told(), ())):
+        assert node_view(parts(told(), other, pod(AGENT), *pods), NOW).error == ""
         away = told(reserved=(BOTH.gpus[0].pci,))
-        assert look(parts(away, other, pod(AGENT), *pods), NOW).trouble != "", "of that one GPU it tells"
+        assert node_view(parts(away, other, pod(AGENT), *pods), NOW).error != "", "of that one GPU it tells"
 
 
 def test_a_node_that_was_handed_to_virtual_machines_is_what_their_agent_says() -> None:
     dead, live = told(TWO), told(ONE)
     for deploy in (None, "false"):
         handed = parts(dead, live, pod(DEVICES), deploy=deploy)
-        found = look(handed, NOW)
-        assert (found.trouble, found.seen, found.inventory) == ("", NOW, ONE)
-        refused = way(UseConfig(nodes=("n1",), config="all-1g.5gb"), current(handed), [])
-        assert isinstance(refused, Trouble)
+        found = node_view(handed, NOW)
+        assert (found.error, found.observed_at, found.inventory) == ("", NOW, ONE)
+        refused = node_change(UseConfig(nodes=("n1",), config="all-1g.5gb"), current(handed), [])
+        assert isinstance(refused, ConfigFailure)
         assert refused.reason == "VirtualMachines"
 
 
@@ -80,7 +80,7 @@ def test_an_agent_that_was_not_sent_away_is_only_away() -> None:
         parts(dead, live, deploy=None),  # the other one is gone as well
         parts(dead, None, pod(DEVICES), deploy=None),  # or has told nothing yet
     ):
-        found = look(each, NOW)
-        assert (found.inventory, found.trouble[:26]) == (TWO, "the agent of n1 is away: i")
+        found = node_view(each, NOW)
+        assert (found.inventory, found.error[:26]) == (TWO, "the agent of n1 is away: i")
     by_hand = replace(dead, pod="")
-    assert look(parts(by_hand, live, pod(DEVICES), deploy=None), NOW).inventory == TWO, "no pod to look for"
+    assert node_view(parts(by_hand, live, pod(DEVICES), deploy=None), NOW).inventory == TWO, "no pod to look for"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aliquot.dashboard.change_requests import Attach, Detach, SetFunctions, SetLayout, SetVgpus
+from aliquot.dashboard.change_requests import AttachDevices, DetachDevices, SetLayout, SetVgpus, SwitchFunctions
 from support.cluster import Cluster
 from support.kubevirt.objects import machine, machines
 from system.dashboard.clusterbed import Bed, bed
@@ -30,7 +30,7 @@ def test_the_walk(page: Bed, make_site: MakeSite, cluster: Cluster) -> None:
     (row,) = page.source.virtual.sriov
     assert (row.node, row.gpu, row.enabled, row.why_not) == (NODE, PF, False, "")
     assert "A2" in row.product
-    done = page.ask(SetFunctions(gpus=(f"{NODE}/{PF}",), on=True))
+    done = page.ask(SwitchFunctions(gpus=(f"{NODE}/{PF}",), on=True))
     assert done.status == "done", done
     page.until(lambda: len([v for v in page.source.virtual.vgpus if v.types]) >= 3, "places")
     assert page.source.virtual.sriov[0].enabled
@@ -38,10 +38,10 @@ def test_the_walk(page: Bed, make_site: MakeSite, cluster: Cluster) -> None:
     places = [v for v in page.source.virtual.vgpus if TYPE in v.types][:3]
     assert {v.parent for v in places} == {PF}
     preview = page.preview(SetVgpus(places=tuple(f"{NODE}/{v.name}" for v in places), type=TYPE))
-    assert [a.verb for a in preview.acts] == ["create"] * 3
-    assert page.carry_out(preview).status == "done"
+    assert [a.verb for a in preview.actions] == ["create"] * 3
+    assert page.execute(preview).status == "done"
     page.until(lambda: sum(v.type == TYPE for v in page.source.virtual.vgpus) == 3, "three vGPUs")
-    off = page.preview(SetFunctions(gpus=(f"{NODE}/{PF}",), on=False))
+    off = page.preview(SwitchFunctions(gpus=(f"{NODE}/{PF}",), on=False))
     assert "while vGPUs" in off.obstacles[0].message
     assert page.source.virtual.sriov[0].why_not
 
@@ -49,37 +49,37 @@ def test_the_walk(page: Bed, make_site: MakeSite, cluster: Cluster) -> None:
     body["spec"] |= {"runStrategy": "Halted"}
     body["spec"].pop("running", None)
     cluster.must("POST", machines("default"), body)
-    page.until(lambda: page.source.virtual.machines, "the machine")
-    (desk,) = page.source.virtual.machines
+    page.until(lambda: page.source.virtual.vms, "the machine")
+    (desk,) = page.source.virtual.vms
     assert len(desk.free) == 3
     assert {d.node for d in desk.free} == {NODE}
     two = tuple(d.id for d in desk.free[:2])
-    preview = page.preview(Attach(namespace="default", machine="desk", node=NODE, devices=two))
+    preview = page.preview(AttachDevices(namespace="default", vm="desk", node=NODE, devices=two))
     assert not preview.obstacles
     assert any("ramFB" in w and two[0] in w for w in preview.warnings), preview.warnings
-    done = page.carry_out(preview)
+    done = page.execute(preview)
     assert done.status == "done", done
     gpus = cluster.get(f"{machines('default')}/desk")["spec"]["template"]["spec"]["domain"]["devices"]["gpus"]
     assert [g["name"] for g in gpus] == list(two)
     assert [g["virtualGPUOptions"]["display"]["ramFB"]["enabled"] for g in gpus] == [True, False]
-    page.until(lambda: len(page.source.virtual.machines[0].devices) == 2, "both are shown")
-    page.until(lambda: len(page.source.virtual.machines[0].free) == 1, "one is left")
+    page.until(lambda: len(page.source.virtual.vms[0].devices) == 2, "both are shown")
+    page.until(lambda: len(page.source.virtual.vms[0].free) == 1, "one is left")
     used = next(v for v in page.source.virtual.vgpus if v.name == two[0])
     assert used.holders
     assert used.why_not
 
-    taken = page.preview(Attach(namespace="default", machine="desk", node=NODE, devices=(two[0],)))
+    taken = page.preview(AttachDevices(namespace="default", vm="desk", node=NODE, devices=(two[0],)))
     assert [o.rule for o in taken.obstacles] == ["NOT_FREE"]
-    late = page.preview(Detach(namespace="default", machine="desk", node=NODE, devices=two))
+    late = page.preview(DetachDevices(namespace="default", vm="desk", node=NODE, devices=two))
     cluster.must("PATCH", f"{machines('default')}/desk", {"metadata": {"labels": {"touched": "meanwhile"}}})
-    refused = page.carry_out(late)
+    refused = page.execute(late)
     assert (refused.status, refused.code) == ("refused", "MOVED"), refused
-    assert page.ask(Detach(namespace="default", machine="desk", node=NODE, devices=two)).status == "done"
-    page.until(lambda: len(page.source.virtual.machines[0].free) == 3, "all are free")
+    assert page.ask(DetachDevices(namespace="default", vm="desk", node=NODE, devices=two)).status == "done"
+    page.until(lambda: len(page.source.virtual.vms[0].free) == 3, "all are free")
     everything = tuple(f"{NODE}/{v.name}" for v in places)
     assert page.ask(SetVgpus(places=everything, type="")).status == "done"
     page.until(lambda: not any(v.type for v in page.source.virtual.vgpus), "none is left")
-    assert page.ask(SetFunctions(gpus=(f"{NODE}/{PF}",), on=False)).status == "done"
+    assert page.ask(SwitchFunctions(gpus=(f"{NODE}/{PF}",), on=False)).status == "done"
     assert site.agents[NODE].log() is not None
 
 
@@ -87,7 +87,7 @@ def test_a_layout_is_set_while_it_is_off_alone(page: Bed, make_site: MakeSite) -
     make_site({NODE: "a100-sxm4-40gb:mdev:bus04"}, pods=False)
     page.until(lambda: page.source.virtual.sriov, "the GPU")
     pf = page.source.virtual.sriov[0].gpu
-    done = page.ask(SetFunctions(gpus=(f"{NODE}/{pf}",), on=True))
+    done = page.ask(SwitchFunctions(gpus=(f"{NODE}/{pf}",), on=True))
     assert done.status == "done", (done, page.told)
     page.until(lambda: page.source.virtual.migs and page.source.virtual.migs[0].profiles, "the MIG configuration")
     (row,) = page.source.virtual.migs
@@ -97,7 +97,7 @@ def test_a_layout_is_set_while_it_is_off_alone(page: Bed, make_site: MakeSite) -
     ask = SetLayout(node=NODE, gpu=pf, counts={"3g.20gb": 1, "1g.5gb": 2}, enabled=True)
     preview = page.preview(ask)
     assert [p.planned.partition("  ")[0] for p in preview.pictures] == ["3g.20gb:1,1g.5gb:2"]
-    done = page.carry_out(preview)
+    done = page.execute(preview)
     assert done.status == "done", done
     page.until(lambda: page.source.virtual.migs[0].status == "synced", "synced")
     there = {p.name: p.present for p in page.source.virtual.migs[0].profiles if p.present}
@@ -110,7 +110,7 @@ def test_a_layout_is_set_while_it_is_off_alone(page: Bed, make_site: MakeSite) -
 
 def test_what_is_missing_is_said(page: Bed, cluster: Cluster) -> None:
     page.until(lambda: page.source.fleet.ready, "a look")
-    page.until(lambda: page.source.virtual.missing and page.source.virtual.no_machines, "sentences")
+    page.until(lambda: page.source.virtual.missing and page.source.virtual.no_vms, "sentences")
     said = " ".join(page.source.virtual.missing)
     assert "does not have Harvester's kinds" in said
-    assert "KubeVirt is not installed" in page.source.virtual.no_machines[0]
+    assert "KubeVirt is not installed" in page.source.virtual.no_vms[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.dashboard.change_requests import Cut, MakeRoom, Repair, UseConfig
+from aliquot.dashboard.change_requests import FitInstance, PartitionGpu, Repair, UseConfig
 from aliquot.kubernetes.gpu import names
 from support.agents import Agent, MakeAgent
 from support.cluster import Cluster
@@ -32,15 +32,15 @@ def test_a_label_is_seen_to_succeed(page: Bed, make_agent: MakeAgent) -> None:
     assert not preview.obstacles
     assert [p.planned for p in preview.pictures] == ["1g.5gb:7", "1g.5gb:7"]
     assert agent.geometry() == [[], []]
-    done = page.carry_out(preview)
+    done = page.execute(preview)
     assert done.status == "done", done
     assert page.told[0] == "written: nvidia.com/mig.config=all-1g.5gb"
     page.until(lambda: page.geometry(agent.name) == agent.geometry(), "the page follows")
     page.until(lambda: page.look(agent.name).state == "success", "the label and the document are watched apart")
     look = page.look(agent.name)
-    assert (look.config, look.state, look.drift, look.trouble) == ("all-1g.5gb", "success", (), "")
+    assert (look.config, look.state, look.drift, look.error) == ("all-1g.5gb", "success", (), "")
     again = page.preview(UseConfig(nodes=(agent.name,), config="all-1g.5gb"))
-    assert (again.acts, again.obstacles) == ((), ())
+    assert (again.actions, again.obstacles) == ((), ())
 
 
 def test_a_gpu_is_cut_by_a_config_of_its_own_and_the_others_stay(page: Bed, make_agent: MakeAgent) -> None:
@@ -48,14 +48,14 @@ def test_a_gpu_is_cut_by_a_config_of_its_own_and_the_others_stay(page: Bed, make
     page.until(lambda: page.look(agent.name).inventory, "the node")
     assert page.ask(UseConfig(nodes=(agent.name,), config="all-1g.5gb")).status == "done"
     page.until(lambda: page.geometry(agent.name) == agent.geometry(), "the page follows")
-    done = page.ask(Cut(node=agent.name, gpu=pci(agent), mig="3g.20gb,2g.10gb"))
+    done = page.ask(PartitionGpu(node=agent.name, gpu=pci(agent), mig="3g.20gb,2g.10gb"))
     assert done.status == "done", done
     first, second = agent.geometry()
     assert [each.partition("@")[0] for each in first] == ["2g.10gb", "3g.20gb"]
     assert second == [f"1g.5gb@{n}" for n in range(7)]
     page.until(lambda: page.geometry(agent.name) == agent.geometry(), "the page follows")
     assert page.look(agent.name).config.startswith("own-")
-    done = page.ask(Cut(node=agent.name, gpu=pci(agent), mig="empty"))
+    done = page.ask(PartitionGpu(node=agent.name, gpu=pci(agent), mig="empty"))
     assert (done.status, agent.geometry()[0]) == ("done", [])
     page.until(lambda: page.geometry(agent.name)[0] == [], "the page follows")
     assert page.ask(UseConfig(nodes=(agent.name,), config="all-balanced")).status == "done"
@@ -63,27 +63,27 @@ def test_a_gpu_is_cut_by_a_config_of_its_own_and_the_others_stay(page: Bed, make
 
 def test_a_hole_is_found_and_closed(page: Bed, make_agent: MakeAgent) -> None:
     """Three 1g where they keep a 3g out: moving them makes room."""
-    from aliquot.core.planner.fragmentation import holes
+    from aliquot.core.planner.fragmentation import find_fragmentation
 
     agent = started(make_agent, "a100-sxm4-40gb")
     page.until(lambda: page.look(agent.name).inventory, "the node")
-    assert page.ask(Cut(node=agent.name, gpu=pci(agent), mig="1g.5gb@0,1g.5gb@4")).status == "done"
+    assert page.ask(PartitionGpu(node=agent.name, gpu=pci(agent), mig="1g.5gb@0,1g.5gb@4")).status == "done"
     page.until(lambda: page.geometry(agent.name) == agent.geometry(), "the page follows")
     found = page.look(agent.name).inventory
     assert found is not None
-    lost = holes(found, found.gpus[0])
+    lost = find_fragmentation(found, found.gpus[0])
     assert lost is not None
     assert "4g.20gb" in [room.profile for room in lost.lost]
-    assert page.ask(MakeRoom(node=agent.name, gpu=pci(agent), profile="4g.20gb")).status == "done"
+    assert page.ask(FitInstance(node=agent.name, gpu=pci(agent), profile="4g.20gb")).status == "done"
     assert [each.partition("@")[0] for each in agent.geometry()[0]] == ["1g.5gb", "1g.5gb", "4g.20gb"]
 
 
 def test_an_impossible_cut_is_refused_before_anything_is_written(page: Bed, make_agent: MakeAgent) -> None:
     agent = started(make_agent, "a100-sxm4-40gb")
     page.until(lambda: page.look(agent.name).inventory, "the node")
-    preview = page.preview(Cut(node=agent.name, gpu=pci(agent), mig="4g.20gb*2"))
+    preview = page.preview(PartitionGpu(node=agent.name, gpu=pci(agent), mig="4g.20gb*2"))
     assert preview.obstacles
-    assert page.carry_out(preview).status == "refused"
+    assert page.execute(preview).status == "refused"
     assert agent.labels().get("nvidia.com/mig.config") is None
     missing = page.preview(UseConfig(nodes=(agent.name, "nobody"), config="all-1g.5gbb"))
     assert [o.rule for o in missing.obstacles] == ["UnknownConfig", "NoNode"]
@@ -112,8 +112,8 @@ def test_a_cut_over_a_holder_waits_fails_and_is_then_forced(page: Bed, make_agen
     agent.start()
     page.until(lambda: (found := page.look(agent.name).inventory) and found.gpus[0].instances[0].held, "the holder")
 
-    def cut(policy: str) -> Cut:
-        return Cut(node=agent.name, gpu=pci(agent), mig="7g.40gb", policy=policy)
+    def cut(policy: str) -> PartitionGpu:
+        return PartitionGpu(node=agent.name, gpu=pci(agent), mig="7g.40gb", policy=policy)
 
     assert [o.rule for o in page.preview(cut("refuse")).obstacles] == ["HELD"]
     for _ in range(2):
@@ -133,15 +133,15 @@ def test_what_failed_is_tried_at_once_when_it_is_asked_again(page: Bed, make_age
     agent.settings("times: {retry-first-seconds: 3000, retry-longest-seconds: 3000}")
     agent.start()
     page.until(lambda: page.look(agent.name).inventory, "the node")
-    ask = Cut(node=agent.name, gpu=pci(agent), mig="3g.20gb")
-    agent.sim.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=10_000)
+    ask = PartitionGpu(node=agent.name, gpu=pci(agent), mig="3g.20gb")
+    agent.sim.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=10_000)
     for each in (ask, ask, Repair(node=agent.name)):
         writes = len(agent.writes())
         done = page.ask(each)
         assert (done.status, done.code) == ("undone", "ApplyFailed"), done
         assert len(agent.writes()) > writes
         page.until(lambda: not page.look(agent.name).changing, "the page follows")
-    agent.sim.fault("none")
+    agent.sim.inject_fault("none")
     assert page.ask(Repair(node=agent.name)).status == "done"
     assert len(agent.geometry()[0]) == 1
 
@@ -151,8 +151,8 @@ def test_of_two_people_the_second_is_refused(page: Bed, make_agent: MakeAgent) -
     page.until(lambda: page.look(agent.name).inventory, "the node")
     first = page.preview(UseConfig(nodes=(agent.name,), config="all-1g.5gb"))
     second = page.preview(UseConfig(nodes=(agent.name,), config="all-balanced"))
-    assert page.carry_out(first).status == "done"
-    done = page.carry_out(second)
+    assert page.execute(first).status == "done"
+    done = page.execute(second)
     assert (done.status, done.code) == ("refused", "MOVED"), done
     assert "somebody has changed the wish" in done.sentence
     assert agent.labels()["nvidia.com/mig.config"] == "all-1g.5gb"
@@ -171,18 +171,18 @@ def test_what_is_shown_of_a_node_that_is_down_or_whose_agent_is_away_is_marked(
 
     ready(f"/api/v1/nodes/{agent.name}", "True")
     agent.start()
-    page.until(lambda: (look := page.look(agent.name)).inventory and not look.trouble, "a fresh look")
+    page.until(lambda: (look := page.look(agent.name)).inventory and not look.error, "a fresh look")
     ready(pod, "False")
-    page.until(lambda: "is away" in page.look(agent.name).trouble, "the agent is away")
+    page.until(lambda: "is away" in page.look(agent.name).error, "the agent is away")
     preview = page.preview(UseConfig(nodes=(agent.name,), config="all-1g.5gb"))
     assert [o.rule for o in preview.obstacles] == ["Away"]
     ready(pod, "True")
-    page.until(lambda: not page.look(agent.name).trouble, "it is back")
+    page.until(lambda: not page.look(agent.name).error, "it is back")
     ready(f"/api/v1/nodes/{agent.name}", "Unknown")
-    page.until(lambda: "is not ready" in page.look(agent.name).trouble, "the node is down")
+    page.until(lambda: "is not ready" in page.look(agent.name).error, "the node is down")
     assert page.look(agent.name).inventory is not None
     cluster.must("DELETE", f"/api/v1/nodes/{agent.name}")
-    page.until(lambda: "no longer in the cluster" in page.look(agent.name).trouble, "the node is gone")
+    page.until(lambda: "no longer in the cluster" in page.look(agent.name).error, "the node is gone")
 
 
 def test_an_api_server_that_is_away_is_told_and_what_was_seen_stays(
@@ -191,10 +191,10 @@ def test_an_api_server_that_is_away_is_told_and_what_was_seen_stays(
     agent = started(make_agent, "a100-sxm4-40gb")
     page.until(lambda: page.look(agent.name).inventory, "the node")
     with cluster.away():
-        page.until(lambda: "the API server cannot be asked" in page.source.fleet.trouble, "away")
+        page.until(lambda: "the API server cannot be asked" in page.source.fleet.error, "away")
         assert page.look(agent.name).inventory is not None
         assert "Nobody can tell now" in page.do(page.source.may(ADMIN, "config"))
-    page.until(lambda: not page.source.fleet.trouble, "back", 90)
+    page.until(lambda: not page.source.fleet.error, "back", 90)
 
 
 def test_what_a_node_costs_the_api_server_does_not_grow_with_nodes(page: Bed, make_agent: MakeAgent) -> None:
@@ -202,5 +202,5 @@ def test_what_a_node_costs_the_api_server_does_not_grow_with_nodes(page: Bed, ma
     agents = [started(make_agent, "a100-sxm4-40gb"), started(make_agent, "a30")]
     page.until(lambda: all(page.look(a.name).inventory for a in agents), "the nodes")
     page.until(lambda: "all-1g.6gb" in page.source.configs, "named configs of both")
-    assert page.source.view.maps == {}
+    assert page.source.cache.maps == {}
     assert page.source.api.requests["list", "configmaps"] == 1

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.dashboard.change_requests import AnyAsk, Cut, UseConfig
+from aliquot.dashboard.change_requests import AnyChangeRequest, PartitionGpu, UseConfig
 from aliquot.dashboard.view_models import Person
 from aliquot.errors import AliquotError
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.manifests.rbac_dashboard import CHANGE, DASHBOARD_RIGHTS, LOOK
+from aliquot.kubernetes.manifests.rbac_dashboard import CHANGE_ROLE, DASHBOARD_RIGHTS, VIEW_ROLE
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 from support.agents import NAMESPACE, MakeAgent
 from support.cluster import Cluster
@@ -86,14 +86,14 @@ def test_a_token_opens_the_page_to_whom_may_read_nodes_alone(page: Bed, cluster:
     assert page.do(page.door.admit("two words\nand a line")) is None
     nobody = person(cluster, "nobody")
     assert page.do(page.door.admit(nobody)) is None
-    looker = admitted(page, cluster, person(cluster, "looker", LOOK))
+    looker = admitted(page, cluster, person(cluster, "looker", VIEW_ROLE))
     assert looker.name == "system:serviceaccount:default:looker"
     assert looker.token
     assert "kubectl create token" in page.door.hint
 
 
 def test_nobody_is_let_in_while_nobody_can_tell(page: Bed, cluster: Cluster) -> None:
-    token = person(cluster, "late", LOOK)
+    token = person(cluster, "late", VIEW_ROLE)
     with cluster.away(), pytest.raises(AliquotError):
         page.do(page.door.admit(token))
 
@@ -105,29 +105,29 @@ def test_who_may_only_look_changes_nothing_and_who_may_change_is_the_one_who_did
     agent.start()
     page.until(lambda: page.look(agent.name).inventory, "the node")
     ask = UseConfig(nodes=(agent.name,), config="all-1g.5gb")
-    looker = admitted(page, cluster, person(cluster, "looker", LOOK))
-    changer = admitted(page, cluster, person(cluster, "changer", CHANGE))
+    looker = admitted(page, cluster, person(cluster, "looker", VIEW_ROLE))
+    changer = admitted(page, cluster, person(cluster, "changer", CHANGE_ROLE))
     why = page.do(page.source.may(looker, "config"))
     assert why == "system:serviceaccount:default:looker may not patch nodes in this cluster."
     with pytest.raises(AliquotError, match="may not patch nodes"):
         page.preview(ask, looker)
     preview = page.preview(ask, changer)
-    forged = page.carry_out(preview, looker)  # the API server itself says no
+    forged = page.execute(preview, looker)  # the API server itself says no
     assert (forged.status, forged.code) == ("refused", "KUBERNETES_FORBIDDEN"), forged
-    without = page.carry_out(preview, Person("somebody"))
+    without = page.execute(preview, Person("somebody"))
     assert (without.status, without.code) == ("refused", "NO_PERMISSION")
     assert agent.labels().get("nvidia.com/mig.config") is None
     for each in ("config", "cut", "make-room", "repair", "functions", "vgpus", "layout", "attach", "detach"):
         assert page.do(page.source.may(changer, each)) == ""
-    assert page.carry_out(preview, changer).status == "done"
+    assert page.execute(preview, changer).status == "done"
     page.until(lambda: page.geometry(agent.name) == agent.geometry(), "the page follows")
     gpu = str(agent.sim.show()["gpus"][0]["pci"])
-    cut: AnyAsk = Cut(node=agent.name, gpu=gpu, mig="3g.20gb")
+    cut: AnyChangeRequest = PartitionGpu(node=agent.name, gpu=gpu, mig="3g.20gb")
     assert page.ask(cut, changer).status == "done"
     past = page.do(page.source.history(agent.name))
     assert [(c.by, c.outcome) for c in past[:1]] == [("web: system:serviceaccount:default:changer", "done")]
     assert past[0].title.startswith("own-")
-    assert past[0].acts[-1].endswith("created 3g.20gb at 4:4")
+    assert past[0].actions[-1].endswith("created 3g.20gb at 4:4")
 
 
 def test_a_policy_that_could_not_be_taken_back_is_told(page: Bed, cluster: Cluster, make_agent: MakeAgent) -> None:
@@ -138,14 +138,14 @@ def test_a_policy_that_could_not_be_taken_back_is_told(page: Bed, cluster: Clust
     agent.sim.hold(0, instance)
     agent.start()
     page.until(lambda: (found := page.look(agent.name).inventory) and found.gpus[0].instances[0].held, "the holder")
-    changer = admitted(page, cluster, person(cluster, "changer", CHANGE))
+    changer = admitted(page, cluster, person(cluster, "changer", CHANGE_ROLE))
     gpu = str(agent.sim.show()["gpus"][0]["pci"])
-    preview = page.preview(Cut(node=agent.name, gpu=gpu, mig="7g.40gb", policy="wait"), changer)
+    preview = page.preview(PartitionGpu(node=agent.name, gpu=gpu, mig="7g.40gb", policy="wait"), changer)
     assert not preview.obstacles, preview.obstacles
     with ThreadPoolExecutor(1) as pool:
-        under_way = pool.submit(page.carry_out, preview, changer)
+        under_way = pool.submit(page.execute, preview, changer)
         agent.reaches("pending", reason="WaitingForHolders")
-        cluster.must("DELETE", f"/apis/{RBAC}/v1/clusterrolebindings/changer-{CHANGE}")
+        cluster.must("DELETE", f"/apis/{RBAC}/v1/clusterrolebindings/changer-{CHANGE_ROLE}")
         token = Door(cluster, changer.token)
         page.until(lambda: token.ask("GET", f"/api/v1/nodes/{agent.name}").status == 403, "the right is gone")
         agent.sim.release(0, instance)
@@ -172,9 +172,9 @@ def test_the_page_has_each_right_that_it_needs_and_no_other(page: Bed, cluster: 
     places = {"own namespace": NAMESPACE, "namespace default": "default"}
     for right in DASHBOARD_RIGHTS:
         for verb in right.verbs:
-            assert may(verb, right.group, right.resource, places.get(right.where, "")), right
+            assert may(verb, right.group, right.resource, places.get(right.scope, "")), right
         for verb in {"create", "patch", "update", "delete", "deletecollection"} - set(right.verbs):
-            assert not may(verb, right.group, right.resource, places.get(right.where, "")), right
+            assert not may(verb, right.group, right.resource, places.get(right.scope, "")), right
     assert not may("get", "", "secrets", NAMESPACE)
     assert not may("list", "", "configmaps", "default")
     assert not may("list", "", "pods", "default")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.dashboard.change_requests import Cut, UseConfig
+from aliquot.dashboard.change_requests import PartitionGpu, UseConfig
 from aliquot.dashboard.cluster.connect import open_cluster
 from support.agents import Agent, MakeAgent
 from support.cluster import StandinCluster
@@ -28,9 +28,9 @@ class ClusterBed(Bed):
         self.gpu = str(agent.sim.show()["gpus"][0]["pci"])
         self.good = UseConfig(nodes=(self.node,), config="all-1g.5gb")
         self.other = UseConfig(nodes=(self.node,), config="all-balanced")
-        self.impossible = Cut(node=self.node, gpu=self.gpu, mig="4g.20gb*2")
+        self.impossible = PartitionGpu(node=self.node, gpu=self.gpu, mig="4g.20gb*2")
         config = str(agent.cluster.kubeconfig(NS))
-        self.source, _ = loop.call(lambda: open_cluster(config, namespace=NS, own=True))
+        self.source, _ = loop.call(lambda: open_cluster(config, namespace=NS, own_credentials=True))
 
     def disturb(self) -> None:
         """Somebody switches MIG mode by hand on a node that has no wish."""

@@ -7,26 +7,26 @@ from typing import cast
 import pytest
 
 from aliquot.core.model.actions import Destroy
-from aliquot.core.model.claims import Claim, held
+from aliquot.core.model.claims import Claim, with_claims
 from aliquot.core.model.inventory import Holder, Inventory
-from aliquot.dashboard.change_requests import POLICIES, Cut, MakeRoom, UseConfig
-from aliquot.dashboard.cluster.cluster_cache import View
-from aliquot.dashboard.cluster.desired_state import Configs, Way, way
-from aliquot.dashboard.cluster.node_views import Parts
+from aliquot.dashboard.change_requests import POLICIES, FitInstance, PartitionGpu, UseConfig
+from aliquot.dashboard.cluster.cluster_cache import ClusterCache
+from aliquot.dashboard.cluster.desired_state import Configs, NodeChange, node_change
+from aliquot.dashboard.cluster.node_views import NodeParts
 from aliquot.kubernetes.client.object_base import ObjectMeta
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.config_label import Trouble
-from aliquot.kubernetes.gpu.node_document import Document, Text
+from aliquot.kubernetes.gpu.config_label import ConfigFailure
+from aliquot.kubernetes.gpu.node_document import DocumentSource, NodeDocument
 from support.factory import inventory, with_instances
 
 NODE = "gpu-1"
 
 
-def parts(found: Inventory, label: str = "", policy: str = "refuse") -> Parts:
+def parts(found: Inventory, label: str = "", policy: str = "refuse") -> NodeParts:
     labels = {names.CONFIG_LABEL: label} if label else {}
     node = Node(metadata=ObjectMeta(name=NODE, labels=labels))
-    return Parts(NODE, node, Document(found, label=label, holders=policy), None, None, "gpu-operator")
+    return NodeParts(NODE, node, NodeDocument(found, label=label, holders=policy), None, None, "gpu-operator")
 
 
 def taken(*instances: str, by: int | None = 0) -> Inventory:
@@ -34,11 +34,11 @@ def taken(*instances: str, by: int | None = 0) -> Inventory:
     found = with_instances(inventory("a100-sxm4-40gb"), 0, *instances)
     gpu = found.gpus[0]
     device = gpu.uuid if by is None else gpu.instances[by].compute_instances[0].uuid
-    return held(found, [Claim(Holder("process", "4711", "python3"), (device,))])
+    return with_claims(found, [Claim(Holder("process", "4711", "python3"), (device,))])
 
 
-def there(found: Way | Trouble) -> Way:
-    assert isinstance(found, Way), found
+def there(found: NodeChange | ConfigFailure) -> NodeChange:
+    assert isinstance(found, NodeChange), found
     return found
 
 
@@ -47,7 +47,9 @@ def there(found: Way | Trouble) -> Way:
 def test_a_cut_over_a_holder_is_refused_or_planned_as_when_it_has_left(policy: str, own: str) -> None:
     found = taken("3g.20gb@0", "3g.20gb@4")
     gpu = found.gpus[0].pci
-    made = there(way(Cut(node=NODE, gpu=gpu, mig="7g.40gb", policy=policy), parts(found, policy=own), ()))
+    made = there(
+        node_change(PartitionGpu(node=NODE, gpu=gpu, mig="7g.40gb", policy=policy), parts(found, policy=own), ())
+    )
     if policy == own == "refuse":
         assert [b.rule for b in made.plan.blockers] == ["HELD"]
         return
@@ -60,7 +62,9 @@ def test_a_cut_over_a_holder_is_refused_or_planned_as_when_it_has_left(policy: s
 @pytest.mark.parametrize("policy", POLICIES)
 def test_mig_is_switched_off_under_a_process_that_has_the_gpu_open(policy: str) -> None:
     found = taken("3g.20gb@0", by=None)
-    made = there(way(Cut(node=NODE, gpu=found.gpus[0].pci, mig="disabled", policy=policy), parts(found), ()))
+    made = there(
+        node_change(PartitionGpu(node=NODE, gpu=found.gpus[0].pci, mig="disabled", policy=policy), parts(found), ())
+    )
     assert made.plan.blocked == (policy == "refuse")
     assert made.plan.blocked or made.text
 
@@ -68,7 +72,9 @@ def test_mig_is_switched_off_under_a_process_that_has_the_gpu_open(policy: str) 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_room_is_made_beside_a_holder_whatever_the_policy(policy: str) -> None:
     found = taken("1g.5gb@0", "1g.5gb@4", by=1)
-    made = there(way(MakeRoom(node=NODE, gpu=found.gpus[0].pci, profile="4g.20gb", policy=policy), parts(found), ()))
+    made = there(
+        node_change(FitInstance(node=NODE, gpu=found.gpus[0].pci, profile="4g.20gb", policy=policy), parts(found), ())
+    )
     assert not made.plan.blocked
     assert "4g.20gb" in made.text
     assert [a.instance for a in made.plan.actions if isinstance(a, Destroy)] == [1]
@@ -78,18 +84,20 @@ def test_room_is_made_beside_a_holder_whatever_the_policy(policy: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_room_on_a_gpu_that_a_process_has_open_is_made_when_it_has_left(policy: str) -> None:
     plain = inventory("a100-sxm4-40gb")
-    found = held(plain, [Claim(Holder("process", "4711", "python3"), (plain.gpus[0].uuid,))])
-    made = there(way(MakeRoom(node=NODE, gpu=found.gpus[0].pci, profile="4g.20gb", policy=policy), parts(found), ()))
+    found = with_claims(plain, [Claim(Holder("process", "4711", "python3"), (plain.gpus[0].uuid,))])
+    made = there(
+        node_change(FitInstance(node=NODE, gpu=found.gpus[0].pci, profile="4g.20gb", policy=policy), parts(found), ())
+    )
     assert made.plan.blocked == (policy == "refuse")
     assert ("4g.20gb" in made.text) == (policy != "refuse")
 
 
 def test_a_cut_that_is_asked_again_is_a_new_ask() -> None:
     found = with_instances(inventory("a100-sxm4-40gb"), 0, "3g.20gb@0")
-    ask = Cut(node=NODE, gpu=found.gpus[0].pci, mig="7g.40gb")
-    first = there(way(ask, parts(found, "all-balanced"), ()))
+    ask = PartitionGpu(node=NODE, gpu=found.gpus[0].pci, mig="7g.40gb")
+    first = there(node_change(ask, parts(found, "all-balanced"), ()))
     assert not first.repair
-    again = there(way(ask, parts(found, first.label), ()))
+    again = there(node_change(ask, parts(found, first.label), ()))
     assert (again.label, again.repair) == (first.label, True)
 
 
@@ -100,18 +108,20 @@ def test_configs_that_the_page_cannot_see_are_told_and_not_denied() -> None:
         def text(self, name: str) -> str:
             return "version: v1\nmig-configs:\n  seen:\n  - {devices: all, mig-enabled: false}\n"
 
-        def want(self, names: tuple[str, ...]) -> None:
+        def follow_maps(self, names: tuple[str, ...]) -> None:
             pass
 
     found = inventory("a100-sxm4-40gb")
-    configs = Configs(cast(View, Seen()), "ns")
-    alone = configs.sources(NODE, Document(found, sources=(Text("/etc/mig/config.yaml"),)))
+    configs = Configs(cast(ClusterCache, Seen()), "ns")
+    alone = configs.sources(NODE, NodeDocument(found, sources=(DocumentSource("/etc/mig/config.yaml"),)))
     ask = UseConfig(nodes=(NODE,), config="train")
-    told = way(ask, parts(found), alone)
-    assert isinstance(told, Trouble)
+    told = node_change(ask, parts(found), alone)
+    assert isinstance(told, ConfigFailure)
     assert told.message.startswith("/etc/mig/config.yaml is not known here: too big to be shown")
-    both = configs.sources(NODE, Document(found, sources=(Text("/etc/mig/config.yaml"), Text("ConfigMap ns/more"))))
-    told = way(ask, parts(found), both)
-    assert isinstance(told, Trouble)
+    both = configs.sources(
+        NODE, NodeDocument(found, sources=(DocumentSource("/etc/mig/config.yaml"), DocumentSource("ConfigMap ns/more")))
+    )
+    told = node_change(ask, parts(found), both)
+    assert isinstance(told, ConfigFailure)
     assert told.reason == "UnknownConfig"
     assert any("is not known here" in line for line in told.details)

@@ -13,16 +13,16 @@ import msgspec
 import pytest
 
 from aliquot.dashboard import pending_changes as desks
-from aliquot.dashboard.change_requests import AnyAsk, Cut
-from aliquot.dashboard.pending_changes import Desk
-from aliquot.dashboard.view_models import Done, Person, Preview
+from aliquot.dashboard.change_requests import AnyChangeRequest, PartitionGpu
+from aliquot.dashboard.pending_changes import PendingChanges
+from aliquot.dashboard.view_models import ChangeOutcome, ChangePreview, Person
 from system.dashboard import client as clients
 from system.dashboard.client import Client
 from system.dashboard.running import Running
 from system.dashboard.toy import ToySource
 
 ASK = {"ask": "cut", "node": "n1", "gpu": "0000:07:00.0", "mig": "1g.5gb"}
-CUT = Cut(node="n1", gpu="0000:07:00.0", mig="1g.5gb")
+CUT = PartitionGpu(node="n1", gpu="0000:07:00.0", mig="1g.5gb")
 ANNA, BERT = Person("anna"), Person("bert")
 
 
@@ -140,17 +140,17 @@ def test_a_plan_that_is_not_there_is_told(client: Client) -> None:
 @pytest.mark.anyio
 async def test_previews_expire_and_give_way_and_changes_under_way_do_not() -> None:
     source, now = ToySource("n1"), [0.0]
-    desk = Desk(source, lambda: now[0])
+    desk = PendingChanges(source, lambda: now[0])
     source.hold.clear()
-    under_way = desk.apply(await desk.put(CUT, ANNA), ANNA)
-    old = await desk.put(CUT, BERT)
+    under_way = desk.apply(await desk.add(CUT, ANNA), ANNA)
+    old = await desk.add(CUT, BERT)
     for _ in range(desks.MOST_EACH + 5):
-        last = await desk.put(CUT, ANNA)
+        last = await desk.add(CUT, ANNA)
     assert desk.find(old.id) is not None, "one person's previews push out nobody else's"
-    assert len(desk._sheets) <= desks.MOST_EACH + 2
+    assert len(desk._changes) <= desks.MOST_EACH + 2
     for n in range(desks.MOST + 10):
-        await desk.put(CUT, Person(f"p{n}"))
-    assert len(desk._sheets) <= desks.MOST
+        await desk.add(CUT, Person(f"p{n}"))
+    assert len(desk._changes) <= desks.MOST
     now[0] += desks.WAITS_S + 1
     assert desk.find(last.id) is None
     assert desk.find(under_way.id) is not None
@@ -159,7 +159,7 @@ async def test_previews_expire_and_give_way_and_changes_under_way_do_not() -> No
     assert await desk.settle(30)
     ended = desk.find(under_way.id)
     assert ended is not None
-    assert ended.done == Done("done", "it is done")
+    assert ended.done == ChangeOutcome("done", "it is done")
     assert ended.lines == ("first", "last")
     now[0] += desks.ENDED_S + 1
     assert desk.find(under_way.id) is None
@@ -168,11 +168,11 @@ async def test_previews_expire_and_give_way_and_changes_under_way_do_not() -> No
 @pytest.mark.anyio
 async def test_a_fault_of_ours_ends_a_change_with_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(ToySource):
-        async def carry_out(self, preview: Preview, who: Person, tell: object) -> Done:
+        async def execute(self, preview: ChangePreview, who: Person, tell: object) -> ChangeOutcome:
             raise ZeroDivisionError
 
-    desk = Desk(Broken("n1"))
-    sheet = desk.apply(await desk.put(CUT, ANNA), ANNA)
+    desk = PendingChanges(Broken("n1"))
+    sheet = desk.apply(await desk.add(CUT, ANNA), ANNA)
     with anyio.fail_after(30):
         assert await desk.settle(30)
         while (now := desk.find(sheet.id)) is None or now.done is None:
@@ -186,8 +186,8 @@ async def test_a_page_that_is_about_to_end_begins_nothing_any_more() -> None:
     """Whoever pressed Ctrl-C waits for what is under way: more would be cut off in the middle."""
     source = ToySource("n1")
     source.hold.clear()
-    desk = Desk(source)
-    under_way, late = await desk.put(CUT, ANNA), await desk.put(CUT, BERT)
+    desk = PendingChanges(source)
+    under_way, late = await desk.add(CUT, ANNA), await desk.add(CUT, BERT)
     desk.apply(under_way, ANNA)
     assert not await desk.settle(0.0)
     assert desk.apply(late, BERT).state == desks.WAITING
@@ -200,7 +200,7 @@ async def test_a_page_that_is_about_to_end_begins_nothing_any_more() -> None:
 def test_who_says_yes_to_a_page_that_ends_is_told(client: Client, served: Running, source: ToySource) -> None:
     client.login()
     plan = _plan(client)
-    served.site.desk.closing = True
+    served.site.pending_changes.closing = True
     answer = client.post(f"{plan}/apply", {"csrf": client.csrf})
     assert (answer.status_code, _state(client, plan)) == (503, "waiting")
     assert "about to end" in answer.text
@@ -210,12 +210,12 @@ def test_who_says_yes_to_a_page_that_ends_is_told(client: Client, served: Runnin
 @pytest.mark.anyio
 async def test_a_plan_without_a_way_is_not_applied() -> None:
     class Blocked(ToySource):
-        async def preview(self, ask: object, who: Person) -> Preview:
-            return Preview("nothing to do", ("n1",))
+        async def preview(self, ask: object, who: Person) -> ChangePreview:
+            return ChangePreview("nothing to do", ("n1",))
 
     source = Blocked("n1")
-    desk = Desk(source)
-    sheet = await desk.put(CUT, ANNA)
+    desk = PendingChanges(source)
+    sheet = await desk.add(CUT, ANNA)
     assert desk.apply(sheet, ANNA).state == desks.WAITING
     assert not source.applied
 
@@ -230,15 +230,15 @@ def test_previews_of_whole_fleets_take_bounded_memory(monkeypatch: pytest.Monkey
     monkeypatch.setattr(desks, "MOST_NODES", 10)
 
     class Wide(ToySource):
-        async def preview(self, ask: AnyAsk, who: Person) -> Preview:
-            return Preview("wide", tuple(f"n{n}" for n in range(4)))
+        async def preview(self, ask: AnyChangeRequest, who: Person) -> ChangePreview:
+            return ChangePreview("wide", tuple(f"n{n}" for n in range(4)))
 
     async def main() -> None:
-        desk = Desk(Wide())
-        made = [await desk.put(CUT, ANNA) for _ in range(4)]
+        desk = PendingChanges(Wide())
+        made = [await desk.add(CUT, ANNA) for _ in range(4)]
         assert [desk.find(sheet.id) is not None for sheet in made] == [False, False, True, True]
         monkeypatch.setattr(desks, "MOST_NODES", 1)
-        last = await desk.put(CUT, BERT)
+        last = await desk.add(CUT, BERT)
         assert desk.find(last.id) is not None
         assert desk.find(made[-1].id) is None
 
@@ -247,9 +247,9 @@ def test_previews_of_whole_fleets_take_bounded_memory(monkeypatch: pytest.Monkey
 
 def test_what_a_change_was_carried_out_by_is_not_kept_when_it_has_ended(source: ToySource) -> None:
     async def main() -> None:
-        desk = Desk(source)
-        sheet = await desk.put(CUT, ANNA)
-        desk._sheets[sheet.id] = msgspec.structs.replace(
+        desk = PendingChanges(source)
+        sheet = await desk.add(CUT, ANNA)
+        desk._changes[sheet.id] = msgspec.structs.replace(
             sheet, preview=msgspec.structs.replace(sheet.preview, secret=1)
         )
         desk.apply(sheet, ANNA)
@@ -264,13 +264,13 @@ def test_what_a_change_was_carried_out_by_is_not_kept_when_it_has_ended(source: 
 @pytest.mark.anyio
 async def test_of_many_lines_the_first_are_kept_and_one_says_that_there_are_more() -> None:
     class Talking(ToySource):
-        async def carry_out(self, preview: Preview, who: Person, tell: Callable[[str], None]) -> Done:
+        async def execute(self, preview: ChangePreview, who: Person, tell: Callable[[str], None]) -> ChangeOutcome:
             for n in range(desks.MOST_LINES + 5):
                 tell(f"line {n}")
-            return Done("done", "it is done")
+            return ChangeOutcome("done", "it is done")
 
-    desk = Desk(Talking("n1"))
-    sheet = desk.apply(await desk.put(CUT, ANNA), ANNA)
+    desk = PendingChanges(Talking("n1"))
+    sheet = desk.apply(await desk.add(CUT, ANNA), ANNA)
     assert [each.id for each in desk.running] == [sheet.id]
     assert await desk.settle(30)
     ended = desk.find(sheet.id)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aliquot.dashboard.page_metrics import Figures
+from aliquot.dashboard.page_metrics import DashboardMetrics
 from aliquot.sim import lifecycle as control
 from system.dashboard import heres, stub
 from system.dashboard.heres import HereBed
@@ -23,14 +23,14 @@ def bed(tmp_path: object) -> Iterator[HereBed]:
     control.stop(path)
 
 
-def value(figures: Figures, name: str, **labels: str) -> float | None:
+def value(figures: DashboardMetrics, name: str, **labels: str) -> float | None:
     return figures.page.registry.get_sample_value(name, labels)
 
 
 def test_each_act_of_a_change_is_a_step_with_its_time(bed: HereBed) -> None:
-    figures = Figures(bed.source)
+    figures = DashboardMetrics(bed.source)
     assert value(figures, "aliquot_change_step_seconds_count", step="create") is None
-    done = figures.counted.carry_out(bed.preview(bed.good), ANN, bed.told.append)
+    done = figures.counting_source.execute(bed.preview(bed.good), ANN, bed.told.append)
     assert bed.loop.run(done).status == "done"
     assert Counter(bed.profiles()) == {"3g.40gb": 1, "1g.10gb": 2}
     assert value(figures, "aliquot_acts_total", act="create", profile="1g.10gb") == 2
@@ -43,10 +43,10 @@ def test_each_act_of_a_change_is_a_step_with_its_time(bed: HereBed) -> None:
 
 
 def test_what_the_driver_refuses_took_its_time_and_was_not_done(bed: HereBed) -> None:
-    figures = Figures(bed.source)
+    figures = DashboardMetrics(bed.source)
     preview = bed.preview(bed.good)
-    bed.sim.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, nth=2)
-    assert bed.loop.run(figures.counted.carry_out(preview, ANN, bed.told.append)).status == "undone"
+    bed.sim.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, nth=2)
+    assert bed.loop.run(figures.counting_source.execute(preview, ANN, bed.told.append)).status == "undone"
     assert value(figures, "aliquot_change_step_seconds_count", step="create") == 2
     done = [value(figures, "aliquot_acts_total", act="create", profile=p) or 0 for p in ("3g.40gb", "1g.10gb")]
     assert sum(done) == 1
@@ -54,9 +54,9 @@ def test_what_the_driver_refuses_took_its_time_and_was_not_done(bed: HereBed) ->
 
 
 def test_whoever_hands_changes_on_has_no_steps_of_his_own() -> None:
-    figures = Figures(stub.StubSource(stub.fleet()))
-    asyncio.run(figures.counted.carry_out(stub.changing(), ANN, lambda _: None))
-    page = figures.page.show({}).body.decode()
+    figures = DashboardMetrics(stub.StubSource(stub.fleet()))
+    asyncio.run(figures.counting_source.execute(stub.changing(), ANN, lambda _: None))
+    page = figures.page.render({}).body.decode()
     assert "# TYPE aliquot_change_step_seconds histogram" in page
     assert "aliquot_change_step_seconds_count" not in page
     assert "aliquot_change_retries_total" not in page, "it tries nothing again by itself"

@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from aliquot.dashboard.local.fleet_state import Board
-from aliquot.dashboard.view_models import NodeLook, SriovRow, Virtual
+from aliquot.dashboard.local.fleet_state import FleetState
+from aliquot.dashboard.view_models import ObservedNode, SriovRow, VirtualizationView
 from support.factory import inventory
 
-ONE = NodeLook("one", inventory("a30"), seen=5.0)
+ONE = ObservedNode("one", inventory("a30"), observed_at=5.0)
 
 
 def on_a_loop(job: Coroutine[Any, Any, None]) -> None:
@@ -21,13 +21,13 @@ def on_a_loop(job: Coroutine[Any, Any, None]) -> None:
 
 def test_the_same_again_moves_nothing_but_its_age() -> None:
     async def main() -> None:
-        board = Board()
-        board.show([(ONE, Virtual())])
+        board = FleetState()
+        board.update([(ONE, VirtualizationView())])
         first = board.fleet.revision
-        board.show([(NodeLook("one", inventory("a30"), seen=9.0), Virtual())])
+        board.update([(ObservedNode("one", inventory("a30"), observed_at=9.0), VirtualizationView())])
         assert board.fleet.revision == first
-        assert board.fleet.by_name["one"].seen == 9.0
-        board.show([(NodeLook("one", inventory("a30"), seen=9.0, trouble="away"), None)])
+        assert board.fleet.by_name["one"].observed_at == 9.0
+        board.update([(ObservedNode("one", inventory("a30"), observed_at=9.0, error="away"), None)])
         assert board.fleet.revision == first + 1
         assert board.fleet.by_name["one"].revision == first + 1
 
@@ -38,33 +38,36 @@ def test_of_two_readings_under_way_the_one_that_began_later_is_right() -> None:
     """A batch is shown when its slowest node has answered: the others were read anew meanwhile, perhaps."""
 
     async def main() -> None:
-        board = Board()
+        board = FleetState()
         empty = replace(inventory("a30"), gpus=())
-        board.show([(NodeLook("one", inventory("a30"), seen=9.0, begun=2.0), Virtual())])
-        board.show(
-            [(NodeLook("one", empty, seen=8.0, begun=1.0), Virtual()), (NodeLook("two", empty, begun=1.0), None)]
+        board.update([(ObservedNode("one", inventory("a30"), observed_at=9.0, begun=2.0), VirtualizationView())])
+        board.update(
+            [
+                (ObservedNode("one", empty, observed_at=8.0, begun=1.0), VirtualizationView()),
+                (ObservedNode("two", empty, begun=1.0), None),
+            ]
         )
         assert board.fleet.by_name["one"].inventory == inventory("a30")
         assert board.fleet.by_name["two"].inventory == empty
         board.begin("one", "anna")
-        board.show([(NodeLook("one", inventory("a30"), begun=1.0, trouble="away"), None)])
-        assert (board.look("one").changing, board.look("one").trouble) == ("anna", "")
-        board.show([(NodeLook("one", inventory("a30"), begun=3.0, trouble="away"), None)])
-        assert board.look("one").trouble == "away"
+        board.update([(ObservedNode("one", inventory("a30"), begun=1.0, error="away"), None)])
+        assert (board.node_view("one").changing, board.node_view("one").error) == ("anna", "")
+        board.update([(ObservedNode("one", inventory("a30"), begun=3.0, error="away"), None)])
+        assert board.node_view("one").error == "away"
 
     on_a_loop(main())
 
 
 def test_each_node_has_the_revision_at_which_it_moved() -> None:
     async def main() -> None:
-        board = Board()
-        board.show([(ONE, None), (NodeLook("two"), None)])
-        board.show([(NodeLook("two", inventory("a30")), None)])
+        board = FleetState()
+        board.update([(ONE, None), (ObservedNode("two"), None)])
+        board.update([(ObservedNode("two", inventory("a30")), None)])
         assert [look.revision for look in board.fleet.nodes] == [1, 2]
-        board.show((), ["one", "never"])
+        board.update((), ["one", "never"])
         assert [look.name for look in board.fleet.nodes] == ["two"]
         assert board.fleet.revision == 3
-        board.show((), ["one"])
+        board.update((), ["one"])
         assert board.fleet.revision == 3
 
     on_a_loop(main())
@@ -72,11 +75,11 @@ def test_each_node_has_the_revision_at_which_it_moved() -> None:
 
 def test_whoever_waits_is_woken_and_counts_as_a_watcher() -> None:
     async def main() -> None:
-        board = Board()
+        board = FleetState()
         waiting = [asyncio.create_task(board.changed(0)) for _ in range(3)]
         await asyncio.sleep(0)
         assert board.watchers == 3
-        board.show([(ONE, None)])
+        board.update([(ONE, None)])
         await asyncio.gather(*waiting)
         assert board.watchers == 0
         await board.changed(0)  # another revision already
@@ -91,7 +94,7 @@ def test_whoever_waits_is_woken_and_counts_as_a_watcher() -> None:
 
 def test_a_pause_ends_when_somebody_comes_to_watch() -> None:
     async def main() -> None:
-        board = Board()
+        board = FleetState()
         pause = asyncio.create_task(board.pause(0.01, 3600))
         await asyncio.sleep(0)
         watcher = asyncio.create_task(board.changed(0))
@@ -103,9 +106,9 @@ def test_a_pause_ends_when_somebody_comes_to_watch() -> None:
 
 def test_who_of_the_page_changes_a_node_is_shown_before_whoever_has_its_lock() -> None:
     async def main() -> None:
-        board = Board()
+        board = FleetState()
         board.begin("one", "ann")  # not looked at yet
-        board.show([(ONE, None)])
+        board.update([(ONE, None)])
         assert board.fleet.by_name["one"].changing == "ann"
         board.begin("one", "bob")
         board.end("one", "bob")
@@ -118,15 +121,20 @@ def test_who_of_the_page_changes_a_node_is_shown_before_whoever_has_its_lock() -
 
 def test_rows_are_put_together_by_node_and_what_is_missing_names_its_nodes() -> None:
     async def main() -> None:
-        board = Board()
+        board = FleetState()
         row = SriovRow("one", "0000:01:00.0", "A2", "0000:01:00.0", False, 0, 16, 0)
-        board.show([(NodeLook("two"), Virtual(missing=("no driver",))), (ONE, Virtual((row,), missing=("no driver",)))])
+        board.update(
+            [
+                (ObservedNode("two"), VirtualizationView(missing=("no driver",))),
+                (ONE, VirtualizationView((row,), missing=("no driver",))),
+            ]
+        )
         assert board.virtual.sriov == (row,)
         assert board.virtual.missing == ("one, two: no driver",)
         assert board.virtual is board.virtual, "put together once"
-        board.show((), ["two"])
+        board.update((), ["two"])
         assert board.virtual.missing == ("no driver",)
-        board.show([(NodeLook("one", trouble="away"), None)])
+        board.update([(ObservedNode("one", error="away"), None)])
         assert board.virtual.sriov == (row,), "a look that failed keeps the rows"
 
     on_a_loop(main())
@@ -134,15 +142,15 @@ def test_rows_are_put_together_by_node_and_what_is_missing_names_its_nodes() -> 
 
 def test_the_fleet_is_ready_once_and_its_trouble_comes_and_goes() -> None:
     async def main() -> None:
-        board = Board()
+        board = FleetState()
         assert not board.fleet.ready
-        board.state(ready=True)
+        board.set_status(ready=True)
         revision = board.fleet.revision
-        board.state(ready=True)
+        board.set_status(ready=True)
         assert board.fleet.revision == revision
-        board.state(trouble="away", next_step="aliquot sim list")
-        assert (board.fleet.ready, board.fleet.trouble) == (True, "away")
-        board.state(ready=True)
-        assert board.fleet.trouble == ""
+        board.set_status(error="away", next_step="aliquot sim list")
+        assert (board.fleet.ready, board.fleet.error) == (True, "away")
+        board.set_status(ready=True)
+        assert board.fleet.error == ""
 
     on_a_loop(main())

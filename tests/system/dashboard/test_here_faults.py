@@ -13,15 +13,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aliquot.core.engine.context import Outcome
-from aliquot.core.engine.step_timing import RECORD, Step, Watch
+from aliquot.core.engine.context import ApplyOutcome
+from aliquot.core.engine.step_timing import RECORD, StepListener, TimedStep
 from aliquot.core.model.plan import Plan
-from aliquot.dashboard.change_requests import Cut, MakeRoom, Repair, SetFunctions
-from aliquot.dashboard.local.node_access import Spot
-from aliquot.dashboard.view_models import Done, Preview
+from aliquot.dashboard.change_requests import FitInstance, PartitionGpu, Repair, SwitchFunctions
+from aliquot.dashboard.local.node_access import NodeAccess
+from aliquot.dashboard.view_models import ChangeOutcome, ChangePreview
 from aliquot.errors import AliquotError, BlockedError, ConfigError, StorageError, UsageError
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from support import forkserver
 from system.dashboard import heres
 from system.dashboard.heres import HereBed
@@ -57,7 +57,7 @@ def single(state_dir: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[HereBed]
 
 def server_of(bed: HereBed) -> int:
     """The pid of the simulator's server."""
-    return int(control._ask(bed.state_dir, {"do": "ping"})["pid"])
+    return int(control._request(bed.state_dir, {"do": "ping"})["pid"])
 
 
 def aliquot(bed: HereBed, *words: str) -> subprocess.CompletedProcess[str]:
@@ -76,7 +76,7 @@ def aliquot(bed: HereBed, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_killed_server_is_started_again_and_nothing_is_lost(bed: HereBed) -> None:
-    bed.carry_out(bed.preview(bed.good))
+    bed.execute(bed.preview(bed.good))
     os.kill(server_of(bed), signal.SIGKILL)
     assert bed.sim.set_mode(1, True) == 0
     bed.sim.create(1, "1g.10gb")
@@ -86,13 +86,13 @@ def test_a_killed_server_is_started_again_and_nothing_is_lost(bed: HereBed) -> N
 
 
 def test_a_stopped_node_is_marked_as_stale_and_keeps_what_was_seen(single: HereBed) -> None:
-    single.carry_out(single.preview(single.good))
+    single.execute(single.preview(single.good))
     seen = single.look()
     control.stop(single.state_dir, single.node)
     single.wait(lambda: single.look().stale, "that it is gone")
     assert single.look().inventory == seen.inventory
-    assert single.look().seen <= seen.seen + 5
-    assert "one" in single.look().trouble
+    assert single.look().observed_at <= seen.observed_at + 5
+    assert "one" in single.look().error
     assert single.look().next_step
     found = single.preview(single.good)
     assert found.blocked
@@ -105,7 +105,7 @@ def test_a_stopped_node_is_marked_as_stale_and_keeps_what_was_seen(single: HereB
 def test_an_apply_to_a_node_that_is_gone_is_refused(bed: HereBed) -> None:
     found = bed.preview(bed.good)
     control.stop(bed.state_dir, bed.node)
-    done = bed.carry_out(found)
+    done = bed.execute(found)
     assert done.status == "refused"
     assert "one" in done.sentence
 
@@ -114,12 +114,12 @@ def test_a_node_that_is_away_blocks_what_is_asked_of_several(fleet: HereBed) -> 
     control.start_many(fleet.state_dir, "a2:mdev", 2, "v")
     fleet.wait(lambda: {"v-01", "v-02"} <= set(fleet.source.fleet.by_name), "the new nodes")
     pci = fleet.look("v-01").inventory.gpus[0].pci  # type: ignore[union-attr]
-    ask = SetFunctions(gpus=(f"v-01/{pci}", f"v-02/{pci}"), on=True)
+    ask = SwitchFunctions(gpus=(f"v-01/{pci}", f"v-02/{pci}"), on=True)
     assert fleet.preview(ask).changes
     Path(control.folder(fleet.state_dir, "v-02"), "nvml.sock").unlink()
     found = fleet.preview(ask)
     assert found.blocked
-    assert not found.acts
+    assert not found.actions
     assert [o.node for o in found.obstacles] == ["v-02"]
     fleet.wait(lambda: True, "the loop still runs")
 
@@ -128,11 +128,11 @@ def test_what_one_of_several_cannot_do_none_of_them_does(fleet: HereBed) -> None
     control.start(fleet.state_dir, "a2:mdev", "v")
     fleet.wait(lambda: "v" in fleet.source.fleet.by_name, "the new node")
     pci = fleet.look("v").inventory.gpus[0].pci  # type: ignore[union-attr]
-    found = fleet.preview(SetFunctions(gpus=(f"v/{pci}", f"one/{fleet.gpu}"), on=True))
+    found = fleet.preview(SwitchFunctions(gpus=(f"v/{pci}", f"one/{fleet.gpu}"), on=True))
     assert [o.node for o in found.obstacles] == ["one"]
-    assert fleet.carry_out(found).status == "refused"
+    assert fleet.execute(found).status == "refused"
     assert fleet.look("v").inventory.gpus[0].virtual.functions == ()  # type: ignore[union-attr]
-    assert not any(call.get("write") for call in Node(fleet.state_dir, "v").calls())
+    assert not any(call.get("write") for call in SimClient(fleet.state_dir, "v").calls())
 
 
 def test_nodes_of_a_fleet_come_and_go(fleet: HereBed) -> None:
@@ -145,7 +145,7 @@ def test_nodes_of_a_fleet_come_and_go(fleet: HereBed) -> None:
     control.stop(fleet.state_dir)
     fleet.wait(lambda: not fleet.source.fleet.nodes, "that all are gone")
     assert fleet.source.fleet.ready
-    assert not fleet.source.fleet.trouble
+    assert not fleet.source.fleet.error
     control.start(fleet.state_dir, "a30", "last")
     fleet.wait(lambda: "last" in fleet.source.fleet.by_name, "a node after all were gone")
 
@@ -159,7 +159,7 @@ def test_looking_at_no_nodes_starts_no_server(tmp_path: Path) -> None:
 def test_of_many_nodes_only_those_that_changed_are_read(fleet: HereBed) -> None:
     names = control.start_many(fleet.state_dir, "a30*2", 40, "crowd")
     fleet.wait(lambda: set(names) <= set(fleet.source.fleet.by_name), "all of them")
-    nodes = {name: Node(fleet.state_dir, name) for name in names}
+    nodes = {name: SimClient(fleet.state_dir, name) for name in names}
     before = {name: len(node.calls()) for name, node in nodes.items()}
     nodes["crowd-07"].hold(1)
     fleet.wait(lambda: bool(fleet.look("crowd-07").inventory.gpus[1].holders), "the process")  # type: ignore[union-attr]
@@ -168,7 +168,7 @@ def test_of_many_nodes_only_those_that_changed_are_read(fleet: HereBed) -> None:
 
 
 def test_a_driver_that_is_gone_is_trouble_with_a_next_step(bed: HereBed) -> None:
-    bed.sim.fault("lost", gpu=0)
+    bed.sim.inject_fault("lost", gpu=0)
     bed.wait(lambda: bed.look().inventory.gpus[0].lost, "the GPU that fell off the bus")  # type: ignore[union-attr]
     found = bed.preview(bed.good)
     assert found.blocked
@@ -193,7 +193,7 @@ def test_a_lock_that_somebody_holds_is_shown_and_refuses_naming_who(bed: HereBed
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         before = bed.changes()
-        done = bed.carry_out(found)
+        done = bed.execute(found)
         assert (done.status, done.code) == ("refused", "LOCKED")
         assert str(other.pid) in done.sentence
         assert bed.changes() == before
@@ -201,14 +201,14 @@ def test_a_lock_that_somebody_holds_is_shown_and_refuses_naming_who(bed: HereBed
     finally:
         other.communicate()
     bed.wait(lambda: not bed.look().changing, "that nobody is at it any more")
-    assert bed.carry_out(found).status == "done"
+    assert bed.execute(found).status == "done"
 
 
 def test_what_the_command_line_does_is_shown_with_its_wish(bed: HereBed) -> None:
     done = aliquot(bed, "apply", "--gpu", "0", "--mig", "3g.40gb,1g.10gb*2")
     assert done.returncode == 0, done.stderr
     bed.wait(lambda: bed.profiles() == ["1g.10gb", "1g.10gb", "3g.40gb"], "what was made")
-    bed.wait(lambda: bed.look().wish == "the record", "what was asked")
+    bed.wait(lambda: bed.look().desired == "the record", "what was asked")
     bed.wait(lambda: not bed.look().changing, "that the command is over")
     assert bed.look().drift == ()
 
@@ -216,10 +216,10 @@ def test_what_the_command_line_does_is_shown_with_its_wish(bed: HereBed) -> None
 def test_two_applies_at_once_and_one_of_them_is_done(bed: HereBed) -> None:
     first, second = bed.preview(bed.good, ANN), bed.preview(bed.other, BOB)
 
-    async def both() -> list[Done]:
+    async def both() -> list[ChangeOutcome]:
         return list(
             await asyncio.gather(
-                bed.source.carry_out(first, ANN, bed.told.append), bed.source.carry_out(second, BOB, bed.told.append)
+                bed.source.execute(first, ANN, bed.told.append), bed.source.execute(second, BOB, bed.told.append)
             )
         )
 
@@ -234,20 +234,20 @@ def test_a_preview_that_somebody_else_outdated_touches_nothing(bed: HereBed) -> 
     found = bed.preview(bed.good)
     bed.sim.create(0, "1g.10gb")
     before = bed.changes()
-    done = bed.carry_out(found)
+    done = bed.execute(found)
     assert (done.status, done.code) == ("refused", "MOVED")
     assert bed.changes() == before
 
 
 def test_somebody_who_came_meanwhile_is_not_destroyed(bed: HereBed) -> None:
-    bed.carry_out(bed.preview(bed.good))
+    bed.execute(bed.preview(bed.good))
     found = bed.preview(bed.other)
-    assert any(act.verb == "destroy" for act in found.acts)
+    assert any(act.verb == "destroy" for act in found.actions)
     inventory = bed.look().inventory
     assert inventory is not None
     victim = next(i.id for i in inventory.gpus[0].instances if i.profile == "3g.40gb")
     bed.sim.hold(0, victim)
-    done = bed.carry_out(found)
+    done = bed.execute(found)
     assert done.status in ("undone", "refused"), done
     assert done.code in ("HELD", "IN_USE")
     bed.wait(lambda: bed.profiles() == ["1g.10gb", "1g.10gb", "3g.40gb"], "that all is as before")
@@ -257,47 +257,47 @@ def test_somebody_who_came_meanwhile_is_not_destroyed(bed: HereBed) -> None:
 
 
 def test_a_driver_that_fails_half_way_is_undone_and_told(bed: HereBed) -> None:
-    bed.carry_out(bed.preview(bed.good))
-    bed.sim.fault("fail", call="GpuInstanceCreateComputeInstance", code=999, nth=2, calls=1)
-    done = bed.carry_out(bed.preview(bed.other))
+    bed.execute(bed.preview(bed.good))
+    bed.sim.inject_fault("fail", call="GpuInstanceCreateComputeInstance", code=999, nth=2, calls=1)
+    done = bed.execute(bed.preview(bed.other))
     assert done.status == "undone", done
     assert done.code == "HARDWARE"
     assert any("is back" in line for line in done.details)
     assert bed.profiles() == ["1g.10gb", "1g.10gb", "3g.40gb"]
     last = bed.loop.run(bed.source.history(bed.node))[0]
     assert (last.outcome, last.by) == ("undone", "ann")
-    assert any(line.startswith("taken back: ") for line in last.acts)
+    assert any(line.startswith("taken back: ") for line in last.actions)
     assert "failed" in last.sentence
 
 
 def test_notes_of_an_earlier_run_are_no_beginning(bed: HereBed, monkeypatch: pytest.MonkeyPatch) -> None:
-    def apply(self: Spot, plan: Plan, by: str, tell: Callable[[str], None], watch: Watch) -> Outcome:
+    def apply(self: NodeAccess, plan: Plan, by: str, tell: Callable[[str], None], watch: StepListener) -> ApplyOutcome:
         tell("a run that was cut off is taken back")
-        watch(Step(RECORD, 0.1, code="STORAGE"))
+        watch(TimedStep(RECORD, 0.1, code="STORAGE"))
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr(Spot, "apply", apply)
-    done = bed.carry_out(bed.preview(bed.good))
+    monkeypatch.setattr(NodeAccess, "apply", apply)
+    done = bed.execute(bed.preview(bed.good))
     assert (done.status, done.sentence) == ("refused", "Nothing was changed: the disk is full")
 
 
 def test_what_cannot_be_undone_is_said_to_differ(bed: HereBed) -> None:
-    bed.carry_out(bed.preview(bed.good))
-    bed.sim.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999)
-    done = bed.carry_out(bed.preview(bed.other))
+    bed.execute(bed.preview(bed.good))
+    bed.sim.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999)
+    done = bed.execute(bed.preview(bed.other))
     assert done.status == "partial"
     assert any("differs from before" in line for line in done.details)
-    bed.sim.fault("none")
+    bed.sim.inject_fault("none")
     bed.wait(lambda: bool(bed.look().drift), "how it differs from what was asked")
     repaired = bed.preview(Repair(node=bed.node))
     assert repaired.changes
-    assert bed.carry_out(repaired).status == "done"
+    assert bed.execute(repaired).status == "done"
     bed.wait(lambda: bed.profiles() == ["1g.10gb", "1g.10gb", "3g.40gb"], "what was asked")
     bed.wait(lambda: not bed.look().drift, "no drift")
 
 
 def test_held_instances_block_and_their_holders_are_named(bed: HereBed) -> None:
-    bed.carry_out(bed.preview(bed.good))
+    bed.execute(bed.preview(bed.good))
     pid = bed.sim.hold(0, int(bed.sim.show()["gpus"][0]["instances"][0]["id"]))
     found = bed.preview(bed.other)
     assert found.blocked
@@ -313,36 +313,36 @@ def test_held_instances_block_and_their_holders_are_named(bed: HereBed) -> None:
 def test_room_is_made_by_moving_what_is_idle_and_by_nothing_else(bed: HereBed) -> None:
     for start in (0, 2, 5):
         bed.sim.create(0, "1g.10gb", start)
-    room = MakeRoom(node=bed.node, gpu=bed.gpu, profile="3g.40gb")
+    room = FitInstance(node=bed.node, gpu=bed.gpu, profile="3g.40gb")
     found = bed.preview(room)
     assert found.changes, found.obstacles
     held = int(bed.sim.show()["gpus"][0]["instances"][0]["id"])
     bed.sim.hold(0, held)
     kept = bed.preview(room)
     assert kept.changes, kept.obstacles
-    assert all("at 0:1" not in act.what for act in kept.acts if act.verb == "destroy")
-    assert bed.carry_out(kept).status == "done"
+    assert all("at 0:1" not in act.what for act in kept.actions if act.verb == "destroy")
+    assert bed.execute(kept).status == "done"
     bed.wait(lambda: bed.profiles() == ["1g.10gb"] * 3 + ["3g.40gb"], "one more, and nothing less")
 
 
 def test_room_is_never_made_by_moving_what_is_held_not_even_by_force(bed: HereBed) -> None:
     for start in (2, 5):
         bed.sim.hold(0, bed.sim.create(0, "1g.10gb", start))
-    found = bed.preview(MakeRoom(node=bed.node, gpu=bed.gpu, profile="3g.40gb", policy="force"))
+    found = bed.preview(FitInstance(node=bed.node, gpu=bed.gpu, profile="3g.40gb", policy="force"))
     assert found.blocked
-    assert not found.acts
+    assert not found.actions
 
 
 def test_where_moving_does_not_help_what_would_is_offered(bed: HereBed) -> None:
-    bed.carry_out(bed.preview(bed.good))
-    found = bed.preview(MakeRoom(node=bed.node, gpu=bed.gpu, profile="4g.40gb"))
+    bed.execute(bed.preview(bed.good))
+    found = bed.preview(FitInstance(node=bed.node, gpu=bed.gpu, profile="4g.40gb"))
     assert found.blocked
     other = found.obstacles[-1]
     assert other.rule == "WOULD_COST"
     assert "1g.10gb at 0:1 and 1g.10gb at 1:1" in other.message
-    instead = bed.preview(Cut(node=bed.node, gpu=bed.gpu, mig=other.suggestion))
+    instead = bed.preview(PartitionGpu(node=bed.node, gpu=bed.gpu, mig=other.suggestion))
     assert instead.changes
-    assert bed.carry_out(instead).status == "done"
+    assert bed.execute(instead).status == "done"
     bed.wait(lambda: "4g.40gb" in bed.profiles(), "what was offered")
 
 
@@ -359,10 +359,10 @@ def test_nonsense_is_wrong_everywhere_and_says_where(single: HereBed, mig: str, 
 def test_a_policy_that_there_is_not_and_a_gpu_that_is_gone(single: HereBed) -> None:
     with pytest.raises(UsageError):
         single.preview(single.cut("empty", policy="whatever"))
-    gone = single.preview(Cut(node=single.node, gpu="0000:ff:00.0", mig="empty"))
+    gone = single.preview(PartitionGpu(node=single.node, gpu="0000:ff:00.0", mig="empty"))
     assert gone.obstacles[0].rule == "NO_SUCH_GPU"
     with pytest.raises(BlockedError):
-        single.preview(Cut(node="two", gpu=single.gpu, mig="empty"))
+        single.preview(PartitionGpu(node="two", gpu=single.gpu, mig="empty"))
 
 
 def test_nobody_asked_for_anything_and_there_is_nothing_to_go_back_to(single: HereBed) -> None:
@@ -379,9 +379,9 @@ def test_a_named_config_of_a_file_is_used(state_dir: str, tmp_path: Path, monkey
     with heres.bed(state_dir, config_file=str(path)) as bed:
         assert bed.source.configs == ("train",)
         found = bed.preview(UseConfig(nodes=(bed.node,), config="train"))
-        assert isinstance(found, Preview)
-        assert bed.carry_out(found).status == "done"
-        bed.wait(lambda: bed.look().wish == "train", "the config that was asked")
+        assert isinstance(found, ChangePreview)
+        assert bed.execute(found).status == "done"
+        bed.wait(lambda: bed.look().desired == "train", "the config that was asked")
         with pytest.raises(ConfigError):
             bed.preview(UseConfig(nodes=(bed.node,), config="other"))
         bed.sim.destroy(0, int(bed.sim.show()["gpus"][0]["instances"][0]["id"]))
@@ -391,7 +391,7 @@ def test_a_named_config_of_a_file_is_used(state_dir: str, tmp_path: Path, monkey
 
 def test_what_the_pieces_are_used_for_is_shown(bed: HereBed) -> None:
     """A fleet's page, too, has figures: nothing is called unmeasured that the driver would tell."""
-    assert bed.carry_out(bed.preview(bed.good)).status == "done"
+    assert bed.execute(bed.preview(bed.good)).status == "done"
     instance = next(i for i in bed.sim.show()["gpus"][0]["instances"] if i["profile"] == "3g.40gb")["id"]
     bed.sim.hold(0, instance, memory=3000)
 

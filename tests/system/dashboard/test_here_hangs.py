@@ -16,7 +16,7 @@ import pytest
 from aliquot.dashboard.local import fleet_poller, node_poller
 from aliquot.foundation.driver_calls import VARIABLE
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from system.dashboard import heres
 from system.dashboard.heres import HereBed
 from system.dashboard.program import Program
@@ -37,18 +37,18 @@ def state_dir(tmp_path: Path) -> Iterator[str]:
 def bed(state_dir: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[HereBed]:
     monkeypatch.setenv("ALIQUOT_BACKEND", "direct")
     monkeypatch.setenv(VARIABLE, str(HANGS_S))
-    monkeypatch.setattr(node_poller, "ALONE_S", 0.2)
+    monkeypatch.setattr(node_poller, "UNWATCHED_S", 0.2)
     monkeypatch.setattr(fleet_poller, "WAIT_S", HANGS_S / 4)  # the server keeps this question, which is no hang
     with heres.bed(state_dir, fleet=request.param == "all nodes") as made:
         try:
             yield made
         finally:
-            made.sim.fault("none")
+            made.sim.inject_fault("none")
 
 
 def test_it_is_shown_and_asks_are_answered_until_the_driver_is_back(bed: HereBed) -> None:
     seen = bed.look().inventory
-    bed.sim.fault("hang")
+    bed.sim.inject_fault("hang")
     began = time.monotonic()
     found = bed.preview(bed.good)
     assert [o.node for o in found.obstacles] == ["one"]
@@ -59,10 +59,10 @@ def test_it_is_shown_and_asks_are_answered_until_the_driver_is_back(bed: HereBed
     for _ in range(5):
         assert bed.preview(bed.good).blocked
     assert threading.active_count() <= count + 1, "no more threads wait for the driver"
-    bed.loop.run(bed.source._feed.refresh("one", None))
-    assert HANGS in bed.look().trouble
+    bed.loop.run(bed.source._poller.refresh("one", None))
+    assert HANGS in bed.look().error
     assert bed.look().inventory == seen
-    bed.sim.fault("none")
+    bed.sim.inject_fault("none")
     bed.eventually(lambda: not bed.preview(bed.good).blocked, "that the driver is back")
     bed.wait(lambda: not bed.look().stale, "that what is shown is fresh")
 
@@ -75,19 +75,19 @@ def test_the_other_nodes_are_followed_meanwhile(bed: HereBed) -> None:
         control.start(bed.state_dir, "a30", name)
     bed.wait(lambda: set(others) <= set(bed.source.fleet.by_name), "the new nodes")
     for name in others[:-1]:  # more than there are threads to look at nodes
-        Node(bed.state_dir, name).fault("hang")
-        Node(bed.state_dir, name).set_mode(0, True)
-    last = Node(bed.state_dir, others[-1])
+        SimClient(bed.state_dir, name).inject_fault("hang")
+        SimClient(bed.state_dir, name).set_mode(0, True)
+    last = SimClient(bed.state_dir, others[-1])
     last.set_mode(0, True)
-    bed.wait(lambda: all(HANGS in bed.look(name).trouble for name in others[:-1]), "that they hang")
+    bed.wait(lambda: all(HANGS in bed.look(name).error for name in others[:-1]), "that they hang")
     bed.wait(lambda: bed.look(others[-1]).inventory.gpus[0].mig.enabled, "the change of the last")  # type: ignore[union-attr]
     for name in others:
-        Node(bed.state_dir, name).fault("none")
+        SimClient(bed.state_dir, name).inject_fault("none")
 
 
 def test_a_change_whose_call_hangs_says_so_and_goes_on(bed: HereBed) -> None:
     found = bed.preview(bed.good)
-    bed.sim.fault("hang", call="DeviceCreateGpuInstanceWithPlacement")
+    bed.sim.inject_fault("hang", call="DeviceCreateGpuInstanceWithPlacement")
     lines: list[str] = []
     heard = threading.Event()
 
@@ -98,11 +98,11 @@ def test_a_change_whose_call_hangs_says_so_and_goes_on(bed: HereBed) -> None:
 
     def release() -> None:
         heard.wait(20)
-        bed.sim.fault("none")
+        bed.sim.inject_fault("none")
 
     helper = threading.Thread(target=release)
     helper.start()
-    done = bed.loop.run(bed.source.carry_out(found, ANN, tell))
+    done = bed.loop.run(bed.source.execute(found, ANN, tell))
     helper.join()
     assert done.status == "done"
     assert any(f"waiting: {HANGS} creating a GPU instance" in line for line in lines), lines
@@ -115,7 +115,7 @@ def test_the_page_ends_although_a_call_hangs(
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(HANGS_S))
     control.start(state_dir, "a100-sxm4-40gb", "one")
-    sim = Node(state_dir, "one")
+    sim = SimClient(state_dir, "one")
     sim.set_mode(0, True)
     with Program(Path(state_dir), "--node", "one", **{VARIABLE: str(HANGS_S)}) as program:
         http = httpx2.Client(base_url=program.url, timeout=60, trust_env=False, headers={"accept": "text/html"})
@@ -126,10 +126,10 @@ def test_the_page_ends_although_a_call_hangs(
             assert csrf is not None
             form = {"ask": "cut", "node": "one", "gpu": "0000:01:00.0", "mig": "1g.5gb*7", "csrf": csrf[1]}
             if call is None:
-                sim.fault("hang")
+                sim.inject_fault("hang")
             page = http.post("/asks", data=form).headers["location"]
             if call is not None:
-                sim.fault("hang", call=call)
+                sim.inject_fault("hang", call=call)
                 http.post(f"{page}/apply", data={"csrf": csrf[1]})
             program.until(lambda: HANGS in http.get(page).text)
         program.signal(signal.SIGTERM)
@@ -138,4 +138,4 @@ def test_the_page_ends_although_a_call_hangs(
     assert time.monotonic() - began < 15
     assert code == (0 if call is None else 130)
     assert "Traceback" not in program.told
-    sim.fault("none")
+    sim.inject_fault("none")

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.core.config.boot_record import Kept
-from aliquot.core.model.desired import GpuWish, InstanceWish
-from aliquot.core.model.inventory import Holder, Inventory, VirtualHost
+from aliquot.core.config.boot_record import RecordedRequest
+from aliquot.core.model.desired import DesiredGpu, DesiredInstance
+from aliquot.core.model.inventory import Holder, HostVirtualization, Inventory
 from aliquot.core.rendering import vgpu_picture as shares
 from aliquot.dashboard.local.desired_state import SPARE, place_of
 from aliquot.dashboard.local.vm_rows import ALIKE, DIFFERS, OFF, rows
-from aliquot.dashboard.view_models import VgpuRow, Virtual
+from aliquot.dashboard.view_models import VgpuRow, VirtualizationView
 from aliquot.node.connect import connect
 from aliquot.sim import lifecycle as control
 from support import forkserver, vgpufactory
@@ -27,7 +27,7 @@ Q4 = vgpufactory.kind("NVIDIA A2", "4Q")
 replace = msgspec.structs.replace
 
 
-def of(found: Virtual, name: str) -> VgpuRow:
+def of(found: VirtualizationView, name: str) -> VgpuRow:
     return next(r for r in found.vgpus if r.name == name)
 
 
@@ -38,7 +38,7 @@ def test_functions_that_are_off_can_be_switched_on() -> None:
 
 
 def test_without_the_host_driver_nothing_can_be_switched_and_it_is_said_what_is_missing() -> None:
-    bare = VirtualHost(iommu=True, vfio=True, vgpu_manager=False)
+    bare = HostVirtualization(iommu=True, vfio=True, vgpu_manager=False)
     found = rows(vgpufactory.node(vgpufactory.gpu("NVIDIA A2", on=False), host=bare))
     assert "without the vGPU manager" in found.sriov[0].why_not
     assert "vGPU host driver" in found.missing[0]
@@ -101,8 +101,8 @@ def test_behind_mig_the_reason_is_the_missing_instance_and_not_the_mode() -> Non
 # -- MIG
 
 
-def kept(pci: str, *names: tuple[str, int], mig: bool = True) -> Kept:
-    return Kept(GpuWish(pci, mig, tuple(InstanceWish(i, name, (0,)) for name, i in names)))
+def kept(pci: str, *names: tuple[str, int], mig: bool = True) -> RecordedRequest:
+    return RecordedRequest(DesiredGpu(pci, mig, tuple(DesiredInstance(i, name, (0,)) for name, i in names)))
 
 
 def test_a_configuration_counts_what_is_asked_there_possible_now_and_at_all() -> None:
@@ -158,7 +158,7 @@ def typed(state_dir: str, *words: str) -> dict[str, Any]:
 
 
 def read(state_dir: str, name: str) -> Inventory:
-    with connect(name, state_dir=state_dir, through="direct") as connection:
+    with connect(name, state_dir=state_dir, backend="direct") as connection:
         return connection.backend.read()
 
 

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from aliquot.dashboard import live_updates as live
-from aliquot.dashboard.page import Region, Route, Shown, Visit
-from aliquot.dashboard.rendering import Renderer, Scene
-from aliquot.dashboard.view_models import NodeLook
+from aliquot.dashboard.page import PageContent, Region, Route, Visit
+from aliquot.dashboard.rendering import Renderer, RequestContext
+from aliquot.dashboard.view_models import ObservedNode
 from aliquot.errors import BlockedError
 from system.dashboard.client import Client
 from system.dashboard.running import Running, running
@@ -81,7 +81,7 @@ def test_of_a_thousand_rows_one_is_drawn(monkeypatch: pytest.MonkeyPatch) -> Non
     with running(source, ROUTES, templates=TEMPLATES) as served:
         whole = Renderer.region
 
-        def counted(self: Renderer, region: Region, scene: Scene) -> str:
+        def counted(self: Renderer, region: Region, scene: RequestContext) -> str:
             drawn.append(region.id)
             return whole(self, region, scene)
 
@@ -101,7 +101,7 @@ def test_a_stream_rests_for_what_it_cost_and_not_for_what_it_waited(monkeypatch:
     monkeypatch.setattr(live, "BUSY", 200.0)
 
     def waiting(route: Route) -> Route:
-        async def show(visit: Visit) -> Shown:
+        async def show(visit: Visit) -> PageContent:
             await asyncio.sleep(0.3)
             return await route.show(visit)
 
@@ -136,7 +136,7 @@ def test_rows_that_come_and_go_leave_the_others_as_they_are(client: Client, serv
     client.get("/")
     with stream(client, served.site.at) as events:
         events.until("beat")
-        served.call(source.set, NodeLook("n1"), NodeLook("n0", message="new"))
+        served.call(source.set, ObservedNode("n1"), ObservedNode("n0", message="new"))
         html = events.until("page")["html"]
         assert "<tr id='n-n1' data-same></tr>" in html
         assert 'id="n-n0"' in html
@@ -220,11 +220,11 @@ def test_a_page_that_broke_says_so_on_its_stream(served: Running, client: Client
 
 
 def test_a_page_that_cannot_be_looked_at_just_now_goes_on_when_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "TROUBLE_S", 0.1)
+    monkeypatch.setattr(live, "ERROR_RETRY_S", 0.1)
     away = [True]
 
     def failing(route: Route) -> Route:
-        async def show(visit: Visit) -> Shown:
+        async def show(visit: Visit) -> PageContent:
             if away[0]:
                 raise BlockedError("the API server is away")
             return await route.show(visit)

@@ -10,11 +10,19 @@ import msgspec
 import pytest
 
 from aliquot.dashboard import formatting as words
-from aliquot.dashboard.change_requests import Cut, MakeRoom
+from aliquot.dashboard.change_requests import FitInstance, PartitionGpu
 from aliquot.dashboard.pages import geometry_input as typed
-from aliquot.dashboard.pending_changes import Desk
+from aliquot.dashboard.pending_changes import PendingChanges
 from aliquot.dashboard.routes import ROUTES
-from aliquot.dashboard.view_models import CLUSTER, Done, Fleet, NodeLook, Person, Preview, Virtual
+from aliquot.dashboard.view_models import (
+    CLUSTER,
+    ChangeOutcome,
+    ChangePreview,
+    ObservedFleet,
+    ObservedNode,
+    Person,
+    VirtualizationView,
+)
 from system.dashboard import stub
 from system.dashboard.pagedraw import WHO, document, html, shown
 from system.dashboard.stub import HOSTILE, StubSource
@@ -70,11 +78,11 @@ def test_what_is_not_there_is_said(source: StubSource) -> None:
 
 
 def test_before_everything_was_looked_at_nothing_is_said_not_to_be_there() -> None:
-    starting = StubSource(Fleet())
+    starting = StubSource(ObservedFleet())
     for path in ("/nodes/dgx-1", gpu_path("dgx-1", 0)):
         assert shown(starting, path).status == 202
         assert "Still looking" in document(starting, path).text
-    away = StubSource(Fleet(trouble="the API server is away"))
+    away = StubSource(ObservedFleet(error="the API server is away"))
     assert shown(away, "/nodes/dgx-1").status == 404
 
 
@@ -89,12 +97,12 @@ def test_the_fleet_in_figures(source: StubSource) -> None:
 
 
 def test_an_empty_fleet_says_what_to_type() -> None:
-    text = document(StubSource(Fleet(ready=True)), "/").text
+    text = document(StubSource(ObservedFleet(ready=True)), "/").text
     assert "aliquot sim start dgx-a100" in text
-    waiting = document(StubSource(Fleet()), "/").text
+    waiting = document(StubSource(ObservedFleet()), "/").text
     assert "first time" in waiting
     assert "sim start" not in waiting, "nobody knows yet that it is empty"
-    away = Fleet(ready=True, trouble="the API server is away", next_step="kubectl get --raw /readyz")
+    away = ObservedFleet(ready=True, error="the API server is away", next_step="kubectl get --raw /readyz")
     assert "the API server is away" in document(StubSource(away), "/").text
 
 
@@ -109,7 +117,7 @@ def test_filters_and_orders(source: StubSource) -> None:
     assert rows("/?q=H100") == ["dgx-h100"]
     assert rows("/?show=holes&sort=holes")[0] == "dgx-1"
     assert len(rows("/?show=nonsense&sort=nonsense")) == len(source.fleet.nodes)
-    numbered = StubSource(Fleet(tuple(NodeLook(f"n{n}", revision=n) for n in (10, 2, 1)), ready=True))
+    numbered = StubSource(ObservedFleet(tuple(ObservedNode(f"n{n}", revision=n) for n in (10, 2, 1)), ready=True))
     names = [r.context["row"].name for r in shown(numbered, "/").regions if r.id.startswith("row-")]
     assert names == ["n1", "n2", "n10"]
 
@@ -174,7 +182,9 @@ def test_who_may_not_sees_why(source: StubSource) -> None:
 
 
 def test_what_is_missing_for_virtual_machines_is_said() -> None:
-    lacking = StubSource(stub.fleet(), Virtual(missing=("the controller is not installed: helm upgrade ...",)))
+    lacking = StubSource(
+        stub.fleet(), VirtualizationView(missing=("the controller is not installed: helm upgrade ...",))
+    )
     lacking.kind = CLUSTER
     for path in ("/sriov", "/vgpus", "/mig", "/machines"):
         read = document(lacking, path)
@@ -192,9 +202,9 @@ def test_a_full_gpu_is_explained(source: StubSource) -> None:
 # -- plans
 
 
-def sheet(source: StubSource, desk: Desk, *, apply: bool = False) -> str:
+def sheet(source: StubSource, desk: PendingChanges, *, apply: bool = False) -> str:
     async def go() -> str:
-        made = await desk.put(Cut(node="dgx-1", gpu=stub.dgx().gpus[2].pci, mig="3g.20gb"), WHO)
+        made = await desk.add(PartitionGpu(node="dgx-1", gpu=stub.dgx().gpus[2].pci, mig="3g.20gb"), WHO)
         if apply:
             desk.apply(made, WHO)
             await desk.settle(30)
@@ -205,7 +215,7 @@ def sheet(source: StubSource, desk: Desk, *, apply: bool = False) -> str:
 
 def test_a_plan_says_what_it_does_before_it_is_done() -> None:
     source = StubSource(stub.fleet())
-    desk = Desk(source)
+    desk = PendingChanges(source)
     read = document(source, sheet(source, desk), desk=desk)
     assert "destroy b (2g.10gb on slices 4-5) and c (1g.5gb on slice 6) and create d (3g.20gb" in read.text
     assert "1 instance stays untouched" in read.text
@@ -217,19 +227,19 @@ def test_a_plan_says_what_it_does_before_it_is_done() -> None:
 @pytest.mark.parametrize(
     ("done", "words_there", "again"),
     [
-        (Done("done", "as asked"), "Done: as asked", False),
-        (Done("refused", "it moved since", code="MOVED"), "Refused, nothing touched: it moved since", True),
+        (ChangeOutcome("done", "as asked"), "Done: as asked", False),
+        (ChangeOutcome("refused", "it moved since", code="MOVED"), "Refused, nothing touched: it moved since", True),
         (
-            Done("undone", "the driver refused", ("detail",), next_step="aliquot show"),
+            ChangeOutcome("undone", "the driver refused", ("detail",), next_step="aliquot show"),
             "Failed, and undone: the driver refused",
             True,
         ),
-        (Done("partial", "half"), "Failed, not all undone: half", True),
+        (ChangeOutcome("partial", "half"), "Failed, not all undone: half", True),
     ],
 )
-def test_how_it_ended(done: Done, words_there: str, again: bool) -> None:
+def test_how_it_ended(done: ChangeOutcome, words_there: str, again: bool) -> None:
     source = StubSource(stub.fleet(), done=done)
-    desk = Desk(source)
+    desk = PendingChanges(source)
     path = sheet(source, desk, apply=True)
     read = document(source, path, desk=desk)
     assert words_there in read.text
@@ -239,7 +249,7 @@ def test_how_it_ended(done: Done, words_there: str, again: bool) -> None:
 
 def test_a_blocked_plan_names_holders_and_ways_out() -> None:
     source = StubSource(stub.fleet(), preview=stub.blocked())
-    desk = Desk(source)
+    desk = PendingChanges(source)
     path = sheet(source, desk)
     read = document(source, path, desk=desk)
     for word in ("There is no way", "HELD", "process 4711 (python)", "4g.20gb,2g.10gb", "aliquot show", "Nothing was"):
@@ -251,8 +261,8 @@ def test_a_blocked_plan_names_holders_and_ways_out() -> None:
 
 
 def test_nothing_to_do_is_said() -> None:
-    source = StubSource(stub.fleet(), preview=Preview("nothing", ("dgx-1",), summary="nothing to do"))
-    desk = Desk(source)
+    source = StubSource(stub.fleet(), preview=ChangePreview("nothing", ("dgx-1",), summary="nothing to do"))
+    desk = PendingChanges(source)
     assert "already as asked" in document(source, sheet(source, desk), desk=desk).text
 
 
@@ -286,18 +296,18 @@ def test_a_row_is_drawn_again_only_when_its_node_changed() -> None:
     fleet = stub.many(50)
     before = {r.id: r.key for r in shown(StubSource(fleet), "/").regions}
     looks = list(fleet.nodes)
-    looks[7] = replace(looks[7], trouble="away", revision=99999)
+    looks[7] = replace(looks[7], error="away", revision=99999)
     after = {r.id: r.key for r in shown(StubSource(replace(fleet, nodes=tuple(looks), revision=2)), "/").regions}
     differ = {id for id in after if before[id] != after[id]}
     assert differ == {f"row-{words.key(looks[7].name)}", "figures"}
 
 
 def test_asks_of_the_pages_are_read(source: StubSource) -> None:
-    from aliquot.dashboard.forms import ask_from
+    from aliquot.dashboard.forms import parse_change_request
 
     asked = {"ask": "make-room", "node": "dgx-1", "gpu": "0000:B7:00.0", "profile": "3g.20gb", "csrf": "x"}
     form = {name: (value,) for name, value in asked.items()}
-    assert ask_from(form) == MakeRoom(node="dgx-1", gpu="0000:b7:00.0", profile="3g.20gb")
+    assert parse_change_request(form) == FitInstance(node="dgx-1", gpu="0000:b7:00.0", profile="3g.20gb")
 
 
 def test_every_page_has_a_path_and_a_name() -> None:
@@ -312,15 +322,15 @@ def test_what_was_typed_wrongly_is_shown_beside_its_faults(source: StubSource) -
     assert 'aria-invalid="true"' in page
     document(source, path)
     assert "aria-invalid" not in html(source, gpu_path("dgx-1", 0))
-    ask = Cut(node="dgx-1", gpu=stub.dgx().gpus[0].pci, mig="nonsense & <b>")
-    assert typed.way_back(source.fleet, ask) == f"{gpu_path('dgx-1', 0)}?mig=nonsense+%26+%3Cb%3E#forms"
-    assert typed.way_back(source.fleet, replace(ask, mig="3g.20gb")) == "", "nothing is wrong with it"
-    assert typed.way_back(source.fleet, replace(ask, node="nobody")) == ""
+    ask = PartitionGpu(node="dgx-1", gpu=stub.dgx().gpus[0].pci, mig="nonsense & <b>")
+    assert typed.form_path(source.fleet, ask) == f"{gpu_path('dgx-1', 0)}?mig=nonsense+%26+%3Cb%3E#forms"
+    assert typed.form_path(source.fleet, replace(ask, mig="3g.20gb")) == "", "nothing is wrong with it"
+    assert typed.form_path(source.fleet, replace(ask, node="nobody")) == ""
 
 
 def test_many_rows_come_in_parts() -> None:
     rows = tuple(replace(stub.virtual().migs[0], node=f"n{n:03}") for n in range(130))
-    source = StubSource(stub.fleet(), Virtual(migs=rows))
+    source = StubSource(stub.fleet(), VirtualizationView(migs=rows))
     first = document(source, "/mig")
     assert "1 to 48 of 130" in first.text
     assert "/mig?from=48" in first.links

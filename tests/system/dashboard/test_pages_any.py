@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
-from aliquot.core.planner.fragmentation import holes
+from aliquot.core.planner.fragmentation import find_fragmentation
 from aliquot.core.planner.verify import verify
-from aliquot.core.rendering.vgpu_picture import Share
+from aliquot.core.rendering.vgpu_picture import DrawnVgpu
 from aliquot.dashboard import formatting as words
 from aliquot.dashboard import gpu_bars as pictures
 from aliquot.dashboard.node_strips import strip
-from aliquot.dashboard.pages.gpu_card import view
-from aliquot.dashboard.view_models import Fleet, NodeLook
+from aliquot.dashboard.pages.gpu_view import gpu_view
+from aliquot.dashboard.view_models import ObservedFleet, ObservedNode
 from laws.property import strategies, vgpu_strategies
 from support.selection import laws
 from system.dashboard import stub
@@ -26,9 +26,9 @@ ANY = laws(60)
 replace = msgspec.structs.replace
 
 
-def drawn(look: NodeLook) -> None:
+def drawn(look: ObservedNode) -> None:
     """Every page that has something of the node."""
-    source = StubSource(Fleet((look,), 1, ready=True))
+    source = StubSource(ObservedFleet((look,), 1, ready=True))
     document(source, "/")
     document(source, words.path("nodes", look.name))
     for gpu in look.inventory.gpus if look.inventory else ():
@@ -39,7 +39,7 @@ def drawn(look: NodeLook) -> None:
             document(source, f"{path}?want={profile.name.replace('+', '%2B')}")
 
 
-def covered(bar: pictures.Bar) -> None:
+def covered(bar: pictures.GpuBar) -> None:
     """The blocks lie side by side from one end to the other."""
     at = 0.0
     for block in bar.blocks:
@@ -53,11 +53,11 @@ def covered(bar: pictures.Bar) -> None:
 def test_any_divided_gpu_can_be_shown(case: tuple[Inventory, Desired], name: str) -> None:
     inventory, desired = case
     drift = verify(inventory, desired)
-    look = NodeLook(name, replace(inventory, node=name), stub.NOW, drift=drift, usage=stub.usage(inventory))
+    look = ObservedNode(name, replace(inventory, node=name), stub.NOW, drift=drift, usage=stub.usage(inventory))
     drawn(look)
     for gpu in inventory.gpus:
-        found = holes(inventory, gpu)
-        shown = view(look, inventory, gpu, found)
+        found = find_fragmentation(inventory, gpu)
+        shown = gpu_view(look, inventory, gpu, found)
         covered(shown.bar)
         if found:
             for instance in gpu.instances:
@@ -75,20 +75,20 @@ def test_any_divided_gpu_can_be_shown(case: tuple[Inventory, Desired], name: str
 @given(vgpu_strategies.nodes())
 def test_any_shared_gpu_can_be_shown(case: tuple[Inventory, Desired]) -> None:
     inventory, _ = case
-    look = NodeLook("vm-host", replace(inventory, node="vm-host"), stub.NOW)
+    look = ObservedNode("vm-host", replace(inventory, node="vm-host"), stub.NOW)
     drawn(look)
     for gpu in inventory.gpus:
-        shown = view(look, inventory, gpu).bar
+        shown = gpu_view(look, inventory, gpu).bar
         covered(shown)
 
 
 def test_shares_without_a_place_stand_side_by_side() -> None:
-    shown = [Share("a", "A2-4Q", ("f", "u"), 4, held=True), Share("b", "A2-4Q", ("g", "v"), 4)]
+    shown = [DrawnVgpu("a", "A2-4Q", ("f", "u"), 4, held=True), DrawnVgpu("b", "A2-4Q", ("g", "v"), 4)]
     bar = pictures.memory("GPU 0", 16, shown)
     assert [(b.x, b.width, b.kind) for b in bar.blocks] == [(0, 25, "held"), (25, 25, "idle"), (50, 50, "free")]
     assert bar.sentence == "A2-4Q, 4 GiB, held; A2-4Q, 4 GiB, idle; 8 of 16 GiB free."
     assert [t.text for t in bar.ticks][:3] == ["0 GiB", "1", "2"]
-    beyond = pictures.memory("GPU 0", 8, [*shown, Share("c", "A2-4Q", ("h", "w"), 4)])
+    beyond = pictures.memory("GPU 0", 8, [*shown, DrawnVgpu("c", "A2-4Q", ("h", "w"), 4)])
     assert sum(b.width for b in beyond.blocks) == 100, "what does not fit the table's region is not drawn beyond it"
 
 

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.dashboard.change_requests import (
-    AnyAsk,
-    Attach,
-    Cut,
-    Detach,
-    MakeRoom,
+    AnyChangeRequest,
+    AttachDevices,
+    DetachDevices,
+    FitInstance,
+    PartitionGpu,
     Repair,
-    SetFunctions,
     SetLayout,
     SetVgpus,
+    SwitchFunctions,
     UseConfig,
 )
-from aliquot.dashboard.forms import ask_from, form_of
+from aliquot.dashboard.forms import form_of, parse_change_request
 from aliquot.errors import ConfigError
 from system.dashboard import stub
 from system.dashboard.pagedraw import html
@@ -36,10 +36,10 @@ about = {
     "timeout_s": st.integers(0, 86400).map(float),
 }
 profiles = st.sampled_from(["1g.5gb", "1g.5gb+me", "2g.10gb", "3g.20gb", "1c.3g.20gb"])
-asks: st.SearchStrategy[AnyAsk] = st.one_of(
-    st.builds(Cut, node=name, gpu=st.just(PCI), mig=name, **about),
-    st.builds(MakeRoom, node=name, gpu=st.just(PCI), profile=profiles, **about),
-    st.builds(SetFunctions, gpus=names, on=st.booleans(), **about),
+asks: st.SearchStrategy[AnyChangeRequest] = st.one_of(
+    st.builds(PartitionGpu, node=name, gpu=st.just(PCI), mig=name, **about),
+    st.builds(FitInstance, node=name, gpu=st.just(PCI), profile=profiles, **about),
+    st.builds(SwitchFunctions, gpus=names, on=st.booleans(), **about),
     st.builds(SetVgpus, places=names, type=st.one_of(st.just(""), name), **about),
     st.builds(
         SetLayout,
@@ -51,8 +51,8 @@ asks: st.SearchStrategy[AnyAsk] = st.one_of(
     ),
     st.builds(UseConfig, nodes=names, config=name, **about),
     st.builds(Repair, node=name, **about),
-    st.builds(Attach, namespace=name, machine=name, node=name, devices=names, **about),
-    st.builds(Detach, namespace=name, machine=name, node=name, devices=names, **about),
+    st.builds(AttachDevices, namespace=name, vm=name, node=name, devices=names, **about),
+    st.builds(DetachDevices, namespace=name, vm=name, node=name, devices=names, **about),
 )
 
 
@@ -65,8 +65,8 @@ def sent(fields: tuple[tuple[str, str], ...]) -> dict[str, list[str]]:
 
 
 @given(asks)
-def test_what_is_asked_is_read_back(ask: AnyAsk) -> None:
-    assert ask_from(sent(form_of(ask))) == ask
+def test_what_is_asked_is_read_back(ask: AnyChangeRequest) -> None:
+    assert parse_change_request(sent(form_of(ask))) == ask
 
 
 @given(
@@ -78,7 +78,7 @@ def test_what_is_asked_is_read_back(ask: AnyAsk) -> None:
 def test_any_form_is_an_ask_or_a_sentence(form: dict[str, list[str]]) -> None:
     said = ""
     try:
-        ask_from(form)
+        parse_change_request(form)
     except ConfigError as error:
         said = " ".join((error.brief, *error.details))
     assert "\n" not in said
@@ -87,7 +87,7 @@ def test_any_form_is_an_ask_or_a_sentence(form: dict[str, list[str]]) -> None:
 def test_all_faults_come_at_once() -> None:
     form = {"ask": ["cut"], "gpu": ["GPU 0"], "policy": ["maybe"], "timeout_s": ["-1"]}
     with pytest.raises(ConfigError) as refused:
-        ask_from(form)
+        parse_change_request(form)
     assert len(refused.value.details) == 5
     text = " ".join(refused.value.details)
     for word in ("node is missing", "not a PCI address", "geometry is missing", "'maybe'", "'-1'"):
@@ -114,15 +114,15 @@ def test_all_faults_come_at_once() -> None:
 )
 def test_bad_input_is_a_sentence(form: dict[str, list[str]], word: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        ask_from(form)
+        parse_change_request(form)
     assert word in refused.value.brief
 
 
 def test_counts_become_a_geometry() -> None:
     form = {"ask": ["cut"], "how": ["counts"], "node": ["n"], "gpu": ["0000:07:00.0"]}
     some = {"count.3g.20gb": ["1"], "count.1g.5gb": ["2"], "count.7g.40gb": ["0"], "count.2g.10gb": [""]}
-    assert ask_from(form | some) == Cut(node="n", gpu=PCI, mig="3g.20gb,1g.5gb*2")
-    assert ask_from(form) == Cut(node="n", gpu=PCI, mig="empty")
+    assert parse_change_request(form | some) == PartitionGpu(node="n", gpu=PCI, mig="3g.20gb,1g.5gb*2")
+    assert parse_change_request(form) == PartitionGpu(node="n", gpu=PCI, mig="empty")
 
 
 def forms(page: str) -> list[dict[str, list[str]]]:
@@ -156,6 +156,16 @@ def test_every_form_of_every_page_can_be_sent() -> None:
                 form["mig"] = ["empty"]  # a browser insists on something being typed
             if form.get("type") == [""]:
                 form["clear"] = ["on"]  # the button that makes vGPUs is off, the one that destroys them is not
-            ask = ask_from({**extra, **form})
+            ask = parse_change_request({**extra, **form})
             kinds.add(type(ask))
-    assert kinds == {Cut, MakeRoom, SetFunctions, SetVgpus, SetLayout, UseConfig, Repair, Attach, Detach}
+    assert kinds == {
+        PartitionGpu,
+        FitInstance,
+        SwitchFunctions,
+        SetVgpus,
+        SetLayout,
+        UseConfig,
+        Repair,
+        AttachDevices,
+        DetachDevices,
+    }

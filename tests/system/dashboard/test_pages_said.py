@@ -8,15 +8,23 @@ import msgspec
 import pytest
 
 from aliquot.core.model.placement import Placement
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import mig_picture
 from aliquot.dashboard import formatting as words
 from aliquot.dashboard import gpu_bars as pictures
-from aliquot.dashboard.change_requests import Cut
-from aliquot.dashboard.gpu_bars import Gaps
+from aliquot.dashboard.change_requests import PartitionGpu
+from aliquot.dashboard.gpu_bars import FreeMemory
 from aliquot.dashboard.pages import vgpus
 from aliquot.dashboard.pages.node_summary import capacity
-from aliquot.dashboard.pending_changes import ENDED, Desk, Sheet
-from aliquot.dashboard.view_models import CLUSTER, Change, Done, Fleet, NodeLook, VgpuRow, Virtual
+from aliquot.dashboard.pending_changes import ENDED, PendingChange, PendingChanges
+from aliquot.dashboard.view_models import (
+    CLUSTER,
+    ChangeOutcome,
+    ObservedFleet,
+    ObservedNode,
+    PastChange,
+    VgpuRow,
+    VirtualizationView,
+)
 from support import factory, vgpufactory
 from system.dashboard import stub
 from system.dashboard.pagedraw import document, html
@@ -29,20 +37,22 @@ def test_what_is_missing_elsewhere_is_a_calm_note() -> None:
     """Red is for a page that is of no use without it; of machines only the page of machines speaks."""
     rows, lacks, none = stub.virtual(), ("two: no driver",), ("KubeVirt is not installed",)
     for path in ("/sriov", "/vgpus", "/machines"):
-        source = StubSource(stub.fleet(), replace(rows, missing=lacks, no_machines=none))
+        source = StubSource(stub.fleet(), replace(rows, missing=lacks, no_vms=none))
         source.kind = CLUSTER
         of_use = document(source, path)
         assert "Note: something is missing. two: no driver" in of_use.text
         assert ("KubeVirt" in of_use.text) == (path == "/machines")
         assert "Something is missing here" not in of_use.text
-    cluster = StubSource(stub.fleet(), Virtual(missing=lacks, no_machines=none))
+    cluster = StubSource(stub.fleet(), VirtualizationView(missing=lacks, no_vms=none))
     cluster.kind = CLUSTER
     bare = document(cluster, "/machines").text
     assert "Something is missing here. KubeVirt is not installed Note: something is missing. two: no driver" in bare
 
 
 def test_simulated_nodes_have_no_machines_and_that_is_no_trouble() -> None:
-    source = StubSource(stub.fleet(), Virtual(missing=("two: no driver",), no_machines=("Simulated nodes have none.",)))
+    source = StubSource(
+        stub.fleet(), VirtualizationView(missing=("two: no driver",), no_vms=("Simulated nodes have none.",))
+    )
     text = document(source, "/machines").text
     assert "Simulated nodes have none." in text
     assert "missing" not in text
@@ -51,20 +61,20 @@ def test_simulated_nodes_have_no_machines_and_that_is_no_trouble() -> None:
 def test_mig_that_is_off_is_not_mig_that_is_absent() -> None:
     off = replace(factory.inventory("a30*2"), node="off")
     never = replace(vgpufactory.node(vgpufactory.gpu("NVIDIA A2")), node="never")
-    looks = tuple(NodeLook(i.node, i, stub.NOW, revision=1) for i in (never, off))
-    text = document(StubSource(Fleet(looks, 1, ready=True)), "/").text
+    looks = tuple(ObservedNode(i.node, i, stub.NOW, revision=1) for i in (never, off))
+    text = document(StubSource(ObservedFleet(looks, 1, ready=True)), "/").text
     assert "MIG off" in text
     assert "no MIG" in text
 
 
 def test_how_long_a_node_is_away_grows_while_the_page_is_open() -> None:
     """Nothing but the time moves then: the server has nothing to send, and the page counts by itself."""
-    look = NodeLook("gone", factory.inventory("a30"), words.now() - 7200, "it does not answer", revision=1)
-    source = StubSource(Fleet((look,), 1, ready=True))
+    look = ObservedNode("gone", factory.inventory("a30"), words.now() - 7200, "it does not answer", revision=1)
+    source = StubSource(ObservedFleet((look,), 1, ready=True))
     assert "does not answer, seen 2 h ago" in document(source, "/").text
-    assert f'<time data-ago="{look.seen}">2 h ago</time>' in html(source, "/")
-    never = NodeLook("gone", trouble="it does not answer", revision=1)
-    assert "does not answer, never seen" in document(StubSource(Fleet((never,), 1, ready=True)), "/").text
+    assert f'<time data-ago="{look.observed_at}">2 h ago</time>' in html(source, "/")
+    never = ObservedNode("gone", error="it does not answer", revision=1)
+    assert "does not answer, never seen" in document(StubSource(ObservedFleet((never,), 1, ready=True)), "/").text
 
 
 def test_a_gpu_whose_instances_have_their_vgpus_is_not_full() -> None:
@@ -90,19 +100,21 @@ def test_how_long_something_took(seconds: float, said: str) -> None:
 
 def test_a_hole_is_what_moving_closes_and_the_rest_is_left_over() -> None:
     """The same words in the figures, in the picture, and beside it."""
-    piece = pieces.Piece("a", "1g.5gb", Placement(2, 1))
-    labels = {b.label for b in pictures.instances("x", 8, (piece,), gaps=Gaps({7}, broken=True)).blocks if not b.letter}
+    piece = mig_picture.DrawnInstance("a", "1g.5gb", Placement(2, 1))
+    labels = {
+        b.label for b in pictures.instances("x", 8, (piece,), gaps=FreeMemory({7}, broken=True)).blocks if not b.letter
+    }
     assert labels == {"hole"}
-    labels = {b.label for b in pictures.instances("x", 8, (piece,), gaps=Gaps({7})).blocks if not b.letter}
+    labels = {b.label for b in pictures.instances("x", 8, (piece,), gaps=FreeMemory({7})).blocks if not b.letter}
     assert labels == {"free", "left over"}
-    wanted = pictures.instances("x", 8, (piece,), gaps=Gaps({4, 5}, wanted="3g.20gb"))
+    wanted = pictures.instances("x", 8, (piece,), gaps=FreeMemory({4, 5}, wanted="3g.20gb"))
     assert {b.label for b in wanted.blocks if b.kind == pictures.HOLE} == {"no 3g.20gb"}
 
 
 def test_the_past_of_a_node_that_is_gone_is_not_said_to_be_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = StubSource(Fleet((NodeLook("here", revision=1),), 1, ready=True))
+    source = StubSource(ObservedFleet((ObservedNode("here", revision=1),), 1, ready=True))
 
-    async def none(node: str | None = None, most: int = 200) -> tuple[Change, ...]:
+    async def none(node: str | None = None, most: int = 200) -> tuple[PastChange, ...]:
         return ()
 
     monkeypatch.setattr(source, "history", none)
@@ -113,18 +125,24 @@ def test_the_past_of_a_node_that_is_gone_is_not_said_to_be_empty(monkeypatch: py
 def test_a_plan_that_was_refused_is_told_as_what_it_was() -> None:
     """It was made from what is no more; what it would have done was not done; and its node may be gone."""
     source = StubSource(stub.fleet())
-    desk = Desk(source)
-    done = Done(
+    desk = PendingChanges(source)
+    done = ChangeOutcome(
         "refused",
         "Nothing was changed: the instance is held",
         ("fingerprint then 1, now 2", "by process 4711"),
         "IN_USE",
         "end the holders and run again, or add --policy wait",
     )
-    sheet = Sheet(
-        "one", Cut(node="dgx-1", gpu="0000:47:00.0", mig="3g.20gb"), stub.changing(), "ana", 1.0, state=ENDED, done=done
+    sheet = PendingChange(
+        "one",
+        PartitionGpu(node="dgx-1", gpu="0000:47:00.0", mig="3g.20gb"),
+        stub.changing(),
+        "ana",
+        1.0,
+        state=ENDED,
+        done=done,
     )
-    desk._sheets["one"] = replace(sheet, made=time.time(), ended=time.time())
+    desk._changes["one"] = replace(sheet, made=time.time(), ended=time.time())
     text = document(source, "/plans/one", desk=desk).text
     assert "Refused, nothing touched: the instance is held" in text
     for word in (
@@ -137,7 +155,7 @@ def test_a_plan_that_was_refused_is_told_as_what_it_was() -> None:
         assert word in text
     for word in ("Nothing was changed", "fingerprint", "--policy", "will be done"):
         assert word not in text.partition("As text, for a ticket")[0]
-    nobody = StubSource(Fleet((), 1, ready=True))
+    nobody = StubSource(ObservedFleet((), 1, ready=True))
     assert "See dgx-1" not in document(nobody, "/plans/one", desk=desk).text
 
 

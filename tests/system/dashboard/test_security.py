@@ -20,7 +20,7 @@ from aliquot.dashboard.security import request_guard as gate
 from aliquot.dashboard.security import sessions
 from aliquot.dashboard.security.login import local_path
 from aliquot.dashboard.security.request_guard import MOST_BYTES
-from aliquot.dashboard.security.token_authenticator import TokenDoor
+from aliquot.dashboard.security.token_authenticator import TokenAuthenticator
 from aliquot.dashboard.view_models import Person
 from system.dashboard import client as clients
 from system.dashboard.client import Client
@@ -96,13 +96,13 @@ class CountingDoor:
 def test_guesses_reach_the_door_a_few_at_a_time_and_a_refused_token_not_again() -> None:
     """In a cluster each question is a call of the API server."""
     door = CountingDoor()
-    guard = gate.Gate(door, sessions.Sessions(), secure=True, trusted=frozenset(), port=8470)
+    guard = gate.RequestGuard(door, sessions.LoginSessions(), secure=True, trusted=frozenset(), port=8470)
     request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "client": ("192.0.2.1", 5)})
 
     async def status(token: str) -> int:
         try:
             await guard.admit(request, token)
-        except gate.Refused as refusal:
+        except gate.RequestRefusedError as refusal:
             return refusal.status
         return 200
 
@@ -120,21 +120,21 @@ def test_guesses_reach_the_door_a_few_at_a_time_and_a_refused_token_not_again() 
 
 def test_a_refused_token_is_asked_about_again_after_its_wait() -> None:
     now = [1000.0]
-    counted = attempts.Attempts(lambda: now[0])
+    counted = attempts.LoginAttempts(lambda: now[0])
     for _ in range(attempts.FREE + 20):
-        counted.wrong("192.0.2.1", "old")
+        counted.count_wrong("192.0.2.1", "old")
     assert counted.wait("192.0.2.1", "old") == attempts.BACKOFF.longest
     assert counted.wait("192.0.2.2", "old") == 0, "counted by address, too"
     assert counted.wait("192.0.2.1", "new") == 0
     now[0] += attempts.BACKOFF.longest
     assert counted.wait("192.0.2.1", "old") == 0
-    counted.wrong("192.0.2.1", "old")
+    counted.count_wrong("192.0.2.1", "old")
     assert counted.wait("192.0.2.1", "old") == attempts.BACKOFF.longest
-    counted.right("192.0.2.1", "old")
+    counted.forget("192.0.2.1", "old")
     assert counted.wait("192.0.2.1", "old") == 0
     now[0] += attempts.FORGET_S + 1
-    counted.wrong("192.0.2.1", "old")
-    assert counted.guessing("192.0.2.1") == 0, "forgotten"
+    counted.count_wrong("192.0.2.1", "old")
+    assert counted.throttled_for("192.0.2.1") == 0, "forgotten"
 
 
 def test_a_ticket_works_once_and_gives_a_strict_cookie(client: Client, served: Running) -> None:
@@ -353,19 +353,19 @@ def test_an_old_cookie_is_worth_nothing_after_another_login(client: Client) -> N
 
 
 def test_sessions_and_guesses_take_bounded_memory(served: Running) -> None:
-    kept = sessions.Sessions()
+    kept = sessions.LoginSessions()
     first, _ = kept.open(Person("a"))
     for _ in range(sessions.MOST):
         kept.open(Person("b"))
     assert len(kept) == sessions.MOST
     assert kept.find(first) is None
-    counted = attempts.Attempts()
+    counted = attempts.LoginAttempts()
     for n in range(attempts.MOST + 10):
-        counted.wrong(f"2001:db8:{n:x}::1", f"guess-{n}")
+        counted.count_wrong(f"2001:db8:{n:x}::1", f"guess-{n}")
     assert len(counted._addresses) == len(counted._credentials) == attempts.MOST
     for n in range(20):
-        counted.wrong(f"2001:db8:ffff:ffff::{n:x}", f"guess-{n}")
-    assert counted.guessing("2001:db8:ffff:ffff::99") > 0, "a /64 is one client"
+        counted.count_wrong(f"2001:db8:ffff:ffff::{n:x}", f"guess-{n}")
+    assert counted.throttled_for("2001:db8:ffff:ffff::99") > 0, "a /64 is one client"
 
 
 def test_programs_say_their_token_each_time_and_need_no_form(client: Client, source: ToySource) -> None:
@@ -379,9 +379,9 @@ def test_programs_say_their_token_each_time_and_need_no_form(client: Client, sou
 def test_a_program_that_asks_for_more_than_half_a_day_has_live_pages_all_the_time() -> None:
     """A proxy that says the token knows no login and no logout."""
     now, person = [1000.0], Person("proxy")
-    kept = sessions.Sessions(lambda: now[0])
-    door = TokenDoor(TOKEN, person, "the token")
-    guard = gate.Gate(door, kept, secure=True, trusted=frozenset(), port=8470, clock=lambda: now[0])
+    kept = sessions.LoginSessions(lambda: now[0])
+    door = TokenAuthenticator(TOKEN, person, "the token")
+    guard = gate.RequestGuard(door, kept, secure=True, trusted=frozenset(), port=8470, clock=lambda: now[0])
     said = [(b"authorization", f"Bearer {TOKEN}".encode())]
     request = Request({"type": "http", "method": "GET", "path": "/", "headers": said, "client": ("192.0.2.1", 5)})
 
@@ -389,7 +389,7 @@ def test_a_program_that_asks_for_more_than_half_a_day_has_live_pages_all_the_tim
         while now[0] < 1000 + sessions.ABSOLUTE_S * 1.2:
             caller = await guard.caller(request)
             assert caller is not None
-            assert await guard.still(caller.session)
+            assert await guard.still_valid(caller.session)
             now[0] += 25 * 60
 
     asyncio.run(main())
@@ -398,22 +398,22 @@ def test_a_program_that_asks_for_more_than_half_a_day_has_live_pages_all_the_tim
 def test_a_wrong_token_of_a_program_counts_once(client: Client, served: Running) -> None:
     client.http.headers["authorization"] = "Bearer wrong"
     assert [client.get("/").status_code for _ in range(attempts.FREE)] == [401] * attempts.FREE
-    assert served.site.gate.attempts.total == attempts.FREE
+    assert served.site.guard.attempts.total == attempts.FREE
 
 
 def test_two_pages_of_one_machine_do_not_log_each_other_out() -> None:
     def cookie(port: int, secure: bool) -> str:
-        door = TokenDoor(TOKEN, Person("x"), "the token")
-        return gate.Gate(door, sessions.Sessions(), secure=secure, trusted=frozenset(), port=port).cookie
+        door = TokenAuthenticator(TOKEN, Person("x"), "the token")
+        return gate.RequestGuard(door, sessions.LoginSessions(), secure=secure, trusted=frozenset(), port=port).cookie
 
     assert cookie(8470, True).startswith("__Host-")
     assert len({cookie(port, secure) for port in (8470, 8471) for secure in (True, False)}) == 4
 
 
 def test_who_may_only_look_changes_nothing(source: ToySource) -> None:
-    from aliquot.dashboard.application_context import Settings
+    from aliquot.dashboard.application_context import SiteSettings
 
-    looking = Settings(read_only=True)
+    looking = SiteSettings(read_only=True)
     with running(source, ROUTES, templates=TEMPLATES, settings=looking) as served, clients.client(served) as client:
         client.login()
         for path in ("/asks", "/plans/x/apply", "/plans/x/again"):
@@ -426,11 +426,11 @@ def test_who_may_only_look_changes_nothing(source: ToySource) -> None:
 
 
 def test_a_source_that_is_not_ready_is_told(client: Client, source: ToySource) -> None:
-    from aliquot.dashboard.view_models import Fleet
+    from aliquot.dashboard.view_models import ObservedFleet
 
     client.login()
     csrf = client.csrf
-    source.fleet = Fleet()
+    source.fleet = ObservedFleet()
     answer = client.post("/asks", {**ASK, "csrf": csrf})
     assert answer.status_code == 503
     assert "retry-after" in answer.headers
@@ -462,7 +462,7 @@ def test_a_cookie_that_another_user_of_the_machine_got_hold_of_opens_nothing(cli
 
 def test_strangers_cannot_take_every_open_file(monkeypatch: pytest.MonkeyPatch, source: ToySource) -> None:
     """A change needs them, too, and must not fail in the middle. Who asks at once is answered all the same."""
-    monkeypatch.setattr(patience.Patient, "most", 40)
+    monkeypatch.setattr(patience.LimitedConnection, "most", 40)
     with running(source, ROUTES, templates=TEMPLATES) as served, clients.client(served) as one, ExitStack() as stack:
         one.login()
         before = len(os.listdir("/proc/self/fd"))
@@ -476,7 +476,7 @@ def test_strangers_cannot_take_every_open_file(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_who_opens_a_connection_and_dawdles_is_cut_off(monkeypatch: pytest.MonkeyPatch, source: ToySource) -> None:
-    monkeypatch.setattr(patience.Patient, "request_s", 0.3)
+    monkeypatch.setattr(patience.LimitedConnection, "request_s", 0.3)
     monkeypatch.setattr(gate, "BODY_S", 0.3)
     lines = ("POST /login HTTP/1.1", "Host: localhost", "Content-Length: 20")
     head = "\r\n".join((*lines, "Content-Type: application/x-www-form-urlencoded", "", ""))
@@ -501,8 +501,8 @@ def test_who_opens_a_connection_and_dawdles_is_cut_off(monkeypatch: pytest.Monke
 
 
 def test_who_reads_no_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch, source: ToySource) -> None:
-    monkeypatch.setattr(patience.Patient, "most", 2)
-    monkeypatch.setattr(patience.Patient, "stuck_s", 0.3)
+    monkeypatch.setattr(patience.LimitedConnection, "most", 2)
+    monkeypatch.setattr(patience.LimitedConnection, "stuck_s", 0.3)
     with running(source, ROUTES, templates=TEMPLATES) as served, ExitStack() as stack:
         path = served.site.assets.url("vendor/htmx-4.0.1.min.js")
         asked = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 400
@@ -546,7 +546,7 @@ def test_a_token_that_was_taken_back_ends_its_session(source: ToySource) -> None
 
     with running(source, ROUTES, templates=TEMPLATES, person=Person("anna", token=TOKEN)) as served:
         now, answers = [time.monotonic()], ["yes"]
-        served.site.gate._clock = lambda: now[0]
+        served.site.guard._clock = lambda: now[0]
 
         async def admit(token: str) -> Person | None:
             assert token == TOKEN

@@ -8,23 +8,32 @@ import threading
 import jinja2
 import msgspec
 
-from aliquot.core.engine.step_timing import Watch, unwatched
-from aliquot.dashboard.change_requests import AnyAsk
-from aliquot.dashboard.page import Region, Route, Shown, Visit
-from aliquot.dashboard.ports import Tell
-from aliquot.dashboard.view_models import Act, Change, Done, Fleet, NodeLook, Person, Preview, Virtual
+from aliquot.core.engine.step_timing import StepListener, ignore_step
+from aliquot.dashboard.change_requests import AnyChangeRequest
+from aliquot.dashboard.page import PageContent, Region, Route, Visit
+from aliquot.dashboard.ports import Reporter
+from aliquot.dashboard.view_models import (
+    ActionLine,
+    ChangeOutcome,
+    ChangePreview,
+    ObservedFleet,
+    ObservedNode,
+    PastChange,
+    Person,
+    VirtualizationView,
+)
 
 
 class ToySource:
     """Nodes that are what a test says. ``hold`` keeps changes from ending; each change makes older previews void."""
 
     kind, title = "simulator", "a toy"
-    virtual = Virtual()
+    virtual = VirtualizationView()
     configs: tuple[str, ...] = ()
 
     def __init__(self, *names: str) -> None:
-        self.steps: Watch = unwatched
-        self.fleet = Fleet(tuple(NodeLook(name) for name in names), ready=True)
+        self.steps: StepListener = ignore_step
+        self.fleet = ObservedFleet(tuple(ObservedNode(name) for name in names), ready=True)
         self.hold = threading.Event()
         self.hold.set()
         self.carried = 0
@@ -32,9 +41,9 @@ class ToySource:
         self._state = 0
         self._news = asyncio.Event()
 
-    def set(self, *looks: NodeLook) -> None:
+    def set(self, *looks: ObservedNode) -> None:
         """From now on the fleet is this."""
-        self.fleet = Fleet(looks, self.fleet.revision + 1, ready=True)
+        self.fleet = ObservedFleet(looks, self.fleet.revision + 1, ready=True)
         self._news.set()
         self._news = asyncio.Event()
 
@@ -50,25 +59,25 @@ class ToySource:
         while self.fleet.revision == since:
             await self._news.wait()
 
-    async def preview(self, ask: AnyAsk, who: Person) -> Preview:
-        act = Act("n1", "0000:07:00.0", "create", "a", "1g.5gb", "asked")
-        return Preview(f"a change for {who.name}", ("n1",), acts=(act,), secret=self._state)
+    async def preview(self, ask: AnyChangeRequest, who: Person) -> ChangePreview:
+        act = ActionLine("n1", "0000:07:00.0", "create", "a", "1g.5gb", "asked")
+        return ChangePreview(f"a change for {who.name}", ("n1",), actions=(act,), secret=self._state)
 
-    async def carry_out(self, preview: Preview, who: Person, tell: Tell) -> Done:
+    async def execute(self, preview: ChangePreview, who: Person, tell: Reporter) -> ChangeOutcome:
         self.carried += 1
         if preview.secret != self._state:
-            return Done("refused", "the node changed since this was planned", code="MOVED")
+            return ChangeOutcome("refused", "the node changed since this was planned", code="MOVED")
         self._state += 1
         self.applied.append((who.name, preview.title))
         await asyncio.to_thread(self._work, tell)
-        return Done("done", "it is done")
+        return ChangeOutcome("done", "it is done")
 
-    def _work(self, tell: Tell) -> None:
+    def _work(self, tell: Reporter) -> None:
         tell("first")
         assert self.hold.wait(60)
         tell("last")
 
-    async def history(self, node: str | None = None, most: int = 200) -> tuple[Change, ...]:
+    async def history(self, node: str | None = None, most: int = 200) -> tuple[PastChange, ...]:
         return ()
 
     async def may(self, who: Person, what: str) -> str:
@@ -78,21 +87,21 @@ class ToySource:
         return None
 
 
-async def _nodes(visit: Visit) -> Shown:
+async def _nodes(visit: Visit) -> PageContent:
     regions = [
         Region(f"n-{n.name}", "toy/row.html", (n.name, n.message), {"node": n}) for n in visit.source.fleet.nodes
     ]
-    return Shown("toy/nodes.html", "Nodes", tuple(regions))
+    return PageContent("toy/nodes.html", "Nodes", tuple(regions))
 
 
-async def _plan(visit: Visit) -> Shown:
-    sheet = visit.desk.find(visit.params["id"])
+async def _plan(visit: Visit) -> PageContent:
+    sheet = visit.pending_changes.find(visit.params["id"])
     if sheet is None:
-        return Shown("toy/nodes.html", "No such plan", status=404)
-    return Shown("toy/plan.html", "Plan", (Region("plan", "toy/sheet.html", sheet, {"sheet": sheet}),))
+        return PageContent("toy/nodes.html", "No such plan", status=404)
+    return PageContent("toy/plan.html", "Plan", (Region("plan", "toy/sheet.html", sheet, {"sheet": sheet}),))
 
 
-async def _broken(visit: Visit) -> Shown:
+async def _broken(visit: Visit) -> PageContent:
     raise ZeroDivisionError("a secret in a fault")
 
 

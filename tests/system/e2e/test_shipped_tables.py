@@ -14,6 +14,7 @@ import yaml
 from aliquot.cli.main import main
 from aliquot.core.model.geometry import geometry, geometry_text
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 FOLDER = Path(__file__).resolve().parents[2] / "recorded/mig-parted"
 CASES: list[dict[str, Any]] = yaml.load((FOLDER / "expected.yaml").read_text(), yaml.CSafeLoader)["cases"]
@@ -49,7 +50,7 @@ def test_each_named_config_ends_in_the_geometry_it_promises(
 ) -> None:
     monkeypatch.setenv("ALIQUOT_STATE_DIR", state)
     node = control.start(state, template)
-    machine = control.Node(state, node)
+    machine = SimClient(state, node)
     for case in cases:
         wish = ["-f", str(FOLDER / case["file"]), "-c", case["config"], "--node", node]
         code = main(["apply", *wish])

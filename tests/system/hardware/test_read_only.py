@@ -9,14 +9,14 @@ import pytest
 from aliquot.core.model.ids import pci_address
 from aliquot.core.model.xids import XidPolicy
 from aliquot.hardware import catalog_recorder as record
-from aliquot.hardware.nvml.backend import NvmlBackend, available
+from aliquot.hardware.nvml.backend import NvmlBackend, unavailable_reason
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[NvmlBackend]:
-    missing = available()
+    missing = unavailable_reason()
     if missing is not None:
         pytest.skip(f"no NVIDIA GPU here: {missing.brief}")
     opened = NvmlBackend()

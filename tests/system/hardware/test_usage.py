@@ -10,7 +10,7 @@ import pytest
 
 from aliquot.core.model.usage import GPM, NVML, Usage
 from aliquot.hardware.nvidia_smi.query_output import sections
-from aliquot.hardware.nvml.backend import NvmlBackend, available
+from aliquot.hardware.nvml.backend import NvmlBackend, unavailable_reason
 
 pytestmark = pytest.mark.gpu
 NEAR_MIB = 512
@@ -19,7 +19,7 @@ NEAR_MIB = 512
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[NvmlBackend]:
-    missing = available()
+    missing = unavailable_reason()
     if missing is not None:
         pytest.skip(f"no NVIDIA GPU here: {missing.brief}")
     opened = NvmlBackend()

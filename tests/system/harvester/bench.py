@@ -10,8 +10,8 @@ import msgspec
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.virtual_machines.harvester.admission.review import judge
 from aliquot.kubernetes.virtual_machines.kubevirt.admission import review as machines
-from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import Cluster
-from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, Seen, measure
+from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import VmClusterState
+from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, ClusterObservation, measure
 from support import admissions
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import One
 
@@ -59,18 +59,18 @@ def offering(name: str, **amounts: int) -> JSON:
     return {"metadata": {"name": name}, "status": {"capacity": figures, "allocatable": figures}}
 
 
-def cluster(**given: Any) -> Cluster:
+def cluster(**given: Any) -> VmClusterState:
     """What admission knows when it judges machines."""
     found = admissions.world(**given)
-    return Cluster(found, frozenset(), counted(**given))
+    return VmClusterState(found, frozenset(), counted(**given))
 
 
 def counted(**given: Any) -> Capacity:
     """What is left of each resource."""
     found = admissions.world(**given)
     nodes = tuple(msgspec.convert(given.get("nodes", []), list[Node]))
-    parts = (found.vgpus, found.functions, found.claims, found.machines, found.instances)
-    return measure(Seen(nodes, *(tuple(each.values()) for each in parts)))  # type: ignore[arg-type]
+    parts = (found.vgpus, found.functions, found.claims, found.vms, found.instances)
+    return measure(ClusterObservation(nodes, *(tuple(each.values()) for each in parts)))  # type: ignore[arg-type]
 
 
 def machine_refused(new: JSON, old: JSON | None = None, **given: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from aliquot.kubernetes.manifests import webhooks
 from aliquot.kubernetes.manifests.values import CONTROLLER, Values
-from aliquot.kubernetes.virtual_machines.webhook.certificates import renewed
+from aliquot.kubernetes.virtual_machines.webhook.certificates import renewed_bundle
 from support import forkserver
 from support.cluster import Cluster
 from support.kubevirt.objects import machine, machines
@@ -32,7 +32,7 @@ class ControllerProcess:
         self._log = folder / "controller.log"
         self._certificates = folder / "certificates"
         self._certificates.mkdir()
-        made = renewed(None, ("localhost",), dt.datetime.now(dt.UTC))
+        made = renewed_bundle(None, ("localhost",), dt.datetime.now(dt.UTC))
         assert made is not None
         parts = {"tls.crt": made.server.certificate, "tls.key": made.server.key, "ca.crt": made.trusted}
         for name, text in parts.items():

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.kinds.kubevirt import DeviceRequest, Devices
+from aliquot.kubernetes.kinds.kubevirt import DeviceRequest, VmDevices
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import object_names, offer
 from aliquot.kubernetes.virtual_machines.kubevirt import rancher
-from aliquot.kubernetes.virtual_machines.kubevirt.allocation import Allocation, allocated
+from aliquot.kubernetes.virtual_machines.kubevirt.allocation import VmAllocation, allocation_of
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import CLUSTER_LABEL
-from aliquot.kubernetes.virtual_machines.kubevirt.launcher_pod import devices, named
+from aliquot.kubernetes.virtual_machines.kubevirt.launcher_pod import by_resource, devices
 from support.admissions import entry, instance, machine, merged, vgpu
 from system.harvester.bench import A2, JSON, carry, counted, enabled, give_up, machine_refused, offering, refused
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import One
@@ -56,8 +56,8 @@ def test_insufficient_after_a_cluster_was_scaled_down() -> None:
     running = [machine(f"vm{n}", entry("a", Q)) for n in range(2)]
     there = [instance(f"vm{n}", "n1", entry("a", Q)) for n in range(2)]
     nodes = [offering("n1", **{Q: 2})]
-    full: Any = {"machines": running, "instances": there, "nodes": nodes, "vgpus": VGPUS}
-    less: Any = {"machines": running[:1], "instances": there[:1], "nodes": nodes, "vgpus": VGPUS}
+    full: Any = {"vms": running, "instances": there, "nodes": nodes, "vgpus": VGPUS}
+    less: Any = {"vms": running[:1], "instances": there[:1], "nodes": nodes, "vgpus": VGPUS}
     new = machine("vm9", entry("a", Q))
     assert "0 can still be allocated" in machine_refused(new, **full)
     assert machine_refused(new, **less) == ""
@@ -67,35 +67,35 @@ def pool(count: int, free: int) -> Any:
     labels = {CLUSTER_LABEL: "blue"}
     machines = [machine(f"blue-{n}", entry("a", Q), labels=labels) for n in range(count)]
     there = [merged(instance(f"blue-{n}", "n1", entry("a", Q)), metadata={"labels": labels}) for n in range(count)]
-    return counted(machines=machines, instances=there, nodes=[offering("n1", **{Q: count + free})])
+    return counted(vms=machines, instances=there, nodes=[offering("n1", **{Q: count + free})])
 
 
 def test_scaling_up_counted_running_machines_a_second_time() -> None:
     """harvester/harvester#10455, #11591."""
     capacity = pool(3, free=1)
-    assert rancher.fits(capacity, [rancher.pool("default", "blue", 4, {Q: 1})]).fits
-    assert not rancher.fits(capacity, [rancher.pool("default", "blue", 5, {Q: 1})]).fits
+    assert rancher.fit_pools(capacity, [rancher.machine_pool("default", "blue", 4, {Q: 1})]).fits
+    assert not rancher.fit_pools(capacity, [rancher.machine_pool("default", "blue", 5, {Q: 1})]).fits
 
 
 def test_a_running_machine_that_was_edited_was_not_allocatable() -> None:
     """harvester/harvester#11591: its own vGPU was missing from what was left."""
     old, new = machine("vm", entry("a", Q)), machine("vm", entry("renamed", Q))
-    full: Any = {"machines": [old], "instances": [instance("vm", "n1", entry("a", Q))]}
+    full: Any = {"vms": [old], "instances": [instance("vm", "n1", entry("a", Q))]}
     full |= {"nodes": [offering("n1", **{Q: 1})], "vgpus": VGPUS[:1]}
     assert machine_refused(new, old, **full) == ""
 
 
 def test_three_machines_were_accepted_for_one_vgpu() -> None:
     """rancher/dashboard#10906: they were created and deleted again and again."""
-    said = rancher.fits(pool(0, free=1), [rancher.pool("default", "blue", 3, {Q: 1})])
+    said = rancher.fit_pools(pool(0, free=1), [rancher.machine_pool("default", "blue", 3, {Q: 1})])
     assert (said.fits, said.sentence.partition(",")[0]) == (False, f"3 of {Q} are asked for")
 
 
 def test_a_second_cluster_was_given_what_the_first_had() -> None:
     """rancher/dashboard#10948, #12133."""
-    second = rancher.pool("default", "green", 2, {Q: 1})
-    assert not rancher.fits(pool(3, free=1), [second]).fits
-    assert rancher.fits(pool(3, free=2), [second]).fits
+    second = rancher.machine_pool("default", "green", 2, {Q: 1})
+    assert not rancher.fit_pools(pool(3, free=1), [second]).fits
+    assert rancher.fit_pools(pool(3, free=2), [second]).fits
 
 
 def test_a_machine_pool_sent_through_a_driver_or_terraform_was_not_understood() -> None:
@@ -132,16 +132,14 @@ def test_permitted_devices_did_not_follow_the_vgpus() -> None:
 def test_a_vgpu_of_a_machine_made_through_the_api_could_be_disabled() -> None:
     """harvester/harvester#9310: its device's name meant nothing, and no annotation was there yet."""
     running: Any = {
-        "machines": [machine("vm", entry("gpu1", Q))],
+        "vms": [machine("vm", entry("gpu1", Q))],
         "instances": [instance("vm", "n1", entry("gpu1", Q))],
     }
     said = refused("vgpudevices", VGPUS[0], OFF, vgpus=VGPUS, **running)
     assert "VM vm in namespace default" in said
     note = {names.ALLOCATION_ANNOTATION: json.dumps({"gpus": {Q: ["n1-000008005"]}})}
-    told = merged(running["machines"][0], metadata={"annotations": note})
-    assert refused("vgpudevices", VGPUS[0], OFF, vgpus=VGPUS, **running | {"machines": [told]}) == "", (
-        "it has the other"
-    )
+    told = merged(running["vms"][0], metadata={"annotations": note})
+    assert refused("vgpudevices", VGPUS[0], OFF, vgpus=VGPUS, **running | {"vms": [told]}) == "", "it has the other"
 
 
 def test_the_page_showed_another_vgpu_than_the_machine_had(a2: One) -> None:
@@ -149,15 +147,15 @@ def test_the_page_showed_another_vgpu_than_the_machine_had(a2: One) -> None:
     carry(a2, TWO, TYPE)
     got = a2.vgpu(TWO)["status"]["uuid"]
     known = object_names(a2.view(), a2.store.typed())
-    asked = Devices((DeviceRequest(a2.name_of(ONE), Q),))
+    asked = VmDevices((DeviceRequest(a2.name_of(ONE), Q),))
     environment = f"MDEV_PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4Q={got}\n"
-    found = allocated(asked, named(devices(environment), [Q]), known)
-    assert found == Allocation(gpus={Q: (a2.name_of(TWO),)})
+    found = allocation_of(asked, by_resource(devices(environment), [Q]), known)
+    assert found == VmAllocation(gpus={Q: (a2.name_of(TWO),)})
 
 
 def test_a_machine_that_runs_was_offered_again(a2: One) -> None:
     """harvester/harvester#6638, #2974: an occupied vGPU could be chosen for a second machine."""
-    full: Any = {"machines": [machine("vm", entry("a", Q))], "instances": [instance("vm", "n1", entry("a", Q))]}
+    full: Any = {"vms": [machine("vm", entry("a", Q))], "instances": [instance("vm", "n1", entry("a", Q))]}
     full |= {"nodes": [offering("n1", **offered(a2))], "vgpus": VGPUS[:1]}
     assert "0 can still be allocated" in machine_refused(machine("second", entry("b", Q)), **full)
 

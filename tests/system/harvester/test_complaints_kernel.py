@@ -8,7 +8,7 @@ import pytest
 
 from aliquot.hardware.kernel.bus_scan import scan
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import offer
-from aliquot.kubernetes.virtual_machines.harvester.driver_pods import choose
+from aliquot.kubernetes.virtual_machines.harvester.driver_pods import choose_pod
 from support.admissions import claim, entry, function, gpu, instance, machine, merged, vgpu
 from support.driverpods import driver_pod
 from system.harvester.bench import A2, L40S, carry, enabled, filled, give_up, refused, types
@@ -80,7 +80,7 @@ def test_could_not_resolve_host_httpendpoint(url: str) -> None:
     """harvester/harvester#5112, #5438, #7682, #6521, #11469: the placeholder (or what an upgrade had emptied) was
     installed, and nothing said so but the log of a pod that crashed for ever.
     """
-    found = choose(pods(restarted(driver_pod("n1", ready=False, url=url), 7)), "n1")
+    found = choose_pod(pods(restarted(driver_pod("n1", ready=False, url=url), 7)), "n1")
     assert (found.pod, found.reason) == (None, "DriverLocationMissing")
     assert "DRIVER_LOCATION" in found.message
     assert "driverToolkit.location" in found.next_step

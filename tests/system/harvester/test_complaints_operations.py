@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdevs, offer
+from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdev_functions, offer
 from system.harvester.bench import A2, L40S, carry, enabled, give_up, types, writes
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import One, message, ready
 
@@ -21,7 +21,7 @@ def a2(tmp_path: Path) -> One:
 
 
 def healthy(one: One, faulty: frozenset[str] = frozenset()) -> dict[str, int]:
-    groups = dict.fromkeys(mdevs(one.view().inventory), 7)
+    groups = dict.fromkeys(mdev_functions(one.view().inventory), 7)
     found = offer(one.view(), one.store.typed(), groups, faulty)
     return {each.name: sum(d.healthy for d in each.devices) for each in found.resources}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.kubernetes.device_plugin.allocate import Allocation, Refusal, Snapshot
+from aliquot.kubernetes.device_plugin.allocate import AllocationOptions, AllocationRefusal, ResourceSnapshot
 from aliquot.kubernetes.device_plugin.preferred_allocation import preferred
-from aliquot.kubernetes.gpu.device_resources import Device
+from aliquot.kubernetes.gpu.device_resources import ResourceDevice
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import offer
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
@@ -20,11 +20,11 @@ from unit.kubernetes.virtual_machines.harvester.offered import card, replace, vg
 RESOURCE = "nvidia.com/NVIDIA_L40S-12A"
 
 
-def snapshot(*numbers: int, numa: int | None = 1) -> Snapshot:
+def snapshot(*numbers: int, numa: int | None = 1) -> ResourceSnapshot:
     """An L40S of vendor VFIO with vGPUs on these functions, as its node offers them."""
     gpu = card("NVIDIA L40S", *(("12A", n) for n in numbers))
     (found,) = offer(view(gpu, numa=numa), Objects(vgpus=vgpus(gpu)), {}).resources
-    return Snapshot(found.name, found.devices)
+    return ResourceSnapshot(found.name, found.devices)
 
 
 def test_an_address_that_is_not_offered_is_refused() -> None:
@@ -33,14 +33,14 @@ def test_an_address_that_is_not_offered_is_refused() -> None:
     first = there.devices[0].id
     assert there.refusal([first]) is None
     for wrong in (["0000:ff:00.0"], [first, "0000:ff:00.0"], [first, first], []):
-        assert isinstance(there.refusal(wrong), Refusal)
+        assert isinstance(there.refusal(wrong), AllocationRefusal)
 
 
 def test_only_the_function_that_was_asked_for_is_handed_out() -> None:
     """E: one variable with one address, and the files of its own group; no neighbour, no sibling."""
     there = snapshot(0, 9)
     for each in there.devices:
-        given = there.answer([each.id], Allocation())
+        given = there.response([each.id], AllocationOptions())
         assert dict(given.envs) == {names.environment(RESOURCE, names.PCI_ENV): each.id}
         assert {file.host_path for file in given.devices} == {"/dev/vfio/vfio", *each.paths}
         assert len(each.paths) == 1
@@ -50,7 +50,7 @@ def test_several_ids_are_one_variable_in_the_order_of_functions() -> None:
     """A7, E: as virt-launcher reads it; virtfn9 after virtfn0, however kubelet asks."""
     there = snapshot(0, 9, 10)
     ids = [each.id for each in there.devices]
-    given = there.answer([ids[2], ids[0], ids[1]], Allocation())
+    given = there.response([ids[2], ids[0], ids[1]], AllocationOptions())
     assert dict(given.envs) == {names.environment(RESOURCE, names.PCI_ENV): ",".join(ids)}
     assert [file.host_path for file in given.devices].count("/dev/vfio/vfio") == 1
 
@@ -58,13 +58,13 @@ def test_several_ids_are_one_variable_in_the_order_of_functions() -> None:
 @pytest.mark.parametrize(("numa", "told"), [(1, [1]), (0, [0]), (None, [])])
 def test_the_numa_node_is_told_where_it_is_known(numa: int | None, told: list[int]) -> None:
     """E says 0 for a node that the kernel does not know (-1). It is left out here: kubelet then has no preference."""
-    for each in snapshot(0, numa=numa).listed.devices:
+    for each in snapshot(0, numa=numa).list_response.devices:
         assert [node.ID for node in each.topology.nodes] == told
 
 
 def test_what_must_be_included_comes_first_then_its_numa_node_then_any() -> None:
     """E: preferred allocation. Where more must be than is asked for, all of them are told: kubelet knows why."""
-    devices = [Device(f"{n}", f"gpu{n}", (), f"{n}", n // 2) for n in range(4)]
+    devices = [ResourceDevice(f"{n}", f"gpu{n}", (), f"{n}", n // 2) for n in range(4)]
     every = [each.id for each in devices]
     assert set(preferred(every, ["2"], 2, devices, "packed")) == {"2", "3"}, "the same NUMA node"
     assert {"2"} < set(preferred(every, ["2"], 3, devices, "packed")), "then another"
@@ -110,5 +110,5 @@ def test_a_full_card_offers_nothing_more(tmp_path: Path) -> None:
 def test_a_sibling_that_is_held_back_is_not_offered() -> None:
     """E: health is each device's own."""
     there = snapshot(0, 9)
-    kept = replace(there, held=frozenset({there.devices[0].id}))
+    kept = replace(there, withheld=frozenset({there.devices[0].id}))
     assert [each.healthy for each in kept.usable] == [False, True]

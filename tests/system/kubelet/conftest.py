@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.kubernetes.device_plugin.manager import DevicePlugins, Timing
-from aliquot.kubernetes.gpu.device_resources import Device, Offer, Resource
+from aliquot.kubernetes.device_plugin.manager import DevicePlugins, PluginTiming
+from aliquot.kubernetes.gpu.device_resources import DeviceResource, ResourceDevice, ResourceOffer
 from system.kubelet.kubeletdouble import Kubelet
 
 ONE_G = "nvidia.com/mig-1g.5gb"
 THREE_G = "nvidia.com/mig-3g.20gb"
-QUICK = Timing(look=0.05, register=5.0, streamless=0.3, first_pause=0.02, longest_pause=0.1)
+QUICK = PluginTiming(poll=0.05, register=5.0, streamless=0.3, first_pause=0.02, longest_pause=0.1)
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ def kubelet(root: Path) -> Iterator[Kubelet]:
     double.stop()
 
 
-def devices(count: int, size: int = 7, first: int = 0, kind: str = "1g") -> tuple[Device, ...]:
+def devices(count: int, size: int = 7, first: int = 0, kind: str = "1g") -> tuple[ResourceDevice, ...]:
     """MIG devices, ``size`` on each GPU; two GPUs on each NUMA node."""
     return tuple(
-        Device(
+        ResourceDevice(
             id=f"MIG-{kind}-{n // size}-{n % size}",
             gpu=f"0000:{n // size:02x}:00.0",
             paths=(f"/dev/nvidia{n // size}", f"/dev/nvidia-caps/nvidia-cap{n}"),
@@ -50,9 +50,9 @@ def devices(count: int, size: int = 7, first: int = 0, kind: str = "1g") -> tupl
     )
 
 
-def offer(**kinds: tuple[Device, ...]) -> Offer:
+def offer(**kinds: tuple[ResourceDevice, ...]) -> ResourceOffer:
     names = {"ones": ONE_G, "threes": THREE_G}
-    return Offer(tuple(Resource(names[kind], found) for kind, found in kinds.items()))
+    return ResourceOffer(tuple(DeviceResource(names[kind], found) for kind, found in kinds.items()))
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.kubernetes.device_plugin.manager import DevicePlugins
-from aliquot.kubernetes.gpu.device_resources import Offer, Resource
+from aliquot.kubernetes.gpu.device_resources import DeviceResource, ResourceOffer
 from system.kubelet.conftest import ONE_G, QUICK, THREE_G, devices, go, offer, running, until
 from system.kubelet.kubeletdouble import AdmissionError, Container, Kubelet, Pod
 
@@ -149,7 +149,7 @@ def test_a_kubelet_that_does_not_answer_holds_nobody_up(root: Path) -> None:
         silent = socket.socket(socket.AF_UNIX)
         silent.bind(str(directory / "kubelet.sock"))
         silent.listen()
-        quick = type(QUICK)(look=0.05, register=0.3, streamless=0.3, first_pause=0.02, longest_pause=0.1)
+        quick = type(QUICK)(poll=0.05, register=0.3, streamless=0.3, first_pause=0.02, longest_pause=0.1)
         plugins = DevicePlugins(str(directory), timing=quick)
         task = asyncio.create_task(plugins.run())
         await plugins.publish(offer(ones=devices(7)))
@@ -167,7 +167,7 @@ def test_a_kubelet_that_does_not_answer_holds_nobody_up(root: Path) -> None:
 def test_a_name_that_kubelet_refuses_is_said(kubelet: Kubelet, name: str) -> None:
     async def scenario() -> None:
         async with running(kubelet.directory) as plugins:
-            await plugins.publish(Offer((Resource(name, devices(1)),)))
+            await plugins.publish(ResourceOffer((DeviceResource(name, devices(1)),)))
             await until(lambda: plugins.problem is not None and "is invalid" in plugins.problem)
             assert kubelet.refused
 

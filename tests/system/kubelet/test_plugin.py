@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 from aliquot.kubernetes.device_plugin.errors import OfferError
-from aliquot.kubernetes.device_plugin.manager import Allocation
-from aliquot.kubernetes.device_plugin.pod_resources import Use, allocatable, uses
-from aliquot.kubernetes.gpu.device_resources import Offer, Resource
+from aliquot.kubernetes.device_plugin.manager import AllocationOptions
+from aliquot.kubernetes.device_plugin.pod_resources import PodResourceUse, allocatable, list_uses
+from aliquot.kubernetes.gpu.device_resources import DeviceResource, ResourceOffer
 from system.kubelet.conftest import ONE_G, THREE_G, devices, go, offer, running, until
 from system.kubelet.kubeletdouble import AdmissionError, Container, Kubelet, Pod
 from system.kubelet.kubeletdouble.wire import Plugin
@@ -51,7 +51,9 @@ def test_a_withdrawn_resource_reads_zero_at_once_and_may_come_back(kubelet: Kube
 
 def test_what_a_container_gets(kubelet: Kubelet) -> None:
     async def scenario() -> None:
-        async with running(kubelet.directory, allocation=Allocation(device_nodes=True, dev_root="/host")) as plugins:
+        async with running(
+            kubelet.directory, allocation=AllocationOptions(device_nodes=True, dev_root="/host")
+        ) as plugins:
             await plugins.publish(offer(ones=devices(7)))
             await until(lambda: kubelet.allocatable == {ONE_G: 7})
             mine = pod("a", 2)
@@ -65,8 +67,8 @@ def test_what_a_container_gets(kubelet: Kubelet) -> None:
                 ("/host/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap1", "rw"),
             )
             assert ("/host/dev/nvidiactl", "/dev/nvidiactl", "rw") in got.devices
-            found = await uses(str(kubelet.pod_resources))
-            assert found == (Use("default", "a", "main", ONE_G, ("MIG-1g-0-0", "MIG-1g-0-1")),)
+            found = await list_uses(str(kubelet.pod_resources))
+            assert found == (PodResourceUse("default", "a", "main", ONE_G, ("MIG-1g-0-0", "MIG-1g-0-1")),)
             assert set((await allocatable(str(kubelet.pod_resources)))[ONE_G]) == {d.id for d in devices(7)}
 
     go(scenario)
@@ -74,7 +76,7 @@ def test_what_a_container_gets(kubelet: Kubelet) -> None:
 
 def test_each_way_to_give_a_device_can_be_chosen(kubelet: Kubelet) -> None:
     async def scenario() -> None:
-        how = Allocation(cdi=False, env=False, cdi_annotations=True, cdi_kind="aliquot.dev/mig")
+        how = AllocationOptions(cdi=False, env=False, cdi_annotations=True, cdi_kind="aliquot.dev/mig")
         async with running(kubelet.directory, allocation=how) as plugins:
             await plugins.publish(offer(ones=devices(7)))
             await until(lambda: kubelet.allocatable == {ONE_G: 7})
@@ -188,11 +190,11 @@ def test_an_equal_offer_is_not_sent_again(kubelet: Kubelet) -> None:
 def test_what_is_named_twice_is_refused(kubelet: Kubelet) -> None:
     async def scenario() -> None:
         async with running(kubelet.directory) as plugins:
-            twice = Offer((Resource(ONE_G, devices(2)), Resource(THREE_G, devices(1))))
+            twice = ResourceOffer((DeviceResource(ONE_G, devices(2)), DeviceResource(THREE_G, devices(1))))
             with pytest.raises(OfferError, match="MIG-1g-0-0"):
                 await plugins.publish(twice)
             with pytest.raises(OfferError, match=ONE_G):
-                await plugins.publish(Offer((Resource(ONE_G, ()), Resource(ONE_G, ()))))
+                await plugins.publish(ResourceOffer((DeviceResource(ONE_G, ()), DeviceResource(ONE_G, ()))))
 
     go(scenario)
 

@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from aliquot.kubernetes.device_plugin import pod_resources
-from aliquot.kubernetes.device_plugin.errors import KubeletAwayError
-from aliquot.kubernetes.device_plugin.pod_resources import Use, allocatable, uses
+from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError
+from aliquot.kubernetes.device_plugin.pod_resources import PodResourceUse, allocatable, list_uses
 from aliquot.kubernetes.device_plugin.protos import podresources_pb2 as pb
 from aliquot.kubernetes.gpu.claimed_device import ClaimedDevice
 from system.kubelet.kubeletdouble.wire import POD_RESOURCES, serve
@@ -30,12 +30,12 @@ def answering(root: Path, act: Callable[[Any], Any]) -> Any:
     return serve(str(root / "kubelet.sock"), POD_RESOURCES, methods)
 
 
-def ask(root: Path) -> tuple[Use, ...]:
-    return asyncio.run(uses(str(root / "kubelet.sock"), timeout_s=5))
+def ask(root: Path) -> tuple[PodResourceUse, ...]:
+    return asyncio.run(list_uses(str(root / "kubelet.sock"), timeout_s=5))
 
 
 def test_no_socket(root: Path) -> None:
-    with pytest.raises(KubeletAwayError, match="No such file") as caught:
+    with pytest.raises(KubeletUnavailableError, match="No such file") as caught:
         ask(root)
     assert caught.value.next_step == "systemctl status kubelet"
 
@@ -44,7 +44,7 @@ def test_a_socket_that_nobody_serves(root: Path) -> None:
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(str(root / "kubelet.sock"))
     dead.close()
-    with pytest.raises(KubeletAwayError, match="refused"):
+    with pytest.raises(KubeletUnavailableError, match="refused"):
         ask(root)
 
 
@@ -52,8 +52,8 @@ def test_a_socket_that_says_nothing(root: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(root / "kubelet.sock"))
         silent.listen()
-        with pytest.raises(KubeletAwayError, match="too long"):
-            asyncio.run(uses(str(root / "kubelet.sock"), timeout_s=0.3))
+        with pytest.raises(KubeletUnavailableError, match="too long"):
+            asyncio.run(list_uses(str(root / "kubelet.sock"), timeout_s=0.3))
 
 
 def test_a_socket_that_speaks_something_else(root: Path) -> None:
@@ -63,8 +63,8 @@ def test_a_socket_that_speaks_something_else(root: Path) -> None:
             writer.close()
 
         server = await asyncio.start_unix_server(babble, str(root / "kubelet.sock"))
-        with pytest.raises(KubeletAwayError):
-            await uses(str(root / "kubelet.sock"), timeout_s=5)
+        with pytest.raises(KubeletUnavailableError):
+            await list_uses(str(root / "kubelet.sock"), timeout_s=5)
         server.close()
 
     asyncio.run(scenario())
@@ -91,9 +91,9 @@ def test_an_answer_of_many_megabytes(root: Path) -> None:
 
 
 def test_an_answer_that_is_too_large_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_resources, "LARGEST", 1000)
+    monkeypatch.setattr(pod_resources, "MAX_ANSWER_BYTES", 1000)
     server = answering(root, lambda _: pods(100, 1))
-    with pytest.raises(KubeletAwayError, match="bytes"):
+    with pytest.raises(KubeletUnavailableError, match="bytes"):
         ask(root)
     server.stop(None)
 
@@ -108,7 +108,7 @@ def test_parts_of_a_container_are_put_together(root: Path) -> None:
             container.devices.add(resource_name=GPU, device_ids=ids).topology.nodes.add(ID=node)
     answer.pod_resources.add(name="idle", namespace="ns").containers.add(name="c")
     server = answering(root, lambda _: answer)
-    assert ask(root) == tuple(Use("ns", "p", name, GPU, ("x", "y", "z")) for name in ("a", "b"))
+    assert ask(root) == tuple(PodResourceUse("ns", "p", name, GPU, ("x", "y", "z")) for name in ("a", "b"))
     server.stop(None)
 
 
@@ -120,7 +120,7 @@ def test_devices_of_claims(root: Path) -> None:
     device.cdi_devices.add(name="k8s.gpu.nvidia.com/claim=GPU-1")
     server = answering(root, lambda _: answer)
     expected = ClaimedDevice("ns/half", "gpu.nvidia.com", "node-1", "gpu-0", ("k8s.gpu.nvidia.com/claim=GPU-1",))
-    assert ask(root) == (Use("ns", "p", "c", "", claim=expected),)
+    assert ask(root) == (PodResourceUse("ns", "p", "c", "", claim=expected),)
     server.stop(None)
 
 
@@ -144,7 +144,7 @@ def test_a_kubelet_that_is_asked_too_often(root: Path) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(POD_RESOURCES, handler),))
     server.add_insecure_port(f"unix:{root / 'kubelet.sock'}")
     server.start()
-    with pytest.raises(KubeletAwayError, match="rate limit") as caught:
+    with pytest.raises(KubeletUnavailableError, match="rate limit") as caught:
         ask(root)
     assert "ask again" in str(caught.value.next_step)
     server.stop(None)
@@ -152,6 +152,6 @@ def test_a_kubelet_that_is_asked_too_often(root: Path) -> None:
 
 def test_a_kubelet_that_does_not_know_the_question(root: Path) -> None:
     server = serve(str(root / "kubelet.sock"), POD_RESOURCES, {})
-    with pytest.raises(KubeletAwayError, match="Method not found"):
+    with pytest.raises(KubeletUnavailableError, match="Method not found"):
         ask(root)
     server.stop(None)

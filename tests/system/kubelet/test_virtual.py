@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aliquot.core.model.inventory import Gpu
-from aliquot.kubernetes.device_plugin.pod_resources import uses
-from aliquot.kubernetes.gpu.device_resources import Offer
-from aliquot.kubernetes.virtual_machines.agent.device_offering import Offering
-from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdevs, offer
+from aliquot.kubernetes.device_plugin.pod_resources import list_uses
+from aliquot.kubernetes.gpu.device_resources import ResourceOffer
+from aliquot.kubernetes.virtual_machines.agent.device_offering import VmDeviceOffering
+from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdev_functions, offer
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
 from system.kubelet.conftest import go, until
 from system.kubelet.kubeletdouble import AdmissionError, Container, Kubelet, Pod, RunOptions
@@ -21,15 +21,15 @@ from unit.kubernetes.virtual_machines.harvester.offered import address, card, re
 A2_4A, A2_4Q, L40S_12A = "nvidia.com/NVIDIA_A2-4A", "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_L40S-12A"
 
 
-def offered(*cards: Gpu) -> Offer:
+def offered(*cards: Gpu) -> ResourceOffer:
     seen = view(*cards)
-    groups = {uuid: 120 + n for n, uuid in enumerate(sorted(mdevs(seen.inventory)))}
+    groups = {uuid: 120 + n for n, uuid in enumerate(sorted(mdev_functions(seen.inventory)))}
     return offer(seen, Objects(vgpus=vgpus(*cards)), groups)
 
 
 @asynccontextmanager
-async def offering(kubelet: Kubelet) -> AsyncIterator[Offering]:
-    made = Offering(str(kubelet.directory))
+async def offering(kubelet: Kubelet) -> AsyncIterator[VmDeviceOffering]:
+    made = VmDeviceOffering(str(kubelet.directory))
     try:
         yield made
     finally:
@@ -109,7 +109,7 @@ def test_a_kubelet_that_restarts_is_told_again_and_keeps_what_it_gave(kubelet: K
             await until(lambda: kubelet.allocatable == {A2_4A: 2}, 30)
             second = await given(kubelet, "two", a2_4a=1)
             assert first.envs != second.envs, "no device twice"
-            found = {use.pod: use.devices for use in await uses(str(kubelet.pod_resources))}
+            found = {use.pod: use.devices for use in await list_uses(str(kubelet.pod_resources))}
             assert len({*found["one"], *found["two"]}) == 2
 
     go(scenario)
@@ -142,7 +142,7 @@ def test_numa_reaches_kubelet_and_one_machine_gets_neighbours(kubelet: Kubelet) 
 
     async def scenario() -> None:
         async with offering(kubelet) as plugins:
-            groups = dict.fromkeys(mdevs(seen.inventory), 5)
+            groups = dict.fromkeys(mdev_functions(seen.inventory), 5)
             await plugins.publish(offer(replace(seen, functions=there), Objects(vgpus=vgpus(near, far)), groups))
             await until(lambda: kubelet.allocatable == {A2_4A: 4})
             nodes = {i: [n.ID for n in d.topology.nodes] for i, d in kubelet.manager.devices[A2_4A].items()}

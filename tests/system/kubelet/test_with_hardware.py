@@ -13,6 +13,7 @@ from aliquot.hardware.nvml.backend import NvmlBackend
 from aliquot.kubernetes.gpu.device_resources import offer
 from aliquot.node.connect import Connection, connect
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 from system.kubelet.conftest import ONE_G, THREE_G, go, running, until
 from system.kubelet.kubeletdouble import Container, Kubelet, Pod
 
@@ -21,7 +22,7 @@ from system.kubelet.kubeletdouble import Container, Kubelet, Pod
 def connection(tmp_path: Path) -> Iterator[Connection]:
     state = str(tmp_path / "state")
     name = control.start(state, "a100-sxm4-40gb")
-    control.Node(state, name).set_mode(0, True)
+    SimClient(state, name).set_mode(0, True)
     with connect(name, state_dir=state) as found:
         if not isinstance(found.nvml, NvmlBackend):
             pytest.skip("no C compiler: the node's NVML library cannot be built")
@@ -32,7 +33,7 @@ def connection(tmp_path: Path) -> Iterator[Connection]:
 def test_a_node_is_cut_anew_and_falls_ill(connection: Connection, tmp_path: Path, kubelet: Kubelet) -> None:
     backend = connection.nvml
     assert isinstance(backend, NvmlBackend)
-    node = control.Node(str(tmp_path / "state"), connection.node)
+    node = SimClient(str(tmp_path / "state"), connection.node)
     health = backend.health(XidPolicy())
 
     def cut(*profiles: str) -> list[int]:
@@ -48,7 +49,7 @@ def test_a_node_is_cut_anew_and_falls_ill(connection: Connection, tmp_path: Path
             ones = cut(*["1g.5gb"] * 7)
             await follow()
             await until(lambda: kubelet.allocatable == {ONE_G: 7})
-            node.fault("xid", gpu=0, code=95, instance=f"{ones[0]}/0")
+            node.inject_fault("xid", gpu=0, code=95, instance=f"{ones[0]}/0")
             await follow()
             await until(lambda: (kubelet.capacity, kubelet.allocatable) == ({ONE_G: 7}, {ONE_G: 6}))
             ill = health.poll(backend.read())
@@ -61,6 +62,6 @@ def test_a_node_is_cut_anew_and_falls_ill(connection: Connection, tmp_path: Path
             cut("3g.20gb", "3g.20gb")
             await follow()
             await until(lambda: kubelet.allocatable == {ONE_G: 0, THREE_G: 2})
-            assert health.faults == ()
+            assert health.active_xids == ()
 
     go(scenario)

@@ -19,7 +19,7 @@ import msgspec
 
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.kubeconfig import from_files
-from aliquot.kubernetes.client.session import Session
+from aliquot.kubernetes.client.session import ApiSession
 from aliquot.kubernetes.client.transport import Transport
 
 
@@ -200,4 +200,4 @@ def api(
     path = folder / "kubeconfig"
     path.write_text(json.dumps(config))
     access = from_files([str(path)])
-    return Api(Session(Transport(access), timeout_s=timeout_s, patience_s=patience_s), access.namespace)
+    return Api(ApiSession(Transport(access), timeout_s=timeout_s, patience_s=patience_s), access.namespace)

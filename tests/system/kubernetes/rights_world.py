@@ -132,7 +132,7 @@ def event(node: str, kind: str = "Node") -> dict[str, Any]:
 
 def hint(pod: str, kind: str = "Pod", **said: str) -> dict[str, Any]:
     """The controller's event about a pod, or what it must not make of it."""
-    written = waiting.event(waiting.Hint("default", pod, f"uid-{pod}", "a sentence"), 0)
+    written = waiting.event(waiting.PodHint("default", pod, f"uid-{pod}", "a sentence"), 0)
     about = written["involvedObject"] | {"kind": kind}
     return {"apiVersion": "v1", "kind": "Event"} | written | {"involvedObject": about} | said
 

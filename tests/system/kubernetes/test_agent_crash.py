@@ -254,11 +254,11 @@ class TestAtEachWriteToTheDriver:
             nth += 1
             for when in ("before", "after"):
                 config, target = target, config
-                bed.agent.sim.fault("kill", nth=nth, when=when)
+                bed.agent.sim.inject_fault("kill", nth=nth, when=when)
                 bed.agent.label(config=config)
                 here = config
                 if not await_death(bed.agent, None, lambda: bed.here(here)):  # noqa: B023 -- called at once
-                    bed.agent.sim.fault("none")
+                    bed.agent.sim.inject_fault("none")
                     return nth - 1
                 bed.agent.start()
                 bed.settled(config)
@@ -362,7 +362,7 @@ class TestNobodyStartsItAgain:
         """Killed with everything paused, in the middle of the GPUs: a person finds it all on the node."""
         bed = Bed(only_standin("a100-sxm4-40gb", labels=LABELS))
         bed.at("one")
-        bed.agent.sim.fault("kill", nth=2, when="after")
+        bed.agent.sim.inject_fault("kill", nth=2, when="after")
         bed.agent.label(config="two")
         assert await_death(bed.agent, None, lambda: False)
         node = bed.agent.node()

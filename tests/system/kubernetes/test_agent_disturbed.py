@@ -306,7 +306,7 @@ class TestANewerWish:
         agent.reaches("pending", "two", "WaitingForHolders")
         self.comes_at_once(agent, "one")
         agent.sim.release(0, instance)
-        agent.sim.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
+        agent.sim.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
         agent.wish("two", "failed", "ApplyFailed")
         self.comes_at_once(agent, "one")
 

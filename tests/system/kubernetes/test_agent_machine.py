@@ -79,11 +79,11 @@ class TestTheDriver:
     def test_it_is_gone_for_a_while_and_somebody_wishes(self, only_standin: MakeAgent) -> None:
         """NVML does not answer; what was paused is given back, the reason told, and the wish is met when it is back."""
         agent = at_seven(only_standin("a100-sxm4-40gb"))
-        agent.sim.fault("fail", call="DeviceGetMigMode", code=999, calls=10_000)
+        agent.sim.inject_fault("fail", call="DeviceGetMigMode", code=999, calls=10_000)
         told = agent.wish("all-3g.20gb", "failed")
         assert told["reason"] in ("GpusUnreadable", "NoDriver")
         assert agent.deploy() == DEPLOY
-        agent.sim.fault("none")
+        agent.sim.inject_fault("none")
         settled(agent, "all-3g.20gb", HALVES)
 
 
@@ -95,7 +95,7 @@ class TestAGpu:
         agent.start()
         agent.wish("all-1g.5gb")
         pci = agent.sim.show()["gpus"][1]["pci"]
-        agent.sim.fault("lost", gpu=1, after=3)
+        agent.sim.inject_fault("lost", gpu=1, after=3)
         agent.label(config="all-3g.20gb")
         agent.until(lambda: "GPU_LOST" in agent.log() or pci in str(agent.status()), "a word about it")
         settled(agent, "all-3g.20gb", HALVES)
@@ -129,7 +129,7 @@ class TestAReboot:
 
     def test_with_the_agent_and_a_different_wish_afterwards(self, make_agent: MakeAgent) -> None:
         agent = at_seven(make_agent("a100-sxm4-40gb"))
-        agent.sim.fault("kill", nth=3, when="after")
+        agent.sim.inject_fault("kill", nth=3, when="after")
         agent.label(config="all-3g.20gb")
         agent.cluster.wait(lambda: agent.process is None or agent.process.poll() is not None, "its end")
         agent.kill()
@@ -170,7 +170,7 @@ class TestTheDisk:
     ) -> None:
         """An agent is replaced in mid-change by one that understands neither its journal nor its other files."""
         agent = at_seven(only_standin("a100-sxm4-40gb"))
-        agent.sim.fault("kill", nth=3, when="after")
+        agent.sim.inject_fault("kill", nth=3, when="after")
         agent.label(config="all-3g.20gb")
         agent.cluster.wait(lambda: agent.process is None or agent.process.poll() is not None, "its end")
         agent.kill()

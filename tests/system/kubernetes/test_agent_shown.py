@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 
 from aliquot.kubernetes.gpu import node_document as document
-from aliquot.kubernetes.gpu.node_document import Document
+from aliquot.kubernetes.gpu.node_document import NodeDocument
 from support.agents import NAMESPACE, Agent, MakeAgent
 from support.devicesagent import MakeDevices
 
 MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 
 
-def shown(agent: Agent, which: str = document.GPUS) -> Document | None:
+def shown(agent: Agent, which: str = document.GPUS) -> NodeDocument | None:
     """The node's document, None while there is none."""
     answer = agent.cluster.request("GET", f"{MAPS}/{document.map_name(agent.name, which)}")
     return document.decode(answer.body["data"][document.KEY]) if answer.status == 200 else None
@@ -67,19 +67,19 @@ def test_gpus_that_are_not_read_any_more_are_told_so_by_this_agent_and_the_next(
     def trouble() -> str:
         found = shown(agent)
         assert found is not None
-        return found.trouble
+        return found.read_error
 
     agent.until(lambda: trouble() == "", "all is well")
-    agent.sim.fault("fail", call="DeviceGetMigMode", code=999, calls=100_000)
+    agent.sim.inject_fault("fail", call="DeviceGetMigMode", code=999, calls=100_000)
     agent.until(trouble, "a word about it")
     assert geometry(agent) == agent.geometry(), "as it was seen last"
-    agent.sim.fault("none")
+    agent.sim.inject_fault("none")
     agent.until(lambda: trouble() == "", "it is read again")
     agent.kill()
-    agent.sim.fault("fail", call="DeviceGetMigMode", code=999, calls=100_000)
+    agent.sim.inject_fault("fail", call="DeviceGetMigMode", code=999, calls=100_000)
     agent.start()
     agent.until(trouble, "the next one sees nothing, and says so of what the former one saw")
-    agent.sim.fault("none")
+    agent.sim.inject_fault("none")
     agent.until(lambda: trouble() == "", "it is read again")
 
 

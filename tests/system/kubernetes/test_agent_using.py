@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from aliquot.errors import UsageError
-from aliquot.kubernetes.node_agent.usage_sampler import every_s
-from aliquot.node.usage_record import ALIVE, FILE
+from aliquot.kubernetes.node_agent.usage_sampler import sampling_interval_s
+from aliquot.node.usage_tracker import ALIVE, FILE
 from support.agents import Agent, MakeAgent
 from system.kubernetes.test_agent_shown import shown
 
@@ -64,10 +64,10 @@ def test_what_is_used_is_watched_and_outlives_the_agent(make_agent: MakeAgent) -
 
 @pytest.mark.parametrize(("text", "seconds"), [("", 45.0), ("0", 0.0), ("10", 10.0), ("120", 120.0)])
 def test_how_often(text: str, seconds: float) -> None:
-    assert every_s({"ALIQUOT_USAGE_SECONDS": text}) == seconds
+    assert sampling_interval_s({"ALIQUOT_USAGE_SECONDS": text}) == seconds
 
 
 @pytest.mark.parametrize("text", ["x", "nan", "-1", "1", "3600", "inf"])
 def test_how_often_not(text: str) -> None:
     with pytest.raises(UsageError, match="seconds from 10 to 120"):
-        every_s({"ALIQUOT_USAGE_SECONDS": text})
+        sampling_interval_s({"ALIQUOT_USAGE_SECONDS": text})

@@ -10,16 +10,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aliquot.core.model.inventory import Gpu
-from aliquot.kubernetes.client.client import EVERYWHERE, Api
+from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.objects import Pod
-from aliquot.kubernetes.device_plugin.pod_resources import Use, uses
+from aliquot.kubernetes.device_plugin.pod_resources import PodResourceUse, list_uses
 from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION, object_name
 from aliquot.kubernetes.virtual_machines.agent import allocation
-from aliquot.kubernetes.virtual_machines.agent.allocation import Allocations
-from aliquot.kubernetes.virtual_machines.agent.device_offering import Offering
+from aliquot.kubernetes.virtual_machines.agent.allocation import VmAllocationPublisher
+from aliquot.kubernetes.virtual_machines.agent.device_offering import VmDeviceOffering
 from aliquot.kubernetes.virtual_machines.agent.launcher_devices import Environment
-from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdevs, offer
-from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects, View
+from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdev_functions, offer
+from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from support.cluster import Cluster
 from support.kubevirt.players import World, machines
 from system.kubelet.conftest import go
@@ -49,24 +49,24 @@ class Side:
     def __init__(self, world: World, api: Api, name: str, *cards: Gpu, first: int, env: bool = False) -> None:
         self.world, self.api, self.name, self.cards = world, api, name, cards
         self.node = world.machines.get(name) or world.node(name)
-        self.offering = Offering(str(self.node.kubelet.directory))
+        self.offering = VmDeviceOffering(str(self.node.kubelet.directory))
         self.first = first
         self.allocations = self.fresh(env=env)
 
-    def fresh(self, *, env: bool = False) -> Allocations:
+    def fresh(self, *, env: bool = False) -> VmAllocationPublisher:
         """What keeps the annotations, as after a start of the agent."""
         asked = _silent if env else self._uses
         environment: Environment | None = self._env if env else None
-        return Allocations(self.api, self.name, lambda: None, uses=asked, environment=environment)
+        return VmAllocationPublisher(self.api, self.name, lambda: None, uses=asked, environment=environment)
 
-    async def _uses(self) -> tuple[Use, ...]:
-        return await uses(str(self.node.kubelet.pod_resources))
+    async def _uses(self) -> tuple[PodResourceUse, ...]:
+        return await list_uses(str(self.node.kubelet.pod_resources))
 
     async def _env(self, pod: Pod) -> str:
         return self.node.launchers[pod.key].env
 
     @property
-    def look(self) -> tuple[View, Objects]:
+    def look(self) -> tuple[NodeView, Objects]:
         seen, objects = replace(view(*self.cards), node=self.name), {}
         for each in vgpus(*self.cards).values():
             name = object_name(self.name, each.spec.address)
@@ -76,20 +76,20 @@ class Side:
 
     async def publish(self) -> None:
         seen, objects = self.look
-        groups = {uuid: self.first + n for n, uuid in enumerate(sorted(mdevs(seen.inventory)))}
+        groups = {uuid: self.first + n for n, uuid in enumerate(sorted(mdev_functions(seen.inventory)))}
         await self.offering.publish(offer(seen, objects, groups))
 
     async def keep(self) -> None:
         seen, objects = self.look
-        pods = await self.api.list(Pod, EVERYWHERE, fields={"spec.nodeName": self.name})
-        await self.allocations.keep(seen, objects, pods)
+        pods = await self.api.list(Pod, ALL_NAMESPACES, fields={"spec.nodeName": self.name})
+        await self.allocations.sync(seen, objects, pods)
 
     async def close(self) -> None:
         await self.allocations.close()
         await self.offering.close()
 
 
-async def _silent() -> tuple[Use, ...]:
+async def _silent() -> tuple[PodResourceUse, ...]:
     return ()
 
 
@@ -147,7 +147,7 @@ def test_a_machine_says_what_it_has_while_it_runs_and_its_spec_afterwards(world:
             await asyncio.to_thread(world.stop, "vm")
             await kept(world, [side], lambda: world.instance("vm") is None and said(world) is None)
             assert entries(world) == [*qs, a]
-            assert side.allocations.trouble == ""
+            assert side.allocations.error == ""
 
             await asyncio.to_thread(world.start, "vm")
             await kept(world, [side], lambda: said(world))
@@ -264,11 +264,11 @@ def test_a_machine_without_devices_and_one_of_another_node_are_left_alone(world:
 def test_without_kubevirt_nothing_is_done_and_nothing_is_wrong(cluster: Cluster) -> None:
     async def scenario() -> None:
         async with Api.connect(str(cluster.kubeconfig())) as api:
-            kept_true = Allocations(api, "node-0", lambda: None)
+            kept_true = VmAllocationPublisher(api, "node-0", lambda: None)
             kept_true.start()
             await asyncio.sleep(0.3)
-            await kept_true.keep(view(), Objects(), ())
-            assert kept_true.trouble == ""
+            await kept_true.sync(view(), Objects(), ())
+            assert kept_true.error == ""
             await kept_true.close()
 
     go(scenario)
@@ -278,15 +278,15 @@ def test_kubelets_silence_is_said_and_ends(world: World) -> None:
     async def scenario() -> None:
         async with sides(world, ("node-0", card("NVIDIA A2", ("4Q", 3)))) as (side,):
             await side.allocations.close()
-            side.allocations = Allocations(
-                side.api, "node-0", lambda: None, uses=lambda: uses("/nowhere/kubelet.sock", timeout_s=0.2)
+            side.allocations = VmAllocationPublisher(
+                side.api, "node-0", lambda: None, uses=lambda: list_uses("/nowhere/kubelet.sock", timeout_s=0.2)
             )
             side.allocations.start()
             await asyncio.to_thread(world.create, "vm", gpus=[A2_4Q])
-            await kept(world, [side], lambda: side.allocations.trouble)
-            assert "virtual machine default/vm: kubelet does not tell" in side.allocations.trouble
+            await kept(world, [side], lambda: side.allocations.error)
+            assert "virtual machine default/vm: kubelet does not tell" in side.allocations.error
             side.allocations._launchers._uses = side._uses
             await kept(world, [side], lambda: said(world))
-            assert side.allocations.trouble == ""
+            assert side.allocations.error == ""
 
     go(scenario)

@@ -16,7 +16,7 @@ import pytest
 
 from aliquot.errors import ConfigError
 from aliquot.kubernetes.client import credentials, transport
-from aliquot.kubernetes.client.errors import ApiAwayError, Request, UnauthorizedError
+from aliquot.kubernetes.client.errors import ApiRequest, ApiUnavailableError, UnauthorizedError
 from aliquot.kubernetes.client.objects import Node
 from system.kubernetes.api_scripted import Scripted, Seen, Wire, api, node
 
@@ -65,7 +65,7 @@ def test_a_token_that_was_renewed_on_disk_is_read_when_the_old_one_is_refused(tm
 def test_a_token_is_read_again_by_time_too(tmp_path: Path) -> None:
     file, now = tmp_path / "token", {"s": 0.0}
     file.write_text("one")
-    token = credentials.TokenFile(str(file), clock=lambda: now["s"])
+    token = credentials.TokenFileCredentials(str(file), clock=lambda: now["s"])
 
     async def at(seconds: float) -> str | None:
         now["s"] = seconds
@@ -294,10 +294,10 @@ def test_certificates_that_were_renewed_on_disk_are_read(
             Scripted(Door("t").play, authority.serve()) as server,
             api(tmp_path, server.url, cluster={"certificate-authority": str(ca)}, user={"token": "t"}) as client,
         ):
-            with pytest.raises(ApiAwayError, match="its certificate is not trusted"):
+            with pytest.raises(ApiUnavailableError, match="its certificate is not trusted"):
                 await client.get(Node, "n")
             ca.write_text("half written")
-            with pytest.raises(ApiAwayError):
+            with pytest.raises(ApiUnavailableError):
                 await client.get(Node, "n")
             shutil.copy(authority.certificate, ca)
             assert (await client.get(Node, "n")).name == "n"
@@ -311,7 +311,7 @@ def test_a_server_known_by_another_name(tmp_path: Path, authority: Authority) ->
     async def main() -> None:
         async with Scripted(Door("t").play, authority.serve("DNS:kubernetes.example")) as server:
             async with api(tmp_path, server.url, cluster=cluster, user={"token": "t"}) as client:
-                with pytest.raises(ApiAwayError, match="not trusted: IP address mismatch"):
+                with pytest.raises(ApiUnavailableError, match="not trusted: IP address mismatch"):
                     await client.get(Node, "n")
             cluster["tls-server-name"] = "kubernetes.example"
             async with api(tmp_path, server.url, cluster=cluster, user={"token": "t"}) as client:
@@ -363,7 +363,7 @@ def test_a_retired_connection_lives_until_its_last_user_is_done(tmp_path: Path) 
     async def main() -> None:
         async with Scripted(play) as server, api(tmp_path, server.url) as client:
             carrier: transport.Transport = client.session.transport
-            call = transport.Call(Request("watch", "nodes"), "GET", "/x", {"watch": "true"})
+            call = transport.HttpCall(ApiRequest("watch", "nodes"), "GET", "/x", {"watch": "true"})
             async with client.session.stream(call) as stream:
                 former = carrier._client
                 former.stamps = ((0, 0, 0),)

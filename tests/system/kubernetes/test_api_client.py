@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.kubernetes.client.client import PAGE, Api
+from aliquot.kubernetes.client.client import PAGE_SIZE, Api
 from aliquot.kubernetes.client.errors import (
-    ApiAwayError,
     ApiError,
+    ApiUnavailableError,
     ConflictError,
     ForbiddenError,
     NotFoundError,
@@ -86,7 +86,7 @@ def test_a_long_list_is_read_page_by_page(tmp_path: Path) -> None:
             items = await client.list(Node, labels={"a": "b", "c": "d"}, fields="spec.x=y")
             assert [item.name for item in items] == ["nb", "nc", "n"]
         first = server.seen[0].query
-        assert first == {"labelSelector": "a=b,c=d", "fieldSelector": "spec.x=y", "limit": str(PAGE)}
+        assert first == {"labelSelector": "a=b,c=d", "fieldSelector": "spec.x=y", "limit": str(PAGE_SIZE)}
         assert [s.query.get("continue") for s in server.seen] == [None, "b", "c"]
 
     asyncio.run(main())
@@ -190,7 +190,7 @@ def test_a_pod_under_two_budgets_cannot_be_evicted_and_the_server_is_well(tmp_pa
         async with Scripted(play) as server, api(tmp_path, server.url) as client:
             with pytest.raises(ApiError, match="cannot be evicted: This pod has more than one") as caught:
                 await client.evict("web-1")
-            assert not isinstance(caught.value, ApiAwayError)
+            assert not isinstance(caught.value, ApiUnavailableError)
 
     asyncio.run(main())
 
@@ -208,7 +208,7 @@ def test_a_slow_answer_is_not_waited_for(tmp_path: Path) -> None:
         async with Scripted(play) as server, api(tmp_path, server.url, timeout_s=0.5) as client:
             for name in ("headers", "body"):
                 started = time.monotonic()
-                with pytest.raises(ApiAwayError, match=r"within 0\.5 s"):
+                with pytest.raises(ApiUnavailableError, match=r"within 0\.5 s"):
                     await client.get(Node, name)
                 assert time.monotonic() - started < 1.5
             assert len(server.seen) == 2
@@ -221,7 +221,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
         async with Scripted(lambda *_: asyncio.sleep(0)) as server:
             url = server.url
         async with api(tmp_path, url) as client:
-            with pytest.raises(ApiAwayError, match="Connection refused") as caught:
+            with pytest.raises(ApiUnavailableError, match="Connection refused") as caught:
                 await client.get(Node, "n")
             assert caught.value.next_step == f"kubectl --server={url} version"
             assert client.requests == {("get", "nodes"): 1}
@@ -241,7 +241,7 @@ def test_a_broken_connection_is_tried_again_for_reads_only(tmp_path: Path) -> No
     async def main() -> None:
         async with server, api(tmp_path, server.url) as client:
             assert (await client.get(Node, "n")).name == "n"
-            with pytest.raises(ApiAwayError):
+            with pytest.raises(ApiUnavailableError):
                 await client.patch(Node, "n", {})
             assert [s.method for s in server.seen] == ["GET", "GET", "PATCH"]
 
@@ -251,7 +251,7 @@ def test_a_broken_connection_is_tried_again_for_reads_only(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(400, ApiError), (401, UnauthorizedError), (403, ForbiddenError), (404, NotFoundError), (409, ConflictError),
-     (429, ThrottledError), (500, ApiAwayError), (502, ApiAwayError), (504, ApiAwayError)],
+     (429, ThrottledError), (500, ApiUnavailableError), (502, ApiUnavailableError), (504, ApiUnavailableError)],
 )  # fmt: skip
 @pytest.mark.parametrize(
     "body", [b"", b"<html>a proxy</html>", b"\xff\xfe", b'{"kind":"Status","details":null}', b"[]"]
@@ -289,7 +289,7 @@ def test_a_call_after_the_end_is_an_error_of_ours_too(tmp_path: Path) -> None:
         async with Scripted(lambda *_: asyncio.sleep(0)) as server:
             client = api(tmp_path, server.url)
             await client.aclose()
-            with pytest.raises(ApiAwayError, match="closing"):
+            with pytest.raises(ApiUnavailableError, match="closing"):
                 await client.get(Node, "n")
             await client.aclose()
             assert server.seen == []

@@ -11,20 +11,20 @@ import pytest
 
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import (
-    ApiAwayError,
     ApiError,
+    ApiUnavailableError,
     ConflictError,
     ForbiddenError,
     NotFoundError,
     ThrottledError,
 )
-from aliquot.kubernetes.client.leader_election import Leader, LeaseTiming
+from aliquot.kubernetes.client.leader_election import LeaderElector, LeaseTiming
 from aliquot.kubernetes.client.objects import ClusterPolicy, ConfigMap, KubeObject, Lease, Node, Pod, ResourceType
-from aliquot.kubernetes.client.transport import Call, Stream
-from aliquot.kubernetes.client.watch import Change, Deleted, Listed, Timing, watch
+from aliquot.kubernetes.client.transport import HttpCall, ResponseStream
+from aliquot.kubernetes.client.watch import Change, InitialList, ObjectDeleted, WatchTiming, watch
 from support.cluster import Cluster
 
-QUICK = Timing(first_backoff_s=0.05, longest_backoff_s=0.3, refused_s=0.3)
+QUICK = WatchTiming(first_backoff_s=0.05, longest_backoff_s=0.3, refused_s=0.3)
 CONTAINERS = [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}]
 
 
@@ -220,7 +220,7 @@ class Watched:
     async def until(self, label: str) -> list[Change[Node]]:
         """The changes up to one whose node has this label."""
         found = [await self.next()]
-        while isinstance(found[-1], Listed | Deleted) or label not in found[-1].item.metadata.labels:
+        while isinstance(found[-1], InitialList | ObjectDeleted) or label not in found[-1].item.metadata.labels:
             found.append(await self.next())
         return found
 
@@ -235,15 +235,15 @@ def test_one_node_is_watched_and_no_other(cluster: Cluster) -> None:
         await node(api, "n2")
         async with watching(api, "n1") as watched:
             first = await watched.next()
-            assert isinstance(first, Listed)
+            assert isinstance(first, InitialList)
             assert [item.name for item in first.items] == ["n1"]
             await label(api, "n2", "not-ours")
             await label(api, "n1", "ours")
             seen = await watched.until("ours")
-            assert [c.item.name for c in seen if not isinstance(c, Listed)] == ["n1"]
+            assert [c.item.name for c in seen if not isinstance(c, InitialList)] == ["n1"]
             await api.delete(Node, "n1")
             gone = await watched.next()
-            assert isinstance(gone, Deleted)
+            assert isinstance(gone, ObjectDeleted)
             assert gone.item.name == "n1"
             assert watched.reports == []
 
@@ -255,8 +255,10 @@ def test_a_leader_is_elected_and_followed(cluster: Cluster) -> None:
         timing = LeaseTiming(lease_s=4, renew_s=3, retry_s=0.2)
         changes: list[tuple[str, bool]] = []
 
-        def leader(name: str) -> Leader:
-            return Leader(api, "ours", identity=name, timing=timing, on_change=lambda now: changes.append((name, now)))
+        def leader(name: str) -> LeaderElector:
+            return LeaderElector(
+                api, "ours", identity=name, timing=timing, on_change=lambda now: changes.append((name, now))
+            )
 
         async with asyncio.timeout(20):
             async with leader("b") as second:
@@ -287,7 +289,7 @@ def test_kinds_that_are_watched_can_be_listed(cluster: Cluster) -> None:
 
 
 def test_a_long_list_is_whole(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aliquot.kubernetes.client.client.PAGE", 7)
+    monkeypatch.setattr("aliquot.kubernetes.client.client.PAGE_SIZE", 7)
 
     async def story(api: Api) -> None:
         for number in range(23):
@@ -311,7 +313,7 @@ def test_what_happened_before_the_servers_memory_begins_is_reported(
         gate, stream = asyncio.Event(), api.session.stream
 
         @asynccontextmanager
-        async def gated(call: Call) -> AsyncGenerator[Stream, None]:
+        async def gated(call: HttpCall) -> AsyncGenerator[ResponseStream, None]:
             await gate.wait()
             async with stream(call) as open_stream:
                 yield open_stream
@@ -319,7 +321,7 @@ def test_what_happened_before_the_servers_memory_begins_is_reported(
         monkeypatch.setattr(api.session, "stream", gated)
         async with watching(api) as watched:
             first = await watched.next()
-            assert isinstance(first, Listed)
+            assert isinstance(first, InitialList)
             waiting = asyncio.create_task(watched.until("end"))
             for name in ("goes", "remade"):
                 await api.delete(Node, name)
@@ -328,11 +330,11 @@ def test_what_happened_before_the_servers_memory_begins_is_reported(
             await asyncio.to_thread(cluster.expire)
             gate.set()
             await label(api, "stays", "end")
-            changes = [c for c in await waiting if not isinstance(c, Listed)]
+            changes = [c for c in await waiting if not isinstance(c, InitialList)]
             told = [(c.item.name, type(c).__name__) for c in changes]
-            assert ("goes", "Deleted") in told
-            assert ("changes", "Put") in told
-            assert told.index(("remade", "Deleted")) < told.index(("remade", "Put"))
+            assert ("goes", "ObjectDeleted") in told
+            assert ("changes", "ObjectChanged") in told
+            assert told.index(("remade", "ObjectDeleted")) < told.index(("remade", "ObjectChanged"))
             assert len(told) == 5
             assert api.requests["list", "nodes"] == 2
 
@@ -343,13 +345,13 @@ def test_a_server_that_goes_away_and_comes_back_loses_nothing(cluster: Cluster) 
     async def story(api: Api) -> None:
         await node(api, "n1")
         async with watching(api) as watched:
-            assert isinstance(await watched.next(), Listed)
+            assert isinstance(await watched.next(), InitialList)
             waiting = asyncio.create_task(watched.until("after"))
             await asyncio.sleep(0.5)
             await asyncio.to_thread(_away_until, cluster, watched)
             await label(api, "n1", "after")
             await waiting
-            assert isinstance(watched.reports[0], ApiAwayError)
+            assert isinstance(watched.reports[0], ApiUnavailableError)
             assert watched.reports[-1] is None
 
     run(cluster, story)
@@ -367,7 +369,7 @@ def test_a_server_that_stops_answering_is_given_up_in_time(cluster: Cluster) -> 
         loop = asyncio.get_running_loop()
         started = loop.time()
         with cluster.away("hang"):
-            with pytest.raises(ApiAwayError, match="within"):
+            with pytest.raises(ApiUnavailableError, match="within"):
                 await api.get(ClusterPolicy, "x")
             took = loop.time() - started
         assert took < 3

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.leader_election import Leader, LeaseTiming
+from aliquot.kubernetes.client.leader_election import LeaderElector, LeaseTiming
 from system.kubernetes.api_scripted import Scripted, Seen, Wire, api
 
 QUICK = LeaseTiming(lease_s=2, renew_s=1.2, retry_s=0.15)
@@ -72,12 +72,12 @@ class World:
 
     def __init__(self, folder: Path, url: str, stack: AsyncExitStack) -> None:
         self.history: list[tuple[str, bool]] = []
-        self.leaders: dict[str, Leader] = {}
+        self.leaders: dict[str, LeaderElector] = {}
         self._folder, self._url, self._stack = folder, url, stack
 
-    async def start(self, name: str, timing: LeaseTiming = QUICK) -> Leader:
+    async def start(self, name: str, timing: LeaseTiming = QUICK) -> LeaderElector:
         client: Api = await self._stack.enter_async_context(api(self._folder, self._url, timeout_s=5))
-        leader = Leader(
+        leader = LeaderElector(
             client, "ours", identity=name, timing=timing, on_change=lambda now: self.history.append((name, now))
         )
         self.leaders[name] = await self._stack.enter_async_context(leader)
@@ -279,4 +279,4 @@ def test_changes_can_be_waited_for(tmp_path: Path) -> None:
 
 def test_a_lease_shorter_than_its_renewal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must last longer"):
-        Leader(api(tmp_path, "http://127.0.0.1:1"), "x", timing=LeaseTiming(lease_s=10, renew_s=10))
+        LeaderElector(api(tmp_path, "http://127.0.0.1:1"), "x", timing=LeaseTiming(lease_s=10, renew_s=10))

@@ -18,10 +18,10 @@ import yaml
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, NotFoundError
 from aliquot.kubernetes.client.objects import Node
-from aliquot.kubernetes.client.watch import Deleted, Listed, Put, Timing, watch
+from aliquot.kubernetes.client.watch import InitialList, ObjectChanged, ObjectDeleted, WatchTiming, watch
 from support.cluster import Cluster
 
-TIMING = Timing(shortest_s=1, longest_s=2, grace_s=0.5, first_backoff_s=0.05, longest_backoff_s=0.3, refused_s=0.3)
+TIMING = WatchTiming(shortest_s=1, longest_s=2, grace_s=0.5, first_backoff_s=0.05, longest_backoff_s=0.3, refused_s=0.3)
 NAMES = [f"n{number}" for number in range(12)]
 ROUNDS = 150
 
@@ -100,15 +100,15 @@ class Mirror:
 
     async def follow(self, api: Api) -> None:
         async for change in watch(api, Node, timing=TIMING):
-            if isinstance(change, Listed):
+            if isinstance(change, InitialList):
                 assert not self.listed, "a list comes once"
                 self.listed += 1
                 self.held = {item.name: item for item in change.items}
-            elif isinstance(change, Put):
+            elif isinstance(change, ObjectChanged):
                 assert self.held.get(change.item.name) != change.item, "nothing changed"
                 self.held[change.item.name] = change.item
             else:
-                assert isinstance(change, Deleted)
+                assert isinstance(change, ObjectDeleted)
                 assert self.held.pop(change.item.name).metadata.uid == change.item.metadata.uid
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, ForbiddenError
+from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, ForbiddenError
 from aliquot.kubernetes.client.objects import ConfigMap, Node
-from aliquot.kubernetes.client.watch import Change, Deleted, Listed, Put, Timing, watch
+from aliquot.kubernetes.client.watch import Change, InitialList, ObjectChanged, ObjectDeleted, WatchTiming, watch
 from system.kubernetes.api_scripted import Play, Scripted, Seen, Wire, api, failure, listed, node
 
-FAST = Timing(shortest_s=20, longest_s=20, grace_s=1, first_backoff_s=0.05, longest_backoff_s=0.2, refused_s=0.2)
+FAST = WatchTiming(shortest_s=20, longest_s=20, grace_s=1, first_backoff_s=0.05, longest_backoff_s=0.2, refused_s=0.2)
 
 
 class Watched:
@@ -34,9 +34,9 @@ class Watched:
 
 
 def _text(change: Change[Node]) -> str:
-    if isinstance(change, Listed):
+    if isinstance(change, InitialList):
         return "listed " + ",".join(_item(item) for item in change.items)
-    return f"{'put' if isinstance(change, Put) else 'deleted'} {_item(change.item)}"
+    return f"{'put' if isinstance(change, ObjectChanged) else 'deleted'} {_item(change.item)}"
 
 
 def _item(item: Node) -> str:
@@ -44,7 +44,7 @@ def _item(item: Node) -> str:
 
 
 @asynccontextmanager
-async def watching(folder: Path, play: Play, timing: Timing = FAST, **given: Any) -> AsyncGenerator[Watched, None]:
+async def watching(folder: Path, play: Play, timing: WatchTiming = FAST, **given: Any) -> AsyncGenerator[Watched, None]:
     """A watch of nodes against a scripted server."""
     watched = Watched()
     async with Scripted(play) as watched.server, api(folder, watched.server.url, timeout_s=2) as client:
@@ -227,7 +227,7 @@ def test_a_server_that_is_behind_or_was_restored_is_asked_for_what_the_store_hol
 
 
 def test_410_without_end_is_no_hot_loop(tmp_path: Path) -> None:
-    timing = Timing(first_backoff_s=0.2, longest_backoff_s=2)
+    timing = WatchTiming(first_backoff_s=0.2, longest_backoff_s=2)
 
     async def main() -> None:
         async with watching(tmp_path, script(listed(10), gone_as_event), timing) as watched:
@@ -242,7 +242,7 @@ def test_410_without_end_is_no_hot_loop(tmp_path: Path) -> None:
 
 
 def test_streams_that_end_at_once_are_no_hot_loop(tmp_path: Path) -> None:
-    timing = Timing(first_backoff_s=0.2, longest_backoff_s=2)
+    timing = WatchTiming(first_backoff_s=0.2, longest_backoff_s=2)
 
     async def main() -> None:
         async with watching(tmp_path, script(listed(10), events()), timing) as watched:
@@ -287,7 +287,7 @@ def test_a_line_break_of_unicode_is_no_line_break(tmp_path: Path) -> None:
 
 
 def test_a_stream_that_goes_silent_is_cut(tmp_path: Path) -> None:
-    timing = Timing(shortest_s=0.4, longest_s=0.4, grace_s=0.3, first_backoff_s=0.05)
+    timing = WatchTiming(shortest_s=0.4, longest_s=0.4, grace_s=0.3, first_backoff_s=0.05)
     play = script(
         listed(10), events(("MODIFIED", node("n", 20)), end=False), events(("MODIFIED", node("n", 21))), silent
     )
@@ -309,7 +309,7 @@ def test_a_stream_that_only_trickles_is_cut_too(tmp_path: Path) -> None:
             await wire.chunk(b"\n")
             await asyncio.sleep(0.05)
 
-    timing = Timing(shortest_s=0.3, longest_s=0.3, grace_s=0.2, first_backoff_s=0.05)
+    timing = WatchTiming(shortest_s=0.3, longest_s=0.3, grace_s=0.2, first_backoff_s=0.05)
     play = script(listed(10), trickle, events(("MODIFIED", node("n", 21)), end=False))
 
     async def main() -> None:
@@ -344,7 +344,7 @@ def test_away_and_back_are_reported(tmp_path: Path) -> None:
             assert time.monotonic() - started >= 1  # Retry-After counts for watches
             told = [None if r is None else r.status for r in watched.reports]
             assert told == [500, 500, None, 0, 429, None]
-            assert isinstance(watched.reports[0], ApiAwayError)
+            assert isinstance(watched.reports[0], ApiUnavailableError)
 
     asyncio.run(main())
 
@@ -413,7 +413,7 @@ def test_a_namespaced_kind_is_watched_where_it_lives(tmp_path: Path) -> None:
         async with Scripted(play) as server, api(tmp_path, server.url) as client:
             for namespace in (None, "*", "there"):
                 changes = watch(client, ConfigMap, namespace=namespace, name="m", timing=FAST)
-                assert await anext(changes) == Listed(())
+                assert await anext(changes) == InitialList(())
                 task = asyncio.create_task(anext(changes))
                 await asyncio.sleep(0.2)
                 task.cancel()
@@ -467,7 +467,7 @@ def test_deleted_carries_what_the_server_said_last(tmp_path: Path) -> None:
         async with watching(tmp_path, play) as watched:
             await watched.take(1)
             change = await anext(watched.changes)
-            assert isinstance(change, Deleted)
+            assert isinstance(change, ObjectDeleted)
             assert change.item.metadata.labels == {"mark": "last"}
 
     asyncio.run(main())

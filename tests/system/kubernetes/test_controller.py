@@ -11,19 +11,21 @@ import pytest
 import yaml
 
 from aliquot.core.config import settings_text
-from aliquot.core.config.settings import Settings, merge
+from aliquot.core.config.settings import AgentSettings, merge
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.leader_election import LeaseTiming
 from aliquot.kubernetes.client.objects import ClusterPolicy, KubeObject
-from aliquot.kubernetes.client.watch import Timing
-from aliquot.kubernetes.controller.controller import Controller, Pace
+from aliquot.kubernetes.client.watch import WatchTiming
+from aliquot.kubernetes.controller.controller import Controller, ControllerPace
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
 from aliquot.kubernetes.label_agent.controller.effective_settings import NOTES_KEY
 from support.cluster import Cluster
 from system.kubernetes.rights_world import CONTROLLER, CRDS, MAPS, NS, manifests
 
-QUICK = Pace(LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), Timing(refused_s=0.3, first_backoff_s=0.1), patience_s=0.5)
+QUICK = ControllerPace(
+    LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), WatchTiming(refused_s=0.3, first_backoff_s=0.1), patience_s=0.5
+)
 A100 = {names.PRODUCT_LABEL: "NVIDIA-A100-SXM4-40GB"}
 KINDS = {"nvidia.com": "ClusterPolicy", "devices.harvesterhci.io": "SRIOVGPUDevice"}
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
@@ -97,7 +99,7 @@ class Bed:
         data: dict[str, str] = answer.body.get("data", {}) if answer.status == 200 else {}
         return data
 
-    def value(self) -> Settings:
+    def value(self) -> AgentSettings:
         return merge((settings_text.read(self.effective().get(names.SETTINGS_KEY, ""), "f"),))
 
     @asynccontextmanager
@@ -123,8 +125,8 @@ async def until(check: Callable[[], Any], what: str, timeout_s: float = 15) -> N
 async def settled(controller: Controller) -> int:
     """How much was written, once nothing more is."""
     before = -1
-    while before != controller.tally.written:
-        before = controller.tally.written
+    while before != controller.metrics.written:
+        before = controller.metrics.written
         await asyncio.sleep(1)
     return before
 
@@ -163,7 +165,7 @@ def test_new_nodes_get_the_agent_and_a_first_wish_and_an_idle_cluster_no_writes(
             assert bed.labels("off") == {names.DEPLOY_LABEL: "false"}
             assert bed.effective() == {}
             assert controller.pages["/readyz"]()[0] == 200
-            assert b'aliquot_controller_writes_total{what="node"} 3.0' in controller.figures["/metrics"]({})[2]
+            assert b'aliquot_controller_writes_total{what="node"} 3.0' in controller.metrics_pages["/metrics"]({})[2]
 
     play(story())
 
@@ -191,7 +193,7 @@ def test_cluster_policy_reaches_the_effective_settings(cluster: Cluster) -> None
             await until(lambda: "y" not in bed.effective(), "an edit by hand to be undone")
             assert bed.value().config_map == "custom-mig-config"
             bed.cluster.must("DELETE", f"{POLICIES}/cluster-policy")
-            await until(lambda: bed.value() == Settings(), "the settings to go with ClusterPolicy")
+            await until(lambda: bed.value() == AgentSettings(), "the settings to go with ClusterPolicy")
             assert NOTES_KEY not in bed.effective()
 
     play(story())
@@ -263,7 +265,7 @@ def test_kinds_may_come_later_and_go(cluster: Cluster) -> None:
     async def story() -> None:
         async with bed.controller() as controller:
             await until(lambda: bed.labels("gpu-1"), "work without the kinds")
-            assert controller.known
+            assert controller.synced
             bed.define("nvidia.com")
             bed.policy({"mig": {"strategy": "mixed"}})
             await until(lambda: bed.value().strategy == "mixed", "a kind that came later")
@@ -282,7 +284,7 @@ def test_one_of_two_works_and_the_other_takes_over(cluster: Cluster) -> None:
                 bed.node("gpu-1", A100)
                 await until(lambda: bed.labels("gpu-1"), "the leader's work")
                 await asyncio.sleep(1)
-                assert (leader.tally.written, other.tally.written) == (1, 0)
+                assert (leader.metrics.written, other.metrics.written) == (1, 0)
                 assert bed.cluster.get(LEASE)["spec"]["holderIdentity"] == leader.leader.identity
             await until(lambda: second.leader.is_leader, "the other to take over")
             bed.node("gpu-2", A100)
@@ -296,7 +298,7 @@ def test_it_survives_an_api_server_that_goes_away(cluster: Cluster) -> None:
 
     async def story() -> None:
         async with bed.controller() as controller:
-            await until(lambda: controller.leader.is_leader and controller.known, "the start")
+            await until(lambda: controller.leader.is_leader and controller.synced, "the start")
             with bed.cluster.away():
                 await until(lambda: controller.pages["/readyz"]()[0] == 503, "it to say that the server is away")
             await until(lambda: bed.cluster.request("GET", "/readyz").status == 200, "the server", 30)

@@ -14,8 +14,8 @@ import pytest
 
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.leader_election import LeaseTiming
-from aliquot.kubernetes.client.watch import Timing
-from aliquot.kubernetes.controller.controller import Controller, Pace
+from aliquot.kubernetes.client.watch import WatchTiming
+from aliquot.kubernetes.controller.controller import Controller, ControllerPace
 from aliquot.kubernetes.gpu.names import RESERVED_ANNOTATION
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
@@ -28,7 +28,9 @@ JSON = dict[str, Any]
 MANIFESTS = ROOT / "kubernetes-machines"
 API = "/apis/devices.harvesterhci.io/v1beta1"
 PLURALS = ("pcidevices", "pcideviceclaims", "sriovgpudevices", "vgpudevices", "migconfigurations")
-QUICK = Pace(LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), Timing(refused_s=0.3, first_backoff_s=0.1), missing_s=1.0)
+QUICK = ControllerPace(
+    LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), WatchTiming(refused_s=0.3, first_backoff_s=0.1), missing_s=1.0
+)
 Q, PF, VF = "nvidia.com/NVIDIA_A2-4Q", "0000:08:00.0", "0000:08:00.4"
 ENTRY = {"mdevNameSelector": "NVIDIA A2-4Q", "resourceName": Q, "externalResourceProvider": True}
 NIC = {"pciVendorSelector": "8086:10ed", "resourceName": "intel.com/82599", "externalResourceProvider": True}
@@ -110,8 +112,8 @@ async def until(check: Callable[[], Any], what: str, timeout_s: float = 15) -> N
 async def settled(controller: Controller) -> int:
     """What it wrote, once it writes no more."""
     written = -1
-    while written != controller.tally.written:
-        written = controller.tally.written
+    while written != controller.metrics.written:
+        written = controller.metrics.written
         await asyncio.sleep(1.0)
     return written
 
@@ -281,9 +283,9 @@ def test_a_cluster_without_kubevirt_or_our_kinds_is_left_in_peace(cluster: Clust
         async with Api.connect(str(cluster.kubeconfig()), namespace="gpu-operator") as api:
             controller = Controller(api, pace=QUICK, kubevirt_namespace=SETTINGS_NAMESPACE)
             task = asyncio.create_task(controller.run())
-            await until(lambda: controller.vms is not None and controller.vms.world.known, "the world")
+            await until(lambda: controller.vms is not None and controller.vms.informers.synced, "the world")
             assert controller.vms is not None
-            assert controller.vms.world.capacity().figures == {}
+            assert controller.vms.informers.capacity().resources == {}
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 

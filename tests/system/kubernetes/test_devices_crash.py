@@ -96,13 +96,13 @@ class TestAtEachWrite:
         while True:
             nth += 1
             wanted = WISHES[nth % 2]
-            agent.sim.fault("kill", nth=nth, when=when)
+            agent.sim.inject_fault("kill", nth=nth, when=when)
             wish(agent, wanted)
             if not await_death(agent, None, Quiet(agent, wanted, world)):
                 break
             agent.start()
             settled(agent, wanted, world)
-        agent.sim.fault("none")
+        agent.sim.inject_fault("none")
         assert nth > 2, "a vGPU that goes and one that comes are two writes"
 
     def bed(self, make: MakeDevices, world: str) -> DevicesAgent:
@@ -122,7 +122,7 @@ def test_while_virtual_functions_come_and_go(devices_on_standin: MakeDevices) ->
     agent = devices_on_standin("a2:vfio")
     agent.start()
     agent.until(lambda: agent.one("sriovgpudevices", A30), "the GPU's object")
-    agent.sim.fault("vf-delay", seconds=3.0)
+    agent.sim.inject_fault("vf-delay", seconds=3.0)
     agent.set("sriovgpudevices", A30, {"enabled": True})
     agent.until(lambda: "SriovManage" in agent.writes(), "the program to run")
     agent.kill()

@@ -62,10 +62,10 @@ class TestWhilePcidevicesWorks:
         agent = make_devices("a2:mdev")
         agent.start()
         agent.enabled(A2)
-        agent.until(lambda: (found := shown(agent, VGPUS)) and not found.trouble, "what it sees is shown")
+        agent.until(lambda: (found := shown(agent, VGPUS)) and not found.read_error, "what it sees is shown")
         pod(agent, "pcidevices-x", {"app.kubernetes.io/name": "pcidevices"})
         agent.until(lambda: agent.standing().get("state") == "idle", "idle")
-        agent.until(lambda: (found := shown(agent, VGPUS)) and "pcidevices-x" in found.trouble, "that it is old now")
+        agent.until(lambda: (found := shown(agent, VGPUS)) and "pcidevices-x" in found.read_error, "that it is old now")
         agent.set("vgpudevices", ONE, {"enabled": True, "vGPUTypeName": "NVIDIA A2-4Q"})
         agent.at_rest()
         assert agent.vgpus() == {}
@@ -104,12 +104,12 @@ class TestOneBadGpu:
         second = agent.sim.show()["gpus"][1]["pci"]
         agent.start()
         agent.until(lambda: len(agent.all("sriovgpudevices")) == 2, "both GPUs")
-        agent.sim.fault("unbind-lock", gpu=0, calls=1000)
+        agent.sim.inject_fault("unbind-lock", gpu=0, calls=1000)
         agent.set("sriovgpudevices", A2, {"enabled": True})
         agent.until(lambda: agent.condition("sriovgpudevices", A2).get("status") == "False", "the failure", 90)
         agent.set("sriovgpudevices", second, {"enabled": True})
         agent.until(lambda: len(agent.all("vgpudevices")) == 16, "the other's functions", 90)
-        agent.sim.fault("none")
+        agent.sim.inject_fault("none")
         agent.until(lambda: len(agent.all("vgpudevices")) == 32, "the first one's, too", 90)
         agent.until(lambda: agent.ready("sriovgpudevices", A2), "ready")
 

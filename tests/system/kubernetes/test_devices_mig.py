@@ -152,7 +152,7 @@ class TestALayoutThatCannotBe:
 
     def test_a_driver_that_refuses_half_way_leaves_nothing_behind(self, make_devices: MakeDevices) -> None:
         agent = begun(make_devices)
-        agent.sim.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, nth=2)
+        agent.sim.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, nth=2)
         ask(agent, p3g=1, p1g=2)
         agent.until(
             lambda: agent.condition("migconfigurations", A100).get("reason") == "HardwareRefused",
@@ -161,7 +161,7 @@ class TestALayoutThatCannotBe:
         assert profiles(agent) == []
         assert "the former state is back" in status(agent)["message"]
         agent.until(lambda: any(e["reason"] == "HardwareRefused" for e in agent.told(A100)), "an event")
-        agent.sim.fault("none")
+        agent.sim.inject_fault("none")
         agent.until(lambda: status(agent).get("status") == "synced", "another attempt")
         assert profiles(agent) == ["1g", "1g", "3g"]
 

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from aliquot.core.model.usage import Usage, coarse
+from aliquot.core.model.usage import Usage, coarsen
 from aliquot.core.planner.usage_tracking import STEP_MIB
-from aliquot.dashboard.cluster.node_views import Parts, look
+from aliquot.dashboard.cluster.node_views import NodeParts, node_view
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.gpu import node_document as document
 from support import forkserver
@@ -81,7 +81,7 @@ def test_instances_are_told_as_the_command_tells_them(make_devices: MakeDevices)
     agent.sim.hold(0, max(map(int, wanted)), memory=100)  # worth a document
     agent.until(lambda: told(agent), "the document tells of it")
     assert {u.instance for u in told(agent)} == {int(i) for i in wanted}
-    assert told(agent) == coarse(told(agent)), "roughly: a node on which nothing happens writes nothing"
+    assert told(agent) == coarsen(told(agent)), "roughly: a node on which nothing happens writes nothing"
 
 
 def test_a_shared_gpu_is_idle_while_no_machine_has_its_vgpu(make_devices: MakeDevices) -> None:
@@ -95,7 +95,9 @@ def test_a_shared_gpu_is_idle_while_no_machine_has_its_vgpu(make_devices: MakeDe
     agent.sim.start_vm("one", ONE)
     agent.until(lambda: told(agent)[0].idle_since is None, "a machine has it", 120)
     found = shown(agent, document.VGPUS)
-    (whole,) = look(Parts(agent.name, Node(), None, found, None, NAMESPACE), time.time()).usage  # as the page has it
+    (whole,) = node_view(
+        NodeParts(agent.name, Node(), None, found, None, NAMESPACE), time.time()
+    ).usage  # as the page has it
     assert (whole.gpu, whole.instance, whole.memory_total_mib) == (A2, None, asked(agent)[""]["memory_total_mib"])
 
 

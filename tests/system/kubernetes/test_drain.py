@@ -9,21 +9,27 @@ from typing import Any, TypeVar
 
 import pytest
 
-from aliquot.kubernetes.client.cancellable_wait import Bound, End
+from aliquot.kubernetes.client.cancellable_wait import WaitEnd, WaitLimit
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.errors import ApiAwayError, ConflictError, ForbiddenError
+from aliquot.kubernetes.client.errors import ApiUnavailableError, ConflictError, ForbiddenError
 from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.eviction import evict
-from aliquot.kubernetes.gpu.gpu_operands import OPERANDS, Marks, NodePatch, pause, restore
-from aliquot.kubernetes.gpu.node_patch import change_node, marks
-from aliquot.kubernetes.gpu.node_pods import VALIDATORS_BEFORE, await_gone, delete_validators, of_operands, remove
+from aliquot.kubernetes.gpu.gpu_operands import OPERANDS, NodeMarks, NodePatch, pause, restore
+from aliquot.kubernetes.gpu.node_patch import change_node, node_marks
+from aliquot.kubernetes.gpu.node_pods import (
+    VALIDATORS_BEFORE,
+    await_gone,
+    delete_pod,
+    delete_validators,
+    operand_matcher,
+)
 from support.cluster import Cluster
 
 T = TypeVar("T")
 NODE = "gpu-1"
 OPERATOR = "gpu-operator"
-SOON, LONG = Bound(1.5, 0.1), Bound(30.0, 0.1)
+SOON, LONG = WaitLimit(1.5, 0.1), WaitLimit(30.0, 0.1)
 PLUGIN, DCGM = names.DEPLOY_PREFIX + "device-plugin", names.DEPLOY_PREFIX + "dcgm"
 
 
@@ -88,7 +94,7 @@ async def kubelet(api: Api, *, deaf_to: tuple[str, ...] = ()) -> AsyncIterator[N
         while True:
             for each in await api.list(Pod, "*", fields=f"spec.nodeName={NODE}"):
                 if each.metadata.deletion_timestamp and each.name not in deaf_to:
-                    await remove(api, each, grace_s=0)
+                    await delete_pod(api, each, grace_s=0)
             await asyncio.sleep(0.1)
 
     task = asyncio.create_task(play())
@@ -110,17 +116,17 @@ def world(cluster: Cluster) -> Cluster:
 
 
 def test_a_pause_is_one_request_and_restore_undoes_it(world: Cluster) -> None:
-    async def work(api: Api) -> tuple[Marks, Marks, Marks]:
-        before = marks(await api.get(Node, NODE))
-        pausing = await change_node(api, NODE, lambda now: pause(now, OPERANDS, wish="w", now=1.5, cordon=True))
+    async def work(api: Api) -> tuple[NodeMarks, NodeMarks, NodeMarks]:
+        before = node_marks(await api.get(Node, NODE))
+        pausing = await change_node(api, NODE, lambda now: pause(now, OPERANDS, requested="w", now=1.5, cordon=True))
         await change_node(api, NODE, restore)
-        return before, marks(pausing), marks(await api.get(Node, NODE))
+        return before, node_marks(pausing), node_marks(await api.get(Node, NODE))
 
     before, during, after = ask(world, work)
     assert during.labels == before.labels | {PLUGIN: names.PAUSED}
     assert during.unschedulable
-    assert during.record is not None
-    assert during.record.former == {PLUGIN: "true"}
+    assert during.pause_record is not None
+    assert during.pause_record.previous_labels == {PLUGIN: "true"}
     assert after == before
 
 
@@ -128,7 +134,7 @@ def test_what_somebody_sets_at_the_same_moment_is_not_lost(world: Cluster) -> No
     """The label turns ``false`` between our look and our patch: it must not be paused over."""
     asked: list[str] = []
 
-    def change(now: Marks) -> NodePatch:
+    def change(now: NodeMarks) -> NodePatch:
         asked.append(now.labels[PLUGIN])
         if len(asked) == 1:
             world.must("PATCH", f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {PLUGIN: "false"}}})
@@ -144,9 +150,9 @@ def test_operand_pods_are_awaited(world: Cluster) -> None:
     world.apply([plugin, client, pod("user"), pod("far", OPERATOR, on="gpu-2", labels=plugin["metadata"]["labels"])])
 
     async def work(api: Api) -> tuple[str, bool]:
-        match = of_operands(OPERANDS, (OPERATOR,))
+        match = operand_matcher(OPERANDS, (OPERATOR,))
         before = await await_gone(api, NODE, match, SOON)
-        assert before.end is End.LATE
+        assert before.end is WaitEnd.TIMED_OUT
         async with kubelet(api):
             await api.delete(Pod, "plugin", OPERATOR)
             await api.delete(Pod, "mine", "team")
@@ -174,14 +180,14 @@ def test_pods_are_evicted_and_awaited(world: Cluster) -> None:
 
     result = ask(world, work)
     assert result.gone == ("team/a", "team/b", "team/none")
-    assert [str(stays) for stays in result.stays] == ["team/d: DaemonSet logs would make it again at once"]
+    assert [str(stays) for stays in result.remaining] == ["team/d: DaemonSet logs would make it again at once"]
 
 
 def test_a_budget_holds_until_it_frees_up(world: Cluster) -> None:
     world.apply([pod("web-1", labels={"app": "web"}), budget(0)])
     refused = ask(world, lambda api: evict(api, [("team", "web-1")], SOON, node=NODE))
     assert refused.gone == ()
-    assert "The disruption budget web needs 1 healthy pods and has 1 currently" in refused.stays[0].reason
+    assert "The disruption budget web needs 1 healthy pods and has 1 currently" in refused.remaining[0].reason
     world.apply([pod("web-2", labels={"app": "web"}), budget(1)])
     assert ask(world, lambda api: evict(api, [("team", "web-1")], LONG, node=NODE)).gone == ("team/web-1",)
 
@@ -196,7 +202,7 @@ def test_force_ends_what_neither_a_budget_nor_its_grace_lets_go(world: Cluster) 
 
     first, second = ask(world, work)
     assert first.gone == ()
-    assert "has not ended yet (it may take 3600 s)" in first.stays[1].reason
+    assert "has not ended yet (it may take 3600 s)" in first.remaining[1].reason
     assert second.gone == ("team/web-1", "team/slow")
 
 
@@ -206,7 +212,7 @@ def test_a_pod_of_the_same_name_made_meanwhile_is_not_deleted(world: Cluster) ->
 
     async def work(api: Api) -> bool:
         first, second = await replaced(api)
-        await remove(api, first, grace_s=0)
+        await delete_pod(api, first, grace_s=0)
         return (await api.get(Pod, "db-0", "team")).metadata == second.metadata
 
     assert ask(world, work)
@@ -219,7 +225,7 @@ def test_a_pod_of_the_same_name_made_meanwhile_is_not_evicted(world: Cluster) ->
 
     async def work(api: Api) -> bool:
         first, second = await replaced(api)
-        with pytest.raises((ConflictError, ApiAwayError)):
+        with pytest.raises((ConflictError, ApiUnavailableError)):
             await api.evict("db-0", "team", uid=first.metadata.uid)
         return (await api.get(Pod, "db-0", "team")).metadata == second.metadata
 
@@ -228,7 +234,7 @@ def test_a_pod_of_the_same_name_made_meanwhile_is_not_evicted(world: Cluster) ->
 
 async def replaced(api: Api) -> tuple[Pod, Pod]:
     first = await api.get(Pod, "db-0", "team")
-    await remove(api, first, grace_s=0)
+    await delete_pod(api, first, grace_s=0)
     return first, await api.create(Pod, {k: v for k, v in pod("db-0").items() if k != "status"}, "team")
 
 

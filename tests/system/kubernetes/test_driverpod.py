@@ -14,11 +14,11 @@ from typing import TypeVar
 
 import pytest
 
-from aliquot.core.engine.programs import Programs, Ran
+from aliquot.core.engine.programs import DriverPrograms, ProgramResult
 from aliquot.errors import HardwareError, NoDriverError
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.virtual_machines.harvester import driver_pod as driverpod
-from aliquot.kubernetes.virtual_machines.harvester.driver_pod import DriverPod, DriverPods, Found, PodPrograms
+from aliquot.kubernetes.virtual_machines.harvester.driver_pod import DriverPod, DriverPodLookup, DriverPods, PodPrograms
 from aliquot.sim import lifecycle as control
 from support.cluster import StandinCluster
 from support.driverpods import CONTAINER, NAMESPACE, below, driver_pod
@@ -58,13 +58,13 @@ def asking(cluster: StandinCluster, job: Callable[[Api], Awaitable[T]]) -> T:
     return asyncio.run(main())
 
 
-def found(cluster: StandinCluster, *containers: Container) -> Found:
+def found(cluster: StandinCluster, *containers: Container) -> DriverPodLookup:
     """What is found when these answer, one after the other."""
     cluster.standin.execs.play(NAME, containers[0], NAMESPACE)
     return asking(cluster, lambda api: DriverPods(api, "n1").find())
 
 
-def used(cluster: StandinCluster, job: Callable[[Programs], T], pod: DriverPod = POD) -> T:
+def used(cluster: StandinCluster, job: Callable[[DriverPrograms], T], pod: DriverPod = POD) -> T:
     """``job`` on a worker thread, as the agent does it."""
 
     async def main(api: Api) -> T:
@@ -145,7 +145,7 @@ def test_a_missing_right_is_named(cluster: StandinCluster) -> None:
     body = {"metadata": {"name": "a"}, "roleRef": ref, "subjects": [subject]}
     cluster.must("POST", f"{rbac}/clusterrolebindings", body)
 
-    async def main() -> Found:
+    async def main() -> DriverPodLookup:
         async with Api.connect(str(cluster.kubeconfig(serviceaccount="agent"))) as api:
             return await DriverPods(api, "n1").find()
 
@@ -161,8 +161,8 @@ def test_a_missing_right_is_named(cluster: StandinCluster) -> None:
 def test_the_driver_s_own_programs_answer(cluster: StandinCluster, driver: Path) -> None:
     cluster.standin.execs.play(NAME, below(driver), NAMESPACE)
 
-    def job(programs: Programs) -> tuple[Ran, Ran, Ran]:
-        assert programs.place == f"pod {NAMESPACE}/{NAME}"
+    def job(programs: DriverPrograms) -> tuple[ProgramResult, ProgramResult, ProgramResult]:
+        assert programs.location == f"pod {NAMESPACE}/{NAME}"
         listed = programs.run(["nvidia-smi", "-L"], 20)
         pci = programs.run(["nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"], 20).out.strip()
         address = pci.lower().removeprefix("0000")
@@ -171,7 +171,7 @@ def test_the_driver_s_own_programs_answer(cluster: StandinCluster, driver: Path)
     listed, switched, missing = used(cluster, job)
     assert listed.status == 0
     assert "NVIDIA A2" in listed.out
-    assert switched.status == 0, switched.words
+    assert switched.status == 0, switched.output
     assert missing.status == 127
 
 
@@ -285,7 +285,7 @@ def test_an_agent_that_ends_lets_its_worker_go(cluster: StandinCluster) -> None:
 
     cluster.standin.execs.play(NAME, hang, NAMESPACE)
 
-    def work(programs: Programs) -> None:
+    def work(programs: DriverPrograms) -> None:
         try:
             programs.run(["nvidia-smi"], 60)
         except NoDriverError as error:

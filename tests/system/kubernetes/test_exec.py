@@ -16,8 +16,14 @@ import pytest
 from aliquot.errors import AliquotError
 from aliquot.kubernetes.client import exec as exec_module
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, BrokenError, ForbiddenError, NotFoundError
-from aliquot.kubernetes.client.exec import Ended, ExecError, NoContainerError, UnfinishedError, exec_
+from aliquot.kubernetes.client.errors import (
+    ApiError,
+    ApiUnavailableError,
+    ConnectionBrokenError,
+    ForbiddenError,
+    NotFoundError,
+)
+from aliquot.kubernetes.client.exec import CommandResult, ExecError, NoContainerError, UnfinishedError, exec_
 from support.cluster import Cluster, StandinCluster
 from support.cluster_real import assets
 from support.standin.execs import Command, Ran
@@ -41,7 +47,7 @@ def asking(cluster: Cluster, job: Callable[[Api], Awaitable[T]], account: str | 
 
 def run(
     cluster: Cluster, *words: str, pod: str = "p", container: str = "main", timeout_s: float = 10, **more: Any
-) -> Ended:
+) -> CommandResult:
     stdin, account = more.get("stdin", b""), more.get("account")
     return asking(cluster, lambda api: exec_(api, pod, "default", container, words, timeout_s, stdin), account)
 
@@ -78,7 +84,7 @@ def test_output_errors_and_exit_status(
 ) -> None:
     monkeypatch.setattr(exec_module, "PROTOCOLS", protocols)
     cluster = played(standin_cluster, lambda c: Ran(3, " ".join(c.words).encode(), b"oh\n"))
-    assert run(cluster, "say", "a b", "c&d=e", "") == Ended(3, "say a b c&d=e ", "oh\n")
+    assert run(cluster, "say", "a b", "c&d=e", "") == CommandResult(3, "say a b c&d=e ", "oh\n")
     assert cluster.standin.execs.asked == [Command("default", "p", "main", ("say", "a b", "c&d=e", ""))]
 
 
@@ -109,7 +115,7 @@ def test_an_old_server_cannot_take_input(standin_cluster: StandinCluster) -> Non
 def test_a_program_that_is_not_there_ends_as_in_a_shell(standin_cluster: StandinCluster) -> None:
     start = 'OCI runtime exec failed: exec failed: unable to start container process: exec: "nvidia-smi": '
     cluster = played(standin_cluster, lambda c: Ran(refusal=f"{start}executable file not found in $PATH: unknown"))
-    assert run(cluster, "nvidia-smi") == Ended(
+    assert run(cluster, "nvidia-smi") == CommandResult(
         127, "", 'exec: "nvidia-smi": executable file not found in $PATH: unknown'
     )
     cluster.standin.execs.play("p", lambda c: Ran(refusal=f"{start}permission denied: unknown"))
@@ -176,7 +182,7 @@ def test_a_policy_on_connect_is_asked(cluster: Cluster) -> None:
         return ""
 
     cluster.wait(lambda: "no rm" in denied(), "the policy to count")
-    with pytest.raises(ApiAwayError, match="kubelet of pod default/p does not answer"):
+    with pytest.raises(ApiUnavailableError, match="kubelet of pod default/p does not answer"):
         run(cluster, "ls")
 
 
@@ -215,7 +221,9 @@ def test_a_pod_whose_node_is_gone(cluster: Cluster) -> None:
 
 def test_a_kubelet_that_does_not_answer(cluster: Cluster) -> None:
     pod(cluster)
-    with pytest.raises(ApiAwayError, match="the kubelet of pod default/p does not answer the API server") as caught:
+    with pytest.raises(
+        ApiUnavailableError, match="the kubelet of pod default/p does not answer the API server"
+    ) as caught:
         run(cluster, "a")
     assert caught.value.next_step == "kubectl -n default get pod p -o wide"
 
@@ -253,14 +261,14 @@ def test_a_command_that_does_not_end(standin_cluster: StandinCluster) -> None:
 
 def test_a_server_that_is_away(cluster: Cluster) -> None:
     pod(cluster)
-    with cluster.away(), pytest.raises(ApiAwayError, match="Connection refused") as caught:
+    with cluster.away(), pytest.raises(ApiUnavailableError, match="Connection refused") as caught:
         run(cluster, "a")
-    assert not isinstance(caught.value, BrokenError), "nothing can have been begun"
+    assert not isinstance(caught.value, ConnectionBrokenError), "nothing can have been begun"
 
 
 def test_a_server_that_hangs(standin_cluster: StandinCluster) -> None:
     pod(standin_cluster)
-    with standin_cluster.away("hang"), pytest.raises(BrokenError, match=r"no answer within 0\.5 s"):
+    with standin_cluster.away("hang"), pytest.raises(ConnectionBrokenError, match=r"no answer within 0\.5 s"):
         run(standin_cluster, "a", timeout_s=0.5)
 
 

@@ -14,8 +14,14 @@ from typing import Any
 import pytest
 
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, BrokenError, ThrottledError, UnauthorizedError
-from aliquot.kubernetes.client.exec import Ended, ExecError, UnfinishedError, exec_
+from aliquot.kubernetes.client.errors import (
+    ApiError,
+    ApiUnavailableError,
+    ConnectionBrokenError,
+    ThrottledError,
+    UnauthorizedError,
+)
+from aliquot.kubernetes.client.exec import CommandResult, ExecError, UnfinishedError, exec_
 from support.standin.frames import accept
 from system.kubernetes.api_scripted import Play, Scripted, Seen, Wire, api
 from system.kubernetes.test_api_auth import Authority, authority, plugin
@@ -23,7 +29,7 @@ from system.kubernetes.test_api_auth import Authority, authority, plugin
 __all__ = ["authority"]
 PROTOCOL = "v5.channel.k8s.io"
 SUCCESS = b'\x03{"status":"Success"}'
-WORKED = Ended(0, "hi", "")
+WORKED = CommandResult(0, "hi", "")
 
 
 def frame(data: bytes, code: int = 2) -> bytes:
@@ -64,10 +70,12 @@ def ask(client: Api, timeout_s: float = 3.0) -> Any:
     return exec_(client, "p", "ns", "main", ["a"], timeout_s)
 
 
-def asked(folder: Path, play: Play, *, path: str = "", timeout_s: float = 3.0, **config: Any) -> tuple[Ended, Seen]:
+def asked(
+    folder: Path, play: Play, *, path: str = "", timeout_s: float = 3.0, **config: Any
+) -> tuple[CommandResult, Seen]:
     """How it ends against this server, and what it was asked."""
 
-    async def main() -> tuple[Ended, Seen]:
+    async def main() -> tuple[CommandResult, Seen]:
         async with Scripted(play) as server, api(folder, server.url + path, **config) as client:
             return await ask(client, timeout_s), server.seen[-1]
 
@@ -130,14 +138,14 @@ def test_a_server_known_by_another_name_and_one_that_nobody_vouches_for(tmp_path
     async def main() -> None:
         async with Scripted(door("t"), authority.serve("DNS:kubernetes.example")) as server:
             async with api(tmp_path, server.url, cluster=cluster, user={"token": "t"}) as client:
-                with pytest.raises(ApiAwayError, match="not trusted: IP address mismatch"):
+                with pytest.raises(ApiUnavailableError, match="not trusted: IP address mismatch"):
                     await ask(client)
             cluster["tls-server-name"] = "kubernetes.example"
             async with api(tmp_path, server.url, cluster=cluster, user={"token": "t"}) as client:
                 assert await ask(client) == WORKED
             cluster["certificate-authority"] = str(Authority(tmp_path / "other").certificate)
             async with api(tmp_path, server.url, cluster=cluster, user={"token": "t"}) as client:
-                with pytest.raises(ApiAwayError, match="its certificate is not trusted"):
+                with pytest.raises(ApiUnavailableError, match="its certificate is not trusted"):
                     await ask(client)
 
     asyncio.run(main())
@@ -171,7 +179,7 @@ def test_a_proxy_that_does_not_answer_and_one_that_refuses(tmp_path: Path) -> No
 
     async def main(proxy: str, told: str) -> None:
         async with api(tmp_path, "http://kubernetes.example", cluster={"proxy-url": proxy}) as client:
-            with pytest.raises(ApiAwayError, match=told):
+            with pytest.raises(ApiUnavailableError, match=told):
                 await ask(client)
 
     async def refused() -> None:
@@ -197,10 +205,10 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
     [
         (200, b"<html>", ApiError, "answered 200"),
         (400, b"Upgrade request required", ApiError, "Upgrade request required"),
-        (404, b"pod does not exist\n", ApiAwayError, "the kubelet of pod ns/p does not know it yet"),
+        (404, b"pod does not exist\n", ApiUnavailableError, "the kubelet of pod ns/p does not know it yet"),
         (429, b"{}", ThrottledError, "asks us to slow down"),
-        (500, b"\xff\xfe", ApiAwayError, "failed with 500"),
-        (503, b"<html>a balancer</html>", ApiAwayError, "failed with 503"),
+        (500, b"\xff\xfe", ApiUnavailableError, "failed with 500"),
+        (503, b"<html>a balancer</html>", ApiUnavailableError, "failed with 503"),
     ],
 )
 def test_an_answer_that_is_no_websocket(
@@ -219,7 +227,7 @@ def test_an_answer_that_is_no_http(tmp_path: Path, answer: bytes) -> None:
         await wire.raw(answer)
         wire.writer.close()
 
-    with pytest.raises(ApiAwayError, match="did not answer"):
+    with pytest.raises(ApiUnavailableError, match="did not answer"):
         asked(tmp_path, play)
 
 
@@ -227,7 +235,7 @@ def test_a_reset_before_the_answer_may_have_begun_it(tmp_path: Path) -> None:
     async def play(seen: Seen, wire: Wire) -> None:
         wire.reset()
 
-    with pytest.raises(BrokenError):
+    with pytest.raises(ConnectionBrokenError):
         asked(tmp_path, play)
 
 
@@ -273,7 +281,7 @@ def test_pieces_empty_messages_text_and_unknown_channels(tmp_path: Path) -> None
         await wire.raw(frame(b"\x03" + status[20:]) + CLOSE)
         await asyncio.sleep(0.3)
 
-    assert asked(tmp_path, play)[0] == Ended(9, "hi\u00fc!", "no")
+    assert asked(tmp_path, play)[0] == CommandResult(9, "hi\u00fc!", "no")
 
 
 def test_what_comes_after_the_end_is_heard_and_a_connection_that_stays_open_is_not_waited_for(
@@ -299,7 +307,7 @@ def test_the_time_allowed_is_kept_to_while_opening_and_while_running(tmp_path: P
         await switch(seen, wire, frame(b"\x02half way"))
         await asyncio.sleep(5)
 
-    with pytest.raises(BrokenError, match=r"no answer within 0\.3 s"):
+    with pytest.raises(ConnectionBrokenError, match=r"no answer within 0\.3 s"):
         asked(tmp_path, mute, timeout_s=0.3)
     with pytest.raises(UnfinishedError, match=r"did not end within 0\.3 s") as caught:
         asked(tmp_path, silent, timeout_s=0.3)
@@ -311,7 +319,7 @@ def test_nothing_new_begins_while_we_are_closing(tmp_path: Path) -> None:
         async with Scripted(works) as server:
             client = api(tmp_path, server.url)
             await client.aclose()
-            with pytest.raises(ApiAwayError, match="we are closing the connection"):
+            with pytest.raises(ApiUnavailableError, match="we are closing the connection"):
                 await ask(client)
             assert server.seen == []
 

@@ -62,7 +62,7 @@ def server(agent: Agent | DevicesAgent) -> int:
     """The process that answers for the driver."""
     lines = control.connect(simulated_nodes(agent.state), "control.sock")
     try:
-        return int(msgspec.json.decode(lines.ask('{"do":"ping"}'), type=dict[str, int])["pid"])
+        return int(msgspec.json.decode(lines.request('{"do":"ping"}'), type=dict[str, int])["pid"])
     finally:
         lines.close()
 
@@ -78,7 +78,7 @@ def test_a_driver_that_hangs_is_visible_and_the_agent_recovers_with_it(agent: Ag
     agent.start()
     agent.wish("all-1g.5gb")
     writes, labels = agent.writes(), agent.labels()
-    agent.sim.fault("hang")
+    agent.sim.inject_fault("hang")
     told = agent.reaches("failed", "all-1g.5gb", "DriverHangs")
     assert "the driver has not returned from" in told["message"]
     assert "for more than 1 s" in told["message"]
@@ -93,7 +93,7 @@ def test_a_driver_that_hangs_is_visible_and_the_agent_recovers_with_it(agent: Ag
     time.sleep(3 * HANGS_S)
     assert threads(agent) <= count, "no more threads wait for the driver"
     assert agent.status() == told, "it is said once"
-    agent.sim.fault("none")
+    agent.sim.inject_fault("none")
     agent.reaches("success", "all-1g.5gb")
     agent.until(lambda: page(agent, "readyz") == (200, "ok\n"), "the agent to be ready")
     assert oldest_s(agent) < HANGS_S
@@ -102,22 +102,22 @@ def test_a_driver_that_hangs_is_visible_and_the_agent_recovers_with_it(agent: Ag
 
 def test_a_driver_that_hangs_from_the_start(agent: Agent) -> None:
     agent.label(config="all-1g.5gb")
-    agent.sim.fault("hang")
+    agent.sim.inject_fault("hang")
     agent.start()
     agent.reaches("failed", "all-1g.5gb", "DriverHangs")
     assert page(agent, "readyz")[0] == 503
     ends(agent)
     agent.start()
-    agent.sim.fault("none")
+    agent.sim.inject_fault("none")
     agent.reaches("success", "all-1g.5gb")
 
 
 def test_a_wish_that_comes_meanwhile_is_answered_and_met_later(agent: Agent) -> None:
     agent.start()
     agent.wish("all-1g.5gb")
-    agent.sim.fault("hang")
+    agent.sim.inject_fault("hang")
     agent.wish("all-3g.20gb", "failed", "DriverHangs")
-    agent.sim.fault("none")
+    agent.sim.inject_fault("none")
     agent.reaches("success", "all-3g.20gb")
     assert agent.geometry() == [["3g.20gb@0", "3g.20gb@4"]]
 
@@ -126,14 +126,14 @@ def test_a_change_whose_call_hangs_goes_on_once_it_returns(agent: Agent) -> None
     """What is paused for the change stays paused: it is not over."""
     agent.start()
     agent.wish("all-disabled")
-    agent.sim.fault("hang", call="DeviceCreateGpuInstanceWithPlacement")
+    agent.sim.inject_fault("hang", call="DeviceCreateGpuInstanceWithPlacement")
     told = agent.wish("all-1g.5gb", "failed", "DriverHangs")
     assert "creating a GPU instance" in told["message"]
     assert page(agent, "readyz")[0] == 503
     assert page(agent, "healthz") == (200, "ok\n")
     assert set(agent.deploy().values()) != {"true"}
     assert agent.writes().count("DeviceCreateGpuInstanceWithPlacement") == 0
-    agent.sim.fault("none")
+    agent.sim.inject_fault("none")
     agent.reaches("success", "all-1g.5gb")
     assert agent.geometry() == [SEVEN]
     assert agent.deploy() == DEPLOY
@@ -144,11 +144,11 @@ def test_a_change_whose_call_hangs_goes_on_once_it_returns(agent: Agent) -> None
 def test_the_agent_ends_although_a_call_hangs(agent: Agent, call: str | None) -> None:
     agent.start()
     agent.wish("all-disabled")
-    agent.sim.fault("hang", call=call)
+    agent.sim.inject_fault("hang", call=call)
     agent.wish("all-1g.5gb", "failed", "DriverHangs")
     ends(agent)
     assert "leaving while the driver has not returned from" in agent.log()
-    agent.sim.fault("none")
+    agent.sim.inject_fault("none")
     agent.start()
     agent.reaches("success", "all-1g.5gb")
     assert agent.deploy() == DEPLOY
@@ -177,7 +177,7 @@ class TestTheDevicesAgent:
         agent.until(lambda: agent.standing().get("state") == "working", "the node's annotation")
         agent.at_rest()
         objects = agent.everything()
-        agent.sim.fault("hang")
+        agent.sim.inject_fault("hang")
         agent.until(lambda: agent.standing().get("reason") == "DriverHangs", "the hang on the node")
         assert agent.standing()["state"] == "waiting"
         code, text = page(agent, "readyz")
@@ -186,7 +186,7 @@ class TestTheDevicesAgent:
         assert page(agent, "healthz") == (200, "ok\n")
         assert oldest_s(agent, "devices") >= HANGS_S
         assert agent.everything() == objects
-        agent.sim.fault("none")
+        agent.sim.inject_fault("none")
         agent.until(lambda: agent.standing().get("state") == "working", "the recovery")
         agent.until(lambda: page(agent, "readyz")[0] == 200, "the agent to be ready")
         assert agent.everything() == objects
@@ -196,7 +196,7 @@ class TestTheDevicesAgent:
         agent.environment[VARIABLE] = str(HANGS_S)
         agent.start()
         agent.until(lambda: agent.standing().get("state") == "working", "the node's annotation")
-        agent.sim.fault("hang")
+        agent.sim.inject_fault("hang")
         agent.until(lambda: agent.standing().get("reason") == "DriverHangs", "the hang on the node")
         ends(agent)
 
@@ -235,7 +235,7 @@ class TestTheDevicesAgent:
             agent.carrying("0000:01:00.4")
             agent.until(lambda: list(kubelet.allocatable.values()) == [1], "a vGPU for kubelet")
             resource = next(iter(kubelet.allocatable))
-            agent.sim.fault("hang")
+            agent.sim.inject_fault("hang")
             agent.until(lambda: agent.standing().get("reason") == "DriverHangs", "the hang on the node")
             kubelet.restart()
             agent.until(lambda: kubelet.allocatable.get(resource) == 1, "the vGPU again", 20)
@@ -243,7 +243,7 @@ class TestTheDevicesAgent:
             assert given.envs
             assert agent.standing()["reason"] == "DriverHangs"
         finally:
-            agent.sim.fault("none")
+            agent.sim.inject_fault("none")
             agent.kill()
             kubelet.stop()
             shutil.rmtree(root, ignore_errors=True)

@@ -9,7 +9,7 @@ import pytest
 
 from aliquot.kubernetes.kinds.harvester import KINDS
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
-from aliquot.kubernetes.virtual_machines.harvester.node_view import Change
+from aliquot.kubernetes.virtual_machines.harvester.node_view import ObjectChange
 from support.cluster import Cluster
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import One, Store
 
@@ -40,7 +40,7 @@ class Served(Store):
         self._took(kind, answer)
         self._gone(kind, name)
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: ObjectChange) -> None:
         self.written.append(change)
         if change.verb == "status":
             path = f"{self._path(change.kind, change.name)}/status?fieldValidation=Strict"

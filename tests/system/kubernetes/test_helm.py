@@ -55,7 +55,7 @@ def plain(namespace: str = "gpu-operator") -> Objects:
 
 
 def machines(values: Values) -> Objects:
-    found = bundle.machines(msgspec.structs.replace(values, image=IMAGE))
+    found = bundle.vm_files(msgspec.structs.replace(values, image=IMAGE))
     return by_name([i for name, items in found.items() if name[:2].isdigit() and name[:2] != "00" for i in items])
 
 
@@ -65,7 +65,7 @@ def variables(objects: Objects) -> dict[str, str]:
     return {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
 
 
-def said(objects: Objects) -> settings.Settings:
+def said(objects: Objects) -> settings.AgentSettings:
     text = objects[SETTINGS]["data"][names.SETTINGS_KEY]
     return settings.merge((settings_text.read(text, "rendered"),))
 
@@ -91,7 +91,9 @@ def test_without_values_it_is_the_manifests(namespace: str) -> None:
     found, expected = rendered({}, namespace), plain(namespace)
     assert set(found) == set(expected)
     where = ("ConfigMap", names.SETTINGS_MAP, namespace)
-    assert settings.merge((settings_text.read(found[where]["data"][names.SETTINGS_KEY], "f"),)) == settings.Settings()
+    assert (
+        settings.merge((settings_text.read(found[where]["data"][names.SETTINGS_KEY], "f"),)) == settings.AgentSettings()
+    )
     for key in set(found) - {where}:
         assert found[key] == expected[key], key
 
@@ -165,7 +167,7 @@ def test_other_values() -> None:
     assert variables(found)["NVIDIA_DRIVER_ROOT"] == "/"
     assert found["Deployment", "aliquot-controller", "gpu-operator"]["spec"]["replicas"] == 2
     assert ("ServiceMonitor", "aliquot", "gpu-operator") in found
-    assert said(found) == settings.Settings(
+    assert said(found) == settings.AgentSettings(
         default_config="", device_plugin=False, labels=False, holders="drain", prediction="warn"
     )
 

@@ -93,7 +93,7 @@ def test_a_list_that_cannot_be_read_fails_before_anything(agent: Agent, host: St
 
 
 def test_a_change_that_fails_starts_them_again(agent: Agent, host: StandinHost) -> None:
-    agent.sim.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999)
+    agent.sim.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999)
     agent.start()
     agent.wish("all-1g.5gb", "failed", "ApplyFailed")
     agent.until(lambda: running(host) == ALL_RUN, "services run again")
@@ -117,7 +117,7 @@ def test_one_that_does_not_start_is_named_and_tried_again(agent: Agent, host: St
 def test_killed_while_they_are_stopped_the_next_agent_starts_them(
     agent: Agent, host: StandinHost, cluster: Cluster
 ) -> None:
-    agent.sim.fault("kill", nth=3, when="before")
+    agent.sim.inject_fault("kill", nth=3, when="before")
     agent.start()
     agent.label(config="all-1g.5gb")
     assert agent.process is not None

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from aliquot.kubernetes.device_plugin.pod_resources import uses
-from aliquot.kubernetes.gpu.device_resources import Device, Offer, Resource
+from aliquot.kubernetes.device_plugin.pod_resources import list_uses
+from aliquot.kubernetes.gpu.device_resources import DeviceResource, ResourceDevice, ResourceOffer
 from support.cluster import Cluster
 from support.kubevirt.players import SETTINGS, World
 from system.kubelet.conftest import go, running
@@ -29,9 +29,9 @@ def world(cluster: Cluster) -> Iterator[World]:
     made.close()
 
 
-def offered(count: int, first: int = 0) -> Offer:
-    made = tuple(Device(f"uuid-{first + n}", "0000:08:00.0", (), str(n), 0) for n in range(count))
-    return Offer((Resource(RESOURCE, made),))
+def offered(count: int, first: int = 0) -> ResourceOffer:
+    made = tuple(ResourceDevice(f"uuid-{first + n}", "0000:08:00.0", (), str(n), 0) for n in range(count))
+    return ResourceOffer((DeviceResource(RESOURCE, made),))
 
 
 async def settled(world: World, true: Callable[[], object]) -> None:
@@ -50,7 +50,7 @@ def test_a_machine_starts_where_its_device_is_and_stops(world: World) -> None:
             assert here.node == "node-1"
             assert here.environment == {"NVIDIA_VISIBLE_DEVICES": "uuid-0,uuid-1"}, "as the plugin of containers says"
             assert "NVIDIA_VISIBLE_DEVICES=uuid-0,uuid-1\n" in here.env
-            found = await uses(str(node.kubelet.pod_resources))
+            found = await list_uses(str(node.kubelet.pod_resources))
             assert [(use.pod, use.devices) for use in found] == [(here.pod, ("uuid-0", "uuid-1"))]
             seen = world.machine("vm")["status"]
             assert (seen["created"], seen["ready"], seen["printableStatus"]) == (True, True, "Running")
@@ -60,7 +60,7 @@ def test_a_machine_starts_where_its_device_is_and_stops(world: World) -> None:
             await asyncio.to_thread(world.stop, "vm")
             await settled(world, lambda: world.instance("vm") is None)
             assert world.launchers("vm") == []
-            assert await uses(str(node.kubelet.pod_resources)) == ()
+            assert await list_uses(str(node.kubelet.pod_resources)) == ()
             assert world.machine("vm")["status"]["printableStatus"] == "Stopped"
 
             await asyncio.to_thread(world.start, "vm")
@@ -151,6 +151,6 @@ def test_a_device_that_cannot_be_opened_fails_the_machine(world: World) -> None:
             await plugins.publish(offered(1))
             await asyncio.to_thread(world.create, "vm", gpus=[RESOURCE], strategy="Once")
             await settled(world, lambda: world.phase("vm") == "Failed")
-            assert await uses(str(node.kubelet.pod_resources)) == ()
+            assert await list_uses(str(node.kubelet.pod_resources)) == ()
 
     go(scenario)

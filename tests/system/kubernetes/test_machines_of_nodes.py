@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION, object_name
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from support.cluster import Cluster
 from support.devicesagent import DevicesAgent, MakeDevices
 from support.kubevirt.machines import Launcher
@@ -55,12 +55,12 @@ class Site:
         return dict(json.loads(text)) if text else {}
 
 
-def _open(sim: Node, launcher: Launcher) -> None:
+def _open(sim: SimClient, launcher: Launcher) -> None:
     ids = [each for value in launcher.environment.values() for each in value.split(",")]
     sim.start_vm(launcher.pod, *ids)
 
 
-def _close(sim: Node, launcher: Launcher) -> None:
+def _close(sim: SimClient, launcher: Launcher) -> None:
     if any(vm["name"] == launcher.pod for vm in sim.show()["vms"]):  # a reboot has ended it already
         sim.stop_vm(launcher.pod)
 

@@ -306,7 +306,7 @@ def test_kubelet_restarts_and_the_node_offers_again(node: tuple[Agent, NodeDoubl
 def test_a_xid_withdraws_the_device_within_seconds(node: tuple[Agent, NodeDouble]) -> None:
     agent, _ = node
     instance = agent.sim.show()["gpus"][0]["instances"][2]["id"]
-    agent.sim.fault("xid", gpu=0, instance=str(instance), code=79)
+    agent.sim.inject_fault("xid", gpu=0, instance=str(instance), code=79)
     agent.until(lambda: allocatable(agent)["nvidia.com/mig-1g.5gb"] == "6", "one less")
 
 
@@ -337,7 +337,7 @@ def test_pods_get_devices_while_the_driver_hangs(make_agent: MakeAgent, kubelet_
         agent.start()
         agent.wish("all-1g.5gb")
         agent.until(lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "7", "seven devices")
-        agent.sim.fault("hang")
+        agent.sim.inject_fault("hang")
         agent.reaches("failed", "all-1g.5gb", "DriverHangs")
         pod(agent, "one")
         agent.until(lambda: phase(agent, "one") == "Running", "the pod to run", 10)
@@ -346,7 +346,7 @@ def test_pods_get_devices_while_the_driver_hangs(make_agent: MakeAgent, kubelet_
         pod(agent, "two")
         agent.until(lambda: phase(agent, "two") == "Running", "the second pod to run", 20)
         assert agent.status()["reason"] == "DriverHangs"
-        agent.sim.fault("none")
+        agent.sim.inject_fault("none")
         agent.reaches("success", "all-1g.5gb")
         assert {phase(agent, "one"), phase(agent, "two")} == {"Running"}
     finally:

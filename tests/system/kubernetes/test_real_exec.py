@@ -14,12 +14,12 @@ from typing import TypeVar
 
 import pytest
 
-from aliquot.core.engine.programs import Ran
+from aliquot.core.engine.programs import ProgramResult
 from aliquot.errors import NoDriverError
 from aliquot.kubernetes.client import exec as exec_module
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.errors import ApiAwayError, NotFoundError
-from aliquot.kubernetes.client.exec import Ended, NoContainerError, UnfinishedError, exec_
+from aliquot.kubernetes.client.errors import ApiUnavailableError, NotFoundError
+from aliquot.kubernetes.client.exec import CommandResult, NoContainerError, UnfinishedError, exec_
 from aliquot.kubernetes.kinds.kubevirt import LAUNCHER_COMMAND
 from aliquot.kubernetes.virtual_machines.harvester.driver_pod import DriverPod, DriverPods, PodPrograms
 from aliquot.kubernetes.virtual_machines.kubevirt import launcher_pod as launcher
@@ -49,7 +49,7 @@ class Site:
 
         return asyncio.run(main())
 
-    def run(self, *words: str, pod: str = "p", timeout_s: float = 20, stdin: bytes = b"") -> Ended:
+    def run(self, *words: str, pod: str = "p", timeout_s: float = 20, stdin: bytes = b"") -> CommandResult:
         return self.asking(lambda api: exec_(api, pod, "default", "main", words, timeout_s, stdin))
 
     def pod(self, name: str, script: str) -> None:
@@ -87,8 +87,8 @@ def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_output_errors_and_exit_status(site: Site, protocol: str) -> None:
-    assert site.run("busybox", "echo", "a  b", "$c", "&d=e") == Ended(0, "a  b $c &d=e\n", "")
-    assert site.run(*SH, "echo out; echo err >&2; exit 3") == Ended(3, "out\n", "err\n")
+    assert site.run("busybox", "echo", "a  b", "$c", "&d=e") == CommandResult(0, "a  b $c &d=e\n", "")
+    assert site.run(*SH, "echo out; echo err >&2; exit 3") == CommandResult(3, "out\n", "err\n")
     assert site.run(*SH, "kill -9 $$").status == 137
     assert len(site.run(*SH, "busybox yes | busybox head -c 3000000").out) == 3_000_000
 
@@ -137,7 +137,7 @@ def test_a_driver_s_pod_is_ready_when_its_file_is_there(site: Site) -> None:
     path = "/api/v1/namespaces/default/pods/driver"
     site.cluster.must("PATCH", path, {"metadata": {"labels": {"app": "nvidia-driver-daemonset"}}})
 
-    async def job(api: Api) -> tuple[DriverPod, Ran]:
+    async def job(api: Api) -> tuple[DriverPod, ProgramResult]:
         pods = DriverPods(api, "localhost", "default")
         end = asyncio.get_running_loop().time() + 30
         while (found := await pods.find()).pod is None:
@@ -148,7 +148,7 @@ def test_a_driver_s_pod_is_ready_when_its_file_is_there(site: Site) -> None:
         return found.pod, await asyncio.to_thread(programs.run, ["busybox", "uname"], 10)
 
     pod, ran = site.asking(job)
-    assert ran == Ran(0, "Linux\n")
+    assert ran == ProgramResult(0, "Linux\n")
     assert pod.container == "main"
     assert pod.container_id.startswith("containerd://")
     site.node.delete("driver")
@@ -164,7 +164,7 @@ def test_a_driver_s_pod_is_ready_when_its_file_is_there(site: Site) -> None:
 def test_a_kubelet_that_is_away(site: Site, protocol: str) -> None:
     site.node.stop()
     try:
-        with pytest.raises(ApiAwayError, match="the kubelet of pod default/p does not answer the API server"):
+        with pytest.raises(ApiUnavailableError, match="the kubelet of pod default/p does not answer the API server"):
             site.run("busybox", "true")
     finally:
         site.node.start()
@@ -172,7 +172,7 @@ def test_a_kubelet_that_is_away(site: Site, protocol: str) -> None:
     def back() -> bool:
         try:
             return site.run("busybox", "true").status == 0
-        except ApiAwayError:
+        except ApiUnavailableError:
             return False
 
     site.node.wait(back, 30)

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.kubernetes.device_plugin.manager import DevicePlugins, Timing
-from aliquot.kubernetes.device_plugin.pod_resources import allocatable, uses
+from aliquot.kubernetes.device_plugin.manager import DevicePlugins, PluginTiming
+from aliquot.kubernetes.device_plugin.pod_resources import allocatable, list_uses
 from support.cluster_real import RealServer
 from system.kubelet.conftest import ONE_G, THREE_G, devices, go, offer, running, until
 from system.kubelet.kubeletdouble import AdmissionError, Container, Kubelet, Pod
 from system.kubernetes.realnode import RealNode, why_not
 
-TIMING = Timing(look=0.1, register=15.0, streamless=1.0, first_pause=0.05, longest_pause=1.0)
+TIMING = PluginTiming(poll=0.1, register=15.0, streamless=1.0, first_pause=0.05, longest_pause=1.0)
 SCRIPT = (
     "busybox env > /out/{name}.new; busybox ls /dev > /out/{name}.dev; busybox mv /out/{name}.new /out/{name}.env; "
 )
@@ -144,7 +144,7 @@ def test_a_pod_gets_its_device(site: Site) -> None:
                 assert seen["INJECTED"] == uuid
                 inside = (site.kubelet.out / "alone.dev").read_text().split()
                 assert [name for name in inside if name.startswith("MIG-")] == [uuid], "that device and no other"
-            found = [u for u in await uses(site.pod_resources) if u.pod == "alone"]
+            found = [u for u in await list_uses(site.pod_resources) if u.pod == "alone"]
             assert [(u.namespace, u.container, u.resource, u.devices) for u in found] == [
                 ("default", "main", ONE_G, (uuid,))
             ]

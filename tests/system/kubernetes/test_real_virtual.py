@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.kubernetes.device_plugin.allocate import Allocation
-from aliquot.kubernetes.device_plugin.manager import Timing
-from aliquot.kubernetes.device_plugin.pod_resources import uses
-from aliquot.kubernetes.kinds.kubevirt import DeviceRequest, Devices
-from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdevs, offer
+from aliquot.kubernetes.device_plugin.allocate import AllocationOptions
+from aliquot.kubernetes.device_plugin.manager import PluginTiming
+from aliquot.kubernetes.device_plugin.pod_resources import list_uses
+from aliquot.kubernetes.kinds.kubevirt import DeviceRequest, VmDevices
+from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdev_functions, offer
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
-from aliquot.kubernetes.virtual_machines.kubevirt.allocation import allocated
-from aliquot.kubernetes.virtual_machines.kubevirt.launcher_pod import devices, named
+from aliquot.kubernetes.virtual_machines.kubevirt.allocation import allocation_of
+from aliquot.kubernetes.virtual_machines.kubevirt.launcher_pod import by_resource, devices
 from support.cluster_real import RealServer
 from system.kubelet.conftest import go, running, until
 from system.kubernetes.realnode import RealNode, why_not
 from unit.kubernetes.virtual_machines.harvester.offered import card, vgpus, view
 
 RESOURCE = "nvidia.com/NVIDIA_A2-4Q"
-TIMING = Timing(look=0.1, register=15.0, streamless=1.0, first_pause=0.05, longest_pause=1.0)
+TIMING = PluginTiming(poll=0.1, register=15.0, streamless=1.0, first_pause=0.05, longest_pause=1.0)
 SCRIPT = "busybox find /dev/vfio > /out/{0}.dev; busybox cat /proc/1/environ > /out/{0}.new; "
 SCRIPT += "busybox mv /out/{0}.new /out/{0}.env; "
 """A shell drops variables whose names have a hyphen, as these have: the container's first process has them still."""
@@ -53,11 +53,11 @@ def node(request: pytest.FixtureRequest) -> Iterator[RealNode]:
 def test_a_launcher_gets_its_vgpu_and_tells_which(node: RealNode) -> None:
     a2 = card("NVIDIA A2", ("4Q", 0), ("4Q", 1))
     seen, objects = view(a2, numa=None), Objects(vgpus=vgpus(a2))
-    groups = {uuid: 120 + n for n, uuid in enumerate(sorted(mdevs(seen.inventory)))}
+    groups = {uuid: 120 + n for n, uuid in enumerate(sorted(mdev_functions(seen.inventory)))}
     by_uuid = {vgpu.uuid: vgpu.function for vgpu in a2.vgpus}
 
     async def scenario() -> None:
-        how = Allocation(dev_root=str(node.folder))
+        how = AllocationOptions(dev_root=str(node.folder))
         async with running(node.directory, timing=TIMING, allocation=how) as plugins:
             await plugins.publish(offer(seen, objects, groups))
             await until(lambda: node.allocatable == {RESOURCE: 2}, 60)
@@ -65,14 +65,14 @@ def test_a_launcher_gets_its_vgpu_and_tells_which(node: RealNode) -> None:
             await asyncio.to_thread(node.create, "virt-launcher-vm", {RESOURCE: 1}, script)
             told = node.out / "virt-launcher-vm.env"
             await until(told.exists, 60)
-            found = named(devices(told.read_text()), [RESOURCE])
+            found = by_resource(devices(told.read_text()), [RESOURCE])
             (uuid,) = found[RESOURCE]
             inside = (node.out / "virt-launcher-vm.dev").read_text().split()
             assert sorted(inside) == ["/dev/vfio", f"/dev/vfio/{groups[uuid]}", "/dev/vfio/vfio"], "and no other group"
-            given = {use.pod: {use.resource: use.devices} for use in await uses(str(node.pod_resources))}
+            given = {use.pod: {use.resource: use.devices} for use in await list_uses(str(node.pod_resources))}
             assert given["virt-launcher-vm"] == found, "kubelet and the launcher say the same"
-            asked = Devices((DeviceRequest("gpu", RESOURCE),))
-            assert allocated(asked, found, by_uuid).gpus == {RESOURCE: (by_uuid[uuid],)}
+            asked = VmDevices((DeviceRequest("gpu", RESOURCE),))
+            assert allocation_of(asked, found, by_uuid).gpus == {RESOURCE: (by_uuid[uuid],)}
             await plugins.publish(offer(view(card("NVIDIA A2")), Objects(), {}))
             await until(lambda: node.allocatable == {RESOURCE: 0}, 60)
             await asyncio.to_thread(node.delete, "virt-launcher-vm")

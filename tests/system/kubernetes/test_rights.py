@@ -26,7 +26,9 @@ from system.kubernetes.rights_world import (
 )
 
 OURS = (AGENT, CONTROLLER)
-EACH = sorted({(r.who, r.resource, verb) for r in RIGHTS if not r.devices and r.who in OURS for verb in r.verbs})
+EACH = sorted(
+    {(r.account, r.resource, verb) for r in RIGHTS if not r.devices and r.account in OURS for verb in r.verbs}
+)
 OPTIONAL = DEPLOY / "optional/evictions.yaml"
 REFUSALS = [(AGENT, each) for each in AGENT_MAY_NOT] + [(CONTROLLER, each) for each in CONTROLLER_MAY_NOT]
 
@@ -63,7 +65,7 @@ def world(request: pytest.FixtureRequest) -> World:
 def test_each_right_has_a_use_and_each_use_a_right() -> None:
     uses = {(who, resource, verb) for (who, resource), verbs in USES.items() for verb in verbs}
     assert uses == set(EACH)
-    assert all(right.why for right in RIGHTS)
+    assert all(right.reason for right in RIGHTS)
 
 
 @pytest.mark.parametrize(("who", "resource", "verb"), EACH)

@@ -37,7 +37,7 @@ from system.kubernetes.machines_world import (
 from system.kubernetes.refusals import OWNED
 from system.kubernetes.rights_world import CONTROLLER, NS, OTHER_NODE, OWN_NODE, patch_node
 
-EACH = sorted({(right.who, right.resource, verb) for right in RIGHTS if right.devices for verb in right.verbs})
+EACH = sorted({(right.account, right.resource, verb) for right in RIGHTS if right.devices for verb in right.verbs})
 EVENTS = "/api/v1/namespaces/default/events"
 OWN, WISH, NODE = "objects of its own node alone", "changes none", "its own node alone"
 LABEL: Any = {"metadata": {"labels": {"a": "other"}}}

@@ -338,7 +338,7 @@ def test_6_5_a_failure_after_a_success_gives_everything_back(make_agent: MakeAge
     """The peer's flags are never cleared: any failure after the first success leaves all operands paused."""
     agent = make_agent("a100-sxm4-40gb")
     settled(agent)
-    agent.sim.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999)
+    agent.sim.inject_fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999)
     told = agent.wish("all-3g.20gb", "failed", "ApplyFailed")
     assert agent.deploy() == DEPLOY
     assert "former state" in told["message"] or "not all" in told["message"]

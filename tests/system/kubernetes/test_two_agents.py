@@ -191,7 +191,7 @@ class TestAnAgentAndApplyAtOnce:
         agent.start()
         agent.until(lambda: agent.status().get("reason") == "NoWish", "the agent at rest")
         # So that the apply is still under way when the agent looks, on a busy machine, too.
-        agent.sim.fault("slow", call="DeviceCreateGpuInstanceWithPlacement", seconds=2, calls=2)
+        agent.sim.inject_fault("slow", call="DeviceCreateGpuInstanceWithPlacement", seconds=2, calls=2)
         with history(agent) as seen:
             applying = begun(agent, "apply", "--gpu", "0", "--mig", "1g.5gb*4")
             agent.label(config="all-3g.20gb")

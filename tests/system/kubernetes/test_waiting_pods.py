@@ -8,7 +8,7 @@ from typing import Any
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_document as documents
 from aliquot.kubernetes.label_agent.controller.pending_pods import COMPONENT, REASON
-from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods
 from support.cluster import Cluster
 from support.factory import inventory, with_instances
 from system.kubernetes.test_controller import A100, Bed, play, settled, until
@@ -109,8 +109,8 @@ def test_a_node_whose_instances_are_held_is_not_proposed(cluster: Cluster) -> No
     """The agent's document says who is on its GPUs."""
     team = Team(cluster)
     there = with_instances(inventory("a100-sxm4-40gb", enabled=True), 0, "1g.5gb@0")
-    used = held_by_pods(there, [Use("team", "train", "main", (there.gpus[0].uuid,))])
-    data = {documents.KEY: documents.encode(documents.Document(used))}
+    used = held_by_pods(there, [PodDeviceUse("team", "train", "main", (there.gpus[0].uuid,))])
+    data = {documents.KEY: documents.encode(documents.NodeDocument(used))}
     meta = {"name": documents.map_name("gpu-1", documents.GPUS)}
     cluster.must("POST", "/api/v1/namespaces/gpu-operator/configmaps", {"metadata": meta, "data": data})
 

@@ -36,7 +36,7 @@ from pathlib import Path
 
 from aliquot.sim import lifecycle as control
 from aliquot.sim import mount_process as mounting
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from aliquot.sim.files import SimFiles
 from system.sim.mounted import missing as no_fuse
 
@@ -81,7 +81,7 @@ def missing() -> str:
 class Bed:
     """A libvirtd on a simulated node. ``pid`` is that of a process in its namespaces."""
 
-    node: Node
+    node: SimClient
     uri: str
     root: str
     pid: int
@@ -141,7 +141,7 @@ def made(template: str, cache: Path) -> Iterator[Bed]:
             "UEVENTS": str(Path(__file__).with_name("uevents.py")),
         }
         with daemon.running(cache, _BEFORE, ("-n",), **environment) as uri:
-            yield Bed(Node(state, name), uri, str(root), _pid(root))
+            yield Bed(SimClient(state, name), uri, str(root), _pid(root))
     finally:
         control.stop(state)
         _unmounted(root)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.libvirt.connect import opened
+from aliquot.libvirt.connect import open_libvirt
 from aliquot.libvirt.port import Libvirt
 
 from . import daemon
@@ -44,7 +44,7 @@ def through(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def libvirt(uri: str, through: str) -> Iterator[Libvirt]:
-    with opened(uri, through) as connection:
+    with open_libvirt(uri, through) as connection:
         yield connection
 
 

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from aliquot.cli.main import main
-from aliquot.libvirt.connect import opened
-from aliquot.libvirt.holders import holders
+from aliquot.libvirt.connect import open_libvirt
+from aliquot.libvirt.holders import read_holders
 from aliquot.node.connect import connect
 from system.cli import hints
 
@@ -126,8 +126,8 @@ def test_attach_with_autostart(bed: Bed, aliquot: Say, tmp_path: Any) -> None:
     assert aliquot("libvirt check win11")["fine"] is True
     started = aliquot("libvirt attach win11 --vgpu A2-8Q --start", code=20)
     assert started["code"] in ("NO_VFIO", "LIBVIRT", "HELD")
-    with opened(bed.uri) as libvirt, connect(bed.node.name, state_dir=bed.node.state_dir) as connection:
-        assert holders(libvirt, connection.backend.read(), connection.files.read) == {}
+    with open_libvirt(bed.uri) as libvirt, connect(bed.node.name, state_dir=bed.node.state_dir) as connection:
+        assert read_holders(libvirt, connection.backend.read(), connection.files.read) == {}
 
 
 def test_a_libvirt_without_mdevctl(bed: Bed, aliquot: Say) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.dashboard.change_requests import Attach, Detach, SetFunctions, SetVgpus
-from aliquot.dashboard.local.connect import open_here
-from aliquot.dashboard.local.source import Here
-from aliquot.dashboard.view_models import Done, MachineRow, Person, Preview
+from aliquot.dashboard.change_requests import AttachDevices, DetachDevices, SetVgpus, SwitchFunctions
+from aliquot.dashboard.local.connect import open_local
+from aliquot.dashboard.local.source import LocalSource
+from aliquot.dashboard.view_models import ChangeOutcome, ChangePreview, Person, VmRow
 from aliquot.errors import AliquotError, PermissionDeniedError
 from aliquot.sim import lifecycle as control
 from system.dashboard.source_contract import Bed, Loop
@@ -23,13 +23,13 @@ ANN = Person("ann")
 class Page(Bed):
     """A page over a node ``n``: an A2 with mdevs (three A2-4Q), an L40S with vendor-specific VFIO (two L40S-8Q)."""
 
-    source: Here
+    source: LocalSource
     node = "n"
 
-    def row(self, name: str) -> MachineRow | None:
-        return next((m for m in self.source.virtual.machines if m.name == name), None)
+    def row(self, name: str) -> VmRow | None:
+        return next((m for m in self.source.virtual.vms if m.name == name), None)
 
-    def machine(self, name: str) -> MachineRow:
+    def machine(self, name: str) -> VmRow:
         self.wait(lambda: self.row(name) is not None, f"machine {name}")
         found = self.row(name)
         assert found is not None
@@ -48,15 +48,15 @@ class Page(Bed):
         found = self.row(name)
         return [d.id for d in found.free] if found else []
 
-    def attach(self, name: str, *devices: str) -> Preview:
-        return self.preview(Attach(namespace="", machine=name, node="n", devices=devices))
+    def attach(self, name: str, *devices: str) -> ChangePreview:
+        return self.preview(AttachDevices(namespace="", vm=name, node="n", devices=devices))
 
-    def detach(self, name: str, *devices: str) -> Preview:
-        return self.preview(Detach(namespace="", machine=name, node="n", devices=devices))
+    def detach(self, name: str, *devices: str) -> ChangePreview:
+        return self.preview(DetachDevices(namespace="", vm=name, node="n", devices=devices))
 
-    def done(self, found: Preview) -> Done:
+    def done(self, found: ChangePreview) -> ChangeOutcome:
         assert found.changes, found
-        done = self.carry_out(found)
+        done = self.execute(found)
         assert done.status == "done", done
         return done
 
@@ -70,11 +70,11 @@ def page(tmp_path: Path, uri: str, through: str, monkeypatch: pytest.MonkeyPatch
     loop = Loop()
     try:
         made = Page(loop)
-        made.source = loop.call(lambda: open_here("n", fleet=False, state_dir=state))
+        made.source = loop.call(lambda: open_local("n", fleet=False, state_dir=state))
         loop.start(made.source.run())
         made.wait(lambda: made.source.fleet.ready, "a fleet that is ready")
         gpus = made.look().inventory.gpus  # type: ignore[union-attr]
-        made.done(made.preview(SetFunctions(gpus=tuple(f"n/{g.pci}" for g in gpus), on=True)))
+        made.done(made.preview(SwitchFunctions(gpus=tuple(f"n/{g.pci}" for g in gpus), on=True)))
         rows = made.source.virtual.vgpus
         for gpu, kind, count in ((gpus[0], "A2-4Q", 3), (gpus[1], "L40S-8Q", 2)):
             places = [f"n/{r.name}" for r in rows if r.parent == gpu.pci][:count]
@@ -97,7 +97,7 @@ def test_from_attach_to_detach(page: Page, machines: Machines) -> None:
     assert sorted(d.type for d in row.free) == ["A2-4Q", "A2-4Q", "A2-4Q", "L40S-8Q", "L40S-8Q"]
     first = uuids(page, "A2-4Q")[0]
     found = page.attach("win11", first)
-    assert [(a.verb, a.node) for a in found.acts] == [("attach", "n")]
+    assert [(a.verb, a.node) for a in found.actions] == [("attach", "n")]
     assert any("ramFB" in line for line in found.warnings), "one device shows the screen: said before it is saved"
     assert machines.virsh("dumpxml", "win11").count("<hostdev") == 0, "a preview touches nothing"
     page.done(found)
@@ -120,7 +120,7 @@ def test_what_another_machine_has_is_not_free_and_is_refused(page: Page, machine
     found = page.attach("two", first)
     assert found.blocked
     assert "one" in found.obstacles[0].message
-    assert page.carry_out(found).status == "refused"
+    assert page.execute(found).status == "refused"
 
 
 def test_the_second_of_two_previews_is_refused(page: Page, machines: Machines) -> None:
@@ -129,7 +129,7 @@ def test_the_second_of_two_previews_is_refused(page: Page, machines: Machines) -
     first = uuids(page, "A2-4Q")[0]
     mine, other = page.attach("one", first), page.attach("two", first)
     page.done(mine)
-    late = page.carry_out(other)
+    late = page.execute(other)
     assert (late.status, late.code) == ("refused", "MOVED")
     assert first not in machines.virsh("dumpxml", "two")
 
@@ -152,13 +152,15 @@ def test_what_is_not_there_is_said(page: Page, machines: Machines) -> None:
     with pytest.raises(AliquotError, match="nothing is chosen"):
         page.attach("win11")
     with pytest.raises(PermissionDeniedError):
-        page.preview(Attach(namespace="", machine="win11", node="n", devices=("x",)), Person("guest", reads_only=True))
+        page.preview(
+            AttachDevices(namespace="", vm="win11", node="n", devices=("x",)), Person("guest", reads_only=True)
+        )
 
 
 def test_where_libvirt_is_away_the_page_says_so(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIBVIRT_DEFAULT_URI", "qemu+unix:///system?socket=/nowhere/at/all")
-    page.wait(lambda: any("libvirt" in m for m in page.source.virtual.no_machines), "that libvirt is away")
-    assert page.source.virtual.machines == ()
+    page.wait(lambda: any("libvirt" in m for m in page.source.virtual.no_vms), "that libvirt is away")
+    assert page.source.virtual.vms == ()
     assert "libvirt" in page.loop.run(page.source.may(ANN, "attach"))
     with pytest.raises(AliquotError):
         page.attach("win11", "x")

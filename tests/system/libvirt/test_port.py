@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.libvirt import domain_xml as xml
-from aliquot.libvirt.connect import opened
+from aliquot.libvirt.connect import open_libvirt
 from aliquot.libvirt.errors import LibvirtError, NoLibvirtError, NoVmError, TimedOutError
 from aliquot.libvirt.models import MDEV, PCI, Hostdev
 from aliquot.libvirt.port import Libvirt
@@ -122,14 +122,14 @@ def test_mdevs_of_a_machine_without_any(libvirt: Libvirt) -> None:
 
 
 def test_no_daemon(through: str, tmp_path: Path) -> None:
-    with pytest.raises(NoLibvirtError) as caught, opened(f"qemu+unix:///system?socket={tmp_path}/none", through):
+    with pytest.raises(NoLibvirtError) as caught, open_libvirt(f"qemu+unix:///system?socket={tmp_path}/none", through):
         pass
     assert caught.value.next_step == "systemctl start libvirtd (or virtqemud)"
 
 
 def test_a_driver_that_cannot_attach(through: str) -> None:
     """libvirt's own test driver."""
-    with opened("test:///default", through) as connection:
+    with open_libvirt("test:///default", through) as connection:
         (domain,) = connection.domains()
         assert (domain.name, domain.running) == ("test", True)
         assert code(connection.attach, domain.uuid, xml.build(mdev(1)), live=False, config=True)[0] == "NOT_SUPPORTED"
@@ -138,9 +138,9 @@ def test_a_driver_that_cannot_attach(through: str) -> None:
 def _patient(through: str) -> Callable[..., Libvirt]:
     if through == "virsh":
         return Virsh
-    from aliquot.libvirt.binding import Binding
+    from aliquot.libvirt.binding import LibvirtPython
 
-    return Binding
+    return LibvirtPython
 
 
 def test_a_daemon_that_hangs_is_given_up(through: str, tmp_path: Path) -> None:

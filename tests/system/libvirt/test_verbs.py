@@ -15,6 +15,7 @@ import pytest
 
 from aliquot.cli.main import main
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 from support import forkserver
 from system.cli import hints
 
@@ -190,7 +191,7 @@ def test_the_second_of_two_fails_in_libvirt(run: Run, machines: Machines, monkey
 def test_after_a_reboot(run: Run, machines: Machines, state: str) -> None:
     machines.define("win11")
     assert run("libvirt attach win11 --vgpu A2-4Q").code == 0
-    node = control.Node(state, "n")
+    node = SimClient(state, "n")
     node.reboot()
     node.close()
     lost = run("libvirt check win11")

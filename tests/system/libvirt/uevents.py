@@ -14,7 +14,7 @@ import sys
 import time
 
 from aliquot.errors import AliquotError
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from aliquot.sim.files import SimFiles
 
 _KOBJECT_UEVENT = 15
@@ -87,7 +87,7 @@ def differences(before: State, now: State) -> list[tuple[str, str, str, str]]:
 
 
 def main(state_dir: str, name: str) -> None:
-    node = Node(state_dir, name)
+    node = SimClient(state_dir, name)
     files = SimFiles(node)
     speaker = Speaker()
     last = seen(files)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from aliquot.metrics.apply_metrics import HELD
+from aliquot.metrics.apply_metrics import HELD_CODES
 from aliquot.metrics.registry import NAMES, TABLE, base
 from system.prometheus.bed import ROOT, RULES, promtool
 from system.prometheus.conftest import MakePrometheus
@@ -46,7 +46,7 @@ def test_a_unit_can_keep_what_it_saw_and_leaves_the_lock_where_it_is(name: str) 
 
 def test_what_ends_when_somebody_lets_go_is_waited_for_and_nothing_else() -> None:
     known = {rule.get("alert"): rule["expr"] for rule in rules()}
-    rest = "|".join(rule for rule in HELD if rule != "IN_USE")
+    rest = "|".join(rule for rule in HELD_CODES if rule != "IN_USE")
     assert f'{{rule=~"{rest}"}}' in known["AliquotWishHeld"]
     assert f'{{rule!~"{rest}"}}' in known["AliquotWishBlocked"]
 

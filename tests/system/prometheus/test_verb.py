@@ -17,7 +17,7 @@ import pytest
 
 from aliquot.foundation.driver_calls import VARIABLE
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from support import forkserver
 from system.prometheus.bed import PATIENCE_S, check_metrics
 from system.prometheus.conftest import MakePrometheus
@@ -125,13 +125,13 @@ def until(address: str, line: str) -> str:
 
 @pytest.mark.parametrize("before", [True, False], ids=["from the start", "later"])
 def test_while_the_driver_hangs_a_scrape_says_so_and_the_process_ends(state: str, tmp_path: Path, before: bool) -> None:
-    driver = Node(state, "machine")
+    driver = SimClient(state, "machine")
     if before:
-        driver.fault("hang")
+        driver.inject_fault("hang")
     with serving(state, tmp_path, "metrics", "--listen", "127.0.0.1:0", "--every", "1", **HANGS) as address:
         if not before:
             until(address, 'aliquot_look_success{Hostname="machine"} 1.0')
-            driver.fault("hang")
+            driver.inject_fault("hang")
         page = until(address, 'aliquot_look_success{Hostname="machine"} 0.0')
         assert "aliquot_gpu_info{" not in page, "what was seen before the hang may be otherwise by now"
         seconds = re.search(r'aliquot_driver_call_seconds\{Hostname="machine"\} (\S+)', scraped(address))
@@ -139,9 +139,9 @@ def test_while_the_driver_hangs_a_scrape_says_so_and_the_process_ends(state: str
         assert float(seconds[1]) > 0
         while "the driver has not returned from" not in (tmp_path / "metrics.log").read_text():
             until(address, 'aliquot_look_success{Hostname="machine"} 0.0')
-        driver.fault("none")
+        driver.inject_fault("none")
         until(address, 'aliquot_look_success{Hostname="machine"} 1.0')
-        driver.fault("hang")
+        driver.inject_fault("hang")
         until(address, 'aliquot_look_success{Hostname="machine"} 0.0')
         began = time.monotonic()
     assert time.monotonic() - began < 10
@@ -151,7 +151,7 @@ def test_a_file_says_that_the_driver_hangs(state: str, tmp_path: Path) -> None:
     target = tmp_path / "aliquot.prom"
     aliquot(state, "metrics", "--out", str(target))
     assert 'aliquot_look_success{Hostname="machine"} 1.0' in target.read_text()
-    Node(state, "machine").fault("hang")
+    SimClient(state, "machine").inject_fault("hang")
     done = aliquot(state, "metrics", "--out", str(target), **HANGS)
     assert done.returncode == 40, done.stderr
     assert "the driver has not returned from" in done.stderr

@@ -9,8 +9,8 @@ import msgspec
 
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.kernel.control_api import tree_of
-from aliquot.sim.kernel.tree import TwinFiles
-from aliquot.sim.session import Session
+from aliquot.sim.kernel.tree import InProcessFiles
+from aliquot.sim.session import SimSession
 from system.sim.memory import Memory
 
 PCI = "/sys/bus/pci/devices"
@@ -28,8 +28,8 @@ class Kernel(Memory):
         self.link.close()
         if address is not None:
             self.gpu.state.pci = address
-            self.node.changed()
-        self.files = TwinFiles(tree_of(self.node), Session("", 4242))
+            self.node.files_changed()
+        self.files = InProcessFiles(tree_of(self.node), SimSession("", 4242))
 
     @property
     def gpu(self) -> SimGpu:

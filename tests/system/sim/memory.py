@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from aliquot.sim.node import SimNode, World
-from aliquot.sim.protocol import Link
+from aliquot.sim.node import SimEnvironment, SimNode
+from aliquot.sim.protocol import NodeLink
 from aliquot.sim.state import NodeState
 from aliquot.sim.template import build
 
@@ -22,7 +22,7 @@ class Memory:
         self.saved: NodeState | None = None
         self.log: list[str] = []
         self.when_slept: Callable[[], object] = lambda: None
-        world = World(lambda: self.now, self._sleep, self.killed.append, self._save, self.log.append)
+        world = SimEnvironment(lambda: self.now, self._sleep, self.killed.append, self._save, self.log.append)
         self.node = SimNode(build("n", template, "boot-1", driver, latency), world)
         self.link = self.open(100)
         if mig:
@@ -36,17 +36,17 @@ class Memory:
     def _save(self, state: NodeState) -> None:
         self.saved = msgspec.json.decode(msgspec.json.encode(state), type=NodeState)
 
-    def open(self, pid: int, privileged: bool = True) -> Link:
+    def open(self, pid: int, privileged: bool = True) -> NodeLink:
         """Another NVML session."""
         link = self.open_slowly(pid, privileged)
         assert link.answer(f"hello session-{pid}") == "0"
         return link
 
-    def open_slowly(self, pid: int, privileged: bool = True, gone: Callable[[], bool] = lambda: False) -> Link:
+    def open_slowly(self, pid: int, privileged: bool = True, gone: Callable[[], bool] = lambda: False) -> NodeLink:
         """A connection that has not asked for a session yet."""
-        return Link(self.node, pid, privileged, gone)
+        return NodeLink(self.node, pid, privileged, gone)
 
-    def ask(self, line: str, link: Link | None = None) -> list[int]:
+    def ask(self, line: str, link: NodeLink | None = None) -> list[int]:
         """The code and the numbers of an answer."""
         return [int(w) for w in (link or self.link).answer(line).partition("|")[0].split()]
 

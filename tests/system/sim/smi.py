@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from itertools import count
 
-from aliquot.sim.protocol import Link
+from aliquot.sim.protocol import NodeLink
 from aliquot.sim.tools import nvidia_smi
 from system.sim.memory import Memory
 
@@ -24,7 +24,7 @@ class Smi:
         """Exit status and output of ``nvidia-smi ...``."""
         lines: list[str] = []
         words = shlex.split(command.removeprefix("nvidia-smi"))
-        link = Link(self.node, 100)
+        link = NodeLink(self.node, 100)
         try:
             status = nvidia_smi.run(words, link.answer, lambda line: lines.append(line + "\n"), f"s{next(_tokens)}")
         finally:

@@ -15,7 +15,7 @@ import pytest
 from aliquot.errors import InUseError, UsageError
 from aliquot.node.simulated.backend import SimBackend
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from aliquot.sim.files import SimFiles
 from aliquot.sim.state import GpuState, NodeState
 from aliquot.sim.template import build
@@ -24,9 +24,9 @@ from system.sim.test_sim_server import kill_server
 PCI = "/sys/bus/pci/devices"
 WRITER = """
 import sys
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from aliquot.sim.files import SimFiles
-files = SimFiles(Node(sys.argv[1], sys.argv[2]))
+files = SimFiles(SimClient(sys.argv[1], sys.argv[2]))
 for type_id, number in ((1150, 4), (1150, 5), (1150, 6)):
     files.write(f"/sys/bus/pci/devices/0000:01:00.{number}/nvidia/current_vgpu_type", str(type_id))
     print(number, flush=True)
@@ -34,9 +34,9 @@ for type_id, number in ((1150, 4), (1150, 5), (1150, 6)):
 
 
 @pytest.fixture
-def node(state_dir: str) -> Node:
+def node(state_dir: str) -> SimClient:
     control.start(state_dir, "l40s:vfio*2", name="v")
-    found = Node(state_dir, "v")
+    found = SimClient(state_dir, "v")
     assert found.sriov_manage("-e", "ALL")["rc"] == 0
     return found
 
@@ -45,7 +45,7 @@ def types(files: SimFiles) -> list[str]:
     return [files.read(f"{PCI}/0000:01:00.{n}/nvidia/current_vgpu_type") for n in (4, 5, 6)]
 
 
-def test_the_files_port(node: Node) -> None:
+def test_the_files_port(node: SimClient) -> None:
     files = SimFiles(node)
     pf = f"{PCI}/0000:01:00.0"
     assert files.read(f"{pf}/sriov_numvfs") == "32"
@@ -64,7 +64,7 @@ def test_the_files_port(node: Node) -> None:
         node.files("truncate", pf)
 
 
-def test_every_write_is_in_the_call_log(node: Node) -> None:
+def test_every_write_is_in_the_call_log(node: SimClient) -> None:
     SimFiles(node).write(f"{PCI}/0000:02:00.4/nvidia/current_vgpu_type", "1150")
     SimFiles(node, hand=True).write(f"{PCI}/0000:02:00.4/nvidia/current_vgpu_type", "0")
     with pytest.raises(PermissionError):
@@ -78,7 +78,7 @@ def test_every_write_is_in_the_call_log(node: Node) -> None:
     assert {c["call"] for c in (enabled, made)} <= control.WRITE_CALLS
 
 
-def test_what_was_written_outlives_the_server(node: Node, state_dir: str) -> None:
+def test_what_was_written_outlives_the_server(node: SimClient, state_dir: str) -> None:
     files = SimFiles(node)
     files.write(f"{PCI}/0000:01:00.4/nvidia/current_vgpu_type", "1155")
     node.start_vm("db", "0000:01:00.4")
@@ -92,16 +92,16 @@ def test_what_was_written_outlives_the_server(node: Node, state_dir: str) -> Non
 @pytest.mark.parametrize(
     ("when", "nth", "there"), [("before", 2, 1), ("after", 2, 2), ("before", 1, 0), ("after", 3, 3)]
 )
-def test_a_writer_killed_at_any_write(node: Node, state_dir: str, when: str, nth: int, there: int) -> None:
-    node.fault("kill", when=when, nth=nth)
+def test_a_writer_killed_at_any_write(node: SimClient, state_dir: str, when: str, nth: int, there: int) -> None:
+    node.inject_fault("kill", when=when, nth=nth)
     done = subprocess.run([sys.executable, "-c", WRITER, state_dir, "v"], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL
     assert len(done.stdout.split()) == nth - 1, "it never heard of the last one"
     assert types(SimFiles(node)) == ["1150"] * there + ["0"] * (3 - there)
 
 
-def test_the_third_write_fails(node: Node) -> None:
-    node.fault("fail", call="SysfsWrite", path="current_vgpu_type", code=errno.EIO, nth=3, calls=1)
+def test_the_third_write_fails(node: SimClient) -> None:
+    node.inject_fault("fail", call="SysfsWrite", path="current_vgpu_type", code=errno.EIO, nth=3, calls=1)
     files = SimFiles(node)
     said = []
     files.write(f"{PCI}/0000:01:00.0/driver_override", "\n")
@@ -114,19 +114,19 @@ def test_the_third_write_fails(node: Node) -> None:
     assert said == [0, 0, errno.EIO, 0]
 
 
-def test_busy_and_lost_meet_writes_too(node: Node) -> None:
+def test_busy_and_lost_meet_writes_too(node: SimClient) -> None:
     files, path = SimFiles(node), f"{PCI}/0000:01:00.4/nvidia/current_vgpu_type"
-    node.fault("busy", gpu=0, calls=1)
+    node.inject_fault("busy", gpu=0, calls=1)
     with pytest.raises(OSError, match="busy"):
         files.write(path, "1150")
-    node.fault("lost", gpu=0, after=2)
+    node.inject_fault("lost", gpu=0, after=2)
     files.write(path, "1150")
     files.write(path, "0")
     with pytest.raises(OSError, match="No such device"):
         files.write(path, "1150")
 
 
-def test_sriov_manage_refuses_while_nvml_is_open(node: Node) -> None:
+def test_sriov_manage_refuses_while_nvml_is_open(node: SimClient) -> None:
     backend = SimBackend(node)
     assert node.sriov_manage("-d", "0000:01:00.0")["err"] == ["Cannot obtain unbindLock for 0000:01:00.0"]
     with backend.suspend():
@@ -134,7 +134,7 @@ def test_sriov_manage_refuses_while_nvml_is_open(node: Node) -> None:
     backend.close()
 
 
-def test_mixed_size_mode_without_the_library(node: Node) -> None:
+def test_mixed_size_mode_without_the_library(node: SimClient) -> None:
     backend = SimBackend(node)
     pci = "0000:02:00.0"
     assert backend.mixed_size(pci) is False
@@ -147,7 +147,7 @@ def test_mixed_size_mode_without_the_library(node: Node) -> None:
     backend.close()
 
 
-def test_a_gpu_that_was_handed_out_is_not_read(node: Node) -> None:
+def test_a_gpu_that_was_handed_out_is_not_read(node: SimClient) -> None:
     node.sriov_manage("-d", "ALL")
     files, pci = SimFiles(node), "0000:01:00.0"
     files.write(f"{PCI}/{pci}/driver_override", "vfio-pci")
@@ -171,7 +171,7 @@ def test_a_state_of_before_virtual_machines_is_still_read() -> None:
     assert isinstance(read.gpus[1], GpuState)
 
 
-def test_many_small_reads_take_little_time(node: Node) -> None:
+def test_many_small_reads_take_little_time(node: SimClient) -> None:
     """About forty reads a GPU are what one look costs. A generous bound: a twentieth of it is usual."""
     files = SimFiles(node)
     begun = time.process_time()

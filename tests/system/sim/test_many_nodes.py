@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from aliquot.errors import BlockedError, UsageError
-from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.kernel_files import KernelFiles
 from aliquot.node.connect import connect
 from aliquot.sim import lifecycle as control
-from aliquot.sim.change_feed import Changes
-from aliquot.sim.client import Node
+from aliquot.sim.change_feed import ChangeFeed
+from aliquot.sim.client import SimClient
 from aliquot.sim.files import SimFiles
-from aliquot.sim.node_names import MOST, names_for
-from aliquot.sim.prefetched_files import ForeseenFiles
+from aliquot.sim.node_names import MAX_NODES, names_for
+from aliquot.sim.prefetched_files import PrefetchedFiles
 
 PATIENCE_S = 30.0
 
@@ -35,9 +35,9 @@ def test_names_are_numbered_so_that_they_sort() -> None:
     assert names_for(None, "dgx", None, {"dgx", "dgx-2"}) == ["dgx-3"]
 
 
-@pytest.mark.parametrize("count", ["0", "-1", str(MOST + 1), "many", "1e3", "", "٣", "99999999999999"])
+@pytest.mark.parametrize("count", ["0", "-1", str(MAX_NODES + 1), "many", "1e3", "", "٣", "99999999999999"])
 def test_a_count_that_makes_no_sense_is_refused(count: str) -> None:
-    with pytest.raises(UsageError, match=f"1 to {MOST}"):
+    with pytest.raises(UsageError, match=f"1 to {MAX_NODES}"):
         names_for("gpu", "dgx", count, ())
 
 
@@ -51,15 +51,15 @@ def test_all_are_started_or_none(state_dir: str) -> None:
         control.start_many(state_dir, "a30", 3, latency="slow")
     assert control.names(state_dir) == ["gpu-02"]
     assert control.start_many(state_dir, "a30", 2, "more") == ["more-01", "more-02"]
-    with connect("more-02", state_dir=state_dir, through="direct") as connection:
+    with connect("more-02", state_dir=state_dir, backend="direct") as connection:
         assert connection.backend.read().gpus[0].product == "NVIDIA A30"
 
 
 SLOW_SERVER = """
 import sys, threading, time
-from aliquot.sim.server import POLL_S, Server, main
+from aliquot.sim.server import POLL_S, SimServer, main
 
-plain = Server.answer
+plain = SimServer.answer
 
 def slowly(self, line):
     reply = plain(self, line)
@@ -67,7 +67,7 @@ def slowly(self, line):
         time.sleep(4 * POLL_S)
     return reply
 
-Server.answer = slowly
+SimServer.answer = slowly
 main(sys.argv[1], 1)
 """
 
@@ -77,8 +77,8 @@ def test_whoever_stops_the_last_node_is_told_before_the_server_ends(tmp_path: Pa
     with subprocess.Popen([sys.executable, "-c", SLOW_SERVER, str(tmp_path)], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stdout.read(1) == b"1", "it answers"
-        assert control.connect(str(tmp_path), "control.sock").ask('{"do":"start","template":"a30","name":"n"}')
-        told = control.connect(str(tmp_path), "control.sock").ask('{"do":"stop","name":"n"}')
+        assert control.connect(str(tmp_path), "control.sock").request('{"do":"start","template":"a30","name":"n"}')
+        told = control.connect(str(tmp_path), "control.sock").request('{"do":"stop","name":"n"}')
         assert told == '{"stopped":["n"]}'
         assert server.wait(PATIENCE_S) == 0
 
@@ -87,27 +87,27 @@ def test_whoever_stops_the_last_node_is_told_before_the_server_ends(tmp_path: Pa
 
 
 def test_the_first_question_tells_everything_and_the_next_only_what_changed() -> None:
-    changes = Changes()
+    changes = ChangeFeed()
     changes.touch("a")
     first = changes.wait("", 0)
-    assert (first.everything, first.nodes) == (True, ())
+    assert (first.resync, first.nodes) == (True, ())
     changes.touch("b")
     changes.touch("b")
     second = changes.wait(first.since, 0)
-    assert (second.everything, second.membership, second.nodes) == (False, False, ("b",))
+    assert (second.resync, second.membership, second.nodes) == (False, False, ("b",))
     assert changes.wait(second.since, 0.01).nodes == ()
-    changes.joined()
+    changes.touch_membership()
     third = changes.wait(second.since, 0)
     assert (third.membership, third.nodes) == (True, ())
 
 
 @pytest.mark.parametrize("since", ["x", ":", "other:5", "1", "a:b:c"])
 def test_a_word_of_another_server_tells_everything(since: str) -> None:
-    assert Changes().wait(since, 5).everything
+    assert ChangeFeed().wait(since, 5).resync
 
 
 def test_whoever_waits_is_answered_at_once() -> None:
-    changes = Changes()
+    changes = ChangeFeed()
     since = changes.wait("", 0).since
     threading.Timer(0.2, changes.touch, ["a"]).start()
     begun = time.monotonic()
@@ -120,7 +120,7 @@ def test_the_server_tells_which_nodes_changed(state_dir: str) -> None:
     first = control.changes(state_dir, "", 0)
     assert first is not None
     assert first.names == first.changed == ("n-01", "n-02", "n-03")
-    Node(state_dir, "n-02").hold(0)
+    SimClient(state_dir, "n-02").hold(0)
     second = control.changes(state_dir, first.since, PATIENCE_S)
     assert second is not None
     assert (second.changed, second.names) == (("n-02",), None)
@@ -134,7 +134,7 @@ def test_looking_at_a_node_is_no_change(state_dir: str) -> None:
     control.start(state_dir, "a2:mdev", "n")
     first = control.changes(state_dir, "", 0)
     assert first is not None
-    with connect("n", state_dir=state_dir, through="direct") as connection:
+    with connect("n", state_dir=state_dir, backend="direct") as connection:
         connection.backend.read()
     second = control.changes(state_dir, first.since, 0)
     assert second is not None
@@ -145,7 +145,7 @@ def test_a_server_that_was_killed_tells_everything_anew(state_dir: str) -> None:
     control.start(state_dir, "a30", "n")
     first = control.changes(state_dir, "", 0)
     assert first is not None
-    os.kill(int(control._ask(state_dir, {"do": "ping"})["pid"]), signal.SIGKILL)
+    os.kill(int(control._request(state_dir, {"do": "ping"})["pid"]), signal.SIGKILL)
     second = control.changes(state_dir, first.since, PATIENCE_S)
     assert second is not None
     assert (second.changed, second.names) == (("n",), ("n",))
@@ -159,9 +159,9 @@ def test_no_nodes_and_no_server_is_started(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "m"])
 def test_a_node_that_is_none(state_dir: str, name: str) -> None:
     control.start(state_dir, "a30", "n")
-    assert not control.there(state_dir, name)
+    assert not control.node_exists(state_dir, name)
     with pytest.raises(BlockedError):
-        Node(state_dir, name)
+        SimClient(state_dir, name)
 
 
 # -- the kernel's files, foreseen
@@ -169,22 +169,22 @@ def test_a_node_that_is_none(state_dir: str, name: str) -> None:
 
 def test_what_one_look_read_the_next_reads_at_once(state_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
     control.start_many(state_dir, "a2:mdev,l40s:vfio", 2, "n")
-    with connect("n-01", state_dir=state_dir, through="direct") as connection:
+    with connect("n-01", state_dir=state_dir, backend="direct") as connection:
         plain = connection.backend.read()
     asked: list[str] = []
-    real = Node.request
+    real = SimClient.request
 
-    def request(self: Node, verb: str, *args: int, text: str = "") -> list[str]:
+    def request(self: SimClient, verb: str, *args: int, text: str = "") -> list[str]:
         asked.append(text)
         return real(self, verb, *args, text=text)
 
-    monkeypatch.setattr(Node, "request", request)
+    monkeypatch.setattr(SimClient, "request", request)
 
-    def look(name: str, foreseen: tuple[tuple[str, str], ...]) -> tuple[object, ForeseenFiles, int]:
-        with connect(name, state_dir=state_dir, through="direct") as connection:
+    def look(name: str, foreseen: tuple[tuple[str, str], ...]) -> tuple[object, PrefetchedFiles, int]:
+        with connect(name, state_dir=state_dir, backend="direct") as connection:
             assert connection.sim is not None
-            files = ForeseenFiles(connection.sim, foreseen)
-            kernel_files: Files = files
+            files = PrefetchedFiles(connection.sim, foreseen)
+            kernel_files: KernelFiles = files
             connection.backend.kernel.files = kernel_files
             asked.clear()
             return connection.backend.read(), files, sum('"fs' in text for text in asked)
@@ -192,21 +192,21 @@ def test_what_one_look_read_the_next_reads_at_once(state_dir: str, monkeypatch: 
     first, files, one_by_one = look("n-01", ())
     assert first == plain
     assert one_by_one > 10
-    again, _, at_once = look("n-01", files.asked)
+    again, _, at_once = look("n-01", files.reads)
     assert again == plain
     assert at_once == 1
-    _, _, alike = look("n-02", files.asked)
+    _, _, alike = look("n-02", files.reads)
     assert alike == 1
 
 
 def test_foreseen_files_refuse_what_plain_ones_refuse(state_dir: str) -> None:
     control.start(state_dir, "a2:mdev", "n")
-    node = Node(state_dir, "n")
+    node = SimClient(state_dir, "n")
     plain = SimFiles(node)
     pci = str(node.show()["gpus"][0]["pci"])
     folder = f"/sys/bus/pci/devices/{pci}"
     foreseen = (("read", "/sys/none"), ("names", folder), ("link", f"{folder}/driver"), ("exists", folder))
-    files = ForeseenFiles(node, foreseen)
+    files = PrefetchedFiles(node, foreseen)
     with pytest.raises(FileNotFoundError):
         files.read("/sys/none")
     assert files.names(folder) == plain.names(folder)
@@ -214,6 +214,6 @@ def test_foreseen_files_refuse_what_plain_ones_refuse(state_dir: str) -> None:
     assert files.real(f"{folder}/driver") == plain.real(f"{folder}/driver")
     assert files.exists(folder)
     assert files.read(f"{folder}/vendor") == plain.read(f"{folder}/vendor")
-    assert ("read", f"{folder}/vendor") in files.asked
+    assert ("read", f"{folder}/vendor") in files.reads
     with pytest.raises(UsageError):
         node.many_files([("write", folder)])

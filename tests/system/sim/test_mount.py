@@ -18,7 +18,7 @@ from aliquot.foundation.paths import simulated_nodes
 from aliquot.sim import lifecycle as control
 from aliquot.sim import mount_process as mounting
 from aliquot.sim import mount_source
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 from aliquot.sim.files import SimFiles
 from support.processes import ended, until
 from system.sim import mounted as mounts
@@ -32,7 +32,7 @@ DEVICES = "sys/bus/pci/devices"
 class Machine:
     """A node with an A2 at 0000:08:00.0, all functions on, and where it is mounted."""
 
-    def __init__(self, node: Node, root: str) -> None:
+    def __init__(self, node: SimClient, root: str) -> None:
         self.node = node
         self.root = root
 
@@ -51,7 +51,7 @@ def machine(state_dir: str) -> Iterator[Machine]:
     if reason := mounts.missing():
         pytest.skip(reason)
     name = control.start(state_dir, "t4*7,a2:mdev,t4", "m")
-    node = Node(state_dir, name)
+    node = SimClient(state_dir, name)
     with mounts.mounted(state_dir, name) as root:
         assert node.sriov_manage("-e", GPU)["rc"] == 0
         yield Machine(node, root)
@@ -148,7 +148,7 @@ def test_every_file_of_the_a2_snapshot_through_cat(machine: Machine) -> None:
 def test_every_file_of_the_l40s_snapshot_through_cat(state_dir: str) -> None:
     if reason := mounts.missing():
         pytest.skip(reason)
-    node = Node(state_dir, control.start(state_dir, "l40s:vfio"))
+    node = SimClient(state_dir, control.start(state_dir, "l40s:vfio"))
     node.sriov_manage("-e", "ALL")
     with mounts.mounted(state_dir, node.name) as root:
         for command, text in sessions("l40s-vendor-vfio-sysfs.txt"):
@@ -219,7 +219,7 @@ def test_it_goes_with_its_node(state_dir: str, tmp_path: Path) -> None:
 
 def test_what_a_look_found_ends_with_the_nodes_next_change(state_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mount_source, "_APPEAR_S", 1000.0)
-    node = Node(state_dir, control.start(state_dir, "a2:mdev"))
+    node = SimClient(state_dir, control.start(state_dir, "a2:mdev"))
     source = mount_source.NodeSource(state_dir, node.name)
     folder = f"/{DEVICES}/0000:01:00.0"
     real = SimFiles(node).real(folder)
@@ -233,9 +233,9 @@ def test_what_a_look_found_ends_with_the_nodes_next_change(state_dir: str, monke
 
 
 def test_what_appears_by_itself_is_seen(state_dir: str) -> None:
-    node = Node(state_dir, control.start(state_dir, "a2:mdev"))
+    node = SimClient(state_dir, control.start(state_dir, "a2:mdev"))
     source = mount_source.NodeSource(state_dir, node.name)
-    node.fault("vf-delay", gpu=0, seconds=1.0)
+    node.inject_fault("vf-delay", gpu=0, seconds=1.0)
     node.sriov_manage("-e", "ALL")
     real = SimFiles(node).real(f"/{DEVICES}/0000:01:00.0")
     first = sum(n.startswith("virtfn") for n in source.names(real))
@@ -256,7 +256,7 @@ def test_a_killed_server_is_started_again_and_a_write_is_not_sent_twice(machine:
 
 def test_a_fault_meets_the_program_that_wrote(machine: Machine) -> None:
     """SIGKILL goes to the shell, not to the mount."""
-    machine.node.fault("kill", when="before")
+    machine.node.inject_fault("kill", when="before")
     done = machine.sh(f"echo vfio-pci > {DEVICES}/{GPU}/driver_override; echo survived")
     assert done.returncode == -9
     assert machine.out(f"cat {DEVICES}/{GPU}/driver_override") == "(null)\n", "the write did not reach the kernel"

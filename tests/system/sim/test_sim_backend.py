@@ -7,15 +7,15 @@ import pytest
 from aliquot.errors import GpuLostError, HardwareError, InUseError, UsageError
 from aliquot.node.simulated.backend import SimBackend
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 
 
 @pytest.fixture
-def node(state_dir: str) -> Node:
-    return Node(state_dir, control.start(state_dir, "a100-sxm4-40gb*2,t4"))
+def node(state_dir: str) -> SimClient:
+    return SimClient(state_dir, control.start(state_dir, "a100-sxm4-40gb*2,t4"))
 
 
-def test_read(node: Node) -> None:
+def test_read(node: SimClient) -> None:
     node.set_mode(0, True)
     gi = node.create(0, "3g.20gb")
     pid = node.hold(0, gi)
@@ -31,7 +31,7 @@ def test_read(node: Node) -> None:
     backend.close()
 
 
-def test_refusals_are_errors_of_ours(node: Node) -> None:
+def test_refusals_are_errors_of_ours(node: SimClient) -> None:
     backend = SimBackend(node)
     pci = backend.read().gpus[0].pci
     with pytest.raises(HardwareError) as caught:
@@ -45,14 +45,14 @@ def test_refusals_are_errors_of_ours(node: Node) -> None:
     with pytest.raises(HardwareError) as caught:
         backend.destroy_compute_instance(pci, gi, 5)
     assert caught.value.nvml_code == 6
-    node.fault("lost", gpu=pci)
+    node.inject_fault("lost", gpu=pci)
     with pytest.raises(GpuLostError):
         backend.read_gpu(pci)
     assert [g.lost for g in backend.read().gpus] == [True, False, False]
     backend.close()
 
 
-def test_a_suspended_session_lets_a_reset_through(node: Node) -> None:
+def test_a_suspended_session_lets_a_reset_through(node: SimClient) -> None:
     backend = SimBackend(node)
     with pytest.raises(InUseError):
         node.reset(0)
@@ -64,7 +64,7 @@ def test_a_suspended_session_lets_a_reset_through(node: Node) -> None:
     assert node.show()["sessions"] == []
 
 
-def test_acting_by_hand(node: Node) -> None:
+def test_acting_by_hand(node: SimClient) -> None:
     node.set_mode(0, True)
     gi = node.create(0, 19, start=6)
     assert gi == 13
@@ -85,7 +85,7 @@ def test_acting_by_hand(node: Node) -> None:
         node.hold(9)
 
 
-def test_the_machine_can_be_rebooted(node: Node) -> None:
+def test_the_machine_can_be_rebooted(node: SimClient) -> None:
     backend = SimBackend(node)
     pci = backend.read().gpus[0].pci
     backend.set_mode(pci, True)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from aliquot.core.model import catalog
-from aliquot.sim.driver.placement_table import Table
+from aliquot.sim.driver.placement_table import SlotTable
 from system.sim.memory import Memory
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -206,7 +206,7 @@ def test_every_family_has_a_partition_for_every_place(name: str) -> None:
     for swapped in (False, True):
         if swapped and catalog.family(name).slot_model != "eighths":
             continue
-        table = Table(catalog.family(name), swapped)
+        table = SlotTable(catalog.family(name), swapped)
         for profile in table.family.profiles:
             found = table.partitions[profile.id]
             assert sorted(q.start for q in found) == sorted(profile.starts)

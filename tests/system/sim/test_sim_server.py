@@ -21,14 +21,14 @@ from aliquot.foundation.paths import simulated_nodes
 from aliquot.node.simulated.backend import SimBackend
 from aliquot.sim import lifecycle as control
 from aliquot.sim import store, template
-from aliquot.sim.client import Node
-from aliquot.sim.server import Server
+from aliquot.sim.client import SimClient
+from aliquot.sim.server import SimServer
 from aliquot.sim.state import NodeState
 from support.processes import ended, until
 
 
 def server_pid(state_dir: str) -> int:
-    return int(control._ask(state_dir, {"do": "ping"})["pid"])
+    return int(control._request(state_dir, {"do": "ping"})["pid"])
 
 
 def kill_server(state_dir: str) -> None:
@@ -43,7 +43,7 @@ def test_start_show_stop(state_dir: str) -> None:
     assert control.start(state_dir, "dgx-a100") == "dgx-a100-2"
     assert control.start(state_dir, "a30*2,t4", name="mixed") == "mixed"
     assert control.names(state_dir) == ["dgx-a100", "dgx-a100-2", "mixed"]
-    shown = Node(state_dir, "mixed").show()
+    shown = SimClient(state_dir, "mixed").show()
     assert [g["product"] for g in shown["gpus"]] == ["NVIDIA A30", "NVIDIA A30", "Tesla T4"]
     assert control.stop(state_dir, "mixed") == ["mixed"]
     assert control.names(state_dir) == ["dgx-a100", "dgx-a100-2"]
@@ -64,7 +64,7 @@ def test_wrong_requests(state_dir: str) -> None:
     with pytest.raises(UsageError):
         control.start(state_dir, "a30", name="one")
     acts: list[Callable[[], object]] = [
-        lambda: Node(state_dir, "two"),
+        lambda: SimClient(state_dir, "two"),
         lambda: control.stop(state_dir, "two"),
         lambda: control.library(state_dir, "two"),
     ]
@@ -80,8 +80,8 @@ def test_two_directories_are_two_worlds(tmp_path: Path) -> None:
     control.start(two, "t4", name="n")
     try:
         assert server_pid(one) != server_pid(two)
-        assert Node(one, "n").show()["gpus"][0]["product"] == "NVIDIA A30"
-        assert Node(two, "n").show()["gpus"][0]["product"] == "Tesla T4"
+        assert SimClient(one, "n").show()["gpus"][0]["product"] == "NVIDIA A30"
+        assert SimClient(two, "n").show()["gpus"][0]["product"] == "Tesla T4"
     finally:
         control.stop(one)
         control.stop(two)
@@ -95,20 +95,20 @@ def test_stopping_and_starting_at_once_loses_no_node(state_dir: str) -> None:
         control.stop(state_dir, name)
         time.sleep(0.47 + attempt * 0.01)
         control.start(state_dir, "t4", name="next")
-        assert Node(state_dir, "next").show()["gpus"][0]["product"] == "Tesla T4"
+        assert SimClient(state_dir, "next").show()["gpus"][0]["product"] == "Tesla T4"
         control.stop(state_dir, "next")
 
 
 def test_everything_survives_a_killed_server(state_dir: str) -> None:
     name = control.start(state_dir, "a100-sxm4-40gb*2")
-    node = Node(state_dir, name)
+    node = SimClient(state_dir, name)
     backend = SimBackend(node)
     pci = backend.read().gpus[0].pci
     assert backend.set_mode(pci, True)
     gi = backend.create_gpu_instance(pci, 9, 4, 4)
     backend.create_compute_instance(pci, gi, 2, None, 3)
     node.hold(0, gi, pid=4711, name="train")
-    node.fault("busy", gpu=1, calls=3)
+    node.inject_fault("busy", gpu=1, calls=3)
     before, shown, log = backend.read(), node.show(), node.calls()
     for _ in range(3):
         kill_server(state_dir)
@@ -126,7 +126,7 @@ def test_everything_survives_a_killed_server(state_dir: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_server_and_the_next_one_goes_on(state_dir: str, number: signal.Signals) -> None:
-    node = Node(state_dir, control.start(state_dir, "a30"))
+    node = SimClient(state_dir, control.start(state_dir, "a30"))
     node.set_mode(0, True)
     first = server_pid(state_dir)
     os.kill(first, number)
@@ -146,7 +146,7 @@ def test_an_answer_that_is_being_made_is_given_before_the_end(tmp_path: Path, mo
     monkeypatch.setattr(template, "build", slowly)
     root = simulated_nodes(str(tmp_path))
     os.makedirs(root, mode=0o700)
-    server = Server(root)
+    server = SimServer(root)
     threading.Thread(target=server.accept, daemon=True).start()
     started: list[str] = []
     client = threading.Thread(target=lambda: started.append(control.start(str(tmp_path), "a30", "one")))
@@ -164,7 +164,7 @@ def test_an_answer_that_is_being_made_is_given_before_the_end(tmp_path: Path, mo
 @pytest.mark.parametrize("torn", [0, 1])
 def test_a_server_killed_while_it_writes_keeps_one_whole_state(state_dir: str, torn: int) -> None:
     """Either file may be the one that was half written: the other has this step or the one before."""
-    node = Node(state_dir, control.start(state_dir, "a30"))
+    node = SimClient(state_dir, control.start(state_dir, "a30"))
     node.set_mode(0, True)
     node.create(0, "2g.12gb", compute=False)
     node.hold(0)
@@ -179,7 +179,7 @@ def test_a_server_killed_while_it_writes_keeps_one_whole_state(state_dir: str, t
 
 
 def test_a_torn_log_line_is_cut_off(state_dir: str) -> None:
-    node = Node(state_dir, control.start(state_dir, "a30"))
+    node = SimClient(state_dir, control.start(state_dir, "a30"))
     SimBackend(node).close()
     kill_server(state_dir)
     with open(os.path.join(node.directory, "calls.jsonl"), "a") as log:
@@ -194,7 +194,7 @@ def test_a_long_state_directory(tmp_path: Path) -> None:
         path = path / ("long" * 10)
     state_dir = str(path)
     try:
-        node = Node(state_dir, control.start(state_dir, "a30"))
+        node = SimClient(state_dir, control.start(state_dir, "a30"))
         assert node.show()["gpus"][0]["product"] == "NVIDIA A30"
     finally:
         control.stop(state_dir)
@@ -203,7 +203,8 @@ def test_a_long_state_directory(tmp_path: Path) -> None:
 def test_many_at_once_start_one_server(state_dir: str) -> None:
     code = (
         "import sys; from aliquot.sim import lifecycle as control;"
-        "control.start(sys.argv[1], 'a30', name=sys.argv[2]); print(control._ask(sys.argv[1], {'do': 'ping'})['pid'])"
+        "control.start(sys.argv[1], 'a30', name=sys.argv[2]);"
+        "print(control._request(sys.argv[1], {'do': 'ping'})['pid'])"
     )
     children = [
         subprocess.Popen([sys.executable, "-c", code, state_dir, f"n{i}"], stdout=subprocess.PIPE, text=True)
@@ -249,8 +250,8 @@ def test_an_unwritable_state_directory_is_a_clear_error(tmp_path: Path) -> None:
 
 def child_with_a_session(state_dir: str, name: str, then: str) -> subprocess.Popen[str]:
     code = (
-        "import sys; from aliquot.sim.client import Node; from aliquot.node.simulated.backend import SimBackend;"
-        f"b = SimBackend(Node(sys.argv[1], sys.argv[2])); p = b.read().gpus[0].pci; {then}"
+        "import sys; from aliquot.sim.client import SimClient; from aliquot.node.simulated.backend import SimBackend;"
+        f"b = SimBackend(SimClient(sys.argv[1], sys.argv[2])); p = b.read().gpus[0].pci; {then}"
     )
     return subprocess.Popen(
         [sys.executable, "-c", code, state_dir, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -259,7 +260,7 @@ def child_with_a_session(state_dir: str, name: str, then: str) -> subprocess.Pop
 
 def test_a_session_ends_with_its_connection(state_dir: str) -> None:
     name = control.start(state_dir, "a100-sxm4-40gb")
-    node = Node(state_dir, name)
+    node = SimClient(state_dir, name)
     child = child_with_a_session(state_dir, name, "print('open', flush=True); sys.stdin.read()")
     assert child.stdout is not None
     assert child.stdout.readline() == "open\n"
@@ -275,9 +276,9 @@ def test_a_session_ends_with_its_connection(state_dir: str) -> None:
 @pytest.mark.parametrize(("when", "made"), [("before", 1), ("after", 2)])
 def test_the_caller_is_killed_around_a_write(state_dir: str, when: str, made: int) -> None:
     name = control.start(state_dir, "a100-sxm4-40gb")
-    node = Node(state_dir, name)
+    node = SimClient(state_dir, name)
     node.set_mode(0, True)
-    node.fault("kill", when=when, nth=2)
+    node.inject_fault("kill", when=when, nth=2)
     child = child_with_a_session(
         state_dir, name, "b.create_gpu_instance(p, 9, 0, 4); b.create_gpu_instance(p, 9, 4, 4); print('survived')"
     )
@@ -292,7 +293,7 @@ def test_the_caller_is_killed_around_a_write(state_dir: str, when: str, made: in
 
 def test_gpus_work_side_by_side_and_one_gpu_in_turn(state_dir: str) -> None:
     name = control.start(state_dir, "h100-80gb-hbm3*4", latency="measured")
-    backend = SimBackend(Node(state_dir, name))
+    backend = SimBackend(SimClient(state_dir, name))
     pcis = [g.pci for g in backend.read().gpus]
 
     def together(jobs: list[threading.Thread]) -> float:
@@ -319,12 +320,12 @@ def test_gpus_work_side_by_side_and_one_gpu_in_turn(state_dir: str) -> None:
 
 def test_reading_is_quick(state_dir: str) -> None:
     """A generous bound on one round trip: the aim is 60 microseconds, a loaded machine may take five times that."""
-    backend = SimBackend(Node(state_dir, control.start(state_dir, "dgx-a100")))
+    backend = SimBackend(SimClient(state_dir, control.start(state_dir, "dgx-a100")))
     best = 1.0
     for _ in range(20):
         started = time.perf_counter()
         for _ in range(50):
-            backend._ask("timing", "", "DeviceGetMigMode 0 -1 -1")
+            backend._call("timing", "", "DeviceGetMigMode 0 -1 -1")
         best = min(best, (time.perf_counter() - started) / 50)
     backend.close()
     assert best < 300e-6
@@ -378,9 +379,9 @@ def test_nothing_of_another_users_node_is_used(state_dir: str, given: str) -> No
         control.library(state_dir, "lab")
     if given == "sim":
         with pytest.raises(StorageError, match="user 65534 owns it"):
-            control.ensure(state_dir)
+            control.ensure_server(state_dir)
     os.chown(os.path.join(state_dir, given), 0, 0)
-    control.ensure(state_dir)
+    control.ensure_server(state_dir)
 
 
 def test_another_user_cannot_reach_a_node(state_dir: str) -> None:

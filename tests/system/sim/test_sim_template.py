@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.core.model import catalog
 from aliquot.errors import UsageError
-from aliquot.sim.template import build, cards, products
+from aliquot.sim.template import build, products, template_gpus
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,6 @@ def test_wrong_templates(template: str) -> None:
 
 def test_close_matches_are_named() -> None:
     with pytest.raises(UsageError) as caught:
-        cards("h100-80gb-hbm2")
+        template_gpus("h100-80gb-hbm2")
     assert "h100-80gb-hbm3" in caught.value.details[0]
     assert caught.value.next_step == "aliquot sim start h100-80gb-hbm3"

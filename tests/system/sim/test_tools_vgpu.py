@@ -10,20 +10,21 @@ from pathlib import Path
 import pytest
 
 from aliquot.sim import lifecycle as control
-from aliquot.sim.kernel.tree import Tree, TwinFiles
+from aliquot.sim.client import SimClient
+from aliquot.sim.kernel.tree import InProcessFiles, Tree
 from system.sim.captures import CAPTURED, answer
 from system.sim.smi import Smi
 
 UUID = "7cc63b62-c1e7-4f43-b12a-9ed3a7fe64f0"
 
 
-def host(template: str) -> tuple[Smi, TwinFiles]:
+def host(template: str) -> tuple[Smi, InProcessFiles]:
     node = Smi(template, mig=False)
     assert node.memory.control("sriov-manage", action="-e", address="ALL")[0] == 0
-    return node, TwinFiles(Tree(node.node))
+    return node, InProcessFiles(Tree(node.node))
 
 
-def function(files: TwinFiles, number: int = 0, gpu: str = "0000:01:00.0") -> str:
+def function(files: InProcessFiles, number: int = 0, gpu: str = "0000:01:00.0") -> str:
     return files.link(f"/sys/bus/pci/devices/{gpu}/virtfn{number}").rpartition("/")[2]
 
 
@@ -141,7 +142,7 @@ def test_the_lock_is_not_to_be_had_while_a_machine_runs(state_dir: str, programs
     manage = f"{programs}/usr/lib/nvidia/sriov-manage"
     assert run(manage, "-e", "ALL").stdout.count("Enabling VFs on") == 2
     name = os.path.basename(os.path.dirname(programs))
-    control.Node(state_dir, name).fault("unbind-lock", gpu=0)
+    SimClient(state_dir, name).inject_fault("unbind-lock", gpu=0)
     refused = run(manage, "-d", "0000:01:00.0")
     assert refused.returncode == 1
     assert "Cannot obtain unbindLock" in refused.stdout + refused.stderr

@@ -12,22 +12,22 @@ import sys
 
 from aliquot.cli.main import main
 from aliquot.slurm.node import step_executor as acts
-from aliquot.slurm.node.change_record import Record
-from aliquot.slurm.node.context import World
+from aliquot.slurm.node.change_record import ChangeRecord
+from aliquot.slurm.node.context import SlurmChangeContext
 
-_act = acts.act
+_act = acts.execute
 
 
-def _killing(step: str, record: Record, world: World) -> Record:
+def _killing(step: str, record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     where, when = sys.argv[1:3]
     if (step, when) == (where, "before"):
         os.kill(os.getpid(), signal.SIGKILL)
-    done = _act(step, record, world)
+    done = _act(step, record, context)
     if step == where:
         os.kill(os.getpid(), signal.SIGKILL)
     return done
 
 
 if __name__ == "__main__":
-    acts.act = _killing
+    acts.execute = _killing
     sys.exit(main(sys.argv[3:]))

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from aliquot.slurm.client.rest_transport import Wire
+from aliquot.slurm.client.rest_transport import RestTransport
 
 from .bed import Bed
 from .release import RELEASES, Release
@@ -42,8 +42,8 @@ def record(release: Release) -> None:
             _write(place / name, said.out, folder)
         for shape in (40, 41, 42) if release.chrooted else (38,):
             for what, query in REST.items():
-                wire = Wire(cluster.rest.url, cluster.rest.token)
-                said_rest = wire.ask("record", "GET", f"/slurm/v0.0.{shape}/{what}", query if shape > 38 else ())
+                wire = RestTransport(cluster.rest.url, cluster.rest.token)
+                said_rest = wire.request("record", "GET", f"/slurm/v0.0.{shape}/{what}", query if shape > 38 else ())
                 _write(place / f"v0.0.{shape}-{what}.json", said_rest.body.decode(), folder)
     finally:
         bed.close()

@@ -12,6 +12,7 @@ import msgspec
 from aliquot.core.model.inventory import Inventory
 from aliquot.node.connect import connect
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 from .bed import Bed
 
@@ -37,7 +38,7 @@ class Site:
         self.name = name
         self.state = str(bed.folder / "sim")
         control.start(self.state, template, name)
-        self.node = control.Node(self.state, name)
+        self.node = SimClient(self.state, name)
         self.library = Path(control.library(self.state, name))
         (bed.folder / "probe.py").write_text(PROBE)
 

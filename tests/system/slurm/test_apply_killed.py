@@ -20,7 +20,7 @@ LAYOUTS = (
     (("--gpu", "0-1", "--mig", "1g.5gb*7"), "gpu:a100_1g.5gb:14", "a100_1g.5gb"),
 )
 DYNAMIC = (steps.DRAIN, steps.WAIT, steps.STOP, steps.GPUS, steps.FILES, steps.FORGET, steps.START, steps.VERIFY)
-STATIC = (steps.GPUS, steps.FILES, steps.TELL, steps.VERIFY, steps.RESUME)
+STATIC = (steps.GPUS, steps.FILES, steps.UPDATE_CONTROLLER, steps.VERIFY, steps.RESUME)
 
 
 def killed(host: Host, step: str, when: str, *words: str) -> Ran:

@@ -12,8 +12,8 @@ import pytest
 from aliquot.core.model.inventory import Inventory
 from aliquot.slurm.client.errors import OldSlurmError
 from aliquot.slurm.client.models import Version
-from aliquot.slurm.files.gres_conf import Form, lines
-from aliquot.slurm.files.job_devices import Choice, Offering, offering
+from aliquot.slurm.files.gres_conf import GresForm, lines
+from aliquot.slurm.files.job_devices import GresChoice, OfferedDevices, offered_devices
 from aliquot.slurm.files.node_line import gres_value
 from aliquot.slurm.gpus.gres_types import STYLES
 
@@ -41,7 +41,7 @@ class Detected:
         node = self.bed.node("n1", f"CPUs=2 RealMemory=1000 Gres={gres}")
         self.bed.conf(f"{node}\n{PARTITION}", gres=text, more=self.more, constrain=True)
 
-    def rows(self, found: Offering, text: str) -> Rows:
+    def rows(self, found: OfferedDevices, text: str) -> Rows:
         """What ``slurmd -G`` makes of a gres.conf: types with their device files."""
         self.conf(gres_value(found), text)
         done = self.bed.run("slurmd", "-G", "-N", "n1", env=self.env)
@@ -52,9 +52,9 @@ class Detected:
 
     def both(self, inventory: Inventory, style: str) -> tuple[Rows, Rows]:
         """What slurmd detects, and what it reads in our lines."""
-        found = offering(inventory, Choice(style=style))
+        found = offered_devices(inventory, GresChoice(style=style))
         explicit = "\n".join(lines("n1", found))
-        detected = "\n".join(lines("n1", found, Form(autodetect="nvml")))
+        detected = "\n".join(lines("n1", found, GresForm(autodetect="nvml")))
         return self.rows(found, f"{detected}\n"), self.rows(found, f"{explicit}\n")
 
 
@@ -104,20 +104,20 @@ def test_an_old_slurmd_would_take_a_slice_for_a_whole_gpu_and_is_refused(start: 
     as any name of a slice does: a job for a whole A30 would get the slice of the first.
     """
     node = start("a30*2")
-    found = offering(node.site.apply(0, "4g.24gb"))
-    detecting = Form(autodetect="nvml", version=Version(22, 5, 8))
+    found = offered_devices(node.site.apply(0, "4g.24gb"))
+    detecting = GresForm(autodetect="nvml", version=Version(22, 5, 8))
     cut, whole = (next(d for d in found.devices if (d.instance is None) == w) for w in (False, True))
     assert node.rows(found, "AutoDetect=nvml\n") == {(whole.type, frozenset(cut.files))}
     with pytest.raises(OldSlurmError, match=r"22\.05"):
         lines("n1", found, detecting)
-    uncut = offering(node.site.apply(0, "disabled"))
+    uncut = offered_devices(node.site.apply(0, "disabled"))
     assert lines("n1", uncut, detecting) == ("NodeName=n1 AutoDetect=nvml",)
     assert node.rows(uncut, "AutoDetect=nvml\n") == {("a30", frozenset({f"/dev/nvidia{n}"})) for n in (0, 1)}
 
 
 def test_a_job_of_a_detected_slice_has_its_uuid_and_its_files(start: Start) -> None:
     node = start("a100-sxm4-40gb*2")
-    found = offering(node.site.cut(0, "3g.20gb", "1g.5gb", "1g.5gb"))
+    found = offered_devices(node.site.cut(0, "3g.20gb", "1g.5gb", "1g.5gb"))
     node.conf(gres_value(found), "AutoDetect=nvml\n")
     node.bed.controller()
     node.bed.slurmd("n1", env=node.env)
@@ -133,7 +133,7 @@ def test_a_job_of_a_detected_slice_has_its_uuid_and_its_files(start: Start) -> N
 def test_a_change_is_detected_by_a_slurmd_that_starts_anew(start: Start) -> None:
     node = start("a100-sxm4-40gb*2")
     for wish in (("1g.5gb",) * 7, ("3g.20gb", "3g.20gb")):
-        found = offering(node.site.cut(0, *wish))
+        found = offered_devices(node.site.cut(0, *wish))
         node.conf(gres_value(found), "AutoDetect=nvml\n")
         for name in ("n1", "slurmctld"):
             if name in node.bed.daemons:

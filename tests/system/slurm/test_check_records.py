@@ -46,7 +46,7 @@ def test_a_cloud_record_whose_lines_have_no_files_is_invalid_when_it_registers(b
     (line,) = mine.lines
     assert line.endswith(" File=/dev/aliquot-absent[0-1]")
     body = (line.replace("File=/dev/aliquot-absent[0-1]", "Count=2"),)
-    gres.write_text(block.placed(gres.read_text(), THREES, body))
+    gres.write_text(block.replace_block(gres.read_text(), THREES, body))
     assert told(bed, None, "--files-only") == ["error CLOUD_NO_FILE"]
     bed.stop("slurmctld")
     bed.controller()

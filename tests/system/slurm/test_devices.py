@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from aliquot.slurm.files.gres_conf import lines
-from aliquot.slurm.files.job_devices import Choice, Offering, offering
+from aliquot.slurm.files.job_devices import GresChoice, OfferedDevices, offered_devices
 from aliquot.slurm.files.node_line import gres_value
 
 from .bed import Bed, until
@@ -36,7 +36,7 @@ def site(bed: Bed) -> Iterator[Site]:
     made.close()
 
 
-def serve(bed: Bed, *records: tuple[str, Offering], beside: str = "") -> None:
+def serve(bed: Bed, *records: tuple[str, OfferedDevices], beside: str = "") -> None:
     """A cluster of these records, all on this host. ``beside`` are more lines for gres.conf, of the first record."""
     more = ",nic:fenced:1" if beside else ""
     shapes = [f"CPUs=2 RealMemory=1000 Gres={gres_value(offered)}" for _, offered in records]
@@ -55,7 +55,7 @@ def no_to(opened: dict[str, str]) -> set[str]:
 
 
 def test_a_job_opens_its_own_slice_and_none_of_its_neighbours(bed: Bed, site: Site) -> None:
-    serve(bed, ("n1", offering(site.read())))
+    serve(bed, ("n1", offered_devices(site.read())))
     mine = site.opened(SLICE)
     assert {mine[path] for path in (GPU0, *CAPS)} == {"ENXIO"}
     assert no_to(mine) == {GPU1, *OTHER_CAPS}
@@ -67,7 +67,7 @@ def test_a_job_opens_its_own_slice_and_none_of_its_neighbours(bed: Bed, site: Si
 
 def test_two_jobs_at_once_have_a_mig_device_each_and_see_no_other(bed: Bed, site: Site) -> None:
     found = site.read()
-    serve(bed, ("n1", offering(found)))
+    serve(bed, ("n1", offered_devices(found)))
     job = bed.submit(f"{' '.join(site.client)}; sleep 60", SLICE).out
     out = bed.folder / "out" / job
     until(lambda: out.exists() and "\n" in out.read_text(), "the first job never spoke")
@@ -79,11 +79,11 @@ def test_two_jobs_at_once_have_a_mig_device_each_and_see_no_other(bed: Bed, site
 
 
 def test_after_a_change_jobs_open_the_new_slices(bed: Bed, site: Site) -> None:
-    serve(bed, ("n1", offering(site.read())))
+    serve(bed, ("n1", offered_devices(site.read())))
     assert site.opened(SLICE)[CAPS[0]] == "ENXIO"
     for name in ("n1", "slurmctld"):
         bed.stop(name)
-    changed = offering(site.cut(0, "1g.5gb", "1g.5gb"))
+    changed = offered_devices(site.cut(0, "1g.5gb", "1g.5gb"))
     serve(bed, ("n1", changed))
     # slurmctld remembers the node as it was until slurmd has registered.
     until(lambda: bed.run("srun", "--gres=gpu:a100_1g.5gb:1", "true").code == 0, lambda: bed.state("n1"))
@@ -97,7 +97,7 @@ def test_the_kernels_modes_alone_keep_a_job_from_changing_instances(bed: Bed, si
     """Slurm's fence has the files of gres.conf, and these two never stand there. ``mig/config`` is root's; whoever sees
     the host's /dev may open ``mig/monitor`` and see every instance.
     """
-    serve(bed, ("n1", offering(site.read())))
+    serve(bed, ("n1", offered_devices(site.read())))
     nobody = ["outside", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *site.probe[1:]]
     opened: dict[str, str] = json.loads(bed.ok("srun", SLICE, *nobody))
     assert opened[CONFIG] == "EACCES"
@@ -107,7 +107,7 @@ def test_the_kernels_modes_alone_keep_a_job_from_changing_instances(bed: Bed, si
 
 def test_no_job_opens_the_capabilities_of_administrators(bed: Bed, site: Site) -> None:
     """Not even root's: the node offers all of its GPUs, and its files have the fence all the same."""
-    serve(bed, ("n1", offering(site.read(), Choice(fence=True))))
+    serve(bed, ("n1", offered_devices(site.read(), GresChoice(fence=True))))
     opened: dict[str, str] = json.loads(bed.ok("srun", SLICE, *site.probe))
     assert {opened[CONFIG], opened[MONITOR]} == {"EPERM"}
     assert {opened[path] for path in (GPU0, *CAPS)} == {"ENXIO"}
@@ -118,7 +118,7 @@ def test_records_of_one_host_are_fenced_from_their_own_gpus_only(bed: Bed, site:
     GPUs. A GRES with the neighbours' files that nobody asks for fences them; 22.05 wants one that has a plugin.
     """
     found = site.read()
-    records = [(f"n1-gpu{gpu.index}", offering(found, Choice(gpus=(gpu.pci,)))) for gpu in found.gpus]
+    records = [(f"n1-gpu{gpu.index}", offered_devices(found, GresChoice(gpus=(gpu.pci,)))) for gpu in found.gpus]
     serve(bed, *records)
     opened = site.opened("-w", "n1-gpu0", SLICE)
     assert (opened[GPU1], no_to(opened)) == ("ENXIO", set(OTHER_CAPS))

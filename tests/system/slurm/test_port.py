@@ -71,7 +71,7 @@ def test_what_a_job_wants_in_its_four_forms(cluster: Cluster, slurm: Slurm) -> N
         cluster.submit(*held): (),
     }
     try:
-        found = {j.id: j.wanted for j in slurm.jobs()}
+        found = {j.id: j.requested for j in slurm.jobs()}
         assert {job: found[job] for job in forms} == forms
     finally:
         cluster.cancel(*forms)
@@ -96,7 +96,7 @@ def test_what_a_waiting_job_says_of_itself(cluster: Cluster, slurm: Slurm) -> No
         assert (mine.user, mine.name, mine.features) == ("root", "a b JobState=X", "st&mig")
         assert (mine.required_nodes, mine.excluded_nodes, mine.partitions) == (("n1",), ("dyn1",), ("all", "clouds"))
         assert (mine.exclusive, mine.requeue, mine.tasks, mine.memory_mib) == (True, False, 3, 150)
-        assert (mine.nodes, mine.given) == ((), ())
+        assert (mine.nodes, mine.allocated) == ((), ())
         assert abs(mine.submitted - time.time()) < 600
         assert [j.id for j in slurm.jobs() if not j.exclusive and j.requeue] == [array]
         assert found[array].memory_mib == 1024
@@ -111,8 +111,8 @@ def test_what_a_running_job_has(cluster: Cluster, slurm: Slurm) -> None:
     try:
         found = {j.id: j for j in slurm.jobs()}
         assert found[both].nodes == ("dyn1", "n1")
-        assert found[both].given == tuple((n, Gres("gpu", "a100_1g.5gb", 2, (0, 1))) for n in ("dyn1", "n1"))
-        assert found[one].given == (("n1", Gres("gpu", "a100", 1, (7,))),)
+        assert found[both].allocated == tuple((n, Gres("gpu", "a100_1g.5gb", 2, (0, 1))) for n in ("dyn1", "n1"))
+        assert found[one].allocated == (("n1", Gres("gpu", "a100", 1, (7,))),)
         assert found[one].state == "RUNNING"
         assert [j.id for j in slurm.jobs("dyn1")] == [both]
         assert sorted(j.id for j in slurm.jobs("n1")) == [both, one]

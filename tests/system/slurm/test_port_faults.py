@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from aliquot.errors import AliquotError
-from aliquot.slurm.client.command_client import Commands
-from aliquot.slurm.client.errors import AwayError, DeniedError, NoSlurmError, RefusedError
-from aliquot.slurm.client.rest_client import Rest
-from aliquot.slurm.client.rest_transport import Wire
+from aliquot.slurm.client.command_client import ScontrolClient
+from aliquot.slurm.client.errors import DeniedError, NoSlurmError, RefusedError, SlurmUnavailableError
+from aliquot.slurm.client.rest_client import SlurmRestClient
+from aliquot.slurm.client.rest_transport import RestTransport
 
 from .bed import Bed, until
 from .ways import outside
@@ -22,8 +22,8 @@ from .ways import outside
 NOBODY = 65534
 _TRY = """
 import sys
-from aliquot.slurm.client.connect import opened
-with opened() as slurm:
+from aliquot.slurm.client.connect import open_client
+with open_client() as slurm:
     print("sees", sorted(n.name for n in slurm.nodes()))
     for change in (
         lambda: slurm.drain("n1", "aliquot: x"), lambda: slurm.resume("n1"), lambda: slurm.note("n1", "x"),
@@ -59,14 +59,14 @@ def _took(act: Callable[[], object], error: type[AliquotError]) -> tuple[Aliquot
 
 def test_slurmctld_is_away_and_comes_back(running: Bed) -> None:
     rest = running.rest()
-    ways = (Commands(), Rest(Wire(rest.url, rest.token), Commands()))
+    ways = (ScontrolClient(), SlurmRestClient(RestTransport(rest.url, rest.token), ScontrolClient()))
     assert [n.name for n in ways[1].nodes()] == ["n1"]  # so that it knows what slurmrestd can do
     running.stop("slurmctld")
     for way, seconds in zip(ways, (6, 12), strict=True):
-        said, took = _took(lambda way=way: way.jobs(), AwayError)  # type: ignore[misc]
+        said, took = _took(lambda way=way: way.jobs(), SlurmUnavailableError)  # type: ignore[misc]
         assert took < seconds
         assert "slurmctld does not answer" in said.brief
-    _, took = _took(lambda: ways[0].drain("n1", "aliquot: x"), AwayError)
+    _, took = _took(lambda: ways[0].drain("n1", "aliquot: x"), SlurmUnavailableError)
     assert took < 6
     running.controller()
     for way in ways:
@@ -83,45 +83,47 @@ def test_who_is_no_operator_may_look_and_change_nothing(running: Bed) -> None:
     program.write_text(f'#!/bin/sh\nexec {" ".join(running.inside())} {inner} {drop} /usr/bin/scontrol "$@"\n')
     said = running.run(sys.executable, str(script), job, env={"PATH": f"{program.parent}:{os.environ['PATH']}"})
     assert said.out.splitlines() == ["sees ['n1']", *["DeniedError"] * 8], said
-    assert not Commands().node("n1").draining
+    assert not ScontrolClient().node("n1").draining
 
 
 def test_a_token_that_does_not_hold(running: Bed) -> None:
     rest = running.rest()
-    good, commands = rest.token, Commands()
+    good, commands = rest.token, ScontrolClient()
     head, middle, sign = good.split(".")
     forged = f"{head}.{middle}.{sign[::-1]}"
     over = running.token(age=1)
     time.sleep(2)
     for token in (forged, over, "", "garbage"):
-        _, took = _took(lambda token=token: Rest(Wire(rest.url, token), commands).jobs(), DeniedError)  # type: ignore[misc]
+        client = SlurmRestClient(RestTransport(rest.url, token), commands)
+        _, took = _took(client.jobs, DeniedError)
         assert took < 5
-    assert Rest(Wire(rest.url, good), commands).jobs() == ()
+    assert SlurmRestClient(RestTransport(rest.url, good), commands).jobs() == ()
 
 
 def test_no_slurmrestd_there(running: Bed) -> None:
     port = running.ports.of("nobody listens")
     for place in (f"http://127.0.0.1:{port}", "unix:/nowhere/rest.sock", "http://no.such.host.invalid"):
-        said, _ = _took(lambda place=place: Rest(Wire(place), Commands()).jobs(), AwayError)  # type: ignore[misc]
+        client = SlurmRestClient(RestTransport(place), ScontrolClient())
+        said, _ = _took(client.jobs, SlurmUnavailableError)
         assert place in said.brief
 
 
 def test_munge_is_away(running: Bed) -> None:
     running.stop("munged")
     until(lambda: not (running.folder / "munge" / "socket").exists(), "munged stays")
-    said, took = _took(lambda: Commands().nodes(), AliquotError)
+    said, took = _took(lambda: ScontrolClient().nodes(), AliquotError)
     assert took < 12
-    assert isinstance(said, DeniedError | AwayError)
+    assert isinstance(said, DeniedError | SlurmUnavailableError)
     assert any("unge" in line for line in (said.brief, *said.details))
 
 
 def test_no_slurm_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SLURM_CONF", raising=False)
-    said, took = _took(lambda: Commands().nodes(), NoSlurmError)
+    said, took = _took(lambda: ScontrolClient().nodes(), NoSlurmError)
     assert took < 1
     assert "install" in str(said.next_step)
-    said, took = _took(lambda: Commands(str(tmp_path / "slurm.conf")).nodes(), NoSlurmError)
+    said, took = _took(lambda: ScontrolClient(str(tmp_path / "slurm.conf")).nodes(), NoSlurmError)
     assert took < 1
     assert "slurm.conf" in said.brief
 
@@ -132,6 +134,6 @@ def test_a_record_that_slurm_hides_is_not_made_twice(bed: Bed, monkeypatch: pyte
     bed.conf(f"{bed.node('cl1', 'CPUs=1 State=CLOUD')}\nMaxNodeCount=9\nPartitionName=all Nodes=ALL", more=power)
     bed.controller()
     monkeypatch.setenv("PATH", str(outside(bed)), prepend=":")
-    commands = Commands(str(bed.etc / "slurm.conf"))
+    commands = ScontrolClient(str(bed.etc / "slurm.conf"))
     with pytest.raises(RefusedError, match="already"):
         commands.create("NodeName=cl1 CPUs=1 State=FUTURE")

@@ -19,8 +19,8 @@ from aliquot.slurm.files import gres_conf as gres
 from aliquot.slurm.files import node_line as nodeline
 from aliquot.slurm.files import slurmd_validation as validate
 from aliquot.slurm.files.gpu_numbering import Numbering
-from aliquot.slurm.files.gres_conf import Form
-from aliquot.slurm.files.job_devices import Choice, Device, Offering, offering
+from aliquot.slurm.files.gres_conf import GresForm
+from aliquot.slurm.files.job_devices import GresChoice, GresDevice, OfferedDevices, offered_devices
 from aliquot.slurm.jobs import dcgm_mapping as dcgm
 from support.slurmworld import sliced
 
@@ -38,10 +38,10 @@ class Node:
 
     def __init__(self, bed: Bed, inventory: Inventory, gres_value: str = "", *, constrain: bool = False) -> None:
         self.bed = bed
-        self.offered = offering(inventory)
+        self.offered = offered_devices(inventory)
         self.run = str(bed.folder / "numbers")
         self.jobs = str(bed.folder / "dcgm")
-        numbering.write(Numbering.of("n1", self.offered), self.run)
+        numbering.write(Numbering.from_offered("n1", self.offered), self.run)
         bed.devices_of(inventory)
         value = gres_value or nodeline.gres_value(self.offered)
         bed.conf(
@@ -77,15 +77,15 @@ def slurmd(bed: Bed) -> list[str]:
     return bed.inside(str(bed.bin / "slurmd"))
 
 
-def read(bed: Bed, offered: Offering, value: str, lines: tuple[str, ...]) -> validate.Parsed:
+def read(bed: Bed, offered: OfferedDevices, value: str, lines: tuple[str, ...]) -> validate.ParsedFiles:
     files = {"slurm.conf": validate.minimal("n1", value), "gres.conf": "\n".join(lines) + "\n", "cgroup.conf": ""}
     return validate.parse(files, "n1", slurmd(bed))
 
 
 def test_slurmd_reads_it_as_it_is_meant(bed: Bed) -> None:
-    offered = offering(MIXED)
+    offered = offered_devices(MIXED)
     value = nodeline.gres_value(offered)
-    for form in (Form(), Form("off"), Form(environment="none"), Form(environment="all")):
+    for form in (GresForm(), GresForm("off"), GresForm(environment="none"), GresForm(environment="all")):
         parsed = read(bed, offered, value, gres.lines("n1", offered, form))
         assert validate.differences(offered, parsed, value) == ()
         assert not validate.out_of_order(offered, parsed)
@@ -93,8 +93,8 @@ def test_slurmd_reads_it_as_it_is_meant(bed: Bed) -> None:
 
 
 def test_cores_are_taken(bed: Bed) -> None:
-    offered = offering(MIXED)
-    form = Form(cores={MIXED.gpus[1].pci: "0"})
+    offered = offered_devices(MIXED)
+    form = GresForm(cores={MIXED.gpus[1].pci: "0"})
     value = nodeline.gres_value(offered)
     parsed = read(bed, offered, value, gres.lines("n1", offered, form))
     assert validate.differences(offered, parsed, value) == ()
@@ -105,7 +105,7 @@ def test_cores_are_taken(bed: Bed) -> None:
     [(":x1", "x1"), (":2", "Gres= says 2"), (":0", "Gres= says 0"), ("", "")],
 )
 def test_a_wrong_count_is_found_that_slurmd_takes(bed: Bed, count: str, words: str) -> None:
-    offered = offering(MIXED)
+    offered = offered_devices(MIXED)
     value = nodeline.gres_value(offered).replace("a100_3g.20gb:1", f"a100_3g.20gb{count}")
     parsed = read(bed, offered, value, gres.lines("n1", offered))
     found = validate.differences(offered, parsed, value)
@@ -113,7 +113,7 @@ def test_a_wrong_count_is_found_that_slurmd_takes(bed: Bed, count: str, words: s
 
 
 def test_what_slurmd_refuses_is_told(bed: Bed) -> None:
-    offered = offering(MIXED)
+    offered = offered_devices(MIXED)
     lines = gres.lines("n1", offered)
     value = nodeline.gres_value(offered)
     for wrong in ("NodeName=n1 Nmae=gpu", "NodeName=n1 Name=gpu Type=a100 File=/dev/null Count=3"):
@@ -125,12 +125,12 @@ def test_what_slurmd_refuses_is_told(bed: Bed) -> None:
 
 
 def test_a_list_in_another_order_is_seen(bed: Bed) -> None:
-    offered = offering(MIXED)
+    offered = offered_devices(MIXED)
     value = ",".join(reversed(nodeline.gres_value(offered).split(",")))
     assert validate.out_of_order(offered, read(bed, offered, value, gres.lines("n1", offered)))
 
 
-def fake(device: Device) -> str:
+def fake(device: GresDevice) -> str:
     """A line of fake_gpus.conf: what a plugin would have found."""
     return f"{device.detected}|2|0-1|(null)|{','.join(device.files)}|{device.uuid}"
 
@@ -139,13 +139,13 @@ def fake(device: Device) -> str:
 def test_detection_comes_to_the_same_types(bed: Bed, style: str) -> None:
     """With what Slurm's NVML plugin would name them; the plugin's own part is in test_autodetect."""
     node = sliced("3g.20gb@4:1c.3g.20gb", "1g.5gb@0", "1g.5gb+me@1", products="a100-sxm4-40gb*3", gpu=1)
-    offered = offering(node, Choice(style=style))
+    offered = offered_devices(node, GresChoice(style=style))
     assert gres.misread(offered) == ()
     bed.devices_of(node)
     bed.conf(bed.node("n1", f"CPUs=2 RealMemory=1000 Gres={nodeline.gres_value(offered)}"), cgroup="")
-    (bed.etc / "gres.conf").write_text("\n".join(gres.lines("n1", offered, Form("nvml"))) + "\n")
+    (bed.etc / "gres.conf").write_text("\n".join(gres.lines("n1", offered, GresForm("nvml"))) + "\n")
     (bed.etc / "fake_gpus.conf").write_text("\n".join(fake(d) for d in reversed(offered.devices)) + "\n")
-    parsed = validate.listed(bed.run("slurmd", "-G", "-N", "n1").err)
+    parsed = validate.listed_devices(bed.run("slurmd", "-G", "-N", "n1").err)
     assert {(kind, frozenset(files)) for kind, _, files in parsed} == {
         (d.type, frozenset(d.files)) for d in offered.devices
     }
@@ -234,7 +234,7 @@ def test_the_fence_and_the_numbers_agree(bed: Bed) -> None:
 def test_gres_conf_out_of_order_does_not_tell_a_task_its_neighbours_uuid(bed: Bed) -> None:
     if missing():
         pytest.skip(missing())
-    value = ",".join(reversed(nodeline.gres_value(offering(MIXED)).split(",")))
+    value = ",".join(reversed(nodeline.gres_value(offered_devices(MIXED)).split(",")))
     node = Node(bed, MIXED, value, constrain=True)
     by_type = {d.type: d.uuid for d in node.offered.devices}
     for kind in ("a100_3g.20gb", "a100_1g.5gb"):

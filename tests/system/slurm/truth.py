@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 from .applying import Host, ended, running
 from .bed import Bed, until
@@ -64,7 +65,7 @@ def refusal(text: str) -> dict[str, Any]:
 def instances(host: Host) -> Counter[str]:
     """The instances that the simulated GPUs have now, by profile."""
     found: Counter[str] = Counter()
-    node = control.Node(str(host.state), host.env["ALIQUOT_SIM"])
+    node = SimClient(str(host.state), host.env["ALIQUOT_SIM"])
     try:
         for gpu in node.show()["gpus"]:
             found.update(i["profile"] for i in gpu["instances"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aliquot.slurm.client.command_client import Commands
+from aliquot.slurm.client.command_client import ScontrolClient
 from aliquot.slurm.client.port import Slurm
-from aliquot.slurm.client.rest_client import Rest
-from aliquot.slurm.client.rest_transport import Wire
+from aliquot.slurm.client.rest_client import SlurmRestClient
+from aliquot.slurm.client.rest_transport import RestTransport
 
 from .bed import Bed, until
 
@@ -61,11 +61,11 @@ class Cluster:
     def ask(self, way: str) -> Slurm:
         """The cluster in one of ``WAYS``. PATH must begin with ``bin``."""
         conf = str(self.bed.etc / "slurm.conf")
-        commands = Commands(conf, json=way != "text")
+        commands = ScontrolClient(conf, json=way != "text")
         if way in ("json", "text"):
             return commands
         place = self.rest.url if way == "rest" else f"unix:{self.rest.socket}"
-        return Rest(Wire(place, self.rest.token), commands)
+        return SlurmRestClient(RestTransport(place, self.rest.token), commands)
 
     def submit(self, *words: str, script: str = "sleep 600") -> int:
         """A job that stays. Its number."""

@@ -8,8 +8,8 @@ import pytest
 
 from aliquot.errors import AliquotError, BlockedError
 from aliquot.slurm.node import config_files as files
-from aliquot.slurm.node.request import Settings
-from aliquot.slurm.node.slurmd import Commands, Unit, daemon_of
+from aliquot.slurm.node.request import SlurmNodeSettings
+from aliquot.slurm.node.slurmd import SlurmdCommands, SlurmdUnit, daemon_of
 from system.systemd.conftest import SystemdHost
 
 WORDS = "CPUs=2 RealMemory=1000 Gres=gpu:a100_1g.5gb:7 State=DRAIN"
@@ -25,9 +25,9 @@ def test_a_unit_is_stopped_and_started_with_other_options(systemd: SystemdHost, 
         f"ExecStart={script} -D -s $SLURMD_OPTIONS\n"
     )
     systemd.systemctl("daemon-reload")
-    settings = Settings("n1", root=systemd.root, options_file=str(options), unit="slurmd")
+    settings = SlurmNodeSettings("n1", root=systemd.root, options_file=str(options), unit="slurmd")
     daemon = daemon_of(settings)
-    assert isinstance(daemon, Unit)
+    assert isinstance(daemon, SlurmdUnit)
     daemon.stop()  # it does not run: fine
     files.write(files.options_file(settings, WORDS))
     daemon.start(WORDS)
@@ -39,13 +39,13 @@ def test_a_unit_is_stopped_and_started_with_other_options(systemd: SystemdHost, 
 
 def test_a_unit_that_is_not_there_is_told(systemd: SystemdHost) -> None:
     with pytest.raises(AliquotError, match=r"slurmd"):
-        Unit(Settings("n1", root=systemd.root)).start("")
+        SlurmdUnit(SlurmNodeSettings("n1", root=systemd.root)).start("")
 
 
 def test_a_host_without_systemd_is_told_what_else_there_is(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with pytest.raises(BlockedError, match="no systemd") as refused:
-        Unit(Settings("n1", root=str(tmp_path))).stop()
+        SlurmdUnit(SlurmNodeSettings("n1", root=str(tmp_path))).stop()
     assert "--slurmd-stop" in refused.value.details[0]
 
 
@@ -54,9 +54,9 @@ def test_commands_are_told_and_their_failure_is_said(tmp_path: Path) -> None:
     start = (
         f'printf "%s|%s|" "$ALIQUOT_NODE_NAME" "$ALIQUOT_SLURMD_CONF" > {told}; eval "set -- $ALIQUOT_SLURMD_OPTIONS"; '
     )
-    settings = Settings("n1", start=start + f'printf "%s," "$@" >> {told}', stop="echo why >&2; exit 7")
+    settings = SlurmNodeSettings("n1", start=start + f'printf "%s," "$@" >> {told}', stop="echo why >&2; exit 7")
     daemon = daemon_of(settings)
-    assert isinstance(daemon, Commands)
+    assert isinstance(daemon, SlurmdCommands)
     daemon.start(WORDS)
     assert told.read_text() == f"n1|{WORDS}|-Z,--conf,{WORDS},"
     with pytest.raises(BlockedError, match="--slurmd-stop ended with status 7") as failed:
@@ -65,5 +65,5 @@ def test_commands_are_told_and_their_failure_is_said(tmp_path: Path) -> None:
 
 
 def test_a_daemon_that_a_command_leaves_behind_is_not_waited_for() -> None:
-    settings = Settings("n1", start="sleep 30 & echo started", stop="true")
+    settings = SlurmNodeSettings("n1", start="sleep 30 & echo started", stop="true")
     daemon_of(settings).start("")

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 import yaml
 
-from aliquot.cdi import follow, spec_files
-from aliquot.cdi.options import SIMULATED_MAJORS, CdiOptions, Machine, Mount
-from aliquot.cdi.rules import faults
+from aliquot.cdi import spec_files, spec_updates
+from aliquot.cdi.options import SIMULATED_MAJORS, CdiHost, CdiMount, CdiOptions
+from aliquot.cdi.rules import document_errors
 from aliquot.cdi.spec import document
 from aliquot.core.model.inventory import Inventory
 from support import factory
@@ -20,7 +20,7 @@ from support.slurmworld import sliced
 from unit.cdi.test_cdi_write import foreign
 
 MARKED = "ALIQUOT_CDI=v1"
-MACHINE = Machine(majors=SIMULATED_MAJORS)
+MACHINE = CdiHost(majors=SIMULATED_MAJORS)
 WHOLE, CUT = factory.inventory("a100-sxm4-40gb*2"), sliced("3g.20gb@4", "1g.5gb@0", gpu=1)
 EMPTY = msgspec.structs.replace(
     sliced("3g.20gb@4"),
@@ -30,12 +30,12 @@ EMPTY = msgspec.structs.replace(
 
 
 def made(inventory: Inventory, **options: Any) -> dict[str, Any]:
-    return document(inventory, CdiOptions(machine=MACHINE, simulated="/sim/n1/lib", **options))
+    return document(inventory, CdiOptions(host=MACHINE, simulated="/sim/n1/lib", **options))
 
 
 def followed(folder: Path, inventory: Inventory, simulated: str = "/sim/n1") -> list[str]:
     said: list[str] = []
-    follow.follow(inventory, said.append, simulated, (str(folder),))
+    spec_updates.update_specs(inventory, said.append, simulated, (str(folder),))
     return said
 
 
@@ -76,7 +76,7 @@ def test_a_file_says_that_gpus_are_offered_whole_also_while_none_is_cut(tmp_path
     for inventory in (CUT, EMPTY, WHOLE, CUT):
         followed(tmp_path, inventory)
         assert dict(spec_files.read(str(tmp_path)))[path] == made(inventory, whole_mig=True)
-    assert faults(made(WHOLE, whole_mig=True)) == ()
+    assert document_errors(made(WHOLE, whole_mig=True)) == ()
     assert "whole" not in str(made(CUT)["containerEdits"]["env"])
 
 
@@ -95,9 +95,9 @@ def test_an_odd_document_does_not_stop_the_others(tmp_path: Path, odd: object) -
 
 
 def test_what_every_container_gets_stays_as_it_was(tmp_path: Path) -> None:
-    machine = msgspec.structs.replace(MACHINE, mounts=(Mount("/lib/a", "/lib/a"),), hook="/usr/bin/nvidia-cdi-hook")
-    first = document(WHOLE, CdiOptions(machine=machine))
-    assert follow.rewritten(first, CUT, MACHINE)["containerEdits"] == first["containerEdits"]
+    machine = msgspec.structs.replace(MACHINE, mounts=(CdiMount("/lib/a", "/lib/a"),), hook="/usr/bin/nvidia-cdi-hook")
+    first = document(WHOLE, CdiOptions(host=machine))
+    assert spec_updates.with_current_devices(first, CUT, MACHINE)["containerEdits"] == first["containerEdits"]
 
 
 def test_a_file_without_devices_rests_and_comes_back(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from aliquot.cdi import devices, libraries
-from aliquot.cdi.options import CdiOptions, Majors, Node
-from aliquot.cdi.probe import look
+from aliquot.cdi.options import CdiDeviceNode, CdiOptions, Majors
+from aliquot.cdi.probe import probe_host
 from aliquot.cdi.spec import document
 from support import factory
 
@@ -49,7 +49,7 @@ def debian(root: Path) -> None:
 
 def test_a_driver_of_packages(tmp_path: Path) -> None:
     debian(tmp_path)
-    found = libraries.find(str(tmp_path), "/run/nvidia/driver", VERSION)
+    found = libraries.find_driver_files(str(tmp_path), "/run/nvidia/driver", VERSION)
     folder = "/usr/lib/x86_64-linux-gnu"
     assert [m.container for m in found.mounts] == [
         f"{folder}/libcuda.so.{VERSION}",
@@ -82,7 +82,7 @@ def test_the_files_that_nvidia_ctk_found_on_a_real_machine(tmp_path: Path) -> No
     link(tmp_path, "/usr/lib/x86_64-linux-gnu/libnvidia-allocator.so.1", "libnvidia-allocator.so.575.64.03")
     link(tmp_path, "/usr/lib/x86_64-linux-gnu/gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1")
     put(tmp_path, "/usr/lib/x86_64-linux-gnu/libnvidia-container.so.1.17.8", "/usr/bin/nvidia-ctk", "/etc/passwd")
-    found = libraries.find(str(tmp_path), "/", "575.64.03")
+    found = libraries.find_driver_files(str(tmp_path), "/", "575.64.03")
     assert {m.host: m.container for m in found.mounts} == mounts
     assert found.folders == [row[1] for row in rows if row[0] == "folder"]
     assert {f"{target}::{path}" for target, path in found.links} >= {row[1] for row in rows if row[0] == "link"}
@@ -90,10 +90,10 @@ def test_the_files_that_nvidia_ctk_found_on_a_real_machine(tmp_path: Path) -> No
 
 def test_folders_that_only_ldconfig_knows(tmp_path: Path) -> None:
     put(tmp_path, f"/opt/nvidia/lib/libcuda.so.{VERSION}")
-    assert libraries.find(str(tmp_path), "/", VERSION).mounts == []
+    assert libraries.find_driver_files(str(tmp_path), "/", VERSION).mounts == []
     (tmp_path / "etc/ld.so.conf.d").mkdir(parents=True)
     (tmp_path / "etc/ld.so.conf.d/nvidia.conf").write_text("# the driver\n/opt/nvidia/lib\n")
-    found = libraries.find(str(tmp_path), "/", VERSION)
+    found = libraries.find_driver_files(str(tmp_path), "/", VERSION)
     assert [(m.host, m.container) for m in found.mounts] == [(f"/opt/nvidia/lib/libcuda.so.{VERSION}",) * 2]
 
 
@@ -102,12 +102,12 @@ def test_links_of_another_system_stay_inside_it(tmp_path: Path) -> None:
     put(tmp_path, f"/usr/lib64/libcuda.so.{VERSION}")
     link(tmp_path, "/lib64", "/usr/lib64")
     link(tmp_path, "/usr/lib64/loop", "loop")
-    root = libraries.Root(str(tmp_path))
+    root = libraries.DriverRoot(str(tmp_path))
     assert root.real(f"/lib64/libcuda.so.{VERSION}") == f"/usr/lib64/libcuda.so.{VERSION}"
     assert root.real("/usr/lib64/../lib64") == "/usr/lib64"
     assert root.real("/usr/lib64/loop") is None
     assert root.real("/lib64/none") is None
-    assert len(libraries.find(str(tmp_path), "/", VERSION).mounts) == 1
+    assert len(libraries.find_driver_files(str(tmp_path), "/", VERSION).mounts) == 1
 
 
 def test_majors_are_the_kernels(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_rendering_nodes_come_from_sysfs(tmp_path: Path) -> None:
     found = devices.drm(["0000:07:00.0", "0000:0f:00.0"], str(tmp_path))
     assert found == {
         "0000:07:00.0": (
-            Node("/dev/dri/card1", 226, 1, 0o660),
-            Node("/dev/dri/renderD128", 226, 128, 0o660),
+            CdiDeviceNode("/dev/dri/card1", 226, 1, 0o660),
+            CdiDeviceNode("/dev/dri/renderD128", 226, 128, 0o660),
         )
     }
 
@@ -146,16 +146,16 @@ def test_only_character_devices_are_nodes(tmp_path: Path) -> None:
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     inventory = msgspec.structs.replace(factory.inventory("a100-sxm4-40gb"), driver=VERSION)
     options = CdiOptions(driver_root=str(tmp_path), hook="/nowhere/nvidia-cdi-hook")
-    bare = look(inventory, options).machine
+    bare = probe_host(inventory, options).host
     assert bare is not None
     assert any("no libcuda.so of driver 570.172.08" in n for n in bare.notes)
     assert any("/nowhere/nvidia-cdi-hook is not there" in n for n in bare.notes)
     debian(tmp_path)
     put(tmp_path, "/hook/nvidia-cdi-hook")
     options = msgspec.structs.replace(options, hook=str(tmp_path / "hook/nvidia-cdi-hook"))
-    looked = look(inventory, options)
-    assert looked.machine is not None
-    assert not any("libcuda" in n or "hook" in n for n in looked.machine.notes)
+    looked = probe_host(inventory, options)
+    assert looked.host is not None
+    assert not any("libcuda" in n or "hook" in n for n in looked.host.notes)
     hooks = document(inventory, looked)["containerEdits"]["hooks"]
     assert [h["args"][:2] for h in hooks] == [
         ["nvidia-cdi-hook", "create-symlinks"],
@@ -185,14 +185,14 @@ def test_newer_hooks_are_called_where_the_program_has_them(
     program.write_text(f'#!/bin/sh\n[ "$*" = "{asked}" ] && printf "VERSION:\\n   {release}\\nCOMMANDS:\\n{lines}"\n')
     program.chmod(0o755)
     options = CdiOptions(driver_root=str(tmp_path), hook=str(program))
-    args = [h["args"] for h in document(inventory, look(inventory, options))["containerEdits"]["hooks"]]
+    args = [h["args"] for h in document(inventory, probe_host(inventory, options))["containerEdits"]["hooks"]]
     first = 2 if name == "nvidia-ctk" else 1
     order = ["create-symlinks", *has[:1], "update-ldcache", *has[1:]]
     assert [each[first] for each in args] == order
     if has:
         assert args[1][first + 1 :] == [f"--host-driver-version={VERSION}"]
     assert all(each[first + 1 :] == [] for each in args if each[first] in has[1:])
-    managing = document(inventory, look(inventory, msgspec.structs.replace(options, mode="management")))
+    managing = document(inventory, probe_host(inventory, msgspec.structs.replace(options, mode="management")))
     names = [h["args"][first] for h in managing["containerEdits"]["hooks"]]
     assert "disable-device-node-modification" not in names, "who manages the node may make its nodes"
 
@@ -201,7 +201,7 @@ def test_a_driver_root_elsewhere_is_named_as_runtimes_see_it(tmp_path: Path) -> 
     """An agent in a container reads the driver at one path; the runtime on the host mounts it from another."""
     debian(tmp_path)
     inventory = msgspec.structs.replace(factory.inventory("a100-sxm4-40gb"), driver=VERSION)
-    looked = look(inventory, CdiOptions(driver_root="/run/nvidia/driver", driver_root_here=str(tmp_path)))
-    assert looked.machine is not None
-    assert {os.path.commonpath([m.host, "/run/nvidia/driver"]) for m in looked.machine.mounts} == {"/run/nvidia/driver"}
-    assert look(inventory, looked) is looked
+    looked = probe_host(inventory, CdiOptions(driver_root="/run/nvidia/driver", local_driver_root=str(tmp_path)))
+    assert looked.host is not None
+    assert {os.path.commonpath([m.host, "/run/nvidia/driver"]) for m in looked.host.mounts} == {"/run/nvidia/driver"}
+    assert probe_host(inventory, looked) is looked

@@ -9,10 +9,11 @@ import pytest
 
 from aliquot.cdi import spec
 from aliquot.cdi.options import CdiOptions
-from aliquot.cdi.probe import look
+from aliquot.cdi.probe import probe_host
 from aliquot.kubernetes.gpu.device_resources import offer
 from aliquot.node.connect import Connection, connect
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 MIXED: tuple[tuple[str, ...] | None, ...] = (("3g.20gb", "3g.20gb"), (), ("2g.10gb",), None)
 EQUAL: tuple[tuple[str, ...] | None, ...] = (("3g.20gb",), ("3g.20gb", "3g.20gb"))
@@ -24,7 +25,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     monkeypatch.setenv("ALIQUOT_BACKEND", "direct")
     state, gpus = str(tmp_path / "state"), request.param
     control.start(state, f"a100-sxm4-40gb*{len(gpus)}", "n")
-    sim = control.Node(state, "n")
+    sim = SimClient(state, "n")
     for index, profiles in enumerate(gpus):
         if profiles is not None:
             sim.set_mode(index, True)
@@ -41,7 +42,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
 )
 def test_every_id_that_is_offered_is_a_name_that_opens_the_same(node: Connection, strategy: str) -> None:
     inventory = node.backend.read()
-    options = look(inventory, CdiOptions(simulated="/s", whole_mig=True))
+    options = probe_host(inventory, CdiOptions(simulated="/s", whole_mig=True))
     document = spec.document(inventory, options)
     nodes = {d["name"]: {n["path"] for n in d["containerEdits"]["deviceNodes"]} for d in document["devices"]}
     offered = [d for r in offer(inventory, node.backend.facts(), strategy).resources for d in r.devices]

@@ -37,7 +37,7 @@ def set_in(*path: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def test_a_good_document_has_no_fault() -> None:
-    assert rules.faults(GOOD) == ()
+    assert rules.document_errors(GOOD) == ()
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_a_good_document_has_no_fault() -> None:
 def test_each_rule_is_watched(change: Callable[[dict[str, Any]], None], said: str) -> None:
     broken = copy.deepcopy(GOOD)
     change(broken)
-    assert any(said in fault for fault in rules.faults(broken)), rules.faults(broken)
+    assert any(said in fault for fault in rules.document_errors(broken)), rules.document_errors(broken)

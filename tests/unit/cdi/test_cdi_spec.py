@@ -10,13 +10,13 @@ import pytest
 
 from aliquot.cdi import rules, spec
 from aliquot.cdi import spec_files as write
-from aliquot.cdi.options import CdiOptions, Machine, Majors, Mount, Node
+from aliquot.cdi.options import CdiDeviceNode, CdiHost, CdiMount, CdiOptions, Majors
 from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
 from aliquot.errors import BlockedError
 from support import factory
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden/cdi"
-MACHINE = Machine(majors=Majors(gpu=195, uvm=511, caps=238))
+MACHINE = CdiHost(majors=Majors(gpu=195, uvm=511, caps=238))
 
 
 def caps(gpu: Gpu) -> Gpu:
@@ -41,8 +41,8 @@ def node(*instances: str, product: str = "a100-sxm4-40gb*2") -> Inventory:
 
 def document(inventory: Inventory, **options: Any) -> dict[str, Any]:
     machine = options.pop("machine", MACHINE)
-    made = spec.document(inventory, CdiOptions(machine=machine, **options))
-    assert rules.faults(made) == ()
+    made = spec.document(inventory, CdiOptions(host=machine, **options))
+    assert rules.document_errors(made) == ()
     return made
 
 
@@ -60,12 +60,12 @@ def names(made: dict[str, Any]) -> list[str]:
 def test_documents_stay_as_reviewed(case: str) -> None:
     a100 = node("3g.20gb@4", "1g.5gb@0", "1g.5gb+me@1")
     library = "/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08"
-    host = Machine(
+    host = CdiHost(
         majors=MACHINE.majors,
-        mounts=(Mount(f"/run/nvidia/driver{library}", library),),
+        mounts=(CdiMount(f"/run/nvidia/driver{library}", library),),
         links=(("libcuda.so.570.172.08", "/usr/lib/x86_64-linux-gnu/libcuda.so.1"),),
         folders=("/usr/lib/x86_64-linux-gnu",),
-        drm={"0000:0f:00.0": (Node("/dev/dri/card1", 226, 1, 0o660),)},
+        drm={"0000:0f:00.0": (CdiDeviceNode("/dev/dri/card1", 226, 1, 0o660),)},
         hook="/usr/bin/nvidia-cdi-hook",
         modeset=True,
     )
@@ -123,7 +123,7 @@ def test_an_instance_with_a_minor_that_is_not_known_is_refused() -> None:
 
 
 def test_without_capability_devices_in_the_kernel_mig_devices_are_refused_and_whole_gpus_are_not() -> None:
-    bare = Machine(majors=Majors())
+    bare = CdiHost(majors=Majors())
     with pytest.raises(BlockedError, match="lists no nvidia-caps"):
         document(node("3g.20gb@0"), machine=bare)
     assert names(document(factory.inventory("a100-sxm4-40gb"), machine=bare))[1:] == ["0", "0000:07:00.0", "all"]
@@ -182,8 +182,8 @@ def test_the_version_is_the_lowest_that_will_do() -> None:
 
 def test_without_the_hook_libraries_have_their_links_names() -> None:
     folder = "/usr/lib64"
-    machine = Machine(
-        mounts=(Mount(f"/d{folder}/libcuda.so.570.1", f"{folder}/libcuda.so.570.1"),),
+    machine = CdiHost(
+        mounts=(CdiMount(f"/d{folder}/libcuda.so.570.1", f"{folder}/libcuda.so.570.1"),),
         links=(("libcuda.so.570.1", f"{folder}/libcuda.so.1"), ("libcuda.so.1", f"{folder}/libcuda.so")),
         folders=(folder,),
     )

@@ -13,12 +13,12 @@ import yaml
 
 from aliquot.cdi import spec_files as write
 from aliquot.cdi.api import refresh, retract
-from aliquot.cdi.options import CdiOptions, Machine, Majors
+from aliquot.cdi.options import CdiHost, CdiOptions, Majors
 from aliquot.cdi.spec import document
-from aliquot.errors import AliquotError, BlockedError, NotOursError, StorageError
+from aliquot.errors import AliquotError, BlockedError, ForeignFileError, StorageError
 from support import factory
 
-OPTIONS = CdiOptions(machine=Machine(majors=Majors(195, 511, 238)))
+OPTIONS = CdiOptions(host=CdiHost(majors=Majors(195, 511, 238)))
 NODE = factory.inventory("a100-sxm4-40gb*2")
 
 
@@ -115,7 +115,7 @@ def test_the_management_file_is_handed_from_tool_to_tool(tmp_path: Path) -> None
     path = tmp_path / "management.nvidia.com-gpu.yaml"
     foreign(path, made(mode="management"))
     refresh(NODE, managing, str(tmp_path))
-    assert write.ours(str(tmp_path)) == [str(path)]
+    assert write.own_files(str(tmp_path)) == [str(path)]
     foreign(tmp_path / "management-nvidia.yaml", made(mode="management"))
     with pytest.raises(BlockedError, match="same names"):
         refresh(NODE, managing, str(tmp_path))
@@ -146,12 +146,12 @@ def test_a_resting_file_of_somebody_else_is_neither_taken_away_nor_replaced(tmp_
     other.write_text(OTHERS)
     (tmp_path / "b.yaml.resting").write_text(write.encoded({"kind": "a.b/c", "devices": []}, "json"))
     (tmp_path / "b.yaml").write_text("b")
-    assert list(write.resting(str(tmp_path))) == []
+    assert list(write.suspended(str(tmp_path))) == []
     write.write(str(path), made())
-    assert list(write.resting(str(tmp_path))) == []
-    with pytest.raises(NotOursError, match=r"a\.yaml\.resting exists"):
-        write.rest(str(path))
-    write.forget(str(path))
+    assert list(write.suspended(str(tmp_path))) == []
+    with pytest.raises(ForeignFileError, match=r"a\.yaml\.resting exists"):
+        write.suspend(str(path))
+    write.forget_suspended(str(path))
     assert (other.read_text(), path.exists()) == (OTHERS, True)
     assert sorted(os.listdir(tmp_path)) == ["a.yaml", "a.yaml.resting", "b.yaml", "b.yaml.resting"]
 
@@ -159,17 +159,17 @@ def test_a_resting_file_of_somebody_else_is_neither_taken_away_nor_replaced(tmp_
 def test_a_resting_file_of_ours_that_cannot_be_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.yaml"
     write.write(str(path), made())
-    write.rest(str(path))
+    write.suspend(str(path))
 
     def fails(*_: object, **__: object) -> None:
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as broken:
         broken.setattr("builtins.open", fails)
-        assert list(write.resting(str(tmp_path))) == []
-    assert list(write.resting(str(tmp_path))) == [(str(path), made())]
+        assert list(write.suspended(str(tmp_path))) == []
+    assert list(write.suspended(str(tmp_path))) == [(str(path), made())]
     (tmp_path / "a.yaml.resting").write_text("{ # ALIQUOT_CDI=v1, cut off")
-    assert list(write.resting(str(tmp_path))) == []
+    assert list(write.suspended(str(tmp_path))) == []
     assert os.listdir(tmp_path) == ["a.yaml.resting"]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.core.engine.history import Past
+from aliquot.core.engine.history import PastRun
 from aliquot.dashboard.local.history import change
 from aliquot.dashboard.pages.fleet_summary import headline
-from aliquot.dashboard.pages.node_summary import digest
-from aliquot.dashboard.view_models import NodeLook
+from aliquot.dashboard.pages.node_summary import summarize
+from aliquot.dashboard.view_models import ObservedNode
 from support import factory
 
 
@@ -23,13 +23,13 @@ from support import factory
     ],
 )
 def test_a_change_is_named_after_the_gpus_that_it_reached(name: str, gpus: tuple[str, ...], title: str) -> None:
-    assert change("n", Past("1", 1.0, 2.0, "", name, "refused", gpus)).title == title
+    assert change("n", PastRun("1", 1.0, 2.0, "", name, "refused", gpus)).title == title
 
 
 def test_a_zero_of_problems_is_calm() -> None:
-    look = NodeLook("one", factory.inventory("a30*2"), 1.0, revision=1)
-    figures = {figure.what: figure for figure in headline([(look, digest(look))])}
+    look = ObservedNode("one", factory.inventory("a30*2"), 1.0, revision=1)
+    figures = {figure.what: figure for figure in headline([(look, summarize(look))])}
     assert {figures[what].mood for what in ("GPUs with holes", "nodes drifted", "nodes do not answer")} == {"calm"}
-    stale = NodeLook("one", None, 1.0, "it does not answer", revision=1)
-    (alarm,) = [f for f in headline([(stale, digest(stale))]) if f.what == "node does not answer"]
+    stale = ObservedNode("one", None, 1.0, "it does not answer", revision=1)
+    (alarm,) = [f for f in headline([(stale, summarize(stale))]) if f.what == "node does not answer"]
     assert (alarm.number, alarm.mood) == ("1", "bad")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aliquot.dashboard import change_requests as asks
-from aliquot.dashboard.forms import MOST_ENTRIES, MOST_TEXT, ask_from, form_of
+from aliquot.dashboard.forms import MOST_ENTRIES, MOST_TEXT, form_of, parse_change_request
 from aliquot.errors import ConfigError
 
 GPU = "0000:07:00.0"
@@ -20,27 +20,27 @@ def _form(**fields: str | list[str]) -> dict[str, list[str]]:
 
 def _faults(**fields: str | list[str]) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        ask_from(_form(**fields))
+        parse_change_request(_form(**fields))
     return list(caught.value.details) or [caught.value.brief]
 
 
 @pytest.mark.parametrize(
     ("fields", "ask"),
     [
-        (CUT, asks.Cut(node="n1", gpu=GPU, mig="1g.5gb")),
+        (CUT, asks.PartitionGpu(node="n1", gpu=GPU, mig="1g.5gb")),
         (
             {"ask": "cut", "node": "n1", "gpu": GPU, "how": "counts", "count.1g.5gb": "2", "count.2g.10gb": "1"},
-            asks.Cut(node="n1", gpu=GPU, mig="1g.5gb*2,2g.10gb"),
+            asks.PartitionGpu(node="n1", gpu=GPU, mig="1g.5gb*2,2g.10gb"),
         ),
         (
             {"ask": "cut", "node": "n1", "gpu": GPU, "how": "counts", "count.1g.5gb": "0"},
-            asks.Cut(node="n1", gpu=GPU, mig="empty"),
+            asks.PartitionGpu(node="n1", gpu=GPU, mig="empty"),
         ),
         (
             {"ask": "make-room", "node": "n1", "gpu": GPU, "profile": "1g.5gb"},
-            asks.MakeRoom(node="n1", gpu=GPU, profile="1g.5gb"),
+            asks.FitInstance(node="n1", gpu=GPU, profile="1g.5gb"),
         ),
-        ({"ask": "functions", "gpus": ["a", "b", "a"], "on": "on"}, asks.SetFunctions(gpus=("a", "b"), on=True)),
+        ({"ask": "functions", "gpus": ["a", "b", "a"], "on": "on"}, asks.SwitchFunctions(gpus=("a", "b"), on=True)),
         ({"ask": "vgpus", "places": ["p"], "type": "A2-4Q"}, asks.SetVgpus(places=("p",), type="A2-4Q")),
         ({"ask": "vgpus", "places": ["p"], "clear": "on", "type": "A2-4Q"}, asks.SetVgpus(places=("p",), type="")),
         (
@@ -51,17 +51,17 @@ def _faults(**fields: str | list[str]) -> list[str]:
         ({"ask": "repair", "node": "n1"}, asks.Repair(node="n1")),
         (
             {"ask": "attach", "namespace": "a", "machine": "m", "node": "n", "devices": ["d"]},
-            asks.Attach(namespace="a", machine="m", node="n", devices=("d",)),
+            asks.AttachDevices(namespace="a", vm="m", node="n", devices=("d",)),
         ),
         (
             {"ask": "detach", "machine": "m", "devices": ["d", "e"]},
-            asks.Detach(namespace="", machine="m", node="", devices=("d", "e")),
+            asks.DetachDevices(namespace="", vm="m", node="", devices=("d", "e")),
         ),
     ],
     ids=lambda each: each["ask"] if isinstance(each, dict) else "",
 )
-def test_each_kind_is_read(fields: dict[str, Any], ask: asks.AnyAsk) -> None:
-    found: Any = ask_from(_form(**fields))
+def test_each_kind_is_read(fields: dict[str, Any], ask: asks.AnyChangeRequest) -> None:
+    found: Any = parse_change_request(_form(**fields))
     expected: Any = ask
     assert type(found) is type(expected)
     for name in expected.__struct_fields__:
@@ -71,7 +71,7 @@ def test_each_kind_is_read(fields: dict[str, Any], ask: asks.AnyAsk) -> None:
     again: dict[str, list[str]] = {}
     for name, value in form_of(found):
         again.setdefault(name, []).append(value)
-    assert ask_from(again) == found
+    assert parse_change_request(again) == found
 
 
 @pytest.mark.parametrize(
@@ -82,16 +82,16 @@ def test_each_kind_is_read(fields: dict[str, Any], ask: asks.AnyAsk) -> None:
     ],
 )
 def test_a_flag(word: str, on: bool) -> None:
-    found = ask_from(_form(ask="functions", gpus="a", on=word))
-    assert isinstance(found, asks.SetFunctions)
+    found = parse_change_request(_form(ask="functions", gpus="a", on=word))
+    assert isinstance(found, asks.SwitchFunctions)
     assert found.on is on
 
 
 def test_what_is_in_use_is_treated_as_asked() -> None:
-    found = ask_from(_form(**CUT, policy="wait", timeout_s="7.5"))
+    found = parse_change_request(_form(**CUT, policy="wait", timeout_s="7.5"))
     assert (found.policy, found.timeout_s) == ("wait", 7.5)
-    assert ask_from(_form(**CUT, timeout_s="86400")).timeout_s == 86400
-    assert ask_from(_form(**CUT, timeout_s="0")).timeout_s == 0
+    assert parse_change_request(_form(**CUT, timeout_s="86400")).timeout_s == 86400
+    assert parse_change_request(_form(**CUT, timeout_s="0")).timeout_s == 0
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,9 @@ def test_a_fault_is_told(fields: dict[str, Any], fault: str) -> None:
 
 
 def test_as_much_as_fits_is_taken() -> None:
-    found = ask_from(_form(ask="config", config="x" * MOST_TEXT, nodes=[f"n{n}" for n in range(MOST_ENTRIES)]))
+    found = parse_change_request(
+        _form(ask="config", config="x" * MOST_TEXT, nodes=[f"n{n}" for n in range(MOST_ENTRIES)])
+    )
     assert isinstance(found, asks.UseConfig)
     assert (len(found.config), len(found.nodes)) == (MOST_TEXT, MOST_ENTRIES)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.dashboard.security.headers import HEADERS, Guard
+from aliquot.dashboard.security.headers import HEADERS, SecurityMiddleware
 
 
 def _asked(error: BaseException | None, host: str = "localhost") -> list[dict[str, Any]]:
@@ -22,7 +22,7 @@ def _asked(error: BaseException | None, host: str = "localhost") -> list[dict[st
         sent.append(message)
 
     scope = {"type": "http", "method": "GET", "path": "/x", "headers": [(b"host", host.encode())]}
-    asyncio.run(Guard(app)(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(SecurityMiddleware(app)(scope, None, send))  # type: ignore[arg-type]
     return sent
 
 

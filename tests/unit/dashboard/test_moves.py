@@ -11,10 +11,10 @@ from aliquot.core.model.actions import Create, Destroy
 from aliquot.core.model.inventory import Holder, Inventory
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan
-from aliquot.dashboard.change_requests import MakeRoom
-from aliquot.dashboard.local import preview_requests as asked
-from aliquot.dashboard.local.node_access import Seen
-from aliquot.dashboard.pages import plan_text as deeds
+from aliquot.dashboard.change_requests import FitInstance
+from aliquot.dashboard.local import preview_requests
+from aliquot.dashboard.local.node_access import NodeObservation
+from aliquot.dashboard.pages import plan_text
 from support import factory
 from support.selection import laws
 
@@ -49,13 +49,17 @@ def reasons(made: Plan) -> list[str]:
 
 def test_what_makes_room_moves_and_what_was_asked_for_is_asked_for() -> None:
     seen = node("1g.5gb@1", "2g.10gb@4")
-    made = asked.preview(MakeRoom(node="n", gpu=seen.gpus[0].pci, profile="4g.20gb"), {"n": Seen(seen)}, None, _same)
-    assert [(a.verb, a.what, a.reason) for a in made.acts] == [
+    made = preview_requests.preview(
+        FitInstance(node="n", gpu=seen.gpus[0].pci, profile="4g.20gb"), {"n": NodeObservation(seen)}, None, _same
+    )
+    assert [(a.verb, a.what, a.reason) for a in made.actions] == [
         ("destroy", "1g.5gb at 1:1", "moves to 6:1, in the way of 4g.20gb at 0:4"),
         ("create", "4g.20gb at 0:4", 'asked by "one more 4g.20gb"'),
         ("create", "1g.5gb at 6:1", "moved from 1:1"),
     ]
-    assert [(gone.what, again.what) for gone, again in deeds.moves(made.acts)] == [("1g.5gb at 1:1", "1g.5gb at 6:1")]
+    assert [(gone.what, again.what) for gone, again in plan_text.moves(made.actions)] == [
+        ("1g.5gb at 1:1", "1g.5gb at 6:1")
+    ]
 
 
 def _same(step: str, node: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from aliquot.dashboard import security
 from aliquot.dashboard.security.csrf import same
-from aliquot.dashboard.security.token_authenticator import TICKET_S, TokenDoor, digest
+from aliquot.dashboard.security.token_authenticator import TICKET_S, TokenAuthenticator, digest
 from aliquot.dashboard.view_models import Person
 
 ANN = Person("ann")
@@ -28,28 +28,28 @@ def _alike(token: str, place: int) -> str:
 
 
 @pytest.fixture
-def door() -> TokenDoor:
-    return TokenDoor(TOKEN, ANN, "")
+def door() -> TokenAuthenticator:
+    return TokenAuthenticator(TOKEN, ANN, "")
 
 
-def test_the_right_token_is_admitted(door: TokenDoor) -> None:
+def test_the_right_token_is_admitted(door: TokenAuthenticator) -> None:
     assert asyncio.run(door.admit(TOKEN)) is ANN
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_token_with_a_digest_that_is_alike_in_part_is_not(place: int, door: TokenDoor) -> None:
+def test_a_token_with_a_digest_that_is_alike_in_part_is_not(place: int, door: TokenAuthenticator) -> None:
     assert asyncio.run(door.admit(_alike(TOKEN, place))) is None
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_nor_is_a_ticket(place: int, door: TokenDoor) -> None:
+def test_nor_is_a_ticket(place: int, door: TokenAuthenticator) -> None:
     ticket = door.ticket()
     assert door.redeem(_alike(ticket, place)) is None
     assert door.redeem(ticket) is ANN
     assert door.redeem(ticket) is None, "once"
 
 
-def test_a_ticket_holds_for_its_time_and_no_longer(door: TokenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ticket_holds_for_its_time_and_no_longer(door: TokenAuthenticator, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     ticket = door.ticket()
@@ -59,7 +59,7 @@ def test_a_ticket_holds_for_its_time_and_no_longer(door: TokenDoor, monkeypatch:
     assert door.redeem(ticket) is ANN
 
 
-def test_a_new_ticket_voids_the_one_before(door: TokenDoor) -> None:
+def test_a_new_ticket_voids_the_one_before(door: TokenAuthenticator) -> None:
     first, second = door.ticket(), door.ticket()
     assert door.redeem(first) is None
     assert door.redeem(second) is ANN
@@ -71,7 +71,7 @@ def test_a_secret_of_a_form_is_compared_as_a_whole(given: str) -> None:
     assert same("secret", "secret")
 
 
-def test_secrets_are_compared_in_constant_time(door: TokenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_compared_in_constant_time(door: TokenAuthenticator, monkeypatch: pytest.MonkeyPatch) -> None:
     """How long an answer takes does not tell how much of a guess is right."""
     compared: list[tuple[bytes, bytes]] = []
 

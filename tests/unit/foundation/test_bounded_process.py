@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from aliquot.foundation import bounded_process as bounded
-from aliquot.foundation.bounded_process import Check, LateError
+from aliquot.foundation.bounded_process import ProcessTimeoutError, SlowCheck
 from support.processes import ended, until
 
 
-def sh(script: str, seconds: float = 20.0, text: str = "", **more: object) -> bounded.Ran:
+def sh(script: str, seconds: float = 20.0, text: str = "", **more: object) -> bounded.ProcessResult:
     return bounded.run(["/bin/sh", "-c", script], seconds, text, **more)  # type: ignore[arg-type]
 
 
@@ -44,7 +44,7 @@ def test_what_is_no_text_is_replaced() -> None:
 
 def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    with pytest.raises(LateError, match="no answer in 1 s") as late:
+    with pytest.raises(ProcessTimeoutError, match="no answer in 1 s") as late:
         sh(f"sleep 60 & echo $! $$ > {pids}; echo said >&2; wait", 0.7)
     assert late.value.err == "said\n"
     until(lambda: all(ended(int(pid)) for pid in pids.read_text().split()))
@@ -58,7 +58,7 @@ def test_a_program_that_the_kernel_does_not_let_end_is_left(monkeypatch: pytest.
     with monkeypatch.context() as kernel:
         kernel.setattr(os, "killpg", lambda pid, number: killed.append(pid))
         begun, handles = time.monotonic(), len(os.listdir("/proc/self/fd"))
-        with pytest.raises(LateError):
+        with pytest.raises(ProcessTimeoutError):
             sh("kill -STOP $$", 0.3)
         assert time.monotonic() - begun < 3
         assert len(os.listdir("/proc/self/fd")) == handles
@@ -83,9 +83,9 @@ def test_what_it_leaves_behind_is_neither_waited_for_nor_killed(tmp_path: Path) 
 
 def test_a_check_comes_once_and_may_end_it() -> None:
     heard: list[str] = []
-    assert sh("echo slow >&2; sleep 0.6", check=Check(0.2, heard.append)).code == 0
+    assert sh("echo slow >&2; sleep 0.6", check=SlowCheck(0.2, heard.append)).code == 0
     assert heard == ["slow\n"]
-    assert sh("exit 0", check=Check(5.0, heard.append)).code == 0
+    assert sh("exit 0", check=SlowCheck(5.0, heard.append)).code == 0
     assert len(heard) == 1
 
     def refuse(_: str) -> None:
@@ -93,7 +93,7 @@ def test_a_check_comes_once_and_may_end_it() -> None:
 
     begun = time.monotonic()
     with pytest.raises(ZeroDivisionError):
-        sh("sleep 60", check=Check(0.1, refuse))
+        sh("sleep 60", check=SlowCheck(0.1, refuse))
     assert time.monotonic() - begun < 5
 
 
@@ -127,7 +127,7 @@ class TestAStarter:
         assert mark.read_text() == "well\n"
 
     def test_one_that_does_not_end_is_killed_and_quoted(self) -> None:
-        with pytest.raises(LateError) as late:
+        with pytest.raises(ProcessTimeoutError) as late:
             bounded.run_starter(["/bin/sh", "-c", "echo words; sleep 60"], 0.5)
         assert late.value.err == "words\n"
 

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from aliquot.foundation.call_watchdog import CallWatchdog
-from aliquot.foundation.driver_calls import Running
-from aliquot.foundation.signals import whole
+from aliquot.foundation.driver_calls import DriverCall
+from aliquot.foundation.signals import uninterrupted
 from support.processes import until
 
 HANGS_S = 1.2  # more than the grace that a command gets which only reads
@@ -41,14 +41,14 @@ def test_a_call_that_returns_is_not_mentioned() -> None:
     seen = Seen()
     with seen.watchdog():
         for _ in range(3):
-            with Running("call"):
+            with DriverCall("call"):
                 time.sleep(HANGS_S / 2)
     assert (seen.lines, seen.codes) == ([], [])
 
 
 def test_a_call_that_hangs_is_reported_and_rarely_again() -> None:
     seen = Seen()
-    with seen.watchdog(), Running("reading the MIG mode", "0000:07:00.0"):
+    with seen.watchdog(), DriverCall("reading the MIG mode", "0000:07:00.0"):
         until(lambda: len(seen.lines) == 2)
     assert seen.lines[0].startswith("waiting: the driver has not returned from reading the MIG mode (GPU 0000:07:00.0)")
     assert seen.lines[0].endswith("; Ctrl-C ends the command")
@@ -58,9 +58,9 @@ def test_a_call_that_hangs_is_reported_and_rarely_again() -> None:
 def test_each_call_that_hangs_is_reported() -> None:
     seen = Seen()
     with seen.watchdog():
-        with Running("reading the MIG mode"):
+        with DriverCall("reading the MIG mode"):
             until(lambda: seen.lines)
-        with Running("reading the name"):
+        with DriverCall("reading the name"):
             time.sleep(1.5 * HANGS_S)
     assert [line.partition(" for ")[0].rpartition(" from ")[2] for line in seen.lines] == [
         "reading the MIG mode",
@@ -71,7 +71,7 @@ def test_each_call_that_hangs_is_reported() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_command_that_waits_for_a_call(number: int) -> None:
     seen = Seen()
-    with seen.watchdog(), Running("reading"):
+    with seen.watchdog(), DriverCall("reading"):
         os.kill(os.getpid(), number)
         until(lambda: seen.codes)
     assert seen.codes[0] == 128 + number
@@ -88,7 +88,7 @@ def test_a_command_that_ends_by_itself_is_left_alone() -> None:
 
 def test_a_change_is_given_up_only_once_its_call_hangs() -> None:
     seen = Seen()
-    with seen.watchdog(), whole(), Running("destroying"):
+    with seen.watchdog(), uninterrupted(), DriverCall("destroying"):
         began = time.monotonic()
         os.kill(os.getpid(), signal.SIGTERM)
         until(lambda: seen.codes)
@@ -99,7 +99,7 @@ def test_a_change_is_given_up_only_once_its_call_hangs() -> None:
 
 def test_a_change_whose_call_may_take_long_is_left_at_once_by_a_second_ctrl_c() -> None:
     seen = Seen()
-    with seen.watchdog(), whole(), Running("resetting", bound_s=60):
+    with seen.watchdog(), uninterrupted(), DriverCall("resetting", bound_s=60):
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.1)
@@ -119,7 +119,7 @@ def test_a_change_whose_call_may_take_long_is_left_at_once_by_a_second_ctrl_c() 
 
 def test_the_first_signal_during_a_call_that_was_reported_says_what_happens_now() -> None:
     seen = Seen()
-    with seen.watchdog(), whole(), Running("resetting", bound_s=60):
+    with seen.watchdog(), uninterrupted(), DriverCall("resetting", bound_s=60):
         until(lambda: seen.lines)
         assert seen.lines[0].endswith("; Ctrl-C ends the command")
         began = time.monotonic()
@@ -135,7 +135,7 @@ def test_the_first_signal_during_a_call_that_was_reported_says_what_happens_now(
 def test_an_ignored_signal_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     seen = Seen()
-    with seen.watchdog(), Running("reading"):
+    with seen.watchdog(), DriverCall("reading"):
         os.kill(os.getpid(), signal.SIGINT)
         until(lambda: seen.lines)
         time.sleep(1.5 * HANGS_S)
@@ -147,7 +147,7 @@ def test_a_thread_that_hears_no_signals_reports_all_the_same() -> None:
     seen = Seen()
 
     def wait() -> None:
-        with seen.watchdog(), Running("reading"):
+        with seen.watchdog(), DriverCall("reading"):
             until(lambda: seen.lines)
 
     thread = threading.Thread(target=wait)

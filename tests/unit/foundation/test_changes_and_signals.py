@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from aliquot.foundation.signals import ENDING, Stopped, changing, stoppable, whole
+from aliquot.foundation.signals import ENDING, Stopped, changing, stoppable, uninterrupted
 
-BOTH = pytest.mark.parametrize("guard", [stoppable, whole])
+BOTH = pytest.mark.parametrize("guard", [stoppable, uninterrupted])
 Guard = Callable[[], AbstractContextManager[None]]
 
 
@@ -96,7 +96,7 @@ def test_whole_is_done_to_its_end_and_the_first_signal_takes_effect_then() -> No
     asked: list[str] = []
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: heard.append(number))
-    with whole(lambda: asked.append("asked")):
+    with uninterrupted(lambda: asked.append("asked")):
         os.kill(os.getpid(), signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGTERM)
         assert (heard, asked) == ([], ["asked", "asked"])
@@ -108,7 +108,7 @@ def test_a_signal_that_nothing_handled_ends_the_process_after_what_is_whole() ->
     child = os.fork()
     if child == 0:
         try:
-            with whole():
+            with uninterrupted():
                 os.kill(os.getpid(), signal.SIGTERM)
                 os.write(writing, b"whole")
         finally:

@@ -9,14 +9,14 @@ import pytest
 
 from aliquot.errors import DriverHangsError, UsageError
 from aliquot.foundation import driver_calls
-from aliquot.foundation.driver_calls import Running
+from aliquot.foundation.driver_calls import DriverCall
 
 
 def test_a_call_counts_from_its_start_to_its_return() -> None:
     assert driver_calls.oldest() is None
     assert driver_calls.oldest_s() == 0
-    with Running("first", "0000:07:00.0") as first:
-        with Running("second"):
+    with DriverCall("first", "0000:07:00.0") as first:
+        with DriverCall("second"):
             assert driver_calls.oldest() is first
             assert driver_calls.oldest_s() > 0
         assert driver_calls.oldest() is first
@@ -24,7 +24,7 @@ def test_a_call_counts_from_its_start_to_its_return() -> None:
 
 
 def test_a_call_that_fails_has_returned() -> None:
-    with pytest.raises(ValueError, match="no"), Running("call"):
+    with pytest.raises(ValueError, match="no"), DriverCall("call"):
         raise ValueError("no")
     assert driver_calls.oldest() is None
 
@@ -33,14 +33,14 @@ def test_calls_of_all_threads_count() -> None:
     go, done = threading.Event(), threading.Event()
 
     def call() -> None:
-        with Running("theirs", "0000:07:00.0"):
+        with DriverCall("theirs", "0000:07:00.0"):
             done.set()
             go.wait(10)
 
     thread = threading.Thread(target=call)
     thread.start()
     assert done.wait(10)
-    with Running("mine"):
+    with DriverCall("mine"):
         oldest = driver_calls.oldest()
         assert oldest is not None
         assert oldest.sentence == "the driver has not returned from theirs (GPU 0000:07:00.0) for 0 s"
@@ -51,7 +51,7 @@ def test_calls_of_all_threads_count() -> None:
 def test_a_call_costs_next_to_nothing() -> None:
     began = time.process_time()
     for _ in range(1000):
-        with Running("call"):
+        with DriverCall("call"):
             pass
     assert time.process_time() - began < 0.1
 
@@ -68,25 +68,25 @@ def test_the_bound_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_may_take_longer_has_a_bound_of_its_own() -> None:
-    with Running("write numvfs", bound_s=100), Running("reading", "0000:07:00.0"):
+    with DriverCall("write numvfs", bound_s=100), DriverCall("reading", "0000:07:00.0"):
         with pytest.raises(DriverHangsError, match=r"from reading \(GPU 0000:07:00.0\) for more than 0 s"):
             driver_calls.check(0)
         driver_calls.check(10)
-    with Running("write numvfs", bound_s=100):
+    with DriverCall("write numvfs", bound_s=100):
         driver_calls.check(0)
 
 
 def test_a_call_hangs_in_its_own_thread_and_in_no_other() -> None:
-    with Running("mine"):
+    with DriverCall("mine"):
         time.sleep(0.02)
-        assert driver_calls.hang(0.01, threading.get_ident()) is not None
-        assert driver_calls.hang(0.01, threading.get_ident() + 1) is None
-        assert driver_calls.hang(0.01) is not None, "0 is every thread"
-        assert driver_calls.hang(5.0) is None
+        assert driver_calls.find_hang(0.01, threading.get_ident()) is not None
+        assert driver_calls.find_hang(0.01, threading.get_ident() + 1) is None
+        assert driver_calls.find_hang(0.01) is not None, "0 is every thread"
+        assert driver_calls.find_hang(5.0) is None
 
 
 def test_the_calls_that_are_running_may_take_as_long_as_the_longest_bound() -> None:
     assert driver_calls.bound_s(30) == 30
-    with Running("write numvfs", bound_s=120), Running("reading"):
+    with DriverCall("write numvfs", bound_s=120), DriverCall("reading"):
         assert driver_calls.bound_s(30) == 120
         assert driver_calls.bound_s(200) == 200

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.foundation.paths import foreign
+from aliquot.foundation.paths import unsafe_reason
 
 NOBODY = 65534
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="root gives folders away")
@@ -15,25 +15,25 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="root gives folders awa
 
 def test_a_folder_of_this_user_is_not_foreign(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    assert foreign(str(tmp_path)) == ""
+    assert unsafe_reason(str(tmp_path)) == ""
 
 
 def test_a_folder_that_all_users_can_write_in_is(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
-    assert foreign(str(tmp_path)) == "all users can write in it"
+    assert unsafe_reason(str(tmp_path)) == "all users can write in it"
 
 
 @ROOT_ONLY
 def test_a_folder_of_another_user_is(tmp_path: Path) -> None:
     os.chown(tmp_path, NOBODY, NOBODY)
-    assert foreign(str(tmp_path)) == f"user {NOBODY} owns it"
+    assert unsafe_reason(str(tmp_path)) == f"user {NOBODY} owns it"
 
 
 @ROOT_ONLY
 def test_a_folder_that_another_group_can_write_in_is(tmp_path: Path) -> None:
     os.chown(tmp_path, 0, NOBODY)
     tmp_path.chmod(0o775)
-    assert foreign(str(tmp_path)) == f"group {NOBODY} can write in it"
+    assert unsafe_reason(str(tmp_path)) == f"group {NOBODY} can write in it"
 
 
 @ROOT_ONLY
@@ -41,4 +41,4 @@ def test_another_users_link_to_a_folder_of_ours_is(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to("/")
     os.lchown(link, NOBODY, NOBODY)
-    assert foreign(str(link)) == f"user {NOBODY} owns it"
+    assert unsafe_reason(str(link)) == f"user {NOBODY} owns it"

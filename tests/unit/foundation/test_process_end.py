@@ -10,11 +10,11 @@ import pytest
 ENDING = """
 import asyncio, sys, threading, time
 from aliquot.errors import BlockedError
-from aliquot.foundation.driver_calls import Running
+from aliquot.foundation.driver_calls import DriverCall
 from aliquot.foundation.process_end import leave_if_hung
 
 def hang():
-    with Running("reading the GPUs"):
+    with DriverCall("reading the GPUs"):
         begun.set()
         time.sleep(60)
 

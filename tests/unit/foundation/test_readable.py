@@ -6,7 +6,7 @@ import fcntl
 import os
 import resource
 
-from aliquot.foundation.readable import readable
+from aliquot.foundation.descriptor_wait import wait_readable
 
 
 def test_a_descriptor_above_what_select_takes() -> None:
@@ -15,12 +15,12 @@ def test_a_descriptor_above_what_select_takes() -> None:
     reading, writing = os.pipe()
     high = fcntl.fcntl(reading, fcntl.F_DUPFD, 1100)
     try:
-        assert not readable(high, 0.01)
+        assert not wait_readable(high, 0.01)
         os.write(writing, b"x")
-        assert readable(high, 1.0)
+        assert wait_readable(high, 1.0)
         os.close(writing)
         os.read(high, 1)
-        assert readable(high, 1.0), "its end can be read as well"
+        assert wait_readable(high, 1.0), "its end can be read as well"
     finally:
         os.close(high)
         os.close(reading)

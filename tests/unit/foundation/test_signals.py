@@ -16,23 +16,23 @@ from aliquot.foundation.signals import Stopped
 
 THREADED = """
 import signal, sys, threading
-from aliquot.foundation.signals import asked_to_end
+from aliquot.foundation.signals import stop_on_signal
 for name in sys.argv[1:]:
     signal.signal(getattr(signal, name), signal.SIG_IGN)
 stop = threading.Event()
-with asked_to_end(stop.set):
+with stop_on_signal(stop.set):
     print("serving", flush=True)
     stop.wait(20)
     print("ended" if stop.is_set() else "late", flush=True)
 """
 ASYNC = """
 import asyncio, signal, sys
-from aliquot.foundation.signals import asked_to_end
+from aliquot.foundation.signals import stop_on_signal
 for name in sys.argv[1:]:
     signal.signal(getattr(signal, name), signal.SIG_IGN)
 async def main():
     stop = asyncio.Event()
-    with asked_to_end(stop.set, asyncio.get_running_loop()):
+    with stop_on_signal(stop.set, asyncio.get_running_loop()):
         print("serving", flush=True)
         try:
             async with asyncio.timeout(20):
@@ -73,7 +73,7 @@ def test_an_ignored_one_stays_ignored(code: str) -> None:
 
 def test_the_former_handlers_come_back() -> None:
     before = [signal.getsignal(number) for number in signals.ENDING]
-    with signals.asked_to_end(lambda: None):
+    with signals.stop_on_signal(lambda: None):
         pass
     assert [signal.getsignal(number) for number in signals.ENDING] == before
 
@@ -110,12 +110,12 @@ def test_what_is_blocked_takes_effect_afterwards() -> None:
 
 LOCKED = """
 import os, signal, threading, time
-from aliquot.foundation.signals import asked_to_end
+from aliquot.foundation.signals import stop_on_signal
 lock, ended = threading.Lock(), threading.Event()
 def stop():
     with lock:
         ended.set()
-with asked_to_end(stop):
+with stop_on_signal(stop):
     with lock:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.1)

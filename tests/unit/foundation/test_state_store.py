@@ -87,7 +87,7 @@ def test_bad_bytes_cost_the_last_write_only(tmp_path: Path, body: bytes) -> None
 
 @pytest.mark.parametrize("body", BAD)
 def test_bad_bytes_everywhere_are_an_empty_state(tmp_path: Path, body: bytes) -> None:
-    store = stored(tmp_path, former="older.json")
+    store = stored(tmp_path, legacy_name="older.json")
     for name in ("value.json", "value.json.previous"):
         (tmp_path / name).write_bytes(body)
     assert store.load() == Value()
@@ -125,7 +125,7 @@ def test_it_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
 def test_a_reader_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "value.json").write_bytes(b"{")
     (tmp_path / "older.json").write_bytes(b'{"note":"x"}')
-    assert stored(tmp_path, former="older.json").load() == Value((), "x")
+    assert stored(tmp_path, legacy_name="older.json").load() == Value((), "x")
     assert sorted(os.listdir(tmp_path)) == ["older.json", "value.json"]
 
 
@@ -162,7 +162,7 @@ def test_the_empty_value_is_stored_too(tmp_path: Path) -> None:
 
 
 def test_what_another_process_has_set_aside_is_unreadable_no_more(tmp_path: Path) -> None:
-    store = stored(tmp_path, former="older.json")
+    store = stored(tmp_path, legacy_name="older.json")
     for path in ("value.json", "older.json"):
         (tmp_path / path).write_bytes(b"\xff")
     store.load()
@@ -179,7 +179,7 @@ def test_what_another_process_has_set_aside_is_unreadable_no_more(tmp_path: Path
 
 def test_the_file_of_an_older_release_is_imported_once(tmp_path: Path) -> None:
     (tmp_path / "older.json").write_bytes(msgspec.json.encode(ONE))
-    store = stored(tmp_path, former="older.json")
+    store = stored(tmp_path, legacy_name="older.json")
     assert store.load() == ONE
     store.save(TWO)
     assert sorted(os.listdir(tmp_path)) == ["older.json.imported", "value.json", "value.json.previous"]
@@ -187,7 +187,7 @@ def test_the_file_of_an_older_release_is_imported_once(tmp_path: Path) -> None:
 
 
 def test_the_file_of_an_older_release_that_ran_since_counts(tmp_path: Path) -> None:
-    store = stored(tmp_path, former="older.json")
+    store = stored(tmp_path, legacy_name="older.json")
     store.save(ONE)
     (tmp_path / "older.json").write_bytes(msgspec.json.encode(TWO))
     assert store.load() == TWO
@@ -209,7 +209,7 @@ def test_a_kill_while_it_is_imported_loses_nothing(tmp_path: Path, monkeypatch: 
             left[0] -= 1
             real(old, new)
 
-        store = stored(folder, former="older.json")
+        store = stored(folder, legacy_name="older.json")
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", killed)
             try:
@@ -226,7 +226,7 @@ def test_what_an_older_release_wrote_is_merged_with_ours(tmp_path: Path) -> None
     def both(ours: Value, older: Value) -> Value:
         return Value(ours.parts + older.parts, older.note)
 
-    store = stored(tmp_path, former="older.json", merge=both)
+    store = stored(tmp_path, legacy_name="older.json", merge=both)
     store.save(ONE)
     (tmp_path / "older.json").write_bytes(msgspec.json.encode(Value((Part("z"),), "older")))
     merged = Value((Part("a", 1), Part("z")), "older")
@@ -238,7 +238,7 @@ def test_what_an_older_release_wrote_is_merged_with_ours(tmp_path: Path) -> None
 def test_bad_bytes_are_set_aside_when_an_older_file_is_taken_over(tmp_path: Path) -> None:
     (tmp_path / "value.json").write_bytes(b"{")
     (tmp_path / "older.json").write_bytes(msgspec.json.encode(ONE))
-    stored(tmp_path, former="older.json").save(TWO)
+    stored(tmp_path, legacy_name="older.json").save(TWO)
     assert (tmp_path / "value.json.unreadable").read_bytes() == b"{"
 
 
@@ -288,7 +288,7 @@ def test_a_path_that_is_no_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_what_is_removed_is_gone(tmp_path: Path) -> None:
-    store = stored(tmp_path, former="older.json")
+    store = stored(tmp_path, legacy_name="older.json")
     (tmp_path / "older.json").write_bytes(msgspec.json.encode(ONE))
     store.save(ONE)
     store.save(TWO)
@@ -299,12 +299,12 @@ def test_what_is_removed_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["value.json", "older.json"])
 def test_what_cannot_be_understood_is_not_removed(tmp_path: Path, name: str) -> None:
-    store = stored(tmp_path, former="older.json")
+    store = stored(tmp_path, legacy_name="older.json")
     store.save(ONE)
     (tmp_path / name).write_bytes(b"\xff")
     store.load()
-    assert store.fault is not None
-    assert store.fault.path == str(tmp_path / name)
+    assert store.load_error is not None
+    assert store.load_error.path == str(tmp_path / name)
     store.remove()
     assert [path.name for path in tmp_path.iterdir()] == [f"{name}.unreadable"]
     assert store.load() == Value()

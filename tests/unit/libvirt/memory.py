@@ -6,8 +6,8 @@ import msgspec
 
 from aliquot.libvirt import domain_xml as xml
 from aliquot.libvirt import nodedev_xml as nodexml
-from aliquot.libvirt.errors import LibvirtError, NoVmError, translated
-from aliquot.libvirt.models import Domain, Hostdev, NodeDevice
+from aliquot.libvirt.errors import LibvirtError, NoVmError, translate_error
+from aliquot.libvirt.models import Hostdev, LibvirtDomain, NodeDevice
 
 
 class MemoryLibvirt:
@@ -18,7 +18,7 @@ class MemoryLibvirt:
     uri = "memory:///"
     through = "memory"
 
-    def __init__(self, *domains: Domain, mdevs: tuple[NodeDevice, ...] = ()) -> None:
+    def __init__(self, *domains: LibvirtDomain, mdevs: tuple[NodeDevice, ...] = ()) -> None:
         self.all = {d.uuid: d for d in domains}
         self.nodes = {m.name: m for m in mdevs}
         self.refuse: dict[str, str] = {}
@@ -29,10 +29,10 @@ class MemoryLibvirt:
     def version(self) -> tuple[int, int]:
         return 10, 0
 
-    def domains(self) -> tuple[Domain, ...]:
+    def domains(self) -> tuple[LibvirtDomain, ...]:
         return tuple(self.all.values())
 
-    def domain(self, uuid: str) -> Domain:
+    def domain(self, uuid: str) -> LibvirtDomain:
         if uuid not in self.all:
             raise NoVmError("there is no such VM")
         return self.all[uuid]
@@ -59,12 +59,12 @@ class MemoryLibvirt:
         )
 
     def _seen(self, verb: str, device: str) -> Hostdev:
-        domain = xml.domain(f"<domain><devices>{device}</devices></domain>")
+        domain = xml.parse_domain(f"<domain><devices>{device}</devices></domain>")
         (hostdev,) = domain.config
         self.calls.append((verb, hostdev.key))
         sentence = self.refuse.get(f"{verb} {hostdev.key}", "")
         if sentence:
-            raise translated(sentence, f"{verb} it")
+            raise translate_error(sentence, f"{verb} it")
         return hostdev
 
     def start(self, uuid: str) -> None:

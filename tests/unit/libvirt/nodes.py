@@ -5,11 +5,19 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.core.model import vgpu_types as tables
-from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu, Virtual, VirtualFunction, VirtualHost
+from aliquot.core.model.inventory import (
+    Gpu,
+    GpuVirtualization,
+    Holder,
+    HostVirtualization,
+    Inventory,
+    Vgpu,
+    VirtualFunction,
+)
 from aliquot.core.planner.vgpu.naming import stable_uuid
-from aliquot.libvirt.models import MDEV, PCI, Domain, Hostdev
+from aliquot.libvirt.models import MDEV, PCI, Hostdev, LibvirtDomain
 
-HOST = VirtualHost(iommu=True, vfio=True, vgpu_manager=True)
+HOST = HostVirtualization(iommu=True, vfio=True, vgpu_manager=True)
 
 
 def card(
@@ -34,8 +42,8 @@ def card(
             place = gpu.pci if world == "mdev" else addresses[n]
             carried.append(Vgpu(place, chosen.id or 0, chosen.name, stable_uuid(gpu, n)))
     there = tuple(VirtualFunction(a, n, "nvidia", 90 + n) for n, a in enumerate(addresses))
-    virtual = Virtual(
-        world=world,
+    virtual = GpuVirtualization(
+        framework=world,
         driver="vfio-pci" if passthrough else "nvidia",
         iommu_group=38,
         total=functions,
@@ -45,7 +53,7 @@ def card(
     return msgspec.structs.replace(gpu, vgpus=tuple(carried), virtual=virtual)
 
 
-def node(*gpus: Gpu, host: VirtualHost | None = HOST) -> Inventory:
+def node(*gpus: Gpu, host: HostVirtualization | None = HOST) -> Inventory:
     return Inventory(node="n", gpus=gpus, driver="580.65.06", host=host)
 
 
@@ -82,9 +90,9 @@ def pci(address: str, *, managed: bool = False) -> Hostdev:
 
 def vm(
     name: str, *config: Hostdev, live: tuple[Hostdev, ...] | None = None, graphics: bool = True, persistent: bool = True
-) -> Domain:
+) -> LibvirtDomain:
     """A machine; ``live`` devices make it a running one."""
-    return Domain(
+    return LibvirtDomain(
         name=name,
         uuid=f"uuid-of-{name}",
         id=None if live is None else 7,

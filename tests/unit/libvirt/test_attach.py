@@ -5,31 +5,31 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aliquot.core.model.inventory import VirtualHost
+from aliquot.core.model.inventory import HostVirtualization
 from aliquot.errors import BlockedError, UsageError
 from aliquot.foundation.threads import SystemClock
 from aliquot.libvirt import apply as carry
-from aliquot.libvirt.attach import Change, Target, attaching, detaching, find, target
-from aliquot.libvirt.choose import Ask
-from aliquot.libvirt.device_rules import Around
+from aliquot.libvirt.attach import AttachTarget, DeviceChange, change_target, find_domain, plan_attach, plan_detach
+from aliquot.libvirt.choose import VmDeviceRequest
+from aliquot.libvirt.device_rules import VmContext
 from aliquot.libvirt.errors import LibvirtError, NoVmError
-from aliquot.libvirt.models import Domain
+from aliquot.libvirt.models import LibvirtDomain
 
 from .memory import MemoryLibvirt
 from .nodes import A2, L40S, T4, mdev, node, pci, vm
 
 NODE = node(A2, L40S, T4)
 RAMFB = {"display": True, "ramfb": True}
-DEFINITION = Target()
+DEFINITION = AttachTarget()
 
 
 def attach(
-    domain: Domain, *types: tuple[str, int], where: Target = DEFINITION, devices: tuple[str, ...] = ()
-) -> Change:
-    return attaching(NODE, domain, Ask(types, devices=devices), where, Around(domains=(domain,)))
+    domain: LibvirtDomain, *types: tuple[str, int], where: AttachTarget = DEFINITION, devices: tuple[str, ...] = ()
+) -> DeviceChange:
+    return plan_attach(NODE, domain, VmDeviceRequest(types, devices=devices), where, VmContext(domains=(domain,)))
 
 
-def rules(change: Change) -> list[str]:
+def rules(change: DeviceChange) -> list[str]:
     return [b.rule for b in change.blockers]
 
 
@@ -40,7 +40,7 @@ def test_two_vgpus_and_one_boot_display() -> None:
         (A2.vgpus[1].uuid, None, None),
     ]
     assert (change.blockers, change.notes) == ((), ())
-    assert change.what == ("NVIDIA A2-4Q of GPU 0", "NVIDIA A2-4Q of GPU 0")
+    assert change.descriptions == ("NVIDIA A2-4Q of GPU 0", "NVIDIA A2-4Q of GPU 0")
 
 
 def test_a_machine_that_has_its_boot_display_gets_no_second() -> None:
@@ -54,7 +54,7 @@ def test_no_boot_display_where_none_can_be() -> None:
     assert blind.devices[0].ramfb is None
     assert blind.notes == ("no ramFB: VM server has no <graphics> to show it on",)
     assert attach(vm("w"), ("L40S-8Q", 2)).devices == (pci("0000:26:00.4"), pci("0000:26:00.5"))
-    assert attach(vm("w"), ("A2-4Q", 1), where=Target(ramfb="none")).devices[0].ramfb is None
+    assert attach(vm("w"), ("A2-4Q", 1), where=AttachTarget(ramfb="none")).devices[0].ramfb is None
 
 
 def test_rules_are_those_of_the_whole_machine() -> None:
@@ -62,52 +62,52 @@ def test_rules_are_those_of_the_whole_machine() -> None:
     assert "PER_VM" in rules(attach(vm("win11"), ("A2-4Q", 1), ("A2-4A", 1)))
     # What was wrong before, and is no worse now, is for check to say.
     old = vm("old", mdev(A2, 0, **RAMFB), mdev(A2, 1, **RAMFB))
-    change = attaching(NODE, old, Ask((("T4-4Q", 1),)), Target(), Around(domains=(old,)))
+    change = plan_attach(NODE, old, VmDeviceRequest((("T4-4Q", 1),)), AttachTarget(), VmContext(domains=(old,)))
     assert "RAMFB" not in rules(change)
 
 
 def test_a_host_without_iommu() -> None:
-    bare = node(L40S, host=VirtualHost(iommu=False, vfio=True))
-    change = attaching(bare, vm("l"), Ask((("L40S-8Q", 1),)), Target(), Around())
+    bare = node(L40S, host=HostVirtualization(iommu=False, vfio=True))
+    change = plan_attach(bare, vm("l"), VmDeviceRequest((("L40S-8Q", 1),)), AttachTarget(), VmContext())
     assert rules(change) == ["NO_IOMMU"]
 
 
 def test_vgpus_of_other_machines_are_not_taken() -> None:
     other, mine = vm("other", mdev(A2, 0)), vm("mine", mdev(A2, 1))
     with pytest.raises(BlockedError, match="1 x A2-4Q asked, 0 free of 2"):
-        attaching(NODE, mine, Ask((("A2-4Q", 1),)), Target(), Around(domains=(other, mine)))
+        plan_attach(NODE, mine, VmDeviceRequest((("A2-4Q", 1),)), AttachTarget(), VmContext(domains=(other, mine)))
 
 
 def test_where_a_change_goes() -> None:
     off, on = vm("off"), vm("on", live=())
     loose = vm("loose", live=(), persistent=False)
-    assert target(off, live=False, config=False) == Target()
-    assert target(on, live=False, config=False) == Target()
-    assert target(on, live=True, config=False) == Target(config=False, live=True, ramfb="none")
-    assert target(on, live=True, config=True) == Target(config=True, live=True, ramfb="none")
+    assert change_target(off, live=False, config=False) == AttachTarget()
+    assert change_target(on, live=False, config=False) == AttachTarget()
+    assert change_target(on, live=True, config=False) == AttachTarget(config=False, live=True, ramfb="none")
+    assert change_target(on, live=True, config=True) == AttachTarget(config=True, live=True, ramfb="none")
     with pytest.raises(BlockedError) as caught:
-        target(off, live=True, config=False)
+        change_target(off, live=True, config=False)
     assert caught.value.code == "VM_NOT_RUNNING"
     with pytest.raises(BlockedError) as caught:
-        target(loose, live=False, config=False)
+        change_target(loose, live=False, config=False)
     assert caught.value.code == "TRANSIENT"
     with pytest.raises(UsageError, match="cannot be plugged"):
-        target(on, live=True, config=False, ramfb="on")
+        change_target(on, live=True, config=False, ramfb="on")
 
 
 def test_notes_say_when_it_holds() -> None:
     on = vm("on", live=())
     assert "at its next start" in attach(on, ("A2-4Q", 1)).notes[0]
-    live = attach(on, ("A2-4Q", 1), where=Target(config=False, live=True, ramfb="none"))
+    live = attach(on, ("A2-4Q", 1), where=AttachTarget(config=False, live=True, ramfb="none"))
     assert "gone after its next start" in live.notes[0]
     assert "no ramFB" in live.notes[1]
 
 
 def test_a_machine_by_name_or_uuid() -> None:
     machines = (vm("a"), vm("b"))
-    assert find(machines, "b") == find(machines, "uuid-of-b") == machines[1]
+    assert find_domain(machines, "b") == find_domain(machines, "uuid-of-b") == machines[1]
     with pytest.raises(NoVmError) as caught:
-        find(machines, "c")
+        find_domain(machines, "c")
     assert caught.value.details == ("libvirt has: a, b",)
 
 
@@ -156,8 +156,10 @@ def test_what_libvirt_took_and_did_not_do() -> None:
     assert ("detach", first) in libvirt.calls
 
 
-def detach(domain: Domain, *words: str, every: bool = False, types: tuple[tuple[str, int], ...] = ()) -> Change:
-    return detaching(NODE, domain, Ask(types, devices=words), Target(), every=every)
+def detach(
+    domain: LibvirtDomain, *words: str, every: bool = False, types: tuple[tuple[str, int], ...] = ()
+) -> DeviceChange:
+    return plan_detach(NODE, domain, VmDeviceRequest(types, devices=words), AttachTarget(), all_devices=every)
 
 
 def test_detach_by_name_by_type_or_all() -> None:
@@ -207,7 +209,7 @@ def test_a_guest_lets_go_late_or_never() -> None:
     for reads, fails in ((5, False), (10_000, True)):
         libvirt = MemoryLibvirt(running)
         libvirt.clings = reads
-        change = detaching(NODE, running, Ask(), Target(config=True, live=True), every=True)
+        change = plan_detach(NODE, running, VmDeviceRequest(), AttachTarget(config=True, live=True), all_devices=True)
         if not fails:
             carry.detach(libvirt, change, Hurried(libvirt))
             assert libvirt.domain(running.uuid).hostdevs == ()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aliquot.core.model.inventory import Holder, Inventory, VirtualFunction, VirtualHost
+from aliquot.core.model.inventory import Holder, HostVirtualization, Inventory, VirtualFunction
 from aliquot.core.planner.vgpu.naming import stable_uuid
-from aliquot.libvirt.check import Report, check
-from aliquot.libvirt.device_rules import Around
-from aliquot.libvirt.models import Domain, Hostdev, NodeDevice
+from aliquot.libvirt.check import VmCheckReport, check
+from aliquot.libvirt.device_rules import VmContext
+from aliquot.libvirt.models import Hostdev, LibvirtDomain, NodeDevice
 
 from .nodes import A2, L40S, T4, card, changed, held, mdev, node, pci, vm
 
@@ -18,20 +18,20 @@ WHOLE = card("NVIDIA L4", 0x41, "", functions=0, index=3)
 RAMFB = {"display": True, "ramfb": True}
 
 
-def judge(domain: Domain, inventory: Inventory = NODE, **around: object) -> Report:
+def judge(domain: LibvirtDomain, inventory: Inventory = NODE, **around: object) -> VmCheckReport:
     others = around.pop("others", ())
     assert isinstance(others, tuple)
-    return check(inventory, domain, msgspec.structs.replace(Around(domains=(domain, *others)), **around))
+    return check(inventory, domain, msgspec.structs.replace(VmContext(domains=(domain, *others)), **around))
 
 
-def rules(report: Report) -> list[str]:
-    assert all(p.next_step and p.message for p in report.every)
-    return [p.rule for p in report.every]
+def rules(report: VmCheckReport) -> list[str]:
+    assert all(p.next_step and p.message for p in report.all_problems)
+    return [p.rule for p in report.all_problems]
 
 
 def test_a_machine_that_is_fine() -> None:
     report = judge(vm("win11", mdev(A2, 0, **RAMFB), mdev(A2, 1, display=False)))
-    assert report.every == ()
+    assert report.all_problems == ()
     assert [(r.what, r.where) for r in report.rows] == [
         ("NVIDIA A2-4Q of GPU 0 (0000:08:00.4)", "definition"),
         ("NVIDIA A2-4Q of GPU 0 (0000:08:00.5)", "definition"),
@@ -89,7 +89,7 @@ def test_display_on_what_has_none() -> None:
     assert "DISPLAY" in rules(judge(vm("c", mdev(compute, 0, display=True)), node(compute)))
     assert "RAMFB" in rules(judge(vm("c", mdev(compute, 0, **RAMFB)), node(compute)))
     blind = judge(vm("b", mdev(A2, 0, **RAMFB), graphics=False))
-    (problem,) = blind.every
+    (problem,) = blind.all_problems
     assert (problem.rule, problem.next_step) == ("DISPLAY", "virsh edit b")
 
 
@@ -101,24 +101,24 @@ def test_what_the_driver_takes_and_nvidia_does_not_support() -> None:
 
 
 def test_an_mdev_that_a_reboot_took() -> None:
-    rebooted = changed(msgspec.structs.replace(A2, vgpus=()), functions=(), remembered=A2.vgpus[:2])
-    (problem,) = judge(vm("win11", mdev(A2, 0)), node(rebooted)).every
+    rebooted = changed(msgspec.structs.replace(A2, vgpus=()), functions=(), recorded_vgpus=A2.vgpus[:2])
+    (problem,) = judge(vm("win11", mdev(A2, 0)), node(rebooted)).all_problems
     assert problem.rule == "NO_MDEV"
     assert "it was NVIDIA A2-4Q on 0000:08:00.4" in problem.message
     assert problem.next_step == "aliquot restore --boot"
     assert problem.suggestion == 'aliquot plan --gpu 0000:08:00.0 --vgpu "NVIDIA A2-4Q*2"'
-    gone = changed(msgspec.structs.replace(L40S, vgpus=()), functions=(), remembered=L40S.vgpus[:1])
-    (problem,) = judge(vm("l", pci("0000:26:00.4")), node(gone)).every
+    gone = changed(msgspec.structs.replace(L40S, vgpus=()), functions=(), recorded_vgpus=L40S.vgpus[:1])
+    (problem,) = judge(vm("l", pci("0000:26:00.4")), node(gone)).all_problems
     assert (problem.rule, problem.next_step) == ("NO_FUNCTION", "aliquot restore --boot")
 
 
 def test_an_mdev_that_does_not_exist_and_whose_it_would_be() -> None:
-    (problem,) = judge(vm("win11", Hostdev("mdev", uuid=stable_uuid(A2, 5)))).every
+    (problem,) = judge(vm("win11", Hostdev("mdev", uuid=stable_uuid(A2, 5)))).all_problems
     assert "it is the UUID that a vGPU on 0000:08:01.1 of GPU 0 gets" in problem.message
     assert problem.next_step == "aliquot vgpu types 0000:08:00.0"
-    (problem,) = judge(vm("win11", Hostdev("mdev", uuid=stable_uuid(T4, 9)))).every
+    (problem,) = judge(vm("win11", Hostdev("mdev", uuid=stable_uuid(T4, 9)))).all_problems
     assert "a vGPU on 0000:3b:00.0 of GPU 2 gets" in problem.message
-    (problem,) = judge(vm("win11", Hostdev("mdev", uuid="c73f1fa6-489e-4834-9476-d70dabd98c40"))).every
+    (problem,) = judge(vm("win11", Hostdev("mdev", uuid="c73f1fa6-489e-4834-9476-d70dabd98c40"))).all_problems
     assert problem.next_step == "aliquot vgpu list"
 
 
@@ -127,42 +127,42 @@ def test_an_mdev_of_somebody_else_and_one_that_waits() -> None:
     other = NodeDevice("mdev_x", uuid, "0000:00:02.0", "i915-GVTg_V5_4")
     machine = vm("win11", Hostdev("mdev", uuid=uuid))
     report = judge(machine, mdevs=(other,))
-    assert report.every == ()
+    assert report.all_problems == ()
     assert report.rows[0].notes == ("not judged: it is no vGPU of NVIDIA's",)
-    (problem,) = judge(machine, mdevs=(msgspec.structs.replace(other, active=False),)).every
+    (problem,) = judge(machine, mdevs=(msgspec.structs.replace(other, active=False),)).all_problems
     assert problem.next_step == f"aliquot libvirt nodedev start {uuid}"
 
 
 def test_switched_off_functions() -> None:
     off = changed(msgspec.structs.replace(L40S, vgpus=()), functions=())
-    (problem,) = judge(vm("l", pci("0000:26:00.4")), node(off)).every
+    (problem,) = judge(vm("l", pci("0000:26:00.4")), node(off)).all_problems
     assert (problem.rule, problem.next_step) == ("NO_FUNCTION", "aliquot vgpu enable 0000:26:00.0")
 
 
 def test_a_device_of_another_machine() -> None:
     device = mdev(A2, 0)
     running = vm("other", device, live=(device,))
-    (problem,) = judge(vm("win11", device), others=(running,)).every
+    (problem,) = judge(vm("win11", device), others=(running,)).all_problems
     assert (problem.rule, str(problem.holders[0])) == ("HELD", "vm other")
     assert problem.next_step == f"aliquot libvirt detach win11 {device.uuid}"
     report = judge(vm("win11", device), others=(vm("off", device),))
-    assert report.every == ()
+    assert report.all_problems == ()
     assert report.rows[0].notes == ("off has it in its definition too: only one of them can run at a time",)
 
 
 def test_a_process_that_has_it_open() -> None:
     inventory = node(held(A2, 0, Holder("vm", "4711", "cloud-hypervisor")))
-    (problem,) = judge(vm("win11", mdev(A2, 0)), inventory).every
+    (problem,) = judge(vm("win11", mdev(A2, 0)), inventory).all_problems
     assert "vm 4711 (cloud-hypervisor)" in problem.message
 
 
 def test_a_name_with_a_blank_stays_one_word() -> None:
-    (problem, *_) = judge(vm("my vm", pci("0000:26:00.4", managed=True))).every
+    (problem, *_) = judge(vm("my vm", pci("0000:26:00.4", managed=True))).all_problems
     assert problem.next_step == "aliquot libvirt detach 'my vm' 0000:26:00.4"
 
 
 def test_a_host_that_cannot() -> None:
-    bare = node(L40S, A2, host=VirtualHost(iommu=False, vfio=False))
+    bare = node(L40S, A2, host=HostVirtualization(iommu=False, vfio=False))
     assert rules(judge(vm("l", pci("0000:26:00.4")), bare)) == ["NO_IOMMU", "NO_VFIO"]
     assert rules(judge(vm("a", mdev(A2, 0)), bare)) == ["NO_VFIO"]
     assert rules(judge(vm("a", mdev(A2, 0)), node(A2, host=None))) == []
@@ -172,7 +172,7 @@ def test_a_whole_gpu() -> None:
     bound = msgspec.structs.replace(WHOLE, passthrough=True)
     assert rules(judge(vm("g", pci(WHOLE.pci)), node(bound))) == []
     assert rules(judge(vm("g", pci(WHOLE.pci, managed=True)), node(WHOLE))) == []
-    (problem,) = judge(vm("g", pci(WHOLE.pci)), node(WHOLE)).every
+    (problem,) = judge(vm("g", pci(WHOLE.pci)), node(WHOLE)).all_problems
     assert (problem.rule, problem.next_step) == ("NOT_BOUND", f"aliquot passthrough enable {WHOLE.pci}")
     working = msgspec.structs.replace(WHOLE, holders=(Holder("process", "99", "python"),))
     assert rules(judge(vm("g", pci(WHOLE.pci, managed=True)), node(working))) == ["HELD"]
@@ -181,7 +181,7 @@ def test_a_whole_gpu() -> None:
 def test_foreign_devices_in_the_group() -> None:
     foreign = {WHOLE.pci: ("0000:41:01.0 (driver e1000e)",)}
     bound = node(msgspec.structs.replace(WHOLE, passthrough=True))
-    (problem,) = judge(vm("g", pci(WHOLE.pci)), bound, foreign=foreign).every
+    (problem,) = judge(vm("g", pci(WHOLE.pci)), bound, foreign=foreign).all_problems
     assert problem.rule == "IOMMU_GROUP"
     assert "0000:41:01.0 (driver e1000e)" in problem.message
     with_it = vm("g", pci(WHOLE.pci), pci("0000:41:01.0", managed=True))
@@ -197,5 +197,5 @@ def test_a_function_that_vfio_pci_has() -> None:
 
 def test_other_pci_devices_are_left_alone() -> None:
     report = judge(vm("nic", pci("0000:99:00.0", managed=True)))
-    assert report.every == ()
+    assert report.all_problems == ()
     assert report.rows[0].notes == ("not judged: it is no GPU of this node",)

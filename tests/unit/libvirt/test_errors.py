@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.libvirt.errors import LibvirtError, NoLibvirtError, NoVmError, translated
+from aliquot.libvirt.errors import LibvirtError, NoLibvirtError, NoVmError, translate_error
 
 SAID = {
     "unsupported configuration: Mediated host device assignment requires VFIO support": "NO_VFIO",
@@ -39,7 +39,7 @@ SAID = {
 
 @pytest.mark.parametrize(("sentence", "code"), SAID.items())
 def test_a_sentence_has_its_kind(sentence: str, code: str) -> None:
-    error = translated(sentence, "attach it to win11")
+    error = translate_error(sentence, "attach it to win11")
     assert error.code == code
     assert error.exit_code == 20
     assert error.brief.startswith("cannot attach it to win11: ")
@@ -47,12 +47,12 @@ def test_a_sentence_has_its_kind(sentence: str, code: str) -> None:
 
 
 def test_kinds_that_are_classes() -> None:
-    assert isinstance(translated("Domain not found: x"), NoVmError)
-    assert isinstance(translated("Cannot recv data: Connection reset by peer"), NoLibvirtError)
+    assert isinstance(translate_error("Domain not found: x"), NoVmError)
+    assert isinstance(translate_error("Cannot recv data: Connection reset by peer"), NoLibvirtError)
 
 
 def test_an_unknown_sentence_is_shown_as_it_is() -> None:
-    error = translated("internal error:\n  something new", "start the VM")
+    error = translate_error("internal error:\n  something new", "start the VM")
     assert type(error) is LibvirtError
     assert (error.code, error.brief) == ("LIBVIRT", "cannot start the VM: libvirt refused")
     assert error.details == ("libvirt: internal error: something new",)

@@ -9,7 +9,7 @@ from aliquot.core.model.inventory import Holder
 from aliquot.errors import BlockedError
 from aliquot.libvirt import nodedev
 from aliquot.libvirt.errors import LibvirtError
-from aliquot.libvirt.holders import holders
+from aliquot.libvirt.holders import read_holders
 
 from .memory import MemoryLibvirt
 from .nodes import A2, L40S, T4, card, changed, mdev, node, pci, vm
@@ -27,14 +27,14 @@ def test_mdevs_of_every_world_that_has_them() -> None:
 def test_define_and_autostart_once() -> None:
     libvirt, said = MemoryLibvirt(), list[str]()
     for _ in range(2):
-        for each in nodedev.chosen(NODE, libvirt.mdevs(), ["0000:08:00.4"]):
+        for each in nodedev.select_mdevs(NODE, libvirt.mdevs(), ["0000:08:00.4"]):
             nodedev.autostart(libvirt, each, said.append)
     (node_device,) = libvirt.mdevs()
     assert (node_device.uuid, node_device.parent, node_device.type) == (A2.vgpus[0].uuid, "0000:08:00.4", "nvidia-746")
     assert node_device.persistent
     assert node_device.autostart
     assert len(said) == 2
-    (each,) = nodedev.chosen(NODE, libvirt.mdevs(), [A2.vgpus[0].uuid.upper()])
+    (each,) = nodedev.select_mdevs(NODE, libvirt.mdevs(), [A2.vgpus[0].uuid.upper()])
     assert each.state == "inactive, persistent, autostart"
     nodedev.undefine(libvirt, each, said.append)
     assert libvirt.mdevs() == ()
@@ -58,7 +58,7 @@ class LateLibvirt(MemoryLibvirt):
 
 def test_an_mdev_that_libvirt_knows_a_moment_later_is_asked_for_again() -> None:
     libvirt = LateLibvirt()
-    (each,) = nodedev.chosen(NODE, libvirt.mdevs(), ["0000:08:00.4"])
+    (each,) = nodedev.select_mdevs(NODE, libvirt.mdevs(), ["0000:08:00.4"])
     nodedev.autostart(libvirt, each, lambda _: None)
     assert libvirt.asked == 3
     assert libvirt.mdevs()[0].autostart
@@ -66,11 +66,11 @@ def test_an_mdev_that_libvirt_knows_a_moment_later_is_asked_for_again() -> None:
 
 def test_what_a_reboot_took_is_started_from_its_definition() -> None:
     libvirt = MemoryLibvirt()
-    for each in nodedev.chosen(NODE, libvirt.mdevs(), ["0000:08:00.4"]):
+    for each in nodedev.select_mdevs(NODE, libvirt.mdevs(), ["0000:08:00.4"]):
         nodedev.define(libvirt, each, lambda _: None)
-    rebooted = node(changed(msgspec.structs.replace(A2, vgpus=()), remembered=A2.vgpus[:2]))
+    rebooted = node(changed(msgspec.structs.replace(A2, vgpus=()), recorded_vgpus=A2.vgpus[:2]))
     first, second = nodedev.mdevs(rebooted, libvirt.mdevs())
-    assert (first.there, first.persistent, second.persistent) == (False, True, False)
+    assert (first.exists, first.persistent, second.persistent) == (False, True, False)
     nodedev.start(libvirt, first, lambda _: None)
     assert libvirt.calls[-1][0] == "start"
     with pytest.raises(LibvirtError) as caught:
@@ -98,12 +98,12 @@ def test_mig_backed_ones_are_not_for_libvirt() -> None:
 
 def test_a_kernel_without_mdevs() -> None:
     with pytest.raises(BlockedError, match="no mdevs") as caught:
-        nodedev.chosen(node(L40S), (), [])
+        nodedev.select_mdevs(node(L40S), (), [])
     assert caught.value.next_step == "aliquot restore --boot"
     with pytest.raises(BlockedError, match="no vGPU to define"):
-        nodedev.chosen(node(msgspec.structs.replace(A2, vgpus=())), (), [])
+        nodedev.select_mdevs(node(msgspec.structs.replace(A2, vgpus=())), (), [])
     with pytest.raises(BlockedError, match=r"no mdev 0000:08:00\.7"):
-        nodedev.chosen(NODE, (), ["0000:08:00.7"])
+        nodedev.select_mdevs(NODE, (), ["0000:08:00.7"])
 
 
 def test_holders_are_running_machines_by_every_name() -> None:
@@ -118,7 +118,7 @@ def test_holders_are_running_machines_by_every_name() -> None:
         return files[path]
 
     holder = Holder("vm", "4711", "win11")
-    assert holders(libvirt, NODE, read) == {
+    assert read_holders(libvirt, NODE, read) == {
         A2.vgpus[0].uuid: holder,
         "0000:08:00.4": holder,
         "0000:26:00.4": holder,
@@ -126,4 +126,4 @@ def test_holders_are_running_machines_by_every_name() -> None:
     }
     # Without the pid, a name that nobody can take for one; a pid of somebody else's is none.
     for reader in (None, {"/run/libvirt/qemu/win11.pid": "1\n", "/proc/1/cmdline": "init"}.__getitem__):
-        assert {h.id for h in holders(libvirt, NODE, reader).values()} == {"uuid-of-win11"}
+        assert {h.id for h in read_holders(libvirt, NODE, reader).values()} == {"uuid-of-win11"}

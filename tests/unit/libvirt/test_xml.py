@@ -50,10 +50,10 @@ devices = st.one_of(
 @given(st.lists(devices, max_size=4))
 def test_what_is_written_is_read_back(wanted: list[Hostdev]) -> None:
     text = f"<domain><devices>{''.join(map(xml.build, wanted))}</devices></domain>"
-    found = xml.domain(text).config
+    found = xml.parse_domain(text).config
     assert [_bare(h) for h in found] == [_bare(h) for h in wanted]
     again = "".join(h.text for h in found)
-    assert xml.domain(f"<domain><devices>{again}</devices></domain>").config == found
+    assert xml.parse_domain(f"<domain><devices>{again}</devices></domain>").config == found
 
 
 def _bare(hostdev: Hostdev) -> tuple[object, ...]:
@@ -97,10 +97,10 @@ def _validate(folder: Path, schema: str, text: str) -> None:
 
 def test_a_running_machine_has_two_sides() -> None:
     live = _domain(xml.build(SHAPES[0])).replace("<domain ", "<domain id='3' ")
-    found = xml.domain(live, _domain(xml.build(SHAPES[-1])))
+    found = xml.parse_domain(live, _domain(xml.build(SHAPES[-1])))
     assert (found.id, [h.kind for h in found.live], [h.kind for h in found.config]) == (3, [MDEV], [PCI])
     assert [h.kind for h in found.hostdevs] == [PCI, MDEV]
-    transient = xml.domain(live, persistent=False)
+    transient = xml.parse_domain(live, persistent=False)
     assert (transient.config, len(transient.live)) == ((), 1)
 
 
@@ -108,24 +108,24 @@ def test_other_host_devices_are_none_of_ours() -> None:
     usb = "<hostdev mode='subsystem' type='usb'><source><vendor id='0x1234'/><product id='0xbeef'/></source></hostdev>"
     lxc = "<hostdev mode='capabilities' type='misc'><source><char>/dev/input/event3</char></source></hostdev>"
     odd = "<hostdev mode='subsystem' type='pci'/>"
-    assert xml.domain(_domain(usb + lxc + odd)).hostdevs == ()
+    assert xml.parse_domain(_domain(usb + lxc + odd)).hostdevs == ()
 
 
 @pytest.mark.parametrize("text", ["", "<domain", "no xml at all"])
 def test_an_answer_that_is_no_xml(text: str) -> None:
     with pytest.raises(LibvirtError, match="no XML"):
-        xml.domain(text)
+        xml.parse_domain(text)
 
 
 def test_entities_are_not_expanded() -> None:
     """Below 8 MiB expat expands them without a limit, for each name that it reads."""
     entity = f'<!DOCTYPE domain [<!ENTITY a "{"x" * 1000}">]>'
     with pytest.raises(LibvirtError, match="document type"):
-        xml.domain(f"{entity}<domain><name>{'&a;' * 1000}</name></domain>")
+        xml.parse_domain(f"{entity}<domain><name>{'&a;' * 1000}</name></domain>")
     with pytest.raises(LibvirtError, match="document type"):
-        xml.domain('<!DOCTYPE d [<!ENTITY a SYSTEM "file:///etc/passwd">]><domain><name>&a;</name></domain>')
+        xml.parse_domain('<!DOCTYPE d [<!ENTITY a SYSTEM "file:///etc/passwd">]><domain><name>&a;</name></domain>')
     text = "<domain><name>n</name><metadata><!-- <!DOCTYPE d> --><a>&lt;!DOCTYPE</a></metadata></domain>"
-    assert xml.domain(text).name == "n"
+    assert xml.parse_domain(text).name == "n"
 
 
 @pytest.mark.parametrize("text", ["3b:00.4", "0000:3b:00", "0000:3b:00.8", "0000:3b:00.4 ", ""])
@@ -160,15 +160,15 @@ def test_a_pci_address_that_is_none_is_an_error_of_ours(part: str, number: str) 
     address = f'<address {part}="{number}"/>'
     hostdev = f'<hostdev mode="subsystem" type="pci"><source>{address}</source></hostdev>'
     with pytest.raises(LibvirtError, match="PCI address"):
-        xml.domain(f"<domain><devices>{hostdev}</devices></domain>")
+        xml.parse_domain(f"<domain><devices>{hostdev}</devices></domain>")
 
 
 @pytest.mark.parametrize("text", ["\ud800", "<domain>\ud800</domain>"])
 def test_text_that_is_no_unicode_is_no_xml(text: str) -> None:
     with pytest.raises(LibvirtError, match="no XML"):
-        xml.domain(text)
+        xml.parse_domain(text)
 
 
 @pytest.mark.parametrize("number", ["\u00b2", "9" * 5000])
 def test_a_domain_id_that_is_no_number_is_that_of_none_that_runs(number: str) -> None:
-    assert xml.domain(f'<domain id="{number}"/>').id is None
+    assert xml.parse_domain(f'<domain id="{number}"/>').id is None

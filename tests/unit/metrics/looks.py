@@ -8,12 +8,21 @@ from typing import cast
 import msgspec
 
 from aliquot.core.model import catalog
-from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory, Mig, Vgpu, Virtual, VirtualFunction
+from aliquot.core.model.inventory import (
+    Gpu,
+    GpuInstance,
+    GpuVirtualization,
+    Holder,
+    Inventory,
+    Mig,
+    Vgpu,
+    VirtualFunction,
+)
 from aliquot.core.model.plan import Drift
 from aliquot.core.model.usage import Usage
-from aliquot.dashboard.ports import Source
-from aliquot.dashboard.view_models import Fleet
-from aliquot.metrics.snapshot import Look, Seen
+from aliquot.dashboard.ports import FleetSource
+from aliquot.dashboard.view_models import ObservedFleet
+from aliquot.metrics.snapshot import NodeSnapshot, SnapshotDetails
 from laws.oracle import world
 
 A100 = catalog.family("a100-40gb")
@@ -29,7 +38,7 @@ def plain() -> Inventory:
     return world.node(gpu([("3g.20gb", 0), ("1g.5gb", 4)], [("3g.20gb", 0)]))
 
 
-def everything() -> Look:
+def everything() -> NodeSnapshot:
     """MIG and vGPUs, a GPU outside MIG mode, use, drift, a hint, a blocked wish, a fault."""
     inventory = plain()
     first = inventory.gpus[0]
@@ -40,7 +49,7 @@ def everything() -> Look:
         index=1,
         product="NVIDIA A2",
         minor=1,
-        virtual=Virtual(world="vendor-vfio", total=16, functions=(function,), addresses=(function.pci,)),
+        virtual=GpuVirtualization(framework="vendor-vfio", total=16, functions=(function,), addresses=(function.pci,)),
         vgpus=(Vgpu(function.pci, 1, "NVIDIA A2-4Q", holders=(Holder("vm", "v"),)),),
     )
     inventory = msgspec.structs.replace(inventory, gpus=(first, shared))
@@ -49,29 +58,29 @@ def everything() -> Look:
         Usage(first.pci, instance.id, instance.profile, 100, 20000, 0.5, "gpm", 1.0, 200, 1.0, 0.5),
         Usage(shared.pci, None, "", 10, 15000),
     )
-    seen = Seen(1e9, usage, ("HELD",), 1, ((first.pci, instance.id, "1g.5gb"),))
+    seen = SnapshotDetails(1e9, usage, ("HELD",), 1, ((first.pci, instance.id, "1g.5gb"),))
     pcis = frozenset((first.pci, shared.pci))
     drift = (Drift(first.pci, "missing", "GPU: 1 x 2g.10gb missing"),)
-    return Look("n", inventory, seen, pcis, frozenset({"3g.20gb"}), drift)
+    return NodeSnapshot("n", inventory, seen, pcis, frozenset({"3g.20gb"}), drift)
 
 
-def hidden() -> Look:
+def hidden() -> NodeSnapshot:
     """GPUs that NVML does not see: no index, no UUID, only an address tells them apart."""
     pair = tuple(
         Gpu(pci=pci, uuid="", index=-1, product="NVIDIA A2", passthrough=True, mig=Mig())
         for pci in ("0000:0a:00.0", "0001:0a:00.0")
     )
-    return Look("n", Inventory("n", pair), Seen(1.0))
+    return NodeSnapshot("n", Inventory("n", pair), SnapshotDetails(1.0))
 
 
-def many() -> Look:
+def many() -> NodeSnapshot:
     """Eight GPUs in seven instances each, all that is known of each told."""
     gpus = []
     for n in range(8):
         made = gpu([("1g.5gb", k) for k in range(7)])
         gpus.append(msgspec.structs.replace(made, pci=f"0000:{n:02x}:00.0", uuid=f"GPU-{n}", index=n, minor=n))
     usage = tuple(Usage(g.pci, i.id, i.profile, 1, 4864, 0.1, "gpm", 1.0, 2, 1.0) for g in gpus for i in _instances(g))
-    return Look("n", msgspec.structs.replace(plain(), gpus=tuple(gpus)), Seen(1.0, usage))
+    return NodeSnapshot("n", msgspec.structs.replace(plain(), gpus=tuple(gpus)), SnapshotDetails(1.0, usage))
 
 
 def _instances(found: Gpu) -> tuple[GpuInstance, ...]:
@@ -80,8 +89,8 @@ def _instances(found: Gpu) -> tuple[GpuInstance, ...]:
 
 class _Source:
     kind, title = "simulator", "a fleet"
-    fleet = Fleet()
+    fleet = ObservedFleet()
 
 
-def source() -> Source:
-    return cast(Source, _Source())
+def source() -> FleetSource:
+    return cast(FleetSource, _Source())

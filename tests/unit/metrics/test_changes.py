@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from aliquot.core.engine.context import Outcome
-from aliquot.core.engine.step_timing import Step
+from aliquot.core.engine.context import ApplyOutcome
+from aliquot.core.engine.step_timing import TimedStep
 from aliquot.core.model.plan import Blocker, Plan
 from aliquot.core.planner.plan import plan
-from aliquot.errors import HardwareError, InUseError, MovedError
+from aliquot.errors import HardwareError, InUseError, StalePlanError
 from aliquot.metrics import instruments as make
-from aliquot.metrics.apply_metrics import Changes
+from aliquot.metrics.apply_metrics import ApplyMetrics
 from laws.oracle import world
 from unit.metrics.looks import A100, plain
 
 
-def counted() -> tuple[Changes, CollectorRegistry]:
+def counted() -> tuple[ApplyMetrics, CollectorRegistry]:
     registry = make.registry()
-    return Changes(registry), registry
+    return ApplyMetrics(registry), registry
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
@@ -27,9 +27,9 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
 
 def test_acts_that_failed_were_not_done_and_took_their_time_all_the_same() -> None:
     changes, registry = counted()
-    changes.step(Step("create", 2.0, "1g.5gb", act=True))
-    changes.step(Step("create", 1.0, "1g.5gb", code="HARDWARE", act=True))
-    changes.step(Step("verify", 0.5))
+    changes.record_step(TimedStep("create", 2.0, "1g.5gb", is_action=True))
+    changes.record_step(TimedStep("create", 1.0, "1g.5gb", code="HARDWARE", is_action=True))
+    changes.record_step(TimedStep("verify", 0.5))
     assert value(registry, "aliquot_acts_total", act="create", profile="1g.5gb") == 1
     assert value(registry, "aliquot_change_step_seconds_sum", step="create") == 3.0
     assert value(registry, "aliquot_change_step_seconds_count", step="verify") == 1
@@ -46,32 +46,32 @@ def test_an_error_that_leaves_is_a_refusal_and_one_in_the_outcome_a_failure() ->
     changes, registry = counted()
 
     def refused() -> None:
-        with changes.change():
+        with changes.time_change():
             assert value(registry, "aliquot_change_started_timestamp_seconds")
-            raise MovedError("it moved")
+            raise StalePlanError("it moved")
 
-    with pytest.raises(MovedError):
+    with pytest.raises(StalePlanError):
         refused()
     assert value(registry, "aliquot_change_started_timestamp_seconds") == 0
     assert value(registry, "aliquot_changes_total", outcome="refused") == 1
     assert value(registry, "aliquot_change_failures_total", code="MOVED") == 1
-    changes.came_to(Outcome("undone", plain(), error=HardwareError("no")))
+    changes.record_outcome(ApplyOutcome("undone", plain(), error=HardwareError("no")))
     assert value(registry, "aliquot_changes_total", outcome="undone") == 1
     assert value(registry, "aliquot_change_failures_total", code="HARDWARE") == 1
     assert value(registry, "aliquot_held_refusals_total") == 0
-    changes.came_to(Outcome("undone", plain(), error=InUseError("held")))
+    changes.record_outcome(ApplyOutcome("undone", plain(), error=InUseError("held")))
     assert value(registry, "aliquot_held_refusals_total") == 1
     assert value(registry, "aliquot_change_seconds_count") == 1
 
 
 def test_two_changes_at_once_are_as_old_as_the_first() -> None:
     changes, registry = counted()
-    changes.begun(100.0)
-    changes.begun(200.0)
+    changes.start_change(100.0)
+    changes.start_change(200.0)
     assert value(registry, "aliquot_change_started_timestamp_seconds") == 100
-    changes.over(100.0, 1.0)
+    changes.finish_change(100.0, 1.0)
     assert value(registry, "aliquot_change_started_timestamp_seconds") == 200
-    changes.over(200.0, 1.0)
+    changes.finish_change(200.0, 1.0)
     assert value(registry, "aliquot_change_started_timestamp_seconds") == 0
 
 
@@ -79,17 +79,17 @@ def test_a_plan_that_holders_block_is_known_by_its_rule() -> None:
     changes, registry = counted()
     held = plan(plain(), world.wish(A100, ["7g.40gb"]))
     assert [b.rule for b in held.blockers] == ["HELD"]
-    assert changes.is_held(held)
+    assert changes.is_blocked_by_holders(held)
     for rule in ("PASSTHROUGH", "FUNCTIONS_IN_USE"):
-        assert changes.is_held(Plan("n", "", held.desired, blockers=(Blocker(rule, "in use"),)))
+        assert changes.is_blocked_by_holders(Plan("n", "", held.desired, blockers=(Blocker(rule, "in use"),)))
     other = Plan("n", "", held.desired, blockers=(Blocker("PLACEMENT", "no"),))
-    assert not changes.is_held(other)
-    changes.held()
+    assert not changes.is_blocked_by_holders(other)
+    changes.count_held_refusal()
     assert value(registry, "aliquot_held_refusals_total") == 1
 
 
 def test_planning_is_a_step() -> None:
     changes, registry = counted()
-    with changes.planning():
+    with changes.time_plan():
         pass
     assert value(registry, "aliquot_change_step_seconds_count", step="plan") == 1

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from aliquot.errors import HardwareError
-from aliquot.metrics.host_exporter import Host
+from aliquot.metrics.host_exporter import HostExporter
 from aliquot.node.connect import Connection
 from support.processes import until
 from unit.metrics.looks import plain
@@ -35,7 +35,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     def unused(*_: Any) -> None:
         raise HardwareError("nobody tells")
 
-    monkeypatch.setattr("aliquot.node.usage_record.UsageWatch", unused)
+    monkeypatch.setattr("aliquot.node.usage_tracker.UsageTracker", unused)
     return Machine()
 
 
@@ -46,8 +46,8 @@ def test_a_look_that_meets_what_nobody_thought_of_is_told_and_the_next_is_made(
     machine: Machine, trouble: Exception
 ) -> None:
     said: list[str] = []
-    host = Host("n", "n", machine.connect, said.append)
-    host.look()
+    host = HostExporter("n", "n", machine.connect, said.append)
+    host.observe()
     assert b"aliquot_gpu_info{" in host.page.text()
     machine.trouble = trouble
     host.start(0.01)
@@ -55,7 +55,7 @@ def test_a_look_that_meets_what_nobody_thought_of_is_told_and_the_next_is_made(
         until(lambda: bool(said))
         assert re.search(rb'aliquot_look_success\{Hostname="[^"]*"\} 0.0', host.page.text())
         assert b"aliquot_gpu_info{" not in host.page.text()
-        until(lambda: host.trouble is not None)
+        until(lambda: host.error is not None)
         machine.trouble = None
         until(lambda: b"aliquot_gpu_info{" in host.page.text())
         assert len(said) == 1, "once until it is another"

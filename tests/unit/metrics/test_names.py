@@ -12,22 +12,22 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Found
 from prometheus_client.registry import Collector
 
-from aliquot.dashboard.page_metrics import Figures as DashboardFigures
-from aliquot.kubernetes.controller.metrics import Standing
-from aliquot.kubernetes.label_agent.agent.metrics import Tally as AgentTally
-from aliquot.kubernetes.label_agent.controller.pending_pods import Waits
-from aliquot.kubernetes.virtual_machines.agent.metrics import Tally as DevicesTally
-from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import Figures as VmFigures
-from aliquot.kubernetes.virtual_machines.controller.informers import World
-from aliquot.metrics.controller_metrics import Tally as ControllerTally
-from aliquot.metrics.fleet_metrics import Fleet
-from aliquot.metrics.gpu_samples import Gpus
-from aliquot.metrics.host_exporter import Host
+from aliquot.dashboard.page_metrics import DashboardMetrics as DashboardFigures
+from aliquot.kubernetes.controller.metrics import ControllerStateCollector
+from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics as AgentTally
+from aliquot.kubernetes.label_agent.controller.pending_pods import PendingPodCounts
+from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics as DevicesTally
+from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import CapacityCollector as VmFigures
+from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
+from aliquot.metrics.controller_metrics import ControllerMetrics as ControllerTally
+from aliquot.metrics.fleet_metrics import FleetCollector
+from aliquot.metrics.gpu_samples import GpuCollector
+from aliquot.metrics.host_exporter import HostExporter
 from aliquot.metrics.labels import MEANINGS
 from aliquot.metrics.metric import AGENT, CONTROLLER, DASHBOARD, DEVICES, HOST, SLURM, TYPES
 from aliquot.metrics.registry import NAMES, STANDARD, TABLE
 from aliquot.node.connect import Connection
-from aliquot.slurm.controller.metrics import Tally as SlurmTally
+from aliquot.slurm.controller.metrics import SlurmMetrics as SlurmTally
 from unit.metrics.looks import everything, source
 
 Names = dict[str, tuple[str, tuple[str, ...]]]
@@ -55,18 +55,18 @@ def _labels(family: Found) -> tuple[str, ...]:
 class _World:
     """A cluster with one kind of device for machines."""
 
-    known = True
+    synced = True
 
     class _Figure:
         resource = "nvidia.com/NVIDIA_A2-4Q"
         total = usable = allocated = pending = stopped = allocatable = 1
 
     class _Capacity:
-        figures: dict[str, object]
+        resources: dict[str, object]
 
     def capacity(self) -> object:
         made = self._Capacity()
-        made.figures = {"a": self._Figure()}
+        made.resources = {"a": self._Figure()}
         return made
 
 
@@ -75,20 +75,22 @@ def unused() -> AbstractContextManager[Connection]:
 
 
 def looker(registry: CollectorRegistry) -> Names:
-    return told(registry, Gpus(lambda: (everything(),)))
+    return told(registry, GpuCollector(lambda: (everything(),)))
 
 
 PAGES: dict[str, Callable[[], Names]] = {
     AGENT: lambda: looker(AgentTally("n").page.registry),
     DEVICES: lambda: looker(DevicesTally("n").page.registry),
-    HOST: lambda: looker(Host("n", "n", unused).page.registry),
+    HOST: lambda: looker(HostExporter("n", "n", unused).page.registry),
     CONTROLLER: lambda: told(
         ControllerTally().registry,
-        Standing(lambda: Waits(2, 1, 0.0), lambda: 1.0),
-        VmFigures(cast(World, _World())),
+        ControllerStateCollector(lambda: PendingPodCounts(2, 1, 0.0), lambda: 1.0),
+        VmFigures(cast(VmClusterInformers, _World())),
     ),
     SLURM: lambda: told(SlurmTally().page.registry),
-    DASHBOARD: lambda: told(DashboardFigures(source()).page.registry, Fleet(lambda: ((everything(), "fresh"),))),
+    DASHBOARD: lambda: told(
+        DashboardFigures(source()).page.registry, FleetCollector(lambda: ((everything(), "fresh"),))
+    ),
 }
 
 

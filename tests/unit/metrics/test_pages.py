@@ -10,12 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from aliquot.errors import UsageError
 from aliquot.metrics import instruments as make
-from aliquot.metrics.agent_metrics import AgentTally
+from aliquot.metrics.agent_metrics import AgentMetrics
 from aliquot.metrics.dcgm_labels import bus_id
-from aliquot.metrics.gpu_samples import Gpus
-from aliquot.metrics.listen import place
-from aliquot.metrics.page import Page
-from aliquot.metrics.snapshot import Look, Seen, look
+from aliquot.metrics.gpu_samples import GpuCollector
+from aliquot.metrics.listen_address import parse_listen_address
+from aliquot.metrics.page import MetricsPage
+from aliquot.metrics.snapshot import NodeSnapshot, SnapshotDetails, take_snapshot
 from laws.oracle import world
 from unit.metrics.looks import A100, everything, hidden, many, plain
 
@@ -23,11 +23,11 @@ Sample = tuple[dict[str, str], float]
 OPEN = {"accept": "application/openmetrics-text;version=1.0.0"}
 
 
-def page(*looks: Look) -> Page:
-    return Page(make.registry(), Gpus(lambda: looks))
+def page(*looks: NodeSnapshot) -> MetricsPage:
+    return MetricsPage(make.registry(), GpuCollector(lambda: looks))
 
 
-def samples(shown: Page, name: str) -> list[Sample]:
+def samples(shown: MetricsPage, name: str) -> list[Sample]:
     families = parse(shown.text().decode())
     return [(dict(s.labels), s.value) for f in families for s in f.samples if s.name == name]
 
@@ -39,7 +39,7 @@ def test_memory_is_bytes_and_shares_are_ratios() -> None:
 
 
 def test_what_nobody_measured_is_absent_and_never_zero() -> None:
-    shown = page(Look("n", plain(), Seen(1.0)))
+    shown = page(NodeSnapshot("n", plain(), SnapshotDetails(1.0)))
     for name in ("memory_used_bytes", "compute_utilization_ratio", "idle_since_timestamp_seconds"):
         assert samples(shown, f"aliquot_instance_{name}") == []
     assert samples(shown, "aliquot_drift") == samples(shown, "aliquot_gpu_drift") == []
@@ -47,14 +47,14 @@ def test_what_nobody_measured_is_absent_and_never_zero() -> None:
 
 def test_figures_of_another_profile_are_those_of_an_instance_that_is_gone() -> None:
     look = everything()
-    other = tuple(msgspec.structs.replace(u, profile=u.profile and "4g.20gb") for u in look.seen.usage)
-    stale = msgspec.structs.replace(look, seen=msgspec.structs.replace(look.seen, usage=other))
+    other = tuple(msgspec.structs.replace(u, profile=u.profile and "4g.20gb") for u in look.details.usage)
+    stale = msgspec.structs.replace(look, details=msgspec.structs.replace(look.details, usage=other))
     assert samples(page(look), "aliquot_instance_memory_used_bytes")
     assert not samples(page(stale), "aliquot_instance_memory_used_bytes")
 
 
 def test_after_a_look_that_failed_nothing_is_told_of_gpus() -> None:
-    shown = page(Look("n"))
+    shown = page(NodeSnapshot("n"))
     assert samples(shown, "aliquot_look_success") == [({"Hostname": "n"}, 0.0)]
     assert not [f.name for f in parse(shown.text().decode()) if f.name.startswith(("aliquot_gpu", "aliquot_instance"))]
 
@@ -68,18 +68,21 @@ def test_gpus_that_nvml_does_not_see_are_told_apart() -> None:
 def test_drift_is_zero_where_something_was_asked_and_is_so() -> None:
     inventory = plain()
     asked = world.wish(A100, ["3g.20gb", "1g.5gb"])
-    assert samples(page(look("n", inventory, asked, Seen())), "aliquot_drift") == [
+    assert samples(page(take_snapshot("n", inventory, asked, SnapshotDetails())), "aliquot_drift") == [
         ({"Hostname": "n", "kind": "none"}, 0.0)
     ]
     more = world.wish(A100, ["3g.20gb", "1g.5gb", "1g.5gb"])
-    shown = page(look("n", inventory, more, Seen()))
+    shown = page(take_snapshot("n", inventory, more, SnapshotDetails()))
     assert samples(shown, "aliquot_drift") == [({"Hostname": "n", "kind": "missing"}, 1.0)]
     assert [value for _, value in samples(shown, "aliquot_gpu_drift")] == [1.0]
 
 
 def test_holes_are_those_of_what_is_wanted() -> None:
     """Beside 3g.20gb at 0 and 1g.5gb at 4 the slices 5 to 7 are free."""
-    wide, small = Look("n", plain(), wanted=frozenset({"3g.20gb"})), Look("n", plain(), wanted=frozenset({"1g.5gb"}))
+    wide, small = (
+        NodeSnapshot("n", plain(), wanted=frozenset({"3g.20gb"})),
+        NodeSnapshot("n", plain(), wanted=frozenset({"1g.5gb"})),
+    )
     assert [v for _, v in samples(page(wide), "aliquot_gpu_free_memory_slices")] == [3.0]
     assert [v for _, v in samples(page(wide), "aliquot_gpu_stranded_memory_slices")] == [3.0]
     assert [v for _, v in samples(page(small), "aliquot_gpu_stranded_memory_slices")] == [1.0]
@@ -89,7 +92,7 @@ def test_a_hostile_name_stays_one_label_value() -> None:
     inventory = plain()
     nasty = 'A100"} 1\naliquot_gpu_lost{gpu="7"} 1\\'
     gpus = (msgspec.structs.replace(inventory.gpus[0], product=nasty),)
-    shown = page(Look("n", msgspec.structs.replace(inventory, gpus=gpus)))
+    shown = page(NodeSnapshot("n", msgspec.structs.replace(inventory, gpus=gpus)))
     assert [labels["model_name"] for labels, _ in samples(shown, "aliquot_gpu_info")] == [nasty]
     assert len(samples(shown, "aliquot_gpu_lost")) == 1
 
@@ -103,7 +106,7 @@ def test_series_of_a_full_node_are_bounded() -> None:
 
 def test_the_form_is_the_askers_choice() -> None:
     shown = page(everything())
-    plain_form, open_form = shown.show({}), shown.show(OPEN)
+    plain_form, open_form = shown.render({}), shown.render(OPEN)
     assert plain_form.content_type.startswith("text/plain; version=0.0.4")
     assert open_form.content_type.startswith("application/openmetrics-text; version=1.0.0")
     assert open_form.body.endswith(b"# EOF\n")
@@ -116,7 +119,7 @@ def test_the_form_is_the_askers_choice() -> None:
     [("gzip", True), ("deflate, gzip;q=1.0", True), ("", False), ("gzip;q=0", False), ("br", False), ("GZIP", True)],
 )
 def test_it_is_compressed_where_that_is_taken(accepted: str, small: bool) -> None:
-    answer = page(many()).show({"accept-encoding": accepted})
+    answer = page(many()).render({"accept-encoding": accepted})
     assert (answer.headers == {"Content-Encoding": "gzip"}) == small
     body = gzip.decompress(answer.body) if small else answer.body
     assert b"aliquot_gpu_info" in body
@@ -131,18 +134,18 @@ def test_what_did_not_change_is_not_written_again() -> None:
     written: list[int] = []
     now = [many()]
 
-    def looks() -> tuple[Look, ...]:
+    def looks() -> tuple[NodeSnapshot, ...]:
         written.append(1)
         return (now[0],)
 
-    shown = Page(make.registry(), Gpus(looks), lambda: id(now[0]))
-    first = shown.show({}).body
-    assert _ours(shown.show({}).body) == _ours(first)
-    shown.show(OPEN)
-    shown.show(OPEN)
+    shown = MetricsPage(make.registry(), GpuCollector(looks), lambda: id(now[0]))
+    first = shown.render({}).body
+    assert _ours(shown.render({}).body) == _ours(first)
+    shown.render(OPEN)
+    shown.render(OPEN)
     assert len(written) == 2, "once for each form"
     now[0] = hidden()
-    assert b"00000000:0A:00.0" in shown.show({}).body
+    assert b"00000000:0A:00.0" in shown.render({}).body
     assert len(written) == 3
 
 
@@ -162,7 +165,7 @@ def test_addresses_are_as_nvml_writes_them(pci: str, long: str) -> None:
     ],
 )
 def test_a_place_to_listen(text: str, found: tuple[str, int]) -> None:
-    assert place(text) == found
+    assert parse_listen_address(text) == found
 
 
 @pytest.mark.parametrize(
@@ -170,7 +173,7 @@ def test_a_place_to_listen(text: str, found: tuple[str, int]) -> None:
 )
 def test_no_place_to_listen(text: str) -> None:
     with pytest.raises(UsageError):
-        place(text)
+        parse_listen_address(text)
 
 
 def test_a_name_or_label_that_is_not_in_the_table_cannot_be_exported() -> None:
@@ -180,14 +183,14 @@ def test_a_name_or_label_that_is_not_in_the_table_cannot_be_exported() -> None:
     with pytest.raises(ValueError, match="is a gauge in the table"):
         make.counter("aliquot_gpus", registry)
     with pytest.raises(ValueError, match="has the labels Hostname"):
-        make.Families().add("aliquot_gpus", (), 1)
+        make.MetricFamilies().add("aliquot_gpus", (), 1)
 
 
 def test_a_page_never_tells_a_look_that_is_over() -> None:
     """Looks come and go, and with them their places in memory: what stood for one must not stand for a later one."""
-    tally, inventory, between = AgentTally("n", "aliquot_agent", ()), plain(), Seen(0.5)
-    times = [Seen(float(at)) for at in range(1, 50)]
+    tally, inventory, between = AgentMetrics("n", "aliquot_agent", ()), plain(), SnapshotDetails(0.5)
+    times = [SnapshotDetails(float(at)) for at in range(1, 50)]
     for seen in times:
-        tally._saw(Look("n", inventory, seen), ())
+        tally._record_snapshot(NodeSnapshot("n", inventory, seen), ())
         assert [v for _, v in samples(tally.page, "aliquot_last_look_timestamp_seconds")] == [seen.at]
-        tally._saw(Look("n", inventory, between), ())
+        tally._record_snapshot(NodeSnapshot("n", inventory, between), ())

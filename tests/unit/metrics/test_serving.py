@@ -17,16 +17,16 @@ import pytest
 from aliquot.errors import BlockedError
 from aliquot.foundation.http_probes import Probes
 from aliquot.metrics import instruments as make
-from aliquot.metrics.gpu_samples import Gpus
-from aliquot.metrics.http_server import Server
-from aliquot.metrics.page import Page
+from aliquot.metrics.gpu_samples import GpuCollector
+from aliquot.metrics.http_server import MetricsServer
+from aliquot.metrics.page import MetricsPage
 from unit.metrics.looks import many
 
 Ask = Callable[..., tuple[int, dict[str, str], bytes]]
 
 
-def page() -> Page:
-    return Page(make.registry(), Gpus(lambda: (many(),)), lambda: 1)
+def page() -> MetricsPage:
+    return MetricsPage(make.registry(), GpuCollector(lambda: (many(),)), lambda: 1)
 
 
 def asked(port: int, method: str, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
@@ -40,7 +40,7 @@ def asked(port: int, method: str, path: str, headers: dict[str, str]) -> tuple[i
 
 
 def _by_threads() -> Iterator[Ask]:
-    server = Server(page(), "127.0.0.1", 0)
+    server = MetricsServer(page(), "127.0.0.1", 0)
     server.start()
     yield lambda method, path, **headers: asked(server.port, method, path, headers)
     server.close()
@@ -88,7 +88,7 @@ def test_other_questions(ask: Ask) -> None:
 
 @contextmanager
 def _threads() -> Iterator[int]:
-    server = Server(page(), "127.0.0.1", 0)
+    server = MetricsServer(page(), "127.0.0.1", 0)
     server.start()
     try:
         yield server.port
@@ -127,7 +127,7 @@ def test_connections_that_say_nothing_take_neither_all_open_files_nor_the_answer
 
 
 def test_a_body_that_nobody_reads_is_no_second_question() -> None:
-    server = Server(page(), "127.0.0.1", 0)
+    server = MetricsServer(page(), "127.0.0.1", 0)
     server.start()
     second = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as one:
@@ -149,7 +149,7 @@ def test_an_answer_is_not_held_back_on_a_connection_that_stays_open(monkeypatch:
         told.append(self.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
     monkeypatch.setattr(StreamRequestHandler, "setup", setup)
-    server = Server(page(), "127.0.0.1", 0)
+    server = MetricsServer(page(), "127.0.0.1", 0)
     server.start()
     assert asked(server.port, "GET", "/healthz", {})[0] == 200
     server.close()
@@ -158,16 +158,16 @@ def test_an_answer_is_not_held_back_on_a_connection_that_stays_open(monkeypatch:
 
 
 def test_a_port_that_is_taken_is_said() -> None:
-    server = Server(page(), "127.0.0.1", 0)
+    server = MetricsServer(page(), "127.0.0.1", 0)
     server.start()
     with pytest.raises(BlockedError, match="cannot listen on"):
-        Server(page(), "127.0.0.1", server.port)
+        MetricsServer(page(), "127.0.0.1", server.port)
     server.close()
 
 
 def test_a_server_that_was_never_started_can_be_closed() -> None:
     """Something failed before: waiting for a thread that is not there would be for ever."""
-    server = Server(page(), "127.0.0.1", 0)
+    server = MetricsServer(page(), "127.0.0.1", 0)
     closing = threading.Thread(target=server.close, daemon=True)
     closing.start()
     closing.join(10)

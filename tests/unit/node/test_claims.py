@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.core.model.claims import Claim, held, hold
+from aliquot.core.model.claims import Claim, gpu_with_claims, with_claims
 from aliquot.core.model.inventory import Holder
 from aliquot.core.planner.plan import plan
 from aliquot.errors import InUseError
@@ -14,7 +14,7 @@ WEB = Holder("container", "docker:abc", "web")
 
 
 def test_a_mig_device() -> None:
-    found = held(node(), [Claim(WEB, (uuid(0, 1), "MIG-gone"))])
+    found = with_claims(node(), [Claim(WEB, (uuid(0, 1), "MIG-gone"))])
     first, second = found.gpus[0].instances
     assert (first.held, first.holders, first.compute_instances[0].holders) == (True, (WEB,), (WEB,))
     assert not second.held
@@ -23,14 +23,14 @@ def test_a_mig_device() -> None:
 
 def test_a_whole_gpu_is_held_with_everything_on_it() -> None:
     gpu = node().gpus[0]
-    found = hold(gpu, [Claim(WEB, (gpu.uuid,))])
+    found = gpu_with_claims(gpu, [Claim(WEB, (gpu.uuid,))])
     assert found.holders == (WEB,)
     assert all(i.held and i.holders == (WEB,) for i in found.instances)
 
 
 def test_nobody_claims_anything() -> None:
-    assert held(node(), []) == node()
-    assert hold(node().gpus[0], [Claim(WEB, ("MIG-gone",))]) == node().gpus[0]
+    assert with_claims(node(), []) == node()
+    assert gpu_with_claims(node().gpus[0], [Claim(WEB, ("MIG-gone",))]) == node().gpus[0]
 
 
 def test_a_holder_is_no_process_that_could_be_ended() -> None:
@@ -70,7 +70,7 @@ def test_the_engine_looks_again_before_it_destroys() -> None:
 
 
 def test_devices_know_who_is_on_them() -> None:
-    found = held(node(), [Claim(WEB, (uuid(0, 2),))])
+    found = with_claims(node(), [Claim(WEB, (uuid(0, 2),))])
     from aliquot.containers.runtime.devices import devices
 
     assert [d.holders for d in devices(found)] == [(), (WEB,), (), (), ()]

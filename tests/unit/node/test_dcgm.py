@@ -11,7 +11,7 @@ import pytest
 
 from aliquot.core.model.usage import Usage
 from aliquot.errors import UsageError
-from aliquot.node.dcgm_exporter import Exporter, shares
+from aliquot.node.dcgm_exporter import DcgmExporter, shares
 from support.factory import inventory
 
 NODE = inventory("a100-sxm4-40gb*2", enabled=True)
@@ -77,20 +77,20 @@ def site() -> Iterator[Site]:
 def test_only_what_nobody_told_is_filled(site: Site) -> None:
     known = Usage(ONE.pci, 0, "7g.40gb", compute=0.2, source="gpm")
     bare, other, whole = Usage(ONE.pci, 2), Usage(TWO.pci, 2), Usage(TWO.pci)
-    found = Exporter(site.url).fill(NODE, (known, bare, other, whole))
+    found = DcgmExporter(site.url).fill(NODE, (known, bare, other, whole))
     assert found == (known, msgspec.structs.replace(bare, compute=0.375, source="dcgm"), other, whole)
-    (zero,) = Exporter(site.url).fill(NODE, (Usage(ONE.pci, 0),))
+    (zero,) = DcgmExporter(site.url).fill(NODE, (Usage(ONE.pci, 0),))
     assert zero.compute == 1.0
 
 
 def test_it_is_asked_only_where_something_is_missing(site: Site) -> None:
-    Exporter(site.url).fill(NODE, (Usage(ONE.pci, 0, compute=0.2, source="gpm"), Usage(TWO.pci)))
+    DcgmExporter(site.url).fill(NODE, (Usage(ONE.pci, 0, compute=0.2, source="gpm"), Usage(TWO.pci)))
     assert site.asked == 0
 
 
 def test_trouble_is_said_once_until_it_is_over(site: Site) -> None:
     said: list[str] = []
-    exporter, bare = Exporter(site.url, said.append), (Usage(ONE.pci, 2),)
+    exporter, bare = DcgmExporter(site.url, said.append), (Usage(ONE.pci, 2),)
     site.status = 503
     assert exporter.fill(NODE, bare) == bare
     exporter.fill(NODE, bare)
@@ -108,14 +108,14 @@ def test_trouble_is_said_once_until_it_is_over(site: Site) -> None:
 def test_an_exporter_that_is_away() -> None:
     said: list[str] = []
     bare = (Usage(ONE.pci, 2),)
-    assert Exporter("http://127.0.0.1:1/metrics", said.append).fill(NODE, bare) == bare
+    assert DcgmExporter("http://127.0.0.1:1/metrics", said.append).fill(NODE, bare) == bare
     assert said == ["no shares from http://127.0.0.1:1/metrics: [Errno 111] Connection refused"]
 
 
 @pytest.mark.parametrize("url", ["", "foo", "file:///etc/passwd", "ftp://x/metrics", "http://", "http:// x"])
 def test_only_pages_are_read(url: str) -> None:
     with pytest.raises(UsageError, match="is not the address"):
-        Exporter(url)
+        DcgmExporter(url)
 
 
 @pytest.mark.parametrize(
@@ -125,5 +125,5 @@ def test_only_pages_are_read(url: str) -> None:
 def test_an_address_that_nobody_can_ask_is_trouble_and_no_fault(url: str) -> None:
     said: list[str] = []
     bare = (Usage(ONE.pci, 2),)
-    assert Exporter(url, said.append).fill(NODE, bare) == bare
+    assert DcgmExporter(url, said.append).fill(NODE, bare) == bare
     assert len(said) == 1

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.core.engine.ports import Host
-from aliquot.core.engine.programs import Ran
+from aliquot.core.engine.ports import HostControl
+from aliquot.core.engine.programs import ProgramResult
 from aliquot.errors import (
     AliquotError,
     GpuLostError,
@@ -36,7 +36,7 @@ def stub(tmp_path: Path, says: str, status: int) -> str:
 
 
 def test_resets_that_gpu_only(tmp_path: Path) -> None:
-    host: Host = LocalHost(stub(tmp_path, f"GPU 0000{PCI} was successfully reset.\nAll done.", 0))
+    host: HostControl = LocalHost(stub(tmp_path, f"GPU 0000{PCI} was successfully reset.\nAll done.", 0))
     host.reset(PCI)
     assert (tmp_path / "arguments").read_text() == f"-r -i {PCI}\n"
 
@@ -75,9 +75,9 @@ def test_resets_inside_the_root_where_the_driver_lives(tmp_path: Path) -> None:
 def test_a_signal_waits_for_the_end_of_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
 
-    def run(*words: object, **more: object) -> Ran:
+    def run(*words: object, **more: object) -> ProgramResult:
         seen.append(signals.changing())
-        return Ran(0)
+        return ProgramResult(0)
 
     monkeypatch.setattr("aliquot.hardware.host.run_to_end", run)
     LocalHost().reset(PCI)

@@ -6,22 +6,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from aliquot.core.engine.ports import Record
-from aliquot.hardware.state.journal_follower import Followed, News
-from aliquot.node.usage_record import Journal
+from aliquot.core.engine.ports import JournalEntry
+from aliquot.hardware.state.journal_follower import JournalFollower, JournalUpdate
+from aliquot.node.usage_tracker import RecreationJournal
 
 PCI = "0000:07:00.0"
 
 
-def made_at(second: int) -> Record:
-    return Record("done", "run", gpu=PCI, step=f"create gi 1g.5gb {second % 7}:1", at=float(second))
+def made_at(second: int) -> JournalEntry:
+    return JournalEntry("done", "run", gpu=PCI, step=f"create gi 1g.5gb {second % 7}:1", at=float(second))
 
 
 def test_what_was_made_before_the_last_look_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that lives long would otherwise remember every instance that was ever made."""
     seconds: Iterator[int] = iter(range(1000))
-    monkeypatch.setattr(Followed, "news", lambda _: News([made_at(next(seconds))], anew=False))
-    journal = Journal("")
+    monkeypatch.setattr(JournalFollower, "poll", lambda _: JournalUpdate([made_at(next(seconds))], restarted=False))
+    journal = RecreationJournal("")
     for second in range(1000):
-        assert journal.made(since=float(second)) == {(PCI, f"{second % 7}:1")}
+        assert journal.recreated(since=float(second)) == {(PCI, f"{second % 7}:1")}
     assert len(journal._steps) == 1

@@ -22,14 +22,14 @@ def run(args: Args) -> int:
 def _generate(args: Args) -> int:
     from aliquot.cdi import spec
     from aliquot.cdi import spec_files as write
-    from aliquot.cdi.probe import look
+    from aliquot.cdi.probe import probe_host
 
     chosen = _options(args)
     found = node.inventory(args)
-    looked = look(found, chosen)
-    for sentence in looked.machine.notes if looked.machine else ():
+    host_files = probe_host(found, chosen)
+    for sentence in host_files.host.notes if host_files.host else ():
         streams.note(f"note     {sentence}")
-    document = spec.document(found, looked)
+    document = spec.document(found, host_files)
     if not document["devices"]:
         return _nothing(args)
     if not args.output:
@@ -56,7 +56,7 @@ def _nothing(args: Args) -> int:
 def _options(args: Args) -> CdiOptions:
     """The choices of a command line. Raises UsageError for a kind that CDI does not allow, or a missing root."""
     from aliquot.cdi.options import CdiOptions
-    from aliquot.cdi.rules import kind_faults
+    from aliquot.cdi.rules import kind_errors
 
     root = args.driver_root or "/"
     chosen = CdiOptions(
@@ -67,13 +67,13 @@ def _options(args: Args) -> CdiOptions:
         all_device=not args.no_all_device,
         whole_mig=args.whole_mig_gpus,
         driver_root=root,
-        driver_root_here=args.driver_root_ctr_path or "",
+        local_driver_root=args.driver_root_ctr_path or "",
         dev_root=args.dev_root or ("" if root == "/" else root),
-        dev_root_here=args.driver_root_ctr_path or "",
+        local_dev_root=args.driver_root_ctr_path or "",
         hook=args.nvidia_cdi_hook_path or "",
         simulated=_simulated(args),
     )
-    wrong = kind_faults(chosen.kind)
+    wrong = kind_errors(chosen.kind)
     if wrong:
         raise UsageError(f"{chosen.kind} is no CDI kind", details=wrong, next_step="aliquot cdi generate --help")
     if not chosen.simulated:
@@ -82,8 +82,8 @@ def _options(args: Args) -> CdiOptions:
 
 
 def _check_roots(args: Args) -> None:
-    seen = args.driver_root_ctr_path or args.driver_root
-    pairs = (("--driver-root", seen), ("--dev-root", None if args.driver_root_ctr_path else args.dev_root))
+    driver_root = args.driver_root_ctr_path or args.driver_root
+    pairs = (("--driver-root", driver_root), ("--dev-root", None if args.driver_root_ctr_path else args.dev_root))
     for option, path in pairs:
         if path and not os.path.isdir(path):
             raise UsageError(f"{option}: there is no directory {path}", next_step="aliquot cdi generate --help")
@@ -112,14 +112,14 @@ def _list(args: Args) -> int:
     kind = CdiOptions(vendor=args.vendor or "", class_name=getattr(args, "class")).kind
     found = node.inventory(args)
     listing = cdiview.compare(found, kind, args.spec_dir or DIRECTORIES)
-    document = output.made("CdiDevices", node=found.node, cdiKind=kind, devices=listing.devices, stale=listing.stale)
+    document = output.build("CdiDevices", node=found.node, cdiKind=kind, devices=listing.devices, stale=listing.stale)
     output.emit(document, args.output, cdiview.table(listing.devices))
     for each in listing.stale:
         streams.note(f"note     {each.file} has {each.name}, and this node has no such device")
-    if not listing.behind:
+    if not listing.outdated:
         return 0
     raise DriftError(
-        f"{listing.behind[0]} does not say what this node has now",
-        details=tuple(f"neither does {path}" for path in listing.behind[1:]),
-        next_step=f"aliquot cdi generate --output {listing.behind[0]}",
+        f"{listing.outdated[0]} does not say what this node has now",
+        details=tuple(f"neither does {path}" for path in listing.outdated[1:]),
+        next_step=f"aliquot cdi generate --output {listing.outdated[0]}",
     )

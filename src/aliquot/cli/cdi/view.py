@@ -8,52 +8,52 @@ import msgspec
 
 from aliquot.cdi import spec_files as write
 from aliquot.cdi.names import gpu_names, mig_devices, mig_names
-from aliquot.cdi.options import MARK
+from aliquot.cdi.options import MARKER_VARIABLE
 from aliquot.cdi.spec import ALL
 from aliquot.core.model.inventory import Inventory
 
 _ALL_NAMES = ("uuid", "index", "type-index", "place")
 
 
-class Row(msgspec.Struct, frozen=True):
+class CdiDeviceRow(msgspec.Struct, frozen=True):
     """A device that containers can be given. ``names`` in the order uuid, index, type-index, place."""
 
     names: tuple[str, ...]
     files: tuple[str, ...] = ()
 
 
-class Stale(msgspec.Struct, frozen=True):
+class StaleCdiName(msgspec.Struct, frozen=True):
     """A name in a file that no device of the node has."""
 
     file: str
     name: str
 
 
-class Listing(msgspec.Struct, frozen=True):
-    """Devices, and what is wrong with files. ``behind`` are files of ours that do not say what the node has."""
+class CdiListing(msgspec.Struct, frozen=True):
+    """Devices, and what is wrong with files. ``outdated`` are files of ours that do not say what the node has."""
 
-    devices: tuple[Row, ...]
-    stale: tuple[Stale, ...]
-    behind: tuple[str, ...]
+    devices: tuple[CdiDeviceRow, ...]
+    stale: tuple[StaleCdiName, ...]
+    outdated: tuple[str, ...]
 
 
-def compare(inventory: Inventory, kind: str, directories: Iterable[str]) -> Listing:
+def compare(inventory: Inventory, kind: str, directories: Iterable[str]) -> CdiListing:
     """The node's devices against the files of one kind."""
     rows = _rows(inventory)
     whole = [gpu_names(g, _ALL_NAMES) for g in inventory.gpus if g.mig.enabled]
     known = {ALL, *(n for names in (*rows, *whole) for n in names)}
     holding: dict[tuple[str, ...], list[str]] = {names: [] for names in rows}
-    stale, behind = [], []
+    stale, outdated = [], []
     for path, found in _documents(directories, kind):
         named = set(write.device_names(found))
         gone = sorted(named - known)
-        stale += [Stale(path, name) for name in gone]
+        stale += [StaleCdiName(path, name) for name in gone]
         for names, files in holding.items():
             files += [path] if named & set(names) else []
         absent = [names for names in rows if not named & set(names)]
-        if (gone or absent) and _ours(found):
-            behind.append(path)
-    return Listing(tuple(Row(n, tuple(f)) for n, f in holding.items()), tuple(stale), tuple(behind))
+        if (gone or absent) and _is_ours(found):
+            outdated.append(path)
+    return CdiListing(tuple(CdiDeviceRow(n, tuple(f)) for n, f in holding.items()), tuple(stale), tuple(outdated))
 
 
 def _rows(inventory: Inventory) -> list[tuple[str, ...]]:
@@ -71,13 +71,13 @@ def _documents(directories: Iterable[str], kind: str) -> Iterable[tuple[str, dic
     return [(path, found) for d in directories for path, found in write.read(d) if found["kind"] == kind]
 
 
-def _ours(document: dict[str, object]) -> bool:
+def _is_ours(document: dict[str, object]) -> bool:
     edits = document.get("containerEdits")
     env = edits.get("env", []) if isinstance(edits, dict) else []
-    return any(str(variable).startswith(f"{MARK}=") for variable in env)
+    return any(str(variable).startswith(f"{MARKER_VARIABLE}=") for variable in env)
 
 
-def table(rows: Iterable[Row]) -> str:
+def table(rows: Iterable[CdiDeviceRow]) -> str:
     """One line per device: its names without the type-index ones, and the files that have it."""
     lines = [("device", "index", "place", "in")]
     lines += [(r.names[0], r.names[1], r.names[-1], ", ".join(r.files) or "no file") for r in rows]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from aliquot.cli.framework.long_running import lasts
+from aliquot.cli.framework.long_running import tune_gc
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
-    from aliquot.kubernetes.label_agent.agent.main import Options
-    from aliquot.kubernetes.virtual_machines.agent.options import Options as DevicesOptions
+    from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions
+    from aliquot.kubernetes.virtual_machines.agent.options import DevicesAgentOptions as DevicesOptions
 
 
 def run(args: Args) -> int:
@@ -23,23 +23,23 @@ def run(args: Args) -> int:
             from aliquot.kubernetes.virtual_machines.agent import main as devices
 
             options = _devices(args)
-            lasts()
+            tune_gc()
             return devices.run(options)
         from aliquot.kubernetes.label_agent.agent import main as agent
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
     wanted = _options(args)
-    lasts()
+    tune_gc()
     return agent.run(wanted)
 
 
 def _devices(args: Args) -> DevicesOptions:
-    from aliquot.kubernetes.virtual_machines.agent.options import Options
+    from aliquot.kubernetes.virtual_machines.agent.options import DevicesAgentOptions
     from aliquot.slurm.holders import jobs
 
     if not 1 <= args.check_seconds <= 3600:
         raise UsageError(f"--check-seconds {args.check_seconds:g} is not between 1 and 3600")
-    return Options(
+    return DevicesAgentOptions(
         node_name=args.node_name,
         holders=(jobs.source,),
         node=args.node,
@@ -67,11 +67,11 @@ def missing_extra(error: ModuleNotFoundError) -> Exception:
     )
 
 
-def _options(args: Args) -> Options:
+def _options(args: Args) -> LabelAgentOptions:
     from aliquot.cdi.options import CdiOptions
     from aliquot.foundation.paths import state_dir
-    from aliquot.kubernetes.label_agent.agent.main import Options
-    from aliquot.kubernetes.label_agent.agent.settings import Place
+    from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions
+    from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
     from aliquot.slurm.holders import jobs
 
     environment = dict(os.environ)
@@ -79,7 +79,7 @@ def _options(args: Args) -> Options:
         environment["WITH_REBOOT"] = "true"
     if args.with_shutdown_host_gpu_clients:
         environment["WITH_SHUTDOWN_HOST_GPU_CLIENTS"] = "true"
-    place = Place(
+    place = AgentSetup(
         args.node_name,
         environment,
         args.config_file or "",
@@ -94,8 +94,8 @@ def _options(args: Args) -> Options:
         simulated = control.folder(state_dir(), args.node)
     # Strategy none offers GPUs in MIG mode whole: their names must be there when kubelet's answer says them.
     options = CdiOptions(hook=args.nvidia_cdi_hook_path or "", simulated=simulated, whole_mig=True)
-    return Options(
-        place=place,
+    return LabelAgentOptions(
+        setup=place,
         holders=(jobs.source,),
         node=args.node,
         kubeconfig=args.kubeconfig,

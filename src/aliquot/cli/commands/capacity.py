@@ -16,8 +16,8 @@ from aliquot.foundation.decimals import decimal
 if TYPE_CHECKING:
     from aliquot.kubernetes.client.client import Api
     from aliquot.kubernetes.client.object_base import KubeObject
-    from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, Seen
-    from aliquot.kubernetes.virtual_machines.kubevirt.fit import Fit
+    from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, ClusterObservation
+    from aliquot.kubernetes.virtual_machines.kubevirt.fit import FitResult
 
     T = TypeVar("T", bound=KubeObject)
 
@@ -27,25 +27,25 @@ def run(args: Args) -> int:
     try:
         from aliquot.kubernetes.virtual_machines.kubevirt.capacity import measure
 
-        found = measure(asyncio.run(_seen(args.kubeconfig)))
+        found = measure(asyncio.run(_read_cluster(args.kubeconfig)))
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
     _check(args.resource, found)
     answer = _fit(args, found)
     if answer is None:
         return _show(args, found)
-    return _tell(args, answer)
+    return _emit_fit(args, answer)
 
 
-async def _seen(kubeconfig: str | None) -> Seen:
+async def _read_cluster(kubeconfig: str | None) -> ClusterObservation:
     from aliquot.kubernetes.client.client import Api
     from aliquot.kubernetes.client.objects import Node
     from aliquot.kubernetes.kinds.harvester import PCIDevice, PCIDeviceClaim, VGPUDevice
     from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
-    from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Seen
+    from aliquot.kubernetes.virtual_machines.kubevirt.capacity import ClusterObservation
 
     async with Api.connect(kubeconfig) as api:
-        return Seen(
+        return ClusterObservation(
             await _all(api, Node),
             await _all(api, VGPUDevice),
             await _all(api, PCIDevice),
@@ -57,54 +57,54 @@ async def _seen(kubeconfig: str | None) -> Seen:
 
 async def _all(api: Api, kind: type[T]) -> tuple[T, ...]:
     """Everything of a kind; nothing where the cluster does not have the kind."""
-    from aliquot.kubernetes.client.client import EVERYWHERE
+    from aliquot.kubernetes.client.client import ALL_NAMESPACES
     from aliquot.kubernetes.client.errors import NotFoundError
 
     try:
-        return await api.list(kind, EVERYWHERE)
+        return await api.list(kind, ALL_NAMESPACES)
     except NotFoundError:
         return ()
 
 
 def _check(resource: str | None, found: Capacity) -> None:
-    if resource and resource not in found.figures:
+    if resource and resource not in found.resources:
         raise BlockedError(
             f"nothing in this cluster offers, should offer or asks for {resource}",
-            details=tuple(f"there is {each}" for each in found.figures),
+            details=tuple(f"there is {each}" for each in found.resources),
             next_step="aliquot capacity",
         )
 
 
-def _fit(args: Args, found: Capacity) -> Fit | None:
+def _fit(args: Args, found: Capacity) -> FitResult | None:
     """None where nothing was asked. Raises UsageError, ConfigError."""
     from aliquot.kubernetes.virtual_machines.kubevirt import rancher
-    from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import Demand
+    from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
     from aliquot.kubernetes.virtual_machines.kubevirt.fit import fit
 
     counts = rancher.requests(args.vgpu_info or "", args.host_device_info or "")
-    for resource, count in _asked(args.ask or ()):
+    for resource, count in _parse_requests(args.ask or ()):
         counts[resource] = counts.get(resource, 0) + count
     if not counts:
         if args.machines is not None or args.cluster:
             raise UsageError("machines with what?", next_step="aliquot capacity --ask nvidia.com/NVIDIA_A2-4Q")
         return None
-    machines, namespace = 1 if args.machines is None else args.machines, args.namespace or "default"
+    vms, namespace = 1 if args.machines is None else args.machines, args.namespace or "default"
     if args.cluster:
-        pool = rancher.pool(namespace, args.cluster, machines, counts, args.pool or "")
-        return rancher.fits(found, [pool])
-    rancher.check(machines)
-    return fit(found, [Demand(namespace, f"(new {n})", counts) for n in range(machines)])
+        pool = rancher.machine_pool(namespace, args.cluster, vms, counts, args.pool or "")
+        return rancher.fit_pools(found, [pool])
+    rancher.check_vm_count(vms)
+    return fit(found, [VmDemand(namespace, f"(new {n})", counts) for n in range(vms)])
 
 
-def _asked(words: Sequence[str]) -> list[tuple[str, int]]:
+def _parse_requests(words: Sequence[str]) -> list[tuple[str, int]]:
     """``RESOURCE`` or ``RESOURCE:COUNT``. Raises UsageError."""
-    from aliquot.kubernetes.virtual_machines.kubevirt.capacity import ours
+    from aliquot.kubernetes.virtual_machines.kubevirt.capacity import is_vm_gpu_resource
 
     found = []
     for word in words:
         resource, _, count = word.partition(":")
         number = decimal(count or "1", 5)
-        if not ours(resource) or not number:
+        if not is_vm_gpu_resource(resource) or not number:
             step = "aliquot capacity --ask nvidia.com/NVIDIA_A2-4Q:2"
             raise UsageError(f"{word} is no resource with a count", next_step=step)
         found.append((resource, number))
@@ -114,16 +114,16 @@ def _asked(words: Sequence[str]) -> list[tuple[str, int]]:
 def _show(args: Args, found: Capacity) -> int:
     from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as poll
 
-    document = poll.document(found, args.resource or "") | capacityview.machines(found, args.resource or "")
+    document = poll.document(found, args.resource or "") | capacityview.vms(found, args.resource or "")
     output.emit(document, args.output, capacityview.text(found, args.resource or ""))
     return 0
 
 
-def _tell(args: Args, answer: Fit) -> int:
+def _emit_fit(args: Args, answer: FitResult) -> int:
     from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as poll
 
     if args.output != "text":
-        output.emit(poll.answer(answer), args.output, "")
+        output.emit(poll.fit_document(answer), args.output, "")
         return 0 if answer.fits else BlockedError.exit_code
     if not answer.fits:
         raise BlockedError(answer.sentence, next_step=answer.next_step)

@@ -14,7 +14,7 @@ from aliquot.core.model import catalog
 from aliquot.core.model.catalog import Family
 
 if TYPE_CHECKING:
-    from aliquot.hardware.catalog_recorder import Report
+    from aliquot.hardware.catalog_recorder import CatalogCheckReport
 
 
 def run(args: Args) -> int:
@@ -26,7 +26,7 @@ def _list(args: Args) -> int:
     plain = [{"name": f.name, "title": f.title, "products": [p.name for p in f.products]} for f in families]
     rows = [("family", "GPUs", "memory slices", "driver")]
     rows += [(f.name, f.title, str(f.memory_slices), f.driver_min or "?") for f in families]
-    output.emit(output.made("Catalog", families=plain), args.output, "\n".join(draw.table(rows, indent="")))
+    output.emit(output.build("Catalog", families=plain), args.output, "\n".join(draw.table(rows, indent="")))
     return 0
 
 
@@ -44,7 +44,7 @@ def _show(args: Args) -> int:
         "rules": family.rules,
         "profiles": [profiles.plain_profile(p) for p in family.profiles],
     }
-    output.emit(output.made("Family", **facts), args.output, _text(family))
+    output.emit(output.build("Family", **facts), args.output, _text(family))
     return 0
 
 
@@ -81,16 +81,16 @@ def _check(args: Args) -> int:
 
     with node.connected(args) as connection:
         report = record.check(connection.nvml)
-    document = output.made("CatalogCheck", agrees=report.agrees, **_fields(report))
+    document = output.build("CatalogCheck", agrees=report.agrees, **_fields(report))
     output.emit(document, args.output, "\n".join(_sentences(report)) or "no GPU of this node is MIG-capable")
     return 0 if report.agrees else 30
 
 
-def _fields(report: Report) -> dict[str, Any]:
+def _fields(report: CatalogCheckReport) -> dict[str, Any]:
     return {name: getattr(report, name) for name in report.__struct_fields__}
 
 
-def _sentences(report: Report) -> list[str]:
+def _sentences(report: CatalogCheckReport) -> list[str]:
     lines = [f"agrees: {line}" if report.agrees else f"compared: {line}" for line in report.checked]
     lines += [f"differs: {d}" for d in report.differences if not d.note]
     lines += [f"note: {d}" for d in report.differences if d.note]

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from aliquot.cli.commands.agent import missing_extra
-from aliquot.cli.framework.long_running import lasts
+from aliquot.cli.framework.long_running import tune_gc
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
 
@@ -31,7 +31,7 @@ def run(args: Args) -> int:
             raise UsageError(f"{error.name} is not installed: webhooks need it", next_step=step) from error
         raise missing_extra(error) from error
     webhook = WebhookOptions(args.webhook_port, args.webhook_cert_dir or "")
-    options = controller.Options(
+    options = controller.ControllerOptions(
         args.kubeconfig,
         args.namespace,
         args.identity,
@@ -40,15 +40,15 @@ def run(args: Args) -> int:
         args.kubevirt_namespace or "",
         webhook,
     )
-    lasts()
+    tune_gc()
     return controller.run(options, _serve)
 
 
 async def _serve(
-    pages: Mapping[str, Page], figures: Mapping[str, Negotiated], port: int
+    pages: Mapping[str, Page], metrics: Mapping[str, Negotiated], port: int
 ) -> Callable[[], Awaitable[None]]:
     from aliquot.foundation.http_probes import Probes
 
-    probes = Probes(pages, figures)
+    probes = Probes(pages, metrics)
     await probes.start("", port)
     return probes.close

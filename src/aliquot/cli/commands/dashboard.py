@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from aliquot.cli.framework import streams
-from aliquot.cli.framework.long_running import lasts
+from aliquot.cli.framework.long_running import tune_gc
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import BlockedError, NoDriverError, StorageError, UsageError
 from aliquot.foundation.decimals import decimal
 
 if TYPE_CHECKING:
-    from aliquot.dashboard.main import Opened
-    from aliquot.dashboard.options import Options
+    from aliquot.dashboard.main import ServedSource
+    from aliquot.dashboard.options import DashboardOptions
 
 NVIDIA = "0x10de"
 SHORTEST_TOKEN = 16
@@ -27,24 +27,24 @@ def run(args: Args) -> int:
     options = _options(args)
     kind = _kind(args)
     token = _token(args.token_file) if args.token_file else ""
-    _refuse_open_door(options, token, kind)
+    _refuse_plain_http(options, token, kind)
     try:
         from aliquot.dashboard import main as page
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
     streams.note(_showing(kind, args))
-    lasts()
-    return page.run(options, _opening(args, kind, token), streams.note, streams.result)
+    tune_gc()
+    return page.run(options, _opener(args, kind, token), streams.note, streams.result)
 
 
 def _kind(args: Args) -> str:
     """What to show. Raises UsageError where two things were asked for, NoDriverError where there is nothing."""
     cluster = bool(args.cluster or args.kubeconfig)
     if sum((cluster, bool(args.fleet), args.node is not None)) > 1:
-        said = [
-            name for name, there in (("--cluster", cluster), ("--fleet", args.fleet), ("--node", args.node)) if there
+        chosen = [
+            name for name, given in (("--cluster", cluster), ("--fleet", args.fleet), ("--node", args.node)) if given
         ]
-        raise UsageError(f"one page shows one thing: {' or '.join(said)}?", next_step=f"{args.prog} --help")
+        raise UsageError(f"one page shows one thing: {' or '.join(chosen)}?", next_step=f"{args.prog} --help")
     if cluster:
         return CLUSTER if args.cluster else OWN
     if args.node is not None:
@@ -103,7 +103,7 @@ def _showing(kind: str, args: Args) -> str:
     return f"This page shows the simulated node {args.node}." if kind == SIMULATED else "This page shows this machine."
 
 
-def _options(args: Args) -> Options:
+def _options(args: Args) -> DashboardOptions:
     if bool(args.tls_cert) != bool(args.tls_key):
         raise UsageError(
             "--tls-cert and --tls-key go together", next_step=f"{args.prog} --tls-cert FILE --tls-key FILE"
@@ -113,9 +113,9 @@ def _options(args: Args) -> Options:
     for name in allowed:
         if "/" in name or not name.strip() or "*" in name:
             raise UsageError(f"--allowed-host {name!r} is no name", details=("for example gpu.example.org",))
-    from aliquot.dashboard.options import Options
+    from aliquot.dashboard.options import DashboardOptions
 
-    return Options(address, port, args.tls_cert or "", args.tls_key or "", allowed, bool(args.read_only))
+    return DashboardOptions(address, port, args.tls_cert or "", args.tls_key or "", allowed, bool(args.read_only))
 
 
 def listen_address(text: str) -> tuple[str, int]:
@@ -153,7 +153,7 @@ def _token(path: str) -> str:
     return token
 
 
-def _refuse_open_door(options: Options, token: str, kind: str) -> None:
+def _refuse_plain_http(options: DashboardOptions, token: str, kind: str) -> None:
     """Beyond loopback a token of this run would travel in the clear, to whoever listens."""
     if options.loopback or options.certificate:
         return
@@ -170,34 +170,38 @@ def _refuse_open_door(options: Options, token: str, kind: str) -> None:
     streams.note("This page speaks plain HTTP to other machines: only behind a proxy that speaks HTTPS is that safe.")
 
 
-def _opening(args: Args, kind: str, token: str) -> Callable[[], Awaitable[Opened]]:
-    async def cluster() -> Opened:
+def _opener(args: Args, kind: str, token: str) -> Callable[[], Awaitable[ServedSource]]:
+    async def cluster() -> ServedSource:
         from aliquot.dashboard.cluster.connect import open_cluster
-        from aliquot.dashboard.main import Opened
-        from aliquot.dashboard.security.token_authenticator import new_token_door
+        from aliquot.dashboard.main import ServedSource
+        from aliquot.dashboard.security.token_authenticator import new_token_authenticator
 
-        source, door = open_cluster(
+        source, authenticator = open_cluster(
             args.kubeconfig,
             namespace=args.namespace,
             kubevirt_namespace=args.kubevirt_namespace,
-            own=kind == OWN,
+            own_credentials=kind == OWN,
         )
-        return Opened(source, *new_token_door(token, args.token_file or "")) if kind == OWN else Opened(source, door)
+        return (
+            ServedSource(source, *new_token_authenticator(token, args.token_file or ""))
+            if kind == OWN
+            else ServedSource(source, authenticator)
+        )
 
-    async def here() -> Opened:
+    async def local() -> ServedSource:
         from aliquot.cli.framework.next_command import addressed
-        from aliquot.dashboard.local.connect import open_here
-        from aliquot.dashboard.main import Opened
-        from aliquot.dashboard.security.token_authenticator import new_token_door
+        from aliquot.dashboard.local.connect import open_local
+        from aliquot.dashboard.main import ServedSource
+        from aliquot.dashboard.security.token_authenticator import new_token_authenticator
 
-        source = open_here(args.node, fleet=kind == FLEET, config_file=args.file, address=addressed)
-        return Opened(source, *new_token_door(token, args.token_file or ""))
+        source = open_local(args.node, fleet=kind == FLEET, config_file=args.file, address=addressed)
+        return ServedSource(source, *new_token_authenticator(token, args.token_file or ""))
 
     if kind in (CLUSTER, OWN) and args.file:
         raise UsageError("in a cluster the named configs are the agents' own", next_step=f"{args.prog} --cluster")
     if kind == CLUSTER and token:
         raise BlockedError("in a cluster people log in with their own tokens", next_step=f"{args.prog} --cluster")
-    return cluster if kind in (CLUSTER, OWN) else here
+    return cluster if kind in (CLUSTER, OWN) else local
 
 
 def missing_extra(error: ModuleNotFoundError) -> Exception:

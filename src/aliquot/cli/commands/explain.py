@@ -10,8 +10,8 @@ from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.views import plan_view as planview
 from aliquot.core.model import catalog
 from aliquot.core.model.inventory import Inventory
-from aliquot.core.planner.explain import Answer, Explanation, explain
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.planner.explain import Explanation, GpuAnswer, explain
+from aliquot.core.rendering import mig_picture
 from aliquot.foundation.decimals import decimal
 
 
@@ -38,15 +38,15 @@ def check_name(profile: str, inventory: Inventory) -> None:
 
     if profile.startswith("id:") and decimal(profile[3:]) is not None:
         return
-    here = [inventory.family(g) for g in inventory.gpus if g.mig.capable and g.family]
-    if any(profile in _names(family) for family in here):
+    families = [inventory.family(g) for g in inventory.gpus if g.mig.capable and g.family]
+    if any(profile in _names(family) for family in families):
         return
     known = {n for f in map(catalog.family, catalog.family_names()) for n in _names(f)}
     if profile in known:
         return
     import difflib
 
-    local = list(dict.fromkeys(n for family in here for n in family.by_name))
+    local = list(dict.fromkeys(n for family in families for n in family.by_name))
     close = difflib.get_close_matches(profile, local or sorted(known), 3)
     details = (f"close: {', '.join(close)}",) if close else ()
     command = f"aliquot explain {close[0]}" if close else "aliquot profiles"
@@ -61,15 +61,15 @@ def _names(family: catalog.Family) -> set[str]:
     return set(family.by_name) | {c.name for p in family.profiles for c in p.compute}
 
 
-def _text(answers: tuple[Answer, ...], inventory: Inventory, typed: str) -> str:
+def _text(answers: tuple[GpuAnswer, ...], inventory: Inventory, typed: str) -> str:
     if not answers:
         return "no GPU of this node is MIG-capable"
     return "\n\n".join(_answer(a, inventory, typed) for a in answers)
 
 
-def _answer(answer: Answer, inventory: Inventory, typed: str) -> str:
+def _answer(answer: GpuAnswer, inventory: Inventory, typed: str) -> str:
     gpu = inventory.gpu(answer.gpu)
-    lines = [f"GPU {gpu.index}  {gpu.pci}  {pieces.product(gpu)}: {answer.sentence}"]
+    lines = [f"GPU {gpu.index}  {gpu.pci}  {mig_picture.product(gpu)}: {answer.sentence}"]
     if answer.rule:
         lines.append(f"  rule     {answer.rule}")
     if answer.slices:

@@ -12,12 +12,12 @@ from aliquot.cli.framework.state_files import set_aside
 from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
-    from aliquot.core.engine.history import Past
+    from aliquot.core.engine.history import PastRun
 
 
 def run(args: Args) -> int:
     """Neither driver nor GPUs are needed: the journal is a file."""
-    from aliquot.core.engine.history import pasts
+    from aliquot.core.engine.history import past_runs
     from aliquot.foundation.lock import holder, since
     from aliquot.hardware.state.journal_reader import JOURNAL, read
 
@@ -26,14 +26,14 @@ def run(args: Args) -> int:
     name, run_folder, folder = _place(args.node)
     lock = os.path.join(run_folder, "lock")
     busy, taken = holder(lock), since(lock)
-    every = pasts(read(os.path.join(folder, JOURNAL)), running=bool(busy), since=taken)
+    every = past_runs(read(os.path.join(folder, JOURNAL)), running=bool(busy), since=taken)
     found = every[: args.most]
     if args.output == "markdown":
         from aliquot.cli.views import ticket
 
         streams.result(ticket.history(name, found, _ENDS))
         return 0
-    document = output.made("History", node=name, changes=found, more=len(every) - len(found))
+    document = output.build("History", node=name, changes=found, more=len(every) - len(found))
     output.emit(document, args.output, "\n\n".join(map(_text, found)))
     if args.output == "text" and not found:
         streams.note(f"nothing is recorded of {name}: Aliquot has changed nothing here yet")
@@ -56,7 +56,7 @@ def _place(node: str | None) -> tuple[str, str, str]:
 
     base = paths.state_dir()
     if node not in control.names(base):
-        raise control.unknown(base, node)
+        raise control.unknown_node(base, node)
     return (node, *paths.directories(node))
 
 
@@ -71,14 +71,14 @@ _ENDS = {
 }
 
 
-def _text(past: Past) -> str:
+def _text(past: PastRun) -> str:
     """One change for people."""
     head = [_when(past.at), f"by {past.by}" if past.by else "", _ENDS.get(past.outcome, past.outcome), _took(past)]
     lines = ["  ".join(filter(None, head))]
     lines += [f"  wish     {past.name}"] if past.name else []
-    lines += [f"  {'did' if n == 0 else '':<8} {line}" for n, line in enumerate(past.acts)]
-    lines += [f"  why      {past.why}"] if past.why else []
-    lines += [f"  {'undid' if n == 0 else '':<8} {line}" for n, line in enumerate(past.back)]
+    lines += [f"  {'did' if n == 0 else '':<8} {line}" for n, line in enumerate(past.actions)]
+    lines += [f"  why      {past.failure}"] if past.failure else []
+    lines += [f"  {'undid' if n == 0 else '':<8} {line}" for n, line in enumerate(past.undone)]
     return "\n".join(lines)
 
 
@@ -86,5 +86,5 @@ def _when(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else "some time ago"
 
 
-def _took(past: Past) -> str:
+def _took(past: PastRun) -> str:
     return f"in {past.ended - past.at:.1f} s" if past.ended > past.at > 0 else ""

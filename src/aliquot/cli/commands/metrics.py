@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from aliquot.cli.framework import error_output as failure
 from aliquot.cli.framework import streams
 from aliquot.cli.framework import target_node as node
-from aliquot.cli.framework.long_running import lasts
+from aliquot.cli.framework.long_running import tune_gc
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
 from aliquot.foundation.process_end import leave_if_hung
 
 if TYPE_CHECKING:
-    from aliquot.metrics.host_exporter import Host
+    from aliquot.metrics.host_exporter import HostExporter
 
 START_S = 5.0
 """How long the first look may keep the page from being served: Prometheus waits 10 s by default."""
@@ -32,14 +32,14 @@ def run(args: Args) -> int:
         )
     if args.listen is not None and args.out is not None:
         raise UsageError("--listen and --out: one or the other", next_step="aliquot metrics --help")
-    library()
-    from aliquot.metrics.host_exporter import Host
+    require_library()
+    from aliquot.metrics.host_exporter import HostExporter
 
-    host = Host(args.node, args.node or socket.gethostname(), lambda: node.connected(args), streams.note)
+    host = HostExporter(args.node, args.node or socket.gethostname(), lambda: node.connected(args), streams.note)
     return _serve(host, args) if args.listen is not None else _once(host, args)
 
 
-def library() -> None:
+def require_library() -> None:
     """Raises UsageError where the library that writes pages is not installed."""
     try:
         import prometheus_client  # noqa: F401
@@ -50,10 +50,10 @@ def library() -> None:
         ) from error
 
 
-def _once(host: Host, args: Args) -> int:
+def _once(host: HostExporter, args: Args) -> int:
     """One look. Where it fails, the page that says so is still printed: an old one would look like the truth."""
     if args.out is None:
-        host.look()
+        host.observe()
         host.close()
         streams.result(host.page.text().decode(), end="")
     else:
@@ -62,10 +62,10 @@ def _once(host: Host, args: Args) -> int:
 
         owned_files.refuse_foreign(args.out, force=args.force)
         host.start(every_s=LATER_S)
-        _first_look(host, LATER_S)
+        _wait_first_sample(host, LATER_S)
         host.close()
         replace(args.out, host.page.text())
-    error = host.trouble
+    error = host.error
     if error is None:
         return 0
     failure.report(error, "text", args.typed_node)
@@ -73,34 +73,34 @@ def _once(host: Host, args: Args) -> int:
     return error.exit_code
 
 
-def _first_look(host: Host, seconds: float, stop: threading.Event | None = None) -> None:
+def _wait_first_sample(host: HostExporter, seconds: float, stop: threading.Event | None = None) -> None:
     """Wait for the first look, until a driver call hangs, ``stop`` is set or so many seconds have passed."""
     end = time.monotonic() + seconds
-    while not host.looked.wait(POLL_S) and time.monotonic() < end:
+    while not host.observed.wait(POLL_S) and time.monotonic() < end:
         if host.hangs() or (stop is not None and stop.is_set()):
             return
 
 
-def _serve(host: Host, args: Args) -> int:
+def _serve(host: HostExporter, args: Args) -> int:
     """Serve until SIGTERM, SIGHUP or Ctrl-C. A driver that does not answer keeps a client from the page only for a
     few seconds.
     """
     from contextlib import ExitStack
 
-    from aliquot.foundation.signals import asked_to_end
-    from aliquot.metrics.http_server import Server
-    from aliquot.metrics.listen import place
+    from aliquot.foundation.signals import stop_on_signal
+    from aliquot.metrics.http_server import MetricsServer
+    from aliquot.metrics.listen_address import parse_listen_address
 
-    lasts()
+    tune_gc()
     stop = threading.Event()
-    server = Server(host.page, *place(args.listen))
+    server = MetricsServer(host.page, *parse_listen_address(args.listen))
     ending = ExitStack()
     try:
-        ending.enter_context(asked_to_end(stop.set))
+        ending.enter_context(stop_on_signal(stop.set))
         host.start(args.every)
-        _first_look(host, START_S, stop)
+        _wait_first_sample(host, START_S, stop)
         server.start()
-        streams.note(f"figures for Prometheus on http://{server.shown}/metrics")
+        streams.note(f"figures for Prometheus on http://{server.display_address}/metrics")
         stop.wait()
     finally:
         server.close()

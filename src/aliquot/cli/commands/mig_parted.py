@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from aliquot.cli.framework import apply_plan as doing
-from aliquot.cli.framework import desired_args as wish
+from aliquot.cli.framework import apply_plan, desired_args, output, streams
 from aliquot.cli.framework import file_output as documents
-from aliquot.cli.framework import output, streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.core.model.actions import Action, Reset
@@ -48,7 +46,7 @@ def _debug(args: Args, line: str) -> None:
 def _config(args: Args) -> ConfigFile:
     if not args.config_file:
         raise UsageError("no config file: give -f FILE or set MIG_PARTED_CONFIG_FILE", next_step=f"{args.prog} --help")
-    return msgspec.structs.replace(wish.config_file(args.config_file, args.selected_config), fleet=True)
+    return msgspec.structs.replace(desired_args.config_file(args.config_file, args.selected_config), fleet=True)
 
 
 def _desired(args: Args, config: ConfigFile, inventory: Inventory) -> Desired:
@@ -70,15 +68,15 @@ def _apply(args: Args) -> None:
         made = plan(inventory, desired, Policy())
         if args.skip_reset and made.resets:
             # The driver resets an idle GPU inside the call that sets the mode: look again before giving up.
-            cut = without_resets(made)
-            inventory = _carry_out(doing.Job(connection, cut, inventory), args)
+            without_reset = without_resets(made)
+            inventory = _execute(apply_plan.PlanExecution(connection, without_reset, inventory), args)
             made = plan(inventory, desired, Policy())
             if args.mode_only:
                 made = without_resets(made)
         if made.resets and args.skip_reset:
             raise _pending(made.resets)
         if made.changes or not args.skip_reset:
-            _carry_out(doing.Job(connection, made, inventory), args)
+            _execute(apply_plan.PlanExecution(connection, made, inventory), args)
         if made.reboots and not args.mode_only:
             raise _pending(made.reboots)
     streams.result("MIG configuration applied successfully")
@@ -91,8 +89,8 @@ def _pending(gpus: tuple[str, ...]) -> BlockedError:
 def without_resets(plan: Plan) -> Plan:
     """The same plan, cut short on every GPU where a reset would be due: the new mode stays pending there."""
     actions: list[Action] = []
-    for lane in plan.lanes.values():
-        for action in lane:
+    for gpu_actions in plan.actions_by_gpu.values():
+        for action in gpu_actions:
             if isinstance(action, Reset):
                 break
             actions.append(action)
@@ -100,21 +98,21 @@ def without_resets(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, actions=tuple(actions), resets=(), reboots=waiting)
 
 
-def _carry_out(job: doing.Job, args: Args) -> Inventory:
+def _execute(execution: apply_plan.PlanExecution, args: Args) -> Inventory:
     """Applies a plan; what is then. Raises whatever kept it from being done: mig-parted knows success and failure."""
     from aliquot.core.engine.apply import apply
     from aliquot.foundation.signals import stoppable
 
-    if job.plan.blocked:
-        raise _blocked(job.plan)
-    _debug(args, summary.figures(job.plan))
+    if execution.plan.blocked:
+        raise _blocked(execution.plan)
+    _debug(args, summary.plan_text(execution.plan))
     # With --mode-only mig-parted ends before it looks at the config.
     without = ("pre-apply-config",) if args.mode_only else ()
-    hooks = doing.hooks(args.hooks_file, _environment(args), debug=args.debug, without=without)
+    hooks = apply_plan.hooks(args.hooks_file, _environment(args), debug=args.debug, without=without)
     with stoppable():
-        outcome = apply(job.plan, job.connection.world(hooks), lambda line: _debug(args, line))
+        outcome = apply(execution.plan, execution.connection.execution_context(hooks), lambda line: _debug(args, line))
     if outcome.error:
-        streams.note(doing.text(outcome, job))
+        streams.note(apply_plan.text(outcome, execution))
         raise outcome.error
     return outcome.inventory
 
@@ -153,7 +151,7 @@ def _assert(args: Args) -> None:
         return
     inventory = node.inventory(args)
     desired = _desired(args, config, inventory)
-    wish.refuse_faults(desired)
+    desired_args.refuse_errors(desired)
     drift = verify(inventory, desired)
     if drift:
         raise DriftError(
@@ -217,5 +215,5 @@ def _restore(args: Args) -> None:
         inventory = connection.backend.read()
         desired = restore(text, inventory, f"the checkpoint {path}")
         made = plan(inventory, mode_only(desired) if args.mode_only else desired, Policy())
-        _carry_out(doing.Job(connection, made, inventory), args)
+        _execute(apply_plan.PlanExecution(connection, made, inventory), args)
     streams.result("MIG configuration restored successfully")

@@ -11,9 +11,9 @@ from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.views import gpu_drawing as draw
 from aliquot.cli.framework.views import plan_view as planview
 from aliquot.cli.framework.views import vgpu_view as vgpuview
-from aliquot.core.model.desired import Desired, GpuWish
-from aliquot.core.model.inventory import Gpu, Inventory, Virtual, VirtualFunction
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.model.desired import Desired, DesiredGpu
+from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory, VirtualFunction
+from aliquot.core.rendering import mig_picture
 from aliquot.errors import BlockedError
 
 if TYPE_CHECKING:
@@ -27,17 +27,17 @@ def run(args: Args) -> int:
 
 
 def _change(args: Args) -> int:
-    return sharing.change(args, args.device, lambda inventory: _wish(inventory, args.device, args.verb == "enable"))
+    return sharing.change(args, args.device, lambda inventory: _desired(inventory, args.device, args.verb == "enable"))
 
 
-def _wish(inventory: Inventory, word: str, on: bool) -> GpuWish:
+def _desired(inventory: Inventory, word: str, on: bool) -> DesiredGpu:
     """The wish for one device: the whole GPU, or one function beside those that are handed out already."""
     gpu, function = device(inventory, word)
     if function is None:
-        return GpuWish(gpu.pci, mig=None, instances=None, passthrough=on)
+        return DesiredGpu(gpu.pci, mig=None, instances=None, passthrough=on)
     bound = {f.pci for f in _virtual(gpu).functions if f.driver == VFIO}
     bound = bound | {function.pci} if on else bound - {function.pci}
-    return GpuWish(gpu.pci, mig=None, instances=None, bound=tuple(sorted(bound)))
+    return DesiredGpu(gpu.pci, mig=None, instances=None, vfio_bound=tuple(sorted(bound)))
 
 
 def device(inventory: Inventory, word: str) -> tuple[Gpu, VirtualFunction | None]:
@@ -56,14 +56,14 @@ def device(inventory: Inventory, word: str) -> tuple[Gpu, VirtualFunction | None
     return node.gpu(inventory, word), None
 
 
-def _virtual(gpu: Gpu) -> Virtual:
-    return gpu.virtual or Virtual()
+def _virtual(gpu: Gpu) -> GpuVirtualization:
+    return gpu.virtual or GpuVirtualization()
 
 
 def _list(args: Args) -> int:
     inventory = node.inventory(args)
     rows = [row for gpu in inventory.gpus for row in _rows(gpu)]
-    document = output.made(
+    document = output.build(
         "PassthroughDevices",
         node=inventory.node,
         host=inventory.host,
@@ -89,7 +89,7 @@ def _rows(gpu: Gpu) -> list[tuple[str, ...]]:
         who = f"{len(virtual.functions)} virtual functions are on"
     driver = virtual.driver or "none"
     rows: list[tuple[str, ...]] = [
-        (gpu.pci, f"GPU {gpu.index} {pieces.product(gpu)}", driver, _number(virtual.iommu_group), who)
+        (gpu.pci, f"GPU {gpu.index} {mig_picture.product(gpu)}", driver, _number(virtual.iommu_group), who)
     ]
     carries = {v.function: v.type for v in gpu.vgpus}
     for function in virtual.functions:
@@ -130,9 +130,9 @@ def _check(args: Args) -> int:
         already = (function.driver if function else _virtual(gpu).driver) == VFIO
         members = _members(connection, function.iommu_group if function else _virtual(gpu).iommu_group)
         refusal = None if already else _refusal(connection, pci)
-    made = plan(inventory, Desired((_wish(inventory, args.device, True),), name="passthrough check"))
+    made = plan(inventory, Desired((_desired(inventory, args.device, True),), name="passthrough check"))
     possible = not made.blocked and refusal is None
-    document = output.made(
+    document = output.build(
         "PassthroughCheck",
         node=inventory.node,
         device=pci,
@@ -187,7 +187,7 @@ def _checked(
     members: tuple[tuple[str, str], ...],
     verdict: str,
 ) -> str:
-    what = f"virtual function {function.number} of GPU {gpu.pci}" if function else pieces.product(gpu)
+    what = f"virtual function {function.number} of GPU {gpu.pci}" if function else mig_picture.product(gpu)
     group = function.iommu_group if function else _virtual(gpu).iommu_group
     holders = function.holders if function else gpu.holders
     lines = [f"{function.pci if function else gpu.pci}  {what}", f"  {_host(inventory).partition('   ')[2]}"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from aliquot.cli.framework import desired_args as wish
+from aliquot.cli.framework import desired_args, output, streams
 from aliquot.cli.framework import next_command as following
-from aliquot.cli.framework import output, streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.views import plan_view as planview
@@ -18,10 +17,10 @@ from aliquot.core.rendering import plan_summary as summary
 def run(args: Args) -> int:
     from aliquot.core.planner.plan import plan
 
-    policy = wish.policy(args)
-    config = wish.stated(args)
+    policy = desired_args.policy(args)
+    config = desired_args.config_from_args(args)
     inventory = node.inventory(args)
-    made = plan(inventory, wish.read(args, config, inventory), policy)
+    made = plan(inventory, desired_args.read(args, config, inventory), policy)
     if args.out and not made.blocked:
         output.save(args.out, output.encoded(output.document(made), "json") + "\n", force=args.force)
     return show(made, inventory, args)
@@ -43,10 +42,12 @@ def show(plan: Plan, inventory: Inventory, args: Args, command: str | None = Non
     if plan.blocked:
         streams.note(planview.blockers(plan, args.typed_node))
         return 20
-    streams.result(planview.text(plan, inventory, colour.wanted()) if plan.changes else summary.figures(plan))
+    streams.result(planview.text(plan, inventory, colour.wanted()) if plan.changes else summary.plan_text(plan))
     if plan.changes:
         if command is None:
-            command = f"aliquot apply {args.out}" if getattr(args, "out", None) else wish.words(args, "apply")
+            command = (
+                f"aliquot apply {args.out}" if getattr(args, "out", None) else desired_args.command_line(args, "apply")
+            )
         if command:
             streams.note(f"next     {following.addressed(command, args.typed_node)}")
     return 10 if plan.changes else 0
@@ -59,7 +60,7 @@ def _ticket(plan: Plan, inventory: Inventory, args: Args) -> int:
     commands = []
     if args.out:
         commands = [following.addressed(shlex.join(["aliquot", "apply", args.out]), args.typed_node)]
-    elif (again := wish.words(args, "plan")) is not None:
+    elif (again := desired_args.command_line(args, "plan")) is not None:
         saved = shlex.join([*shlex.split(again), "--out", "plan.json"])
         commands = [saved, following.addressed("aliquot apply plan.json", args.typed_node)]
     streams.result(ticket.plan(plan, inventory, commands, args.typed_node))

@@ -11,7 +11,7 @@ from aliquot.cli.framework.views import gpu_drawing as draw
 from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.placement import Placement
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import mig_picture
 
 _HEAD = ("profile", "id", "max", "memory MiB", "SM", "placements")
 Fits = dict[int, tuple[Placement, ...]]
@@ -20,7 +20,7 @@ Fits = dict[int, tuple[Placement, ...]]
 def run(args: Args) -> int:
     inventory = node.inventory(args)
     gpus = [node.gpu(inventory, args.gpu)] if args.gpu else [g for g in inventory.gpus if g.mig.capable]
-    document = output.made("Profiles", node=inventory.node, gpus=[_plain(g, inventory) for g in gpus])
+    document = output.build("Profiles", node=inventory.node, gpus=[_plain(g, inventory) for g in gpus])
     output.emit(document, args.output, "\n\n".join(_text(g, inventory) for g in gpus) or _none(inventory))
     return 0
 
@@ -30,24 +30,33 @@ def _none(inventory: Inventory) -> str:
 
 
 def _fits(gpu: Gpu, family: Family) -> Fits:
-    from aliquot.core.planner.room import fits_now
+    from aliquot.core.planner.free_placements import legal_placements
 
-    return fits_now(family, gpu)
+    return legal_placements(family, gpu)
 
 
 def rows(family: Family, fits: Fits | None) -> list[tuple[str, ...]]:
     """The table of a family; with ``fits`` also where each profile fits now."""
     out: list[tuple[str, ...]] = [(*_HEAD, "" if fits is None else "fits now", "")]
     for p in family.profiles:
-        room = "" if fits is None else _starts(fits.get(p.id, ())) or "-"
+        fits_text = "" if fits is None else _starts(fits.get(p.id, ())) or "-"
         places = f"{{{_starts(p.placements)}}}:{p.size}"
         out.append(
-            (p.name, str(p.id), str(p.max_instances), _number(p.memory_mib), _number(p.sm), places, room, doubt(p))
+            (
+                p.name,
+                str(p.id),
+                str(p.max_instances),
+                _number(p.memory_mib),
+                _number(p.sm),
+                places,
+                fits_text,
+                uncertainty(p),
+            )
         )
     return out
 
 
-def doubt(profile: Profile) -> str:
+def uncertainty(profile: Profile) -> str:
     """Which of a profile's facts are not from hardware or NVIDIA's documents: ``estimate: memory, sm``."""
     words: dict[str, list[str]] = {}
     for fact, word in profile.confidence.items():
@@ -66,9 +75,9 @@ def _number(value: int | None) -> str:
 
 def _text(gpu: Gpu, inventory: Inventory) -> str:
     if not gpu.mig.capable:
-        return f"{pieces.title(gpu)}: no MIG"
+        return f"{mig_picture.title(gpu)}: no MIG"
     family = inventory.family(gpu)
-    head = f"{pieces.title(gpu)}   MIG {gpu.mig.current}   family {family.name}"
+    head = f"{mig_picture.title(gpu)}   MIG {gpu.mig.current}   family {family.name}"
     head += f"   {family.memory_slices} memory slices, {family.compute_slices} compute slices"
     return "\n".join([head, *draw.table(rows(family, _fits(gpu, family)))])
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework import desired_args as wish
-from aliquot.cli.framework import output
+from aliquot.cli.framework import desired_args, output
 from aliquot.cli.framework import target_node as node
-from aliquot.cli.framework.apply_plan import Job, carry_out
+from aliquot.cli.framework.apply_plan import PlanExecution, execute
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
 
@@ -20,10 +19,10 @@ def run(args: Args) -> int:
     from aliquot.core.config.formats.checkpoint import restore
     from aliquot.core.planner.plan import plan
 
-    policy = wish.policy(args)
+    policy = desired_args.policy(args)
     text = output.read_text(args.checkpoint, "checkpoint")
     source = "the checkpoint on stdin" if args.checkpoint == "-" else f"the checkpoint {args.checkpoint}"
     with node.connected(args) as connection:
         inventory = connection.backend.read()
         made = plan(inventory, restore(text, inventory, source), policy)
-        return carry_out(Job(connection, made, inventory), args)
+        return execute(PlanExecution(connection, made, inventory), args)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aliquot.cli.framework import desired_args as wish
+from aliquot.cli.framework import desired_args, output, streams
 from aliquot.cli.framework import error_output as failure
-from aliquot.cli.framework import output, streams
 from aliquot.cli.framework import target_node as node
-from aliquot.cli.framework.apply_plan import Job, carry_out
+from aliquot.cli.framework.apply_plan import PlanExecution, execute
 from aliquot.cli.framework.parser import Args
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Blocker, Plan, Policy
@@ -26,7 +25,7 @@ from aliquot.errors import (
 )
 
 if TYPE_CHECKING:
-    from aliquot.core.config.boot_record import Kept
+    from aliquot.core.config.boot_record import RecordedRequest
     from aliquot.node.connect import Connection
 
 POLL_S = 0.5
@@ -55,31 +54,31 @@ class _Found(msgspec.Struct, frozen=True):
 
 def run(args: Args) -> int:
     """Exit codes as apply; 20 also where some GPU's wish could not be asked: the others have theirs."""
-    from aliquot.hardware.state.boot_record_file import recorded
+    from aliquot.hardware.state.boot_record_file import boot_record_file
 
-    policy = wish.policy(args)
+    policy = desired_args.policy(args)
     if not 0 <= float(args.wait) < float("inf"):
         raise UsageError("--wait takes seconds, 0 or more", next_step=f"{args.prog} --help")
-    record = recorded(args.node)
-    kept = record.load()
-    if not kept and record.fault is not None:
+    record = boot_record_file(args.node)
+    requests = record.load()
+    if not requests and record.unreadable is not None:
         raise StorageError(
-            f"the boot record {record.fault.path} cannot be understood: {record.fault.why}",
+            f"the boot record {record.unreadable.path} cannot be understood: {record.unreadable.why}",
             next_step="apply the configuration again, which writes a new record",
         )
-    if not kept:
-        output.emit(output.made("Outcome", status="nothing", notes=()), args.output, "nothing is recorded to restore")
+    if not requests:
+        output.emit(output.build("Outcome", status="nothing", notes=()), args.output, "nothing is recorded to restore")
         return 0
-    _await(args, kept, policy)
+    _wait_until_ready(args, requests, policy)
     with node.connected(args) as connection:
-        found = _look(connection.backend.read(), kept, policy)
+        found = _plan_recorded(connection.backend.read(), requests, policy)
         code = 0
         if found.plan.desired.gpus:
-            code = carry_out(Job(connection, found.plan, found.inventory), args)
+            code = execute(PlanExecution(connection, found.plan, found.inventory), args)
             if code not in _WELL and code <= 128 and len(found.plan.desired.gpus) > 1:
                 code = _one_by_one(connection, found.plan, args)
     if found.left_out and code in _WELL:
-        raise _left_out(found.left_out, len(kept))
+        raise _left_out(found.left_out, len(requests))
     return code
 
 
@@ -95,26 +94,26 @@ def _one_by_one(connection: Connection, failed: Plan, args: Args) -> int:
         try:
             inventory = connection.backend.read()
             made = plan(inventory, msgspec.structs.replace(failed.desired, gpus=(each,)), failed.policy)
-            codes.append(carry_out(Job(connection, made, inventory, agreed=True), args))
+            codes.append(execute(PlanExecution(connection, made, inventory, agreed=True), args))
         except AliquotError as error:
             failure.report(error, args.output, args.typed_node)
             codes.append(error.exit_code)
     return next((code for code in codes if code not in _WELL), max(codes))
 
 
-def _await(args: Args, kept: Sequence[Kept], policy: Policy) -> None:
+def _wait_until_ready(args: Args, requests: Sequence[RecordedRequest], policy: Policy) -> None:
     """Waits, no longer than asked, until the driver answers and, while the machine is starting, until it has the vGPU
     manager and every recorded GPU: later these do not come by themselves. Raises NoDriverError.
     """
     start = time.monotonic()
     deadline = start + float(args.wait)
     grace: float | None = None
-    told = ""
+    reported = ""
     while True:
         why = ""
         try:
             with node.connected(args) as connection:
-                found = _look(connection.backend.read(), kept, policy)
+                found = _plan_recorded(connection.backend.read(), requests, policy)
         except (NoDriverError, HardwareError) as error:
             if time.monotonic() >= deadline:
                 raise
@@ -126,10 +125,10 @@ def _await(args: Args, kept: Sequence[Kept], policy: Policy) -> None:
             if not (late or gone) or time.monotonic() >= deadline or uptime() >= STARTING_S:
                 return
             why = (late or gone)[0].message
-        if why != told:
+        if why != reported:
             skip = " (Ctrl-C, or --wait 0, does not wait)" if streams.watched() else ""
             streams.note(f"waiting, {max(0.0, deadline - time.monotonic()):.0f} s at most: {why}{skip}")
-            told = why
+            reported = why
         time.sleep(POLL_S)
 
 
@@ -138,12 +137,12 @@ def uptime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _look(inventory: Inventory, kept: Sequence[Kept], policy: Policy) -> _Found:
+def _plan_recorded(inventory: Inventory, requests: Sequence[RecordedRequest], policy: Policy) -> _Found:
     """The recorded wishes planned. One GPU that cannot have its own does not keep the others from theirs."""
     from aliquot.core.config.boot_record import replay
     from aliquot.core.planner.plan import plan
 
-    desired, gone = replay(kept, inventory)
+    desired, gone = replay(requests, inventory)
     left = [Blocker(rule=f.rule, message=f.message, gpu=f.pci, next_step=f.next_step) for f in gone]
     made = plan(inventory, desired, policy)
     while made.blocked:

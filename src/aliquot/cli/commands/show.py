@@ -9,18 +9,18 @@ from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.state_files import set_aside
 from aliquot.cli.framework.views import gpu_drawing as draw
 from aliquot.cli.framework.views import vgpu_view as vgpuview
-from aliquot.cli.watch.snapshot import Shown
+from aliquot.cli.watch.snapshot import WatchSnapshot
 from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
 from aliquot.core.rendering import action_text as acts
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import mig_picture
 
 
 def run(args: Args) -> int:
     if args.watch is not None:
         from aliquot.cli.watch.watch import watch
 
-        return watch(shown, args)
-    found = shown(args)
+        return watch(snapshot, args)
+    found = snapshot(args)
     if args.output == "markdown":
         from aliquot.cli.views import ticket
 
@@ -31,26 +31,26 @@ def run(args: Args) -> int:
     return 0
 
 
-def shown(args: Args) -> Shown:
+def snapshot(args: Args) -> WatchSnapshot:
     """One fresh look, for programs and for people."""
     from aliquot.core.model import driver_checks as drivers
 
     inventory = node.inventory(args)
-    said = drivers.verdicts(inventory)
+    verdicts = drivers.verdicts(inventory)
     gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
-    document = output.document(inventory) | {"fingerprint": inventory.fingerprint, "verdicts": list(said)}
+    document = output.document(inventory) | {"fingerprint": inventory.fingerprint, "verdicts": list(verdicts)}
     advice = vgpuview.advice(gpus, inventory)
     document["notes"] = notes = [*inventory.notes, *drivers.notes(inventory), *advice, *set_aside(args.node)]
     document["gpus"] = [output.document(g) for g in gpus]
     for tables in ("tables", "vgpu_tables"):
         document.pop(tables, None)
-    return Shown(inventory, document, _text(inventory, gpus, notes, said, colour.wanted()))
+    return WatchSnapshot(inventory, document, _text(inventory, gpus, notes, verdicts, colour.wanted()))
 
 
 def _text(
     inventory: Inventory, gpus: tuple[Gpu, ...], notes: list[str], verdicts: tuple[str, ...], tinted: bool
 ) -> str:
-    column = draw.width([line for g in gpus for line in (pieces.title(g), _now(g), vgpuview.now(g, inventory))])
+    column = draw.width([line for g in gpus for line in (mig_picture.title(g), _now(g), vgpuview.now(g, inventory))])
     parts = ["\n".join(_gpu(g, inventory, column, tinted)) for g in gpus]
     foot = [f"note: {line}" for line in notes] + [f"warning: {line}" for line in verdicts]
     foot.append(f"verdict: {_verdict(inventory, verdicts)}")
@@ -64,10 +64,11 @@ def _verdict(inventory: Inventory, verdicts: tuple[str, ...]) -> str:
     hosts = sum(vgpuview.hosts(g, inventory) for g in inventory.gpus)
     if not capable and hosts:
         return f"ready: {'the GPU' if hosts == 1 else f'{hosts} GPUs'} can be shared with virtual machines"
-    handed = sum(g.passthrough for g in inventory.gpus)
-    if not capable and handed:
-        rest = "" if handed == len(inventory.gpus) else ", the rest cannot be divided"
-        return f"{'the GPU is' if handed == 1 else f'{handed} GPUs are'} handed out to virtual machines{rest}"
+    passed_through = sum(g.passthrough for g in inventory.gpus)
+    if not capable and passed_through:
+        rest = "" if passed_through == len(inventory.gpus) else ", the rest cannot be divided"
+        which = "the GPU is" if passed_through == 1 else f"{passed_through} GPUs are"
+        return f"{which} handed out to virtual machines{rest}"
     if not capable:
         return "no GPU of this node can be divided"
     return f"ready: this driver can divide {'the GPU' if capable == 1 else f'all {capable} MIG-capable GPUs'}"
@@ -81,20 +82,20 @@ def _head(inventory: Inventory) -> str:
 
 
 def _now(gpu: Gpu) -> str:
-    return f"  now  {pieces.summary(pieces.now(gpu))}" if gpu.mig.enabled else ""
+    return f"  now  {mig_picture.summary(mig_picture.current_instances(gpu))}" if gpu.mig.enabled else ""
 
 
 def _gpu(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]:
     lines = vgpuview.picture(gpu, inventory, column, tinted)
     if gpu.mig.enabled and gpu.family and not gpu.lost:
         family = inventory.family(gpu)
-        lines[0] = draw.ruler(pieces.title(gpu), family, column)
-        lines.insert(1, draw.row(_now(gpu), pieces.now(gpu), family, column, tinted))
+        lines[0] = draw.ruler(mig_picture.title(gpu), family, column)
+        lines.insert(1, draw.row(_now(gpu), mig_picture.current_instances(gpu), family, column, tinted))
     lines.append("  " + "   ".join(_facts(gpu, inventory)))
     if gpu.holders:
         lines.append(f"  in use by {acts.holders(gpu.holders)}")
     ordered = sorted(gpu.instances, key=lambda i: i.place.start)
-    lines += draw.table([r for n, i in enumerate(ordered) for r in _rows(pieces.LETTERS[n], i)])
+    lines += draw.table([r for n, i in enumerate(ordered) for r in _rows(mig_picture.LETTERS[n], i)])
     members = vgpuview.members(gpu)
     return [*lines, *([members] if members else []), *draw.table(vgpuview.rows(gpu))]
 

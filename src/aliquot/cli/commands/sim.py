@@ -13,6 +13,7 @@ from aliquot.errors import BlockedError, UsageError
 from aliquot.foundation.decimals import decimal
 from aliquot.foundation.paths import state_dir
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import SimClient
 
 NAMED = 10
 """So many nodes are named; there may be thousands."""
@@ -70,12 +71,12 @@ def _name(args: Args) -> str:
     return known[0]
 
 
-def _node(args: Args) -> control.Node:
-    return control.Node(state_dir(), _name(args))
+def _node(args: Args) -> SimClient:
+    return SimClient(state_dir(), _name(args))
 
 
-def _say(args: Args, sentence: str, **facts: Any) -> int:
-    output.emit(output.made("Simulation", verb=args.verb, **facts), args.output, sentence)
+def _emit(args: Args, sentence: str, **facts: Any) -> int:
+    output.emit(output.build("Simulation", verb=args.verb, **facts), args.output, sentence)
     return 0
 
 
@@ -83,7 +84,7 @@ def _start(args: Args) -> int:
     if args.count is not None:
         return _start_many(args)
     name = control.start(state_dir(), args.template, args.name, args.latency, args.driver)
-    _say(args, name, node=name)
+    _emit(args, name, node=name)
     if args.output == "text":
         streams.note(f"next     aliquot show --node {name}     or, for every verb     export ALIQUOT_SIM={name}")
     return 0
@@ -92,7 +93,7 @@ def _start(args: Args) -> int:
 def _start_many(args: Args) -> int:
     names = control.start_many(state_dir(), args.template, args.count, args.name, args.latency, args.driver)
     shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-    _say(args, shown, nodes=names)
+    _emit(args, shown, nodes=names)
     if args.output == "text":
         streams.note(f"next     aliquot dashboard --fleet     or     aliquot show --node {names[0]}")
     return 0
@@ -102,24 +103,24 @@ def _stop(args: Args) -> int:
     if args.all and args.name:
         raise UsageError("stop takes a name or --all, not both", next_step="aliquot sim stop --help")
     stopped = control.stop(state_dir(), None if args.all else _name(args))
-    return _say(args, f"stopped {_some(stopped)}" if stopped else "no node is there", nodes=stopped)
+    return _emit(args, f"stopped {_some(stopped)}" if stopped else "no node is there", nodes=stopped)
 
 
 def _list(args: Args) -> int:
     names = control.names(state_dir())
     if not names and args.output == "text":
         streams.note("there is no simulated node\n  next     aliquot sim start dgx-a100")
-    return _say(args, "\n".join(names), nodes=names)
+    return _emit(args, "\n".join(names), nodes=names)
 
 
 def _show(args: Args) -> int:
     found = _node(args)
     if args.calls:
         calls = found.calls()
-        output.emit(output.made("Calls", node=found.name, calls=calls), args.output, simview.calls(calls))
+        output.emit(output.build("Calls", node=found.name, calls=calls), args.output, simview.calls(calls))
     else:
         state = found.show()
-        output.emit(output.made("SimulatedNode", **state), args.output, simview.node(state))
+        output.emit(output.build("SimulatedNode", **state), args.output, simview.node(state))
     return 0
 
 
@@ -131,41 +132,41 @@ def _hold(args: Args) -> int:
     if args.busy is not None and not 0 <= args.busy <= 1:
         raise UsageError(f"--busy is a share from 0 to 1, not {args.busy}", next_step="aliquot sim hold --help")
     pid = _node(args).hold(args.gpu, args.instance, args.pid, memory=args.memory, busy=args.busy)
-    return _say(args, f"process {pid} is on {_where(args)}", gpu=args.gpu, instance=args.instance, pid=pid)
+    return _emit(args, f"process {pid} is on {_where(args)}", gpu=args.gpu, instance=args.instance, pid=pid)
 
 
 def _release(args: Args) -> int:
     count = _node(args).release(args.gpu, args.instance)
     ended = "1 process" if count == 1 else f"{count} processes"
-    return _say(args, f"ended {ended} on {_where(args)}", gpu=args.gpu, instance=args.instance, released=count)
+    return _emit(args, f"ended {ended} on {_where(args)}", gpu=args.gpu, instance=args.instance, released=count)
 
 
 def _create(args: Args) -> int:
     made = _node(args).create(args.gpu, args.profile, args.start, compute=not args.no_compute)
-    return _say(args, f"created instance {made} of GPU {args.gpu}", gpu=args.gpu, instance=made)
+    return _emit(args, f"created instance {made} of GPU {args.gpu}", gpu=args.gpu, instance=made)
 
 
 def _destroy(args: Args) -> int:
     _node(args).destroy(args.gpu, args.instance)
-    return _say(args, f"destroyed {_where(args)}", gpu=args.gpu, instance=args.instance)
+    return _emit(args, f"destroyed {_where(args)}", gpu=args.gpu, instance=args.instance)
 
 
 def _mode(args: Args) -> int:
     pending = _node(args).set_mode(args.gpu, args.mode == "on")
-    said = "is pending: the GPU is in use" if pending else "is set"
-    return _say(args, f"MIG mode {args.mode} of GPU {args.gpu} {said}", gpu=args.gpu, pending=bool(pending))
+    sentence = "is pending: the GPU is in use" if pending else "is set"
+    return _emit(args, f"MIG mode {args.mode} of GPU {args.gpu} {sentence}", gpu=args.gpu, pending=bool(pending))
 
 
 def _reset(args: Args) -> int:
     _node(args).reset(args.gpu)
-    return _say(args, f"GPU {args.gpu} was reset", gpu=args.gpu)
+    return _emit(args, f"GPU {args.gpu} was reset", gpu=args.gpu)
 
 
 def _fault(args: Args) -> int:
     facts = dict(_fact(word) for word in args.words)
-    _node(args).fault(args.kind, **facts)
-    said = {"none": "faults are cleared", "xid": "the XID was raised"}.get(args.kind, f"fault {args.kind} is set")
-    return _say(args, said, fault=args.kind, facts=facts)
+    _node(args).inject_fault(args.kind, **facts)
+    sentence = {"none": "faults are cleared", "xid": "the XID was raised"}.get(args.kind, f"fault {args.kind} is set")
+    return _emit(args, sentence, fault=args.kind, facts=facts)
 
 
 def _fact(word: str) -> tuple[str, str | int | float]:
@@ -183,7 +184,7 @@ def _fact(word: str) -> tuple[str, str | int | float]:
 def _reboot(args: Args) -> int:
     found = _node(args)
     found.reboot(args.kernel)
-    return _say(args, f"{found.name} has rebooted", node=found.name)
+    return _emit(args, f"{found.name} has rebooted", node=found.name)
 
 
 def _vm(args: Args) -> int:
@@ -191,22 +192,22 @@ def _vm(args: Args) -> int:
         if args.devices:
             raise UsageError("stop takes a name only", next_step="aliquot sim vm --help")
         _node(args).stop_vm(args.machine)
-        return _say(args, f"virtual machine {args.machine} has stopped", machine=args.machine)
+        return _emit(args, f"virtual machine {args.machine} has stopped", machine=args.machine)
     pid = _node(args).start_vm(args.machine, *args.devices)
-    said = f"virtual machine {args.machine} runs as process {pid}"
-    return _say(args, said, machine=args.machine, pid=pid, devices=args.devices)
+    sentence = f"virtual machine {args.machine} runs as process {pid}"
+    return _emit(args, sentence, machine=args.machine, pid=pid, devices=args.devices)
 
 
 def _read(args: Args) -> int:
     value, code = _node(args).files("read", args.path)
     _check(args, "read", code)
-    return _say(args, str(value).removesuffix("\n"), path=args.path, value=value)
+    return _emit(args, str(value).removesuffix("\n"), path=args.path, value=value)
 
 
 def _write(args: Args) -> int:
     _, code = _node(args).files("write", args.path, args.value, hand=True)
     _check(args, "write", code)
-    return _say(args, f"wrote {args.value} to {args.path}", path=args.path, value=args.value)
+    return _emit(args, f"wrote {args.value} to {args.path}", path=args.path, value=args.value)
 
 
 def _check(args: Args, verb: str, code: int) -> None:
@@ -222,14 +223,14 @@ def _check(args: Args, verb: str, code: int) -> None:
 
 def _lib(args: Args) -> int:
     path = control.library(state_dir(), _name(args))
-    return _say(args, path, path=path)
+    return _emit(args, path, path=path)
 
 
 def _tools(args: Args) -> int:
     name = _name(args)
-    control.ensure(state_dir())  # it writes the programs
+    control.ensure_server(state_dir())  # it writes the programs
     path = os.path.join(control.folder(state_dir(), name), "driver/usr/bin")
-    return _say(args, path, path=path)
+    return _emit(args, path, path=path)
 
 
 def _mount(args: Args) -> int:
@@ -237,12 +238,12 @@ def _mount(args: Args) -> int:
 
     name = _name(args)
     pid = mounting.mount(state_dir(), name, args.folder)
-    said = f"{name} is mounted on {args.folder}: its /sys, /proc and /dev are below"
-    return _say(args, said, node=name, folder=os.path.abspath(args.folder), pid=pid)
+    sentence = f"{name} is mounted on {args.folder}: its /sys, /proc and /dev are below"
+    return _emit(args, sentence, node=name, folder=os.path.abspath(args.folder), pid=pid)
 
 
 def _umount(args: Args) -> int:
     from aliquot.sim import mount_process as mounting
 
     name = mounting.unmount(args.folder)
-    return _say(args, f"{name} is no longer mounted on {args.folder}", node=name, folder=os.path.abspath(args.folder))
+    return _emit(args, f"{name} is no longer mounted on {args.folder}", node=name, folder=os.path.abspath(args.folder))

@@ -6,26 +6,26 @@ import shlex
 from collections.abc import Callable
 
 from aliquot.cli.commands import plan as planning
-from aliquot.cli.framework import desired_args as wish
+from aliquot.cli.framework import desired_args
 from aliquot.cli.framework import target_node as node
-from aliquot.cli.framework.apply_plan import Job, carry_out
+from aliquot.cli.framework.apply_plan import PlanExecution, execute
 from aliquot.cli.framework.parser import Args
-from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.inventory import Inventory
 
 
-def change(args: Args, word: str, wished: Callable[[Inventory], GpuWish]) -> int:
+def change(args: Args, word: str, make_desired: Callable[[Inventory], DesiredGpu]) -> int:
     """Plans a wish and carries it out, or shows it with ``--dry-run``. ``word`` is what was typed for the device."""
     from aliquot.core.planner.plan import plan
 
-    policy = wish.policy(args)
+    policy = desired_args.policy(args)
     with node.connected(args) as connection:
         inventory = connection.backend.read()
-        desired = Desired((wished(inventory),), name=args.prog.removeprefix("aliquot "))
+        desired = Desired((make_desired(inventory),), name=args.prog.removeprefix("aliquot "))
         made = plan(inventory, desired, policy)
         if args.dry_run:
             return planning.show(made, inventory, args, shlex.join([*args.prog.split(), word, *_policy(args)]))
-        return carry_out(Job(connection, made, inventory), args)
+        return execute(PlanExecution(connection, made, inventory), args)
 
 
 def _policy(args: Args) -> list[str]:

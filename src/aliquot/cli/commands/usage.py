@@ -13,8 +13,8 @@ from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.views import gpu_drawing as draw
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.usage import Usage
-from aliquot.core.planner.rightsizing import Hint, hints
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.planner.rightsizing import RightsizingHint, hints
+from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import usage_text as words
 from aliquot.errors import UsageError
 
@@ -28,26 +28,26 @@ _UNWATCHED_S = 60.0
 
 def run(args: Args) -> int:
     """Reads only. The driver is let go of between looks: an open session would keep others from a reset."""
-    from aliquot.node.dcgm_exporter import Exporter
-    from aliquot.node.usage_record import UsageWatch
+    from aliquot.node.dcgm_exporter import DcgmExporter
+    from aliquot.node.usage_tracker import UsageTracker
 
     if args.watch_for is not None and not (math.isfinite(args.watch_for) and args.watch_for > 0):
         raise UsageError("--watch-for takes a number of seconds above 0", next_step="aliquot usage --watch-for 60")
-    exporter = Exporter(args.dcgm, streams.note) if args.dcgm else None
+    exporter = DcgmExporter(args.dcgm, streams.note) if args.dcgm else None
     with node.connected(args) as connection:
         inventory = connection.backend.read()
         if args.gpu:
             node.gpu(inventory, args.gpu)  # one that is none is refused at once, and not after the looks
-        watch = UsageWatch(connection, keep=False, fill=exporter.fill if exporter is not None else None)
+        watch = UsageTracker(connection, persist=False, fill=exporter.fill if exporter is not None else None)
         usage: tuple[Usage, ...] = ()
-        for inventory in _looks(connection, args.watch_for or 0.0):
-            usage = watch.look(connection, inventory, MEASURE_S)
+        for inventory in _samples(connection, args.watch_for or 0.0):
+            usage = watch.sample(connection, inventory, MEASURE_S)
     gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
     _emit(args, inventory, gpus, usage)
     return 0
 
 
-def _looks(connection: Connection, seconds: float) -> Iterator[Inventory]:
+def _samples(connection: Connection, seconds: float) -> Iterator[Inventory]:
     """A look at once, and then one every few seconds until so many have passed."""
     end = time.monotonic() + seconds
     while True:
@@ -64,7 +64,7 @@ def _emit(args: Args, inventory: Inventory, gpus: tuple[Gpu, ...], usage: tuple[
     chosen = {gpu.pci for gpu in gpus}
     usage = tuple(each for each in usage if each.gpu in chosen)
     found = hints(inventory, usage, now)
-    document = output.made("Usage", node=inventory.node, usage=usage, hints=found)
+    document = output.build("Usage", node=inventory.node, usage=usage, hints=found)
     output.emit(document, args.output, _text(gpus, usage, found, now))
     if args.output != "text":
         return
@@ -79,13 +79,13 @@ def _emit(args: Args, inventory: Inventory, gpus: tuple[Gpu, ...], usage: tuple[
         )
 
 
-def _text(gpus: tuple[Gpu, ...], usage: tuple[Usage, ...], found: tuple[Hint, ...], now: float) -> str:
+def _text(gpus: tuple[Gpu, ...], usage: tuple[Usage, ...], found: tuple[RightsizingHint, ...], now: float) -> str:
     parts = ["\n".join(_gpu(gpu, [u for u in usage if u.gpu == gpu.pci], found, now)) for gpu in gpus]
     return "\n\n".join(parts)
 
 
-def _gpu(gpu: Gpu, usage: list[Usage], found: tuple[Hint, ...], now: float) -> list[str]:
-    lines = [pieces.title(gpu)]
+def _gpu(gpu: Gpu, usage: list[Usage], found: tuple[RightsizingHint, ...], now: float) -> list[str]:
+    lines = [mig_picture.title(gpu)]
     if not usage:
         return [*lines, f"  {_nothing(gpu)}"]
     lines += draw.table([_row(gpu, each, now) for each in usage])

@@ -21,7 +21,7 @@ def run(args: Args) -> int:
     except AliquotError as error:
         facts["driver"] = f"{error.code}: {error.brief}"
     text = "\n".join([f"aliquot {__version__}", *(f"{k:<9}{_shown(v)}" for k, v in list(facts.items())[1:])])
-    output.emit(output.made("Version", **facts), args.output, text)
+    output.emit(output.build("Version", **facts), args.output, text)
     return 0
 
 

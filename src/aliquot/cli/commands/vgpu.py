@@ -12,11 +12,11 @@ from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.views import gpu_drawing as draw
 from aliquot.cli.framework.views import vgpu_view as vgpuview
-from aliquot.cli.watch.snapshot import Shown
-from aliquot.core.model.desired import GpuWish
+from aliquot.cli.watch.snapshot import WatchSnapshot
+from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.vgpu_checks import DRIVER
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import vgpu_picture as shares
 
 if TYPE_CHECKING:
@@ -29,26 +29,26 @@ def run(args: Args) -> int:
 
 
 def _enable(args: Args) -> int:
-    def wished(inventory: Inventory) -> GpuWish:
-        return GpuWish(node.gpu(inventory, args.gpu).pci, mig=None, instances=None, functions=True)
+    def make_desired(inventory: Inventory) -> DesiredGpu:
+        return DesiredGpu(node.gpu(inventory, args.gpu).pci, mig=None, instances=None, functions=True)
 
-    return sharing.change(args, args.gpu, wished)
+    return sharing.change(args, args.gpu, make_desired)
 
 
 def _disable(args: Args) -> int:
-    def wished(inventory: Inventory) -> GpuWish:
-        return GpuWish(node.gpu(inventory, args.gpu).pci, mig=None, instances=None, vgpus=(), functions=False)
+    def make_desired(inventory: Inventory) -> DesiredGpu:
+        return DesiredGpu(node.gpu(inventory, args.gpu).pci, mig=None, instances=None, vgpus=(), functions=False)
 
-    return sharing.change(args, args.gpu, wished)
+    return sharing.change(args, args.gpu, make_desired)
 
 
 def _types(args: Args) -> int:
-    from aliquot.core.planner.vgpu.creatable_types import types
+    from aliquot.core.planner.vgpu.creatable_types import type_answers
 
     inventory = node.inventory(args)
     gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
-    found = [(gpu, types(inventory, gpu)) for gpu in gpus]
-    document = output.made("VgpuTypes", node=inventory.node, gpus=[_typed(inventory, g, t) for g, t in found])
+    found = [(gpu, type_answers(inventory, gpu)) for gpu in gpus]
+    document = output.build("VgpuTypes", node=inventory.node, gpus=[_typed(inventory, g, t) for g, t in found])
     blocks = [[_title(gpu, inventory, answers), *_answers(answers)] for gpu, answers in found if answers]
     text = "\n\n".join("\n".join(lines) for lines in blocks)
     output.emit(document, args.output, text or f"no GPU of {inventory.node} has vGPU types that are known")
@@ -80,7 +80,9 @@ def _typed(inventory: Inventory, gpu: Gpu, answers: Sequence[TypeAnswer]) -> dic
 def _title(gpu: Gpu, inventory: Inventory, answers: Sequence[TypeAnswer]) -> str:
     shared = vgpuview.fact(gpu, inventory)
     count = sum(a.creatable for a in answers)
-    return f"{pieces.title(gpu)}   {count} of {len(answers)} types creatable now" + (f"   {shared}" if shared else "")
+    return f"{mig_picture.title(gpu)}   {count} of {len(answers)} types creatable now" + (
+        f"   {shared}" if shared else ""
+    )
 
 
 def _answers(answers: Sequence[TypeAnswer]) -> list[str]:
@@ -117,11 +119,11 @@ def _list(args: Args) -> int:
     return 0
 
 
-def _listing(args: Args) -> Shown:
+def _listing(args: Args) -> WatchSnapshot:
     inventory = node.inventory(args)
     gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
-    document = output.made("Vgpus", node=inventory.node, gpus=[_plain(g) for g in gpus])
-    return Shown(inventory, document, _listed(gpus, inventory))
+    document = output.build("Vgpus", node=inventory.node, gpus=[_plain(g) for g in gpus])
+    return WatchSnapshot(inventory, document, _listed(gpus, inventory))
 
 
 def _plain(gpu: Gpu) -> dict[str, Any]:
@@ -131,12 +133,12 @@ def _plain(gpu: Gpu) -> dict[str, Any]:
         "uuid": gpu.uuid,
         "index": gpu.index,
         "product": gpu.product,
-        "world": virtual.world if virtual else "",
+        "world": virtual.framework if virtual else "",
         "functions": len(virtual.functions) if virtual else 0,
         "functions_possible": virtual.total if virtual else 0,
-        "mixed": virtual.mixed if virtual else None,
+        "mixed": virtual.mixed_size if virtual else None,
         "vgpus": gpu.vgpus,
-        "remembered": virtual.remembered if virtual else (),
+        "remembered": virtual.recorded_vgpus if virtual else (),
     }
 
 
@@ -144,7 +146,7 @@ def _listed(gpus: tuple[Gpu, ...], inventory: Inventory) -> str:
     shown = [g for g in gpus if g.vgpus or vgpuview.fact(g, inventory) or vgpuview.rows(g)]
     if not shown:
         return f"no GPU of {inventory.node} is shared with virtual machines"
-    column = draw.width([line for g in shown for line in (pieces.title(g), vgpuview.now(g, inventory))])
+    column = draw.width([line for g in shown for line in (mig_picture.title(g), vgpuview.now(g, inventory))])
     return "\n\n".join("\n".join(_gpu(g, inventory, column)) for g in shown)
 
 

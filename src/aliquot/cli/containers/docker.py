@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from aliquot.cli.containers import docker_view as dockerview
-from aliquot.cli.containers.site import Order, Site, alone
+from aliquot.cli.containers.container_host import ContainerHost, DeviceOrder, exclusive_access
 from aliquot.cli.framework import file_output as documents
 from aliquot.cli.framework import output, owned_files, streams
 from aliquot.cli.framework import target_node as node
@@ -15,7 +15,7 @@ from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
-    from aliquot.containers.runtime.models import Reservation
+    from aliquot.containers.runtime.models import ContainerReservation
 
 
 def run(args: Args) -> int:
@@ -29,24 +29,24 @@ def run(args: Args) -> int:
 
 
 def _run_args(args: Args) -> int:
-    from aliquot.containers.runtime.choose import pick, wants
+    from aliquot.containers.runtime.choose import parse_requests, pick
     from aliquot.containers.runtime.run_arguments import checked_name, run_arguments
 
-    asked = wants(args.what)
+    wanted = parse_requests(args.what)
     name = checked_name(args.name) if args.name else ""
-    order = Order(args, [len(asked)])
-    with _picking(args, order) as (site, reserve):
-        devices = pick(asked, site.devices, site.busy, share=args.share)
-        cdi = [order.cdi(site, d) for d in devices]
-        made = order.reserved(devices, asked, name)
+    request = DeviceOrder(args, [len(wanted)])
+    with _picking(args, request) as (host, reserve):
+        devices = pick(wanted, host.devices, host.busy, share=args.share)
+        cdi = [request.cdi(host, d) for d in devices]
+        made = request.reservation(devices, wanted, name)
         reserve([made])
     label = "" if args.no_reserve else made.id
-    words = run_arguments(devices, order.form, order.runtime.name, cdi=cdi, label=label, name=name)
-    dockerview.remarks(site, devices, order.form)
-    document = output.made(
+    words = run_arguments(devices, request.form, request.runtime.name, cdi=cdi, label=label, name=name)
+    dockerview.remarks(host, devices, request.form)
+    document = output.build(
         "ContainerArguments",
-        runtime=order.runtime.name,
-        form=order.form,
+        runtime=request.runtime.name,
+        form=request.form,
         args=words,
         devices=[dockerview.plain(d) for d in devices],
         reservation=None if args.no_reserve else made,
@@ -56,49 +56,51 @@ def _run_args(args: Args) -> int:
 
 
 def _compose(args: Args) -> int:
-    from aliquot.containers.runtime.choose import pick, wants
-    from aliquot.containers.runtime.compose import Service, asked, document
+    from aliquot.containers.runtime.choose import parse_requests, pick
+    from aliquot.containers.runtime.compose import Service, document, parse_services
     from aliquot.core.config.formats.yaml_writer import to_yaml
 
-    wanted = {name: wants([what]) for name, what in asked(args.services)}
+    wanted = {name: parse_requests([what]) for name, what in parse_services(args.services)}
     if args.out:  # before anything is reserved
         owned_files.refuse_foreign(args.out, force=args.force)
-    order = Order(args, [len(words) for words in wanted.values()] if args.form != "gpus" else [1])
-    with _picking(args, order) as (site, reserve):
-        every = iter(pick([w for words in wanted.values() for w in words], site.devices, site.busy, share=args.share))
-        mine = {name: tuple(next(every) for _ in words) for name, words in wanted.items()}
-        cdi = {name: tuple(order.cdi(site, d) for d in devices) for name, devices in mine.items()}
-        made = {name: order.reserved(mine[name], words, name) for name, words in wanted.items()}
+    request = DeviceOrder(args, [len(words) for words in wanted.values()] if args.form != "gpus" else [1])
+    with _picking(args, request) as (host, reserve):
+        picked = iter(pick([w for words in wanted.values() for w in words], host.devices, host.busy, share=args.share))
+        devices_of = {name: tuple(next(picked) for _ in words) for name, words in wanted.items()}
+        cdi = {name: tuple(request.cdi(host, d) for d in devices) for name, devices in devices_of.items()}
+        made = {name: request.reservation(devices_of[name], words, name) for name, words in wanted.items()}
         reserve(list(made.values()))
     labels = {name: "" if args.no_reserve else each.id for name, each in made.items()}
-    services = [Service(n, mine[n], args.image or "", cdi[n], labels[n]) for n in wanted]
-    plain = document(services, order.form, order.runtime.name)
-    for devices in mine.values():
-        dockerview.remarks(site, devices, order.form)
+    services = [Service(n, devices_of[n], args.image or "", cdi[n], labels[n]) for n in wanted]
+    plain = document(services, request.form, request.runtime.name)
+    for devices in devices_of.values():
+        dockerview.remarks(host, devices, request.form)
     text = to_yaml(plain, flow=()).rstrip("\n")
     if args.out:
         documents.save(text, "yaml", args)
         text = f"wrote {args.out}: {', '.join(wanted)}"
     reservations = [] if args.no_reserve else list(made.values())
-    output.emit(output.made("ComposeFile", compose=plain, reservations=reservations), args.output, text)
+    output.emit(output.build("ComposeFile", compose=plain, reservations=reservations), args.output, text)
     return 0
 
 
 @contextmanager
-def _picking(args: Args, order: Order) -> Iterator[tuple[Site, Callable[[Sequence[Reservation]], None]]]:
+def _picking(
+    args: Args, request: DeviceOrder
+) -> Iterator[tuple[ContainerHost, Callable[[Sequence[ContainerReservation]], None]]]:
     """A look at everything, and how to reserve, with nobody else picking or changing the GPUs meanwhile."""
-    from aliquot.node.holders.reservations import Reservations
+    from aliquot.node.holders.reservations import ReservationFile
 
     with node.connected(args) as connection:
-        directories = order.directories()
+        directories = request.directories()
         if args.no_reserve:
-            yield Site(connection, directories), lambda _: None
+            yield ContainerHost(connection, directories), lambda _: None
             return
-        store = Reservations(connection.directory)
-        with alone(args, connection, store):
-            site = Site(connection, directories)
-            yield site, lambda made: store.save((*site.settled.kept, *made))
-    for each in site.settled.ended:
+        store = ReservationFile(connection.directory)
+        with exclusive_access(args, connection, store):
+            host = ContainerHost(connection, directories)
+            yield host, lambda made: store.save((*host.settled.active, *made))
+    for each in host.settled.ended:
         streams.note(f"released {', '.join(each.reservation.devices)}: {each.why}")
 
 
@@ -106,24 +108,24 @@ def _list(args: Args) -> int:
     from aliquot.cdi.spec_files import DIRECTORIES
 
     with node.connected(args) as connection:
-        site = Site(connection, DIRECTORIES)
-    document = output.made(
+        host = ContainerHost(connection, DIRECTORIES)
+    document = output.build(
         "ContainerDevices",
-        devices=[dockerview.plain(d) | {"taken": site.busy.get(d.uuid, ())} for d in site.devices],
-        reservations=site.settled.kept,
+        devices=[dockerview.plain(d) | {"taken": host.busy.get(d.uuid, ())} for d in host.devices],
+        reservations=host.settled.active,
     )
-    output.emit(document, args.output, dockerview.table(site))
+    output.emit(document, args.output, dockerview.table(host))
     return 0
 
 
 def _release(args: Args) -> int:
-    from aliquot.node.holders.reservations import Reservations
+    from aliquot.node.holders.reservations import ReservationFile
 
     if bool(args.what) == bool(args.all):
         raise UsageError("which? Give reservations, or --all", next_step="aliquot docker list")
     with node.connected(args) as connection:
-        store = Reservations(connection.directory)
-        with store.alone(args.wait):
+        store = ReservationFile(connection.directory)
+        with store.exclusive(args.wait):
             recorded = store.load()
             ending = [r for r in recorded if args.all or set(args.what) & {r.id, r.name, r.container, *r.devices}]
             unknown = [
@@ -133,7 +135,7 @@ def _release(args: Args) -> int:
                 raise dockerview.no_reservation(unknown, recorded)
             if ending:
                 store.save(r for r in recorded if r not in ending)
-    document = output.made("ContainerRelease", released=ending)
+    document = output.build("ContainerRelease", released=ending)
     text = "\n".join(f"released {', '.join(r.devices)} ({r.name or r.id})" for r in ending)
     output.emit(document, args.output, text or "nothing is reserved")
     return 0

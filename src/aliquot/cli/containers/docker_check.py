@@ -12,7 +12,7 @@ from aliquot.cli.framework.parser import Args
 from aliquot.errors import NoDriverError
 
 if TYPE_CHECKING:
-    from aliquot.containers.check.rules import Finding, Report
+    from aliquot.containers.check.rules import RuntimeFinding, RuntimeReport
 
 
 def run(args: Args) -> int:
@@ -22,22 +22,22 @@ def run(args: Args) -> int:
     from aliquot.containers.runtime.cdi_names import entries
     from aliquot.containers.runtime.devices import devices
 
-    trouble = None
+    driver_error = None
     try:
         with node.connected(args) as connection:
             found = devices(connection.backend.read())
             simulated = connection.directory if connection.simulated else ""
     except NoDriverError as error:
         # What else is missing is worth knowing before the driver is there.
-        found, simulated, trouble = (), "", error
+        found, simulated, driver_error = (), "", error
     facts, documents = gather(read, args.spec_dir or (), (args.runtime,) if args.runtime else ())
-    report = judge(facts, found, entries(documents), simulated, trouble)
-    document = output.made("ContainerCheck", fine=report.fine, runtimes=report.verdicts, findings=report.findings)
+    report = judge(facts, found, entries(documents), simulated, driver_error)
+    document = output.build("ContainerCheck", fine=report.fine, runtimes=report.verdicts, findings=report.findings)
     output.emit(document, args.output, _text(report, args.typed_node))
     return 0 if report.fine else 20
 
 
-def _text(report: Report, typed: str) -> str:
+def _text(report: RuntimeReport, typed: str) -> str:
     lines = []
     for verdict in report.verdicts:
         words = (("CDI", verdict.cdi), ("legacy", verdict.legacy))
@@ -50,7 +50,7 @@ def _text(report: Report, typed: str) -> str:
     return "\n".join(lines)
 
 
-def _findings(findings: Iterable[Finding], typed: str) -> list[str]:
+def _findings(findings: Iterable[RuntimeFinding], typed: str) -> list[str]:
     lines = []
     for each in findings:
         lines.append(f"  {each.severity}[{each.rule}]: {each.message}")

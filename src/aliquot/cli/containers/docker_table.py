@@ -2,49 +2,49 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import EVERYWHERE, OUT, Command, Option
+from aliquot.cli.framework.command_model import EVERYWHERE, OUT, CliCommand, CommandOption
 
-_RUNTIME = Option(
+_RUNTIME = CommandOption(
     "--runtime",
     help="the first of these that is ready, if not given",
     choices=("docker", "podman", "nerdctl"),
     env="ALIQUOT_CONTAINER_RUNTIME",
 )
-_FORM = Option(
+_FORM = CommandOption(
     "--form",
     help="cdi: a CDI device name (Docker 25, Podman 4.1 or later). For NVIDIA's container toolkit: gpus (Docker's "
     "--gpus), env (NVIDIA_VISIBLE_DEVICES); legacy is what of these two the runtime takes",
     choices=("cdi", "gpus", "env", "legacy"),
     default="cdi",
 )
-_HOLD = Option(
+_HOLD = CommandOption(
     "--hold",
     help="seconds that the device is kept for a container that has not come yet; 'forever': until 'docker release'",
     metavar="SECONDS",
     default="600",
 )
-_NO_RESERVE = Option(
+_NO_RESERVE = CommandOption(
     "--no-reserve", help="only pick: needs no right to write, and keeps nobody else from taking it", kind="flag"
 )
-_SHARE = Option("--share", help="take a device although somebody has it", kind="flag")
-_SPEC_DIR = Option(
+_SHARE = CommandOption("--share", help="take a device although somebody has it", kind="flag")
+_SPEC_DIR = CommandOption(
     "--spec-dir",
     help="where CDI files are; repeatable; if none, where the runtime looks",
     kind="repeat",
     metavar="DIR",
     complete="file",
 )
-_WAIT = Option(
+_WAIT = CommandOption(
     "--wait", help="seconds to wait for others that pick or change", metavar="SECONDS", default="30", number="float"
 )
 _PICKING = (_RUNTIME, _FORM, _HOLD, _NO_RESERVE, _SHARE, _SPEC_DIR, _WAIT)
 
-_RUN_ARGS = Command(
+_RUN_ARGS = CliCommand(
     "run-args",
     "what to type after 'docker run' for a free MIG device, which is reserved until its container is gone",
     "containers.docker",
     options=(
-        Option(
+        CommandOption(
             "what",
             help="a profile (3g.20gb), a UUID (MIG-...), or gpu:mig as nvidia-smi numbers them (0:1); several give one "
             "container several devices",
@@ -53,7 +53,7 @@ _RUN_ARGS = Command(
             complete="profiles",
             required=True,
         ),
-        Option("--name", help="the container's name", metavar="NAME"),
+        CommandOption("--name", help="the container's name", metavar="NAME"),
         *_PICKING,
         *EVERYWHERE,
     ),
@@ -65,12 +65,12 @@ _RUN_ARGS = Command(
     ),
     exits="0, or 20 where nothing is free or the runtime cannot do it",
 )
-_COMPOSE = Command(
+_COMPOSE = CliCommand(
     "compose",
     "a Compose file, or what to merge into one, with a free MIG device for each service",
     "containers.docker",
     options=(
-        Option(
+        CommandOption(
             "services",
             help="SERVICE=DEVICE, DEVICE as for run-args; several devices with commas; a DEVICE alone is service app",
             kind="many",
@@ -78,7 +78,7 @@ _COMPOSE = Command(
             complete="profiles",
             required=True,
         ),
-        Option("--image", help="the services' image: makes it a whole file", metavar="IMAGE"),
+        CommandOption("--image", help="the services' image: makes it a whole file", metavar="IMAGE"),
         *OUT,
         *_PICKING,
         *EVERYWHERE,
@@ -90,7 +90,7 @@ _COMPOSE = Command(
         "aliquot docker compose app=0:1 --image nvidia/cuda:12.6.0-base-ubuntu24.04",
     ),
 )
-_CHECK = Command(
+_CHECK = CliCommand(
     "check",
     "can containers get MIG devices here? Runtimes, CDI and its files, NVIDIA's toolkit, with what to type next",
     "containers.docker_check",
@@ -98,32 +98,32 @@ _CHECK = Command(
     examples=("aliquot docker check", "aliquot docker check --runtime podman"),
     exits="0 a container can get a device, 20 it cannot",
 )
-_LIST = Command(
+_LIST = CliCommand(
     "list",
     "the devices that a container can have, who has each, and what is reserved",
     "containers.docker",
     options=(*EVERYWHERE,),
     examples=("aliquot docker list",),
 )
-_RELEASE = Command(
+_RELEASE = CliCommand(
     "release",
     "end reservations; containers that run keep their devices",
     "containers.docker",
     options=(
-        Option(
+        CommandOption(
             "what",
             help="a reservation by its id, its container's name, or a device's UUID",
             kind="many",
             metavar="WHAT",
         ),
-        Option("--all", help="every reservation", kind="flag"),
+        CommandOption("--all", help="every reservation", kind="flag"),
         _WAIT,
         *EVERYWHERE,
     ),
     examples=("aliquot docker release web",),
 )
 
-DOCKER = Command(
+DOCKER = CliCommand(
     "docker",
     "plain containers of Docker, Podman and containerd: a free MIG device for each",
     children=(_RUN_ARGS, _COMPOSE, _CHECK, _LIST, _RELEASE),

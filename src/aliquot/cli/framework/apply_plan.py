@@ -16,15 +16,15 @@ from aliquot.core.rendering import plan_summary as summary
 from aliquot.errors import AliquotError, HardwareError, StorageError
 
 if TYPE_CHECKING:
-    from aliquot.cli.framework.progress import Bar
-    from aliquot.core.engine.context import Outcome
+    from aliquot.cli.framework.progress import ProgressBar
+    from aliquot.core.engine.context import ApplyOutcome
     from aliquot.core.engine.ports import Hooks
     from aliquot.node.connect import Connection
 
 _EXIT = {"nothing": 0, "done": 0, "reboot": 10}
 
 
-class Job:
+class PlanExecution:
     """A plan, the node it is for, and the inventory that it was made from. ``saved``: the plan comes from a file;
     ``agreed``: a person was shown it as part of another plan, and agreed.
     """
@@ -41,75 +41,83 @@ class Job:
         self.agreed = agreed
 
 
-def carry_out(job: Job, args: Args) -> int:
+def execute(execution: PlanExecution, args: Args) -> int:
     """Applies a plan, once a person agreed if one is there, and prints what came of it. Returns the exit code; raises
     what the engine refuses to start.
     """
-    if job.plan.blocked:
-        return planning.show(job.plan, job.inventory, args)
-    if not (job.agreed or _agreed(job, args)):
-        answer = output.made("Outcome", node=job.plan.node, status="declined", driver_calls=0)
+    if execution.plan.blocked:
+        return planning.show(execution.plan, execution.inventory, args)
+    if not (execution.agreed or _confirmed(execution, args)):
+        answer = output.build("Outcome", node=execution.plan.node, status="declined", driver_calls=0)
         output.emit(answer, args.output, confirmation.DECLINED)
         return confirmation.DECLINED_EXIT
     from aliquot.core.engine.apply import apply
     from aliquot.foundation.signals import stoppable
 
     made = hooks(args.hooks, environment(args), debug=bool(os.environ.get("ALIQUOT_DEBUG")))
-    everything = job.connection.world(made)
-    with stoppable(), _shown(job) as bar:
+    context = execution.connection.execution_context(made)
+    with stoppable(), _progress_bar(execution) as bar:
         if bar is not None:
-            everything.watch = bar.step
-        outcome = apply(job.plan, everything, streams.note, saved=job.saved)
+            context.on_step = bar.step
+        outcome = apply(execution.plan, context, streams.note, saved=execution.saved)
     try:
-        report(outcome, job, args)
+        report(outcome, execution, args)
     except (StorageError, BrokenPipeError) as error:
         if outcome.error is not None:  # it decides the exit code, also where the terminal or the reader is gone
-            streams.point_away()
-            streams.note(text(outcome, job))
+            streams.redirect_to_devnull()
+            streams.note(text(outcome, execution))
             failure.report(outcome.error, args.output, args.typed_node)
         elif isinstance(error, BrokenPipeError) or not outcome.calls:
             raise
         else:  # "Blocked" would say that nothing was changed.
-            raise AliquotError(f"{error.brief}; it was: {text(outcome, job)}", next_step="aliquot show") from error
+            raise AliquotError(
+                f"{error.brief}; it was: {text(outcome, execution)}", next_step="aliquot show"
+            ) from error
     if outcome.status == "partial":
         return HardwareError.exit_code
     return outcome.error.exit_code if outcome.error else _EXIT[outcome.status]
 
 
-def _agreed(job: Job, args: Args) -> bool:
-    if not job.plan.changes:
+def _confirmed(execution: PlanExecution, args: Args) -> bool:
+    if not execution.plan.changes:
         return True
     from aliquot.cli.framework.views import plan_view as planview
     from aliquot.core.engine.saved_plan import confirm
 
     def shown(color: bool) -> str:
-        if job.inventory.fingerprint != job.plan.fingerprint:  # a saved plan for another state cannot be drawn
-            return f"{args.plan}: {summary.deeds(job.plan)}"
-        if job.saved:
-            confirm(job.plan, job.inventory)
-        notes = [f"note: {line}" for line in job.plan.notes]
-        return "\n".join([*notes, planview.text(job.plan, job.inventory, color)])
+        if (
+            execution.inventory.fingerprint != execution.plan.fingerprint
+        ):  # a saved plan for another state cannot be drawn
+            return f"{args.plan}: {summary.applied_text(execution.plan)}"
+        if execution.saved:
+            confirm(execution.plan, execution.inventory)
+        notes = [f"note: {line}" for line in execution.plan.notes]
+        return "\n".join([*notes, planview.text(execution.plan, execution.inventory, color)])
 
     return confirmation.confirmed(args, shown)
 
 
-def _shown(job: Job) -> AbstractContextManager[Bar | None]:
+def _progress_bar(execution: PlanExecution) -> AbstractContextManager[ProgressBar | None]:
     """A bar below the lines of progress, with the time that this node's own past lets one expect; None where no
     terminal shows it.
     """
     if not streams.watched():
         return nullcontext()
     from aliquot.cli.framework import progress
-    from aliquot.core.engine.duration_estimate import expected, pace
+    from aliquot.core.engine.duration_estimate import expected_seconds, measured_durations
     from aliquot.hardware.state.journal_reader import JOURNAL, read
 
     if not progress.wanted():
         return nullcontext()
     try:
-        past = read(os.path.join(job.connection.directory, JOURNAL))
+        past = read(os.path.join(execution.connection.directory, JOURNAL))
     except AliquotError:
         past = []
-    return progress.showing(progress.begun(job.plan, job.inventory, expected(job.plan, pace(past))))
+    return progress.progress_bar(
+        progress.initial_state(
+            execution.plan, execution.inventory, expected_seconds(execution.plan, measured_durations(past))
+        )
+    )
 
 
 def hooks(path: str | None, environment: dict[str, str], *, debug: bool, without: tuple[str, ...] = ()) -> Hooks:
@@ -138,24 +146,24 @@ def environment(args: Args) -> dict[str, str]:
     }
 
 
-def report(outcome: Outcome, job: Job, args: Args) -> None:
+def report(outcome: ApplyOutcome, execution: PlanExecution, args: Args) -> None:
     """Prints an outcome: the result on stdout, a failure also on stderr."""
     if args.output == "text":
-        for line in job.plan.notes:
+        for line in execution.plan.notes:
             streams.note(f"note: {line}")
-    output.emit(document(outcome, job), args.output, text(outcome, job))
+    output.emit(document(outcome, execution), args.output, text(outcome, execution))
     if outcome.error:
         failure.report(outcome.error, args.output, args.typed_node)
 
 
-def document(outcome: Outcome, job: Job) -> dict[str, Any]:
+def document(outcome: ApplyOutcome, execution: PlanExecution) -> dict[str, Any]:
     """An outcome as plain data."""
-    plan = job.plan
-    return output.made(
+    plan = execution.plan
+    return output.build(
         "Outcome",
         node=plan.node,
         status=outcome.status,
-        kept=plan.kept,
+        kept=plan.unchanged,
         destroyed=plan.destroyed if outcome.status in ("done", "reboot") else 0,
         created=plan.created if outcome.status in ("done", "reboot") else 0,
         driver_calls=outcome.calls,
@@ -169,15 +177,15 @@ def document(outcome: Outcome, job: Job) -> dict[str, Any]:
     )
 
 
-def text(outcome: Outcome, job: Job) -> str:
+def text(outcome: ApplyOutcome, execution: PlanExecution) -> str:
     """An outcome for people."""
-    plan = job.plan
+    plan = execution.plan
     if outcome.status == "nothing":
-        return "nothing to do: this plan is carried out already" if plan.changes else summary.figures(plan)
+        return "nothing to do: this plan is carried out already" if plan.changes else summary.plan_text(plan)
     if outcome.status in ("done", "reboot"):
-        done = f"done: {summary.deeds(plan)}"
+        done = f"done: {summary.applied_text(plan)}"
         if outcome.status == "reboot":
-            return f"{done}; {_reboot(job)}, then run the same command again"
+            return f"{done}; {_reboot(execution)}, then run the same command again"
         return f"{done}; verified by a fresh read"
     head = "not all could be undone" if outcome.status == "partial" else "undone: the former state is back"
     if not outcome.calls:
@@ -186,8 +194,8 @@ def text(outcome: Outcome, job: Job) -> str:
     return "\n".join(lines + [f"  differs from before: {d.message}" for d in outcome.drift])
 
 
-def _reboot(job: Job) -> str:
+def _reboot(execution: PlanExecution) -> str:
     """What is to be restarted: a guest that has the GPU whole cannot reset it, and its host need not be restarted."""
-    guest = any(g.pci in job.plan.reboots and not g.reset for g in job.inventory.gpus)
+    guest = any(g.pci in execution.plan.reboots and not g.resettable for g in execution.inventory.gpus)
     what = "a reboot of this virtual machine" if guest else "a reboot"
-    return f"GPU {', '.join(job.plan.reboots)} needs {what}"
+    return f"GPU {', '.join(execution.plan.reboots)} needs {what}"

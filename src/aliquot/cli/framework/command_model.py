@@ -8,7 +8,7 @@ def capital(text: str) -> str:
     return text if text[1:2].isupper() else text[:1].upper() + text[1:]
 
 
-class Option:
+class CommandOption:
     """One option or positional word. ``kind`` is ``value``, ``flag``, ``repeat`` (a list), ``many`` (the rest) or
     ``optional``: a flag that may have a value behind ``=``, ``implied`` where it has none.
 
@@ -86,7 +86,7 @@ class Option:
         return ", ".join(self.names) + more
 
 
-class Command:
+class CliCommand:
     """A verb (``module`` runs it) or a group of verbs (``children``). ``exits`` are codes worth documenting. One dash
     is enough for the long options of a group with ``go_flags``, as for those of a program in Go.
     """
@@ -99,8 +99,8 @@ class Command:
         help: str,
         module: str = "",
         *,
-        options: tuple[Option, ...] = (),
-        children: tuple[Command, ...] = (),
+        options: tuple[CommandOption, ...] = (),
+        children: tuple[CliCommand, ...] = (),
         text: str = "",
         examples: tuple[str, ...] = (),
         exits: str = "",
@@ -118,86 +118,86 @@ class Command:
         self.exits = exits
         self.hidden = hidden
 
-    def child(self, name: str) -> Command | None:
+    def child(self, name: str) -> CliCommand | None:
         return next((c for c in self.children if c.name == name), None)
 
 
-OUTPUT = Option(
+OUTPUT = CommandOption(
     "-o",
     "--output",
     help="text for people, json or yaml for programs",
     choices=("text", "json", "yaml"),
     default="text",
 )
-MARKDOWN = Option(
+MARKDOWN = CommandOption(
     "-o",
     "--output",
     help="text for people, json or yaml for programs, markdown for tickets",
     choices=(*OUTPUT.choices, "markdown"),
     default="text",
 )
-NODE = Option(
+NODE = CommandOption(
     "--node", help="a simulated node instead of this machine", metavar="SIM", complete="nodes", env="ALIQUOT_SIM"
 )
 EVERYWHERE = (OUTPUT, NODE)
 TICKETS = (MARKDOWN, NODE)
 """As ``EVERYWHERE``, of verbs whose answer can be pasted into a ticket."""
 
-FILE = Option(
+FILE = CommandOption(
     "-f",
     "--file",
     help="the wish: a native file, or one of mig-parted or vgpu-device-manager; - for stdin",
     metavar="FILE",
     complete="file",
 )
-CONFIG = Option(
+CONFIG = CommandOption(
     "-c", "--config", help="the named config; not needed if the file has one", metavar="NAME", complete="configs"
 )
-GPU = Option(
+GPU = CommandOption(
     "--gpu",
     help="a GPU by index, PCI address, UUID or product; repeatable",
     kind="repeat",
     metavar="GPU",
     complete="gpus",
 )
-MIG = Option(
+MIG = CommandOption(
     "--mig",
     help="what those GPUs should hold: 3g.20gb*2,id:19,1g.5gb@6; 'empty' for MIG without instances, 'disabled'",
     kind="repeat",
     metavar="WISH",
     complete="profiles",
 )
-VGPU = Option(
+VGPU = CommandOption(
     "--vgpu",
     help="the vGPUs that those GPUs should have: 'NVIDIA A2-4Q:4', A2-4Q:2,A2-4C:1; 'none' for none",
     kind="repeat",
     metavar="TYPES",
     complete="types",
 )
-MIXED_SIZE = Option("--mixed-size", help="in mixed-size mode: vGPUs of different sizes on one GPU", kind="flag")
-PASSTHROUGH = Option(
+MIXED_SIZE = CommandOption("--mixed-size", help="in mixed-size mode: vGPUs of different sizes on one GPU", kind="flag")
+PASSTHROUGH = CommandOption(
     "--passthrough",
     help="hand those GPUs out whole, each for one virtual machine, or take them back",
     choices=("on", "off"),
 )
-COMPAT = Option("--compat", help="accept in files of other tools what those tools accept silently", kind="flag")
-MODE_ONLY = Option("--mode-only", help="change MIG mode only, leave instances alone", kind="flag")
-WISH = (FILE, CONFIG, GPU, MIG, VGPU, MIXED_SIZE, PASSTHROUGH, COMPAT, MODE_ONLY)
+COMPAT = CommandOption("--compat", help="accept in files of other tools what those tools accept silently", kind="flag")
+MODE_ONLY = CommandOption("--mode-only", help="change MIG mode only, leave instances alone", kind="flag")
+DESIRED = (FILE, CONFIG, GPU, MIG, VGPU, MIXED_SIZE, PASSTHROUGH, COMPAT, MODE_ONLY)
 
-POLICY = Option(
+POLICY = CommandOption(
     "--policy",
     help="held instances that are in the way: refuse, wait for them, or force (ends their processes)",
     choices=("refuse", "wait", "force"),
     default="refuse",
 )
-TIMEOUT = Option(
+TIMEOUT = CommandOption(
     "--timeout", help="seconds that --policy wait waits at most", metavar="SECONDS", default="60", number="float"
 )
-YES = Option("-y", "--yes", help="do not ask; without a terminal at stdin nothing is asked", kind="flag")
-HOOKS = Option(
+YES = CommandOption("-y", "--yes", help="do not ask; without a terminal at stdin nothing is asked", kind="flag")
+HOOKS = CommandOption(
     "--hooks", help="a mig-parted hooks file: commands to run around the apply", metavar="FILE", complete="file"
 )
-WATCH = Option(
+WATCH = CommandOption(
     "--watch",
     help="look again every so many seconds (2 by itself) until Ctrl-C or q, which is exit code 0: in place on a "
     "terminal, a line per change elsewhere, with -o json one document per change",
@@ -206,8 +206,8 @@ WATCH = Option(
     number="float",
     implied="2",
 )
-FORCE = Option("--force", help="replace a file of that name also where Aliquot did not write it", kind="flag")
+FORCE = CommandOption("--force", help="replace a file of that name also where Aliquot did not write it", kind="flag")
 OUT = (
-    Option("--out", help="write the document to a file instead of stdout", metavar="FILE", complete="file"),
+    CommandOption("--out", help="write the document to a file instead of stdout", metavar="FILE", complete="file"),
     FORCE,
 )

@@ -10,7 +10,7 @@ from contextlib import suppress
 from aliquot.cli.framework import color as colour
 from aliquot.cli.framework import streams
 from aliquot.cli.framework.parser import Args
-from aliquot.errors import CutOffError, UsageError
+from aliquot.errors import ApplyInterruptedError, UsageError
 
 DECLINED = "not applied: nothing was changed"
 DECLINED_EXIT = 10
@@ -25,10 +25,10 @@ def confirmed(args: Args, plan: Callable[[bool], str]) -> bool:
     unless ``--yes`` was typed. Raises CutOffError where a signal comes instead of an answer, UsageError where the
     question cannot be shown: it would be waited for, unseen.
     """
-    if args.yes or not asked():
+    if args.yes or not is_interactive():
         return True
     try:
-        if not _tell(f"{plan(colour.welcome())}\n{_QUESTION}"):
+        if not _write_terminal(f"{plan(colour.welcome())}\n{_QUESTION}"):
             raise UsageError(
                 "the plan cannot be shown: stderr is no terminal, and the one that is stdin can only be read; "
                 "nothing was changed",
@@ -36,16 +36,16 @@ def confirmed(args: Args, plan: Callable[[bool], str]) -> bool:
             )
         answer = sys.stdin.buffer.readline()
     except KeyboardInterrupt as stop:
-        _tell("\n")
-        error = CutOffError.by(getattr(stop, "number", 2))
+        _write_terminal("\n")
+        error = ApplyInterruptedError.from_signal(getattr(stop, "number", 2))
         error.brief += "; nothing was changed"
         raise error from None
     if not answer.endswith(b"\n"):  # Ctrl-D leaves the cursor behind the question
-        _tell("\n")
+        _write_terminal("\n")
     return answer.strip().lower() in (b"y", b"yes")
 
 
-def asked() -> bool:
+def is_interactive() -> bool:
     """Return whether a person is at stdin."""
     try:
         return sys.stdin.isatty()
@@ -53,7 +53,7 @@ def asked() -> bool:
         return False
 
 
-def _tell(text: str) -> bool:
+def _write_terminal(text: str) -> bool:
     """Write to the person's terminal, and return whether it took the text: stderr or, where that goes elsewhere, the
     one that is stdin, which may be open for reading only (``</dev/tty``).
     """

@@ -24,12 +24,12 @@ def _given(args: Args, name: str) -> bool:
     return bool(getattr(args, name, None))
 
 
-def typed(args: Args) -> bool:
+def has_desired(args: Args) -> bool:
     """Whether the command line says anything of a wish."""
     return any(_given(args, name) for name in ("file", "config", "gpu", *_SHARES, "mixed_size", "mode_only"))
 
 
-def stated(args: Args) -> ConfigFile | None:
+def config_from_args(args: Args) -> ConfigFile | None:
     """The file of the wish, None for a typed one. What is wrong on every machine is told before this one is asked:
     raises UsageError for a command line that states no wish or two, ConfigError with every fault of the file.
     """
@@ -70,7 +70,7 @@ def read(args: Args, config: ConfigFile | None, inventory: Inventory) -> Desired
             args.mig or [],
             inventory,
             vgpu=args.vgpu or [],
-            mixed=True if args.mixed_size else None,
+            mixed_size=True if args.mixed_size else None,
             passthrough=args.passthrough == "on" if args.passthrough else None,
         )
     if args.mode_only:
@@ -130,19 +130,19 @@ def _texts(plain: object) -> Iterator[str]:
             yield from _texts(each)
 
 
-def refuse_faults(desired: Desired) -> None:
+def refuse_errors(desired: Desired) -> None:
     """Raises BlockedError if the wish names things that this node does not have."""
-    if not desired.faults:
+    if not desired.failures:
         return
-    first = desired.faults[0]
+    first = desired.failures[0]
     error: AliquotError = BlockedError(
-        first.message, details=tuple(f.message for f in desired.faults[1:]), next_step=first.next_step
+        first.message, details=tuple(f.message for f in desired.failures[1:]), next_step=first.next_step
     )
     error.code = first.rule
     raise error
 
 
-def words(args: Args, verb: str) -> str | None:
+def command_line(args: Args, verb: str) -> str | None:
     """The same wish as a command with another verb, or None if it came from stdin and cannot be repeated."""
     import shlex
 

@@ -32,10 +32,10 @@ def run(words: list[str]) -> int:
         code = stop.code if isinstance(stop.code, int) else 0
     except BrokenPipeError:
         # The reader has what it wanted (`| head`).
-        streams.point_away()
+        streams.redirect_to_devnull()
         code = 141
-    except Exception as fault:  # noqa: BLE001  (the face: a user never sees a traceback)
-        failure.internal(fault, failure.wanted_format(words))
+    except Exception as exception:  # noqa: BLE001  (the face: a user never sees a traceback)
+        failure.internal(exception, failure.wanted_format(words))
         code = 2 if group == "mig-parted" else 1
     finally:
         if collecting:

@@ -76,13 +76,13 @@ def interrupted(words: Sequence[str]) -> None:
     streams.note("interrupted" + (": the same command again goes on from where it stopped" if begun else ""))
 
 
-def internal(fault: BaseException, form: str) -> None:
+def internal(exception: BaseException, form: str) -> None:
     """A defect of ours: one line, how to report it, and the traceback only on request."""
     if os.environ.get("ALIQUOT_DEBUG"):
         import traceback
 
-        traceback.print_exception(fault)
-    trace = fault.__traceback__
+        traceback.print_exception(exception)
+    trace = exception.__traceback__
     where = ""
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -90,7 +90,7 @@ def internal(fault: BaseException, form: str) -> None:
             where = f" ({code.co_filename.rpartition('aliquot/')[2]}:{trace.tb_lineno})"
         trace = trace.tb_next
     error = AliquotError(
-        f"{type(fault).__name__}: {' '.join(str(fault).split())[:300]}{where}",
+        f"{type(exception).__name__}: {' '.join(str(exception).split())[:300]}{where}",
         next_step="run it again with ALIQUOT_DEBUG=1 and report the traceback, with the output of: aliquot version",
     )
     report(error, form)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from aliquot.cli.framework import streams
-from aliquot.cli.framework.command_model import Command, capital
-from aliquot.cli.framework.parser import Found
+from aliquot.cli.framework.command_model import CliCommand, capital
+from aliquot.cli.framework.parser import ParsedCommand
 
 
-def show(found: Found) -> int:
+def show(found: ParsedCommand) -> int:
     """Prints a group's help: on stdout if it was asked for, else on stderr with the exit code of a usage error."""
     text = group_help(found.command, found.prog)
     (streams.result if found.help_only else streams.note)(text.rstrip("\n"))
     return 0 if found.help_only else 2
 
 
-def group_help(group: Command, prog: str) -> str:
+def group_help(group: CliCommand, prog: str) -> str:
     """What a group can do, one line per verb."""
     width = max(len(c.name) for c in group.children)
     lines = [f"usage: {prog} COMMAND [options]", "", _sentence(group.help)]

@@ -26,12 +26,12 @@ def plain(text: str) -> str:
 def prose(text: str) -> str:
     """A sentence, one line. Every character of it is seen as it is."""
     line = " ".join(plain(text).split())
-    line = _REFERENCES.sub(lambda m: f"{m.group()}{_BREAK}", line)
+    line = _REFERENCES.sub(lambda match: f"{match.group()}{_BREAK}", line)
     line = _MARKUP.sub(r"\\\1", line)
-    return _BLOCK.sub(lambda m: f"{m.group(1)}{_kept(m.group(2))}", line)
+    return _BLOCK.sub(lambda match: f"{match.group(1)}{_escape_start(match.group(2))}", line)
 
 
-def _kept(start: str) -> str:
+def _escape_start(start: str) -> str:
     """What would begin a list, a heading or a rule at the start of a line."""
     return f"{start}{_BREAK}" if start.isdigit() else f"\\{start}"
 

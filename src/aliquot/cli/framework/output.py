@@ -21,7 +21,7 @@ def document(value: Any) -> dict[str, Any]:
     return head | {key: plain[key] for key in plain if key not in head}
 
 
-def made(kind: str, **fields: Any) -> dict[str, Any]:
+def build(kind: str, **fields: Any) -> dict[str, Any]:
     """A document of our own."""
     from aliquot.core.model.inventory import API_VERSION
 

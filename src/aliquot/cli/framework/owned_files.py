@@ -6,7 +6,7 @@ import hashlib
 import os
 from typing import Any
 
-from aliquot.errors import NotOursError
+from aliquot.errors import ForeignFileError
 
 _MARK = "# Written by Aliquot. Checksum of the lines below: "
 _EDITED = "was edited after Aliquot wrote it"
@@ -72,8 +72,8 @@ def _refuse_foreign_json(path: str, text: str) -> None:
         raise _refusal(path, "exists, and nothing in it says that Aliquot wrote it")
 
 
-def _refusal(path: str, why: str) -> NotOursError:
-    return NotOursError(
+def _refusal(path: str, why: str) -> ForeignFileError:
+    return ForeignFileError(
         f"{path} {why}: it was left as it is", next_step="name another file, or add --force to replace it"
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from aliquot.cli.framework import next_command as following
-from aliquot.cli.framework.command_model import Command, Option, capital
+from aliquot.cli.framework.command_model import CliCommand, CommandOption, capital
 from aliquot.errors import UsageError
 from aliquot.foundation.decimals import decimal
 
@@ -17,14 +17,14 @@ _TRUE = ("1", "t", "true", "y", "yes")
 _FALSE = ("0", "f", "false", "n", "no", "")
 
 
-class Found:
+class ParsedCommand:
     """A command, the names that led to it, and the words that are left, options given before the verb among them."""
 
     __slots__ = ("command", "help_only", "path", "rest", "version")
 
     def __init__(
         self,
-        command: Command,
+        command: CliCommand,
         path: tuple[str, ...],
         rest: list[str],
         *,
@@ -42,7 +42,7 @@ class Found:
         return " ".join(self.path)
 
 
-def find(root: Command, words: Sequence[str]) -> Found:
+def find(root: CliCommand, words: Sequence[str]) -> ParsedCommand:
     """The command that the words name. Options of a group may stand before the verb: ``aliquot --node N show``.
 
     Raises UsageError for a verb that is not in the table.
@@ -51,13 +51,13 @@ def find(root: Command, words: Sequence[str]) -> Found:
     path: tuple[str, ...] = (root.name,)
     early: list[str] = []
     while command.children:
-        rest = _as_here(command, rest) if command.go_flags else rest
+        rest = _double_dashed(command, rest) if command.go_flags else rest
         while rest and rest[0].startswith("-") and rest[0] not in ("-h", "--help"):
             early += _take(command, path, rest)
         if "--version" in early:
-            return Found(command, path, [], version=True)
+            return ParsedCommand(command, path, [], version=True)
         if not rest or rest[0] in ("-h", "--help"):
-            return Found(command, path, early, help_only=bool(rest))
+            return ParsedCommand(command, path, early, help_only=bool(rest))
         if rest[0] == "help":
             rest = [*rest[1:], "--help"]
             continue
@@ -65,17 +65,17 @@ def find(root: Command, words: Sequence[str]) -> Found:
         if child is None:
             raise _unknown(command, path, rest[0])
         command, path = child, (*path, rest.pop(0))
-    return Found(command, path, early + rest)
+    return ParsedCommand(command, path, early + rest)
 
 
-def _as_here(group: Command, words: list[str]) -> list[str]:
+def _double_dashed(group: CliCommand, words: list[str]) -> list[str]:
     """Rewrite long options with one dash to our own form."""
     long = {name[1:] for child in (group, *group.children) for o in child.options for name in o.names if len(name) > 2}
     long.add("-help")
     return [f"-{word}" if word.partition("=")[0] in long else word for word in words]
 
 
-def _take(group: Command, path: tuple[str, ...], rest: list[str]) -> list[str]:
+def _take(group: CliCommand, path: tuple[str, ...], rest: list[str]) -> list[str]:
     """Takes one option of the group, with its value, from the front of ``rest``."""
     word = rest.pop(0)
     name = word.partition("=")[0] if word.startswith("--") else word[:2]
@@ -89,7 +89,7 @@ def _take(group: Command, path: tuple[str, ...], rest: list[str]) -> list[str]:
     return [word, rest.pop(0)]
 
 
-def _unknown(group: Command, path: tuple[str, ...], word: str) -> UsageError:
+def _unknown(group: CliCommand, path: tuple[str, ...], word: str) -> UsageError:
     import difflib
 
     prog = " ".join(path)
@@ -139,7 +139,7 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, min(_columns() - 2, 100))
 
 
-def parser(command: Command, prog: str) -> argparse.ArgumentParser:
+def parser(command: CliCommand, prog: str) -> argparse.ArgumentParser:
     """The argparse parser of one verb."""
     text = "\n\n".join(
         filter(
@@ -164,7 +164,7 @@ def parser(command: Command, prog: str) -> argparse.ArgumentParser:
     return made
 
 
-def _add(made: argparse.ArgumentParser, option: Option) -> None:
+def _add(made: argparse.ArgumentParser, option: CommandOption) -> None:
     text = option.help + (f" (default {option.default})" if option.default else "")
     text += f" [${option.env}]" if option.env else ""
     more: dict[str, object] = {"help": text if not option.hidden else argparse.SUPPRESS}
@@ -190,7 +190,7 @@ def _add(made: argparse.ArgumentParser, option: Option) -> None:
     made.add_argument(*option.names, dest=option.destination, required=option.required, **more)  # type: ignore[arg-type]
 
 
-def arguments(found: Found) -> Args:
+def arguments(found: ParsedCommand) -> Args:
     """The parsed options of the command, environment variables filled in. ``args.verb`` is the command's own name.
 
     Raises UsageError. ``--help`` prints and raises SystemExit(0) as argparse does.
@@ -210,7 +210,7 @@ def arguments(found: Found) -> Args:
     return args
 
 
-def _valued(found: Found) -> list[str]:
+def _valued(found: ParsedCommand) -> list[str]:
     """The words with the implied value behind each option that was given without one: argparse would take any next word
     for it. A number behind it is its value, so that ``--watch 1`` and ``--watch=1`` are the same.
     """
@@ -230,7 +230,7 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def _from_environment(option: Option) -> object:
+def _from_environment(option: CommandOption) -> object:
     """The variable's value, else the default. Raises UsageError."""
     value = os.environ.get(option.env, "")
     if option.kind == "flag":
@@ -247,7 +247,7 @@ def _from_environment(option: Option) -> object:
     return value
 
 
-def _number(option: Option, text: str | None) -> object:
+def _number(option: CommandOption, text: str | None) -> object:
     """Raises UsageError."""
     if text is None:
         return None

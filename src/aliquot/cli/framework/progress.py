@@ -13,7 +13,7 @@ import msgspec
 
 from aliquot.cli.framework import screen, streams
 from aliquot.core.engine.action_text import describe
-from aliquot.core.engine.step_timing import Step
+from aliquot.core.engine.step_timing import TimedStep
 from aliquot.core.model.actions import Action
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
@@ -24,77 +24,77 @@ QUIET_S = 0.3
 
 TICK_S = 0.1
 _WIDTH = 24
-_DOING = {"destroy": "destroying", "create": "creating", "set": "setting", "reset": "resetting"}
+_PROGRESS_VERBS = {"destroy": "destroying", "create": "creating", "set": "setting", "reset": "resetting"}
 
 
-class Lane(msgspec.Struct):
-    """One GPU's acts, and how many are behind it. ``word`` is what it said last besides (whom it waits for)."""
+class GpuProgress(msgspec.Struct):
+    """One GPU's acts, and how many are behind it. ``remark`` is what it said last besides (whom it waits for)."""
 
     gpu: Gpu
     actions: tuple[Action, ...]
     done: int = 0
-    word: str = ""
+    remark: str = ""
 
     @property
     def present(self) -> str:
         """What it is at: ``creating b 3g.20gb at 4:4``."""
-        if self.word or self.done >= len(self.actions):
-            return self.word
-        verb, letter, what = acts.act(self.actions[self.done], self.gpu, self.actions)
-        return " ".join(filter(None, (_DOING.get(verb, verb), letter, what)))
+        if self.remark or self.done >= len(self.actions):
+            return self.remark
+        verb, letter, what = acts.describe_action(self.actions[self.done], self.gpu, self.actions)
+        return " ".join(filter(None, (_PROGRESS_VERBS.get(verb, verb), letter, what)))
 
 
-class State(msgspec.Struct):
+class ProgressState(msgspec.Struct):
     """Everything that the bar shows. ``expected`` is None where nobody knows; ``failed``: it is on its way back."""
 
-    lanes: tuple[Lane, ...]
+    gpus: tuple[GpuProgress, ...]
     expected: float | None = None
     failed: bool = False
 
     @property
     def done(self) -> int:
-        return sum(lane.done for lane in self.lanes)
+        return sum(gpu.done for gpu in self.gpus)
 
     @property
     def count(self) -> int:
-        return sum(len(lane.actions) for lane in self.lanes)
+        return sum(len(gpu.actions) for gpu in self.gpus)
 
-    def tell(self, line: str) -> None:
+    def update(self, line: str) -> None:
         """Takes note of a line of progress."""
-        for lane in self.lanes:
-            head = f"GPU {lane.gpu.pci}: "
+        for gpu in self.gpus:
+            head = f"GPU {gpu.gpu.pci}: "
             if not line.startswith(head):
                 continue
-            told = [describe(action) for action in lane.actions]
-            if line in told[lane.done :] and not self.failed:
-                lane.done, lane.word = told.index(line, lane.done) + 1, ""
+            descriptions = [describe(action) for action in gpu.actions]
+            if line in descriptions[gpu.done :] and not self.failed:
+                gpu.done, gpu.remark = descriptions.index(line, gpu.done) + 1, ""
             else:
-                lane.word = line.removeprefix(head)
+                gpu.remark = line.removeprefix(head)
 
 
-def begun(plan: Plan, inventory: Inventory, expected: float | None = None) -> State:
+def initial_state(plan: Plan, inventory: Inventory, expected: float | None = None) -> ProgressState:
     """Nothing done yet."""
     known = {g.pci: g for g in inventory.gpus}
-    lanes = tuple(Lane(known[pci], lane) for pci, lane in plan.lanes.items() if pci in known)
-    return State(lanes, expected)
+    gpus = tuple(GpuProgress(known[pci], actions) for pci, actions in plan.actions_by_gpu.items() if pci in known)
+    return ProgressState(gpus, expected)
 
 
-def lines(state: State, seconds: float, columns: int, rows: int) -> list[str]:
+def lines(state: ProgressState, seconds: float, columns: int, rows: int) -> list[str]:
     """The bar, and below it a line per GPU that is not done where there are several; all fit on the terminal."""
     width = _WIDTH if columns >= 70 else _WIDTH // 3
     full = width * state.done // max(1, state.count)
     first = f"[{'#' * full}{'.' * (width - full)}]  {state.done} of {state.count} acts   {_time(state, seconds)}"
-    busy = [lane for lane in state.lanes if lane.done < len(lane.actions)]
+    busy = [gpu for gpu in state.gpus if gpu.done < len(gpu.actions)]
     word, below = "", []
     if state.failed:
         word = "going back: an act failed"
     elif not busy:
         word = "reading again to prove it"
-    elif len(state.lanes) == 1:
+    elif len(state.gpus) == 1:
         word = busy[0].present
     else:
         most = max(1, rows // 3)
-        below = [f"  GPU {lane.gpu.index}  {lane.done} of {len(lane.actions)}  {lane.present}" for lane in busy[:most]]
+        below = [f"  GPU {gpu.gpu.index}  {gpu.done} of {len(gpu.actions)}  {gpu.present}" for gpu in busy[:most]]
         below += [f"  and {len(busy) - most} more GPUs"] if len(busy) > most else []
     whole = [f"{first}   {word}"] if len(first) + len(word) + 3 < columns else [first, f"  {word}"]
     return [
@@ -102,7 +102,7 @@ def lines(state: State, seconds: float, columns: int, rows: int) -> list[str]:
     ]
 
 
-def _time(state: State, seconds: float) -> str:
+def _time(state: ProgressState, seconds: float) -> str:
     if state.expected is None or state.failed:
         return f"{seconds:.1f} s"
     return f"{seconds:.1f} s of about {state.expected:.{0 if state.expected >= 9.5 else 1}f} s"
@@ -114,10 +114,10 @@ def wanted() -> bool:
     return streams.watched() and not plain and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 
-class Bar:
+class ProgressBar:
     """The bar of one apply. Remarks pass through it from any thread and stay above it; it is gone in the end."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ProgressState) -> None:
         self._state = state
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -129,12 +129,12 @@ class Bar:
         """A remark, above the bar. One write with the bar that follows it."""
         with self._lock:
             for line in text.splitlines():
-                self._state.tell(line)
+                self._state.update(line)
             self._write(f"{streams.plain(text)}\n")
 
-    def step(self, step: Step) -> None:
+    def step(self, step: TimedStep) -> None:
         """A step has ended: one that failed leads back."""
-        if step.act and step.code:
+        if step.is_action and step.code:
             self._state.failed = True
 
     @contextmanager
@@ -176,11 +176,11 @@ def _size() -> tuple[int, int]:
 
 
 @contextmanager
-def _with(bar: Bar) -> Iterator[Bar]:
-    with streams.through(bar.note), bar.shown():
+def _running(bar: ProgressBar) -> Iterator[ProgressBar]:
+    with streams.redirected(bar.note), bar.shown():
         yield bar
 
 
-def showing(state: State) -> AbstractContextManager[Bar | None]:
+def progress_bar(state: ProgressState) -> AbstractContextManager[ProgressBar | None]:
     """A bar while what is inside runs, where there is something to do."""
-    return _with(Bar(state)) if state.count else nullcontext()
+    return _running(ProgressBar(state)) if state.count else nullcontext()

@@ -47,14 +47,14 @@ class Screen:
     def __init__(self) -> None:
         self._out = sys.stdout.fileno()
         self.keyboard = _terminal(sys.stdin)
-        self._former: list[Any] | None = None
+        self._saved_mode: list[Any] | None = None
         self._shown: tuple[object, ...] = ()
         self._taken = False
 
     def enter(self) -> None:
         """Another screen than that of the shell, without a cursor. What is typed is not shown."""
         if self.keyboard >= 0:
-            self._former = termios.tcgetattr(self.keyboard)
+            self._saved_mode = termios.tcgetattr(self.keyboard)
             tty.setcbreak(self.keyboard, termios.TCSADRAIN)
         self._taken = True
         self._shown = ()
@@ -65,8 +65,8 @@ class Screen:
         if not self._taken:
             return
         self._taken = False
-        if self._former is not None:
-            termios.tcsetattr(self.keyboard, termios.TCSADRAIN, self._former)
+        if self._saved_mode is not None:
+            termios.tcsetattr(self.keyboard, termios.TCSADRAIN, self._saved_mode)
         self._write(_LEAVE)
 
     @property
@@ -78,7 +78,7 @@ class Screen:
     def paint(self, lines: Sequence[str]) -> None:
         """These lines and no others, in one write; none where they are there already."""
         columns, rows = self.size
-        frame = tuple(cut(line, columns) for line in lines[:rows])
+        frame = tuple(truncate(line, columns) for line in lines[:rows])
         if (columns, rows, frame) == self._shown:
             return
         self._shown = columns, rows, frame
@@ -121,11 +121,11 @@ def keys(typed: str) -> list[str]:
 
 def clipped(text: str, columns: int) -> str:
     """A line without colours as far as it fits, with dots where it does not."""
-    short = cut(text, columns)
-    return text if short == text else cut(text, columns - 3).removesuffix("\x1b[0m") + "..."
+    short = truncate(text, columns)
+    return text if short == text else truncate(text, columns - 3).removesuffix("\x1b[0m") + "..."
 
 
-def cut(text: str, columns: int) -> str:
+def truncate(text: str, columns: int) -> str:
     """A line as far as it fits, its colours ended. Orders to the terminal count nothing, wide characters two."""
     if len(text) <= columns and text.isascii():
         return text

@@ -34,7 +34,7 @@ def result(text: str, end: str = "\n") -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        point_away()
+        redirect_to_devnull()
         raise StorageError(f"cannot write the result: {error.strerror}") from error
 
 
@@ -42,8 +42,8 @@ def note(text: str) -> None:
     """A remark beside the result. One write, so that lanes that report at once do not mix their lines. Nobody may be
     listening (stderr is closed): the exit code still tells.
     """
-    if _through:
-        _through[-1](text)
+    if _redirects:
+        _redirects[-1](text)
         return
     try:
         sys.stderr.write(f"{plain(text)}\n")
@@ -51,17 +51,17 @@ def note(text: str) -> None:
         return
 
 
-_through: list[Callable[[str], None]] = []
+_redirects: list[Callable[[str], None]] = []
 
 
 @contextmanager
-def through(write: Callable[[str], None]) -> Iterator[None]:
+def redirected(write: Callable[[str], None]) -> Iterator[None]:
     """Remarks go to ``write`` meanwhile: something is drawn on the terminal that must stay below them."""
-    _through.append(write)
+    _redirects.append(write)
     try:
         yield
     finally:
-        _through.remove(write)
+        _redirects.remove(write)
 
 
 def watched() -> bool:
@@ -72,6 +72,6 @@ def watched() -> bool:
         return False
 
 
-def point_away() -> None:
+def redirect_to_devnull() -> None:
     """stdout cannot be written: point it away, so that Python's own flush at exit stays quiet."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

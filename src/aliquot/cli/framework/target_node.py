@@ -22,12 +22,12 @@ def connected(args: Args) -> Iterator[Connection]:
     """
     from aliquot.foundation import driver_calls
     from aliquot.foundation.call_watchdog import CallWatchdog
-    from aliquot.node.claims import watch
+    from aliquot.node.claims import attach_claims
     from aliquot.node.connect import connect
     from aliquot.slurm.holders import jobs
 
-    with CallWatchdog(streams.note, driver_calls.hangs_s()), connect(args.node, say=streams.note) as connection:
-        watch(connection, (jobs.source,), streams.note)
+    with CallWatchdog(streams.note, driver_calls.hangs_s()), connect(args.node, report=streams.note) as connection:
+        attach_claims(connection, (jobs.source,), streams.note)
         yield connection
 
 
@@ -51,7 +51,7 @@ def gpu(found: Inventory, word: str) -> Gpu:
         raise UsageError(f"{word!r} names {len(hits)} GPUs", details=known, next_step=f"aliquot show {hits[0].pci}")
     if not found.gpus:
         raise NoSuchGpuError(f"there is no GPU {word!r}: this node has none", next_step="aliquot show")
-    owner, number = found.owner(word) or (None, 0)
+    owner, number = found.find_function(word) or (None, 0)
     if owner is not None:
         sentence = f"{word} is virtual function {number} of GPU {owner.index}: name the GPU itself"
         raise NoSuchGpuError(sentence, details=known, next_step=f"aliquot show {owner.pci}")

@@ -15,12 +15,12 @@ from aliquot.cli.libvirt import view as libvirtview
 from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
-    from aliquot.core.config.text.vgpu_request import TypeWish
+    from aliquot.core.config.text.vgpu_request import VgpuRequest
     from aliquot.core.model.inventory import Inventory
-    from aliquot.libvirt.attach import Change
-    from aliquot.libvirt.choose import Ask
-    from aliquot.libvirt.device_rules import Around
-    from aliquot.libvirt.models import Domain
+    from aliquot.libvirt.attach import DeviceChange
+    from aliquot.libvirt.choose import VmDeviceRequest
+    from aliquot.libvirt.device_rules import VmContext
+    from aliquot.libvirt.models import LibvirtDomain
     from aliquot.libvirt.port import Libvirt
     from aliquot.node.connect import Connection
 
@@ -32,42 +32,42 @@ def run(args: Args) -> int:
 
 def opened(args: Args) -> AbstractContextManager[Libvirt]:
     """The daemon that ``--connect`` names. ALIQUOT_LIBVIRT (``binding`` or ``virsh``) forces how it is asked."""
-    from aliquot.libvirt.connect import opened as open_libvirt
+    from aliquot.libvirt.connect import open_libvirt as open_libvirt
 
     return open_libvirt(args.connect, os.environ.get("ALIQUOT_LIBVIRT", ""))
 
 
-def _ask(args: Args, inventory: Inventory) -> Ask:
+def _request(args: Args, inventory: Inventory) -> VmDeviceRequest:
     """What a command line asks for. Raises UsageError, and whatever a GPU's name raises."""
-    from aliquot.core.config.text.vgpu_request import parse_type, pieces
-    from aliquot.libvirt.choose import Ask
+    from aliquot.core.config.text.vgpu_request import comma_separated, parse_vgpu_request
+    from aliquot.libvirt.choose import VmDeviceRequest
 
     if args.count is not None and (args.count < 1 or not args.vgpu):
         raise UsageError("--count takes a number from 1 on, and goes with --vgpu", next_step=f"{args.prog} --help")
     types: list[tuple[str, int]] = []
     for text in args.vgpu or []:
-        for column, piece in pieces(text):
+        for column, part in comma_separated(text):
             try:
-                wish = parse_type(piece, column)
+                type_request = parse_vgpu_request(part, column)
             except ValueError as error:
                 raise UsageError(f"--vgpu {text}: {error}", next_step="aliquot vgpu types") from error
-            types.append((_type(inventory, wish), wish.count * (args.count or 1)))
+            types.append((_type(inventory, type_request), type_request.count * (args.count or 1)))
     gpus = tuple(node.gpu(inventory, word).pci for word in getattr(args, "gpu", None) or [])
-    return Ask(tuple(types), gpus, tuple(_device(inventory, word) for word in args.devices))
+    return VmDeviceRequest(tuple(types), gpus, tuple(_device(inventory, word) for word in args.devices))
 
 
-def _type(inventory: Inventory, wish: TypeWish) -> str:
+def _type(inventory: Inventory, type_request: VgpuRequest) -> str:
     """The type's name, which must be spelled as ``plan`` wants it. Raises ConfigError for one that no card has."""
-    from aliquot.core.config.select.vgpu_lookup import every_name, find, hint, tables
+    from aliquot.core.config.select.vgpu_lookup import every_name, find_type, hint, tables
     from aliquot.errors import ConfigError
 
-    found = next((each for table in tables(inventory) if (each := find(table, wish))), None)
+    found = next((each for table in tables(inventory) if (each := find_type(table, type_request))), None)
     if found is None:
-        close = hint(wish, every_name(inventory))
-        error = ConfigError(f"no GPU has a vGPU type {wish.name}{close}", next_step="aliquot vgpu types")
+        close = hint(type_request, every_name(inventory))
+        error = ConfigError(f"no GPU has a vGPU type {type_request.name}{close}", next_step="aliquot vgpu types")
         error.code = "UNKNOWN_TYPE"
         raise error
-    return wish.name if wish.id is None else found.name
+    return type_request.name if type_request.id is None else found.name
 
 
 def _device(inventory: Inventory, word: str) -> str:
@@ -82,7 +82,7 @@ def _device(inventory: Inventory, word: str) -> str:
     return node.gpu(inventory, word).pci
 
 
-def _something(args: Args) -> None:
+def _require_devices(args: Args) -> None:
     if not args.devices and not args.vgpu and not getattr(args, "all", False):
         raise UsageError("which? Give --vgpu TYPE, or devices by name", next_step=f"{args.prog} --help")
 
@@ -90,22 +90,22 @@ def _something(args: Args) -> None:
 def _xml(args: Args) -> int:
     from aliquot.libvirt import domain_xml as xml
     from aliquot.libvirt import rules
-    from aliquot.libvirt.choose import pick
-    from aliquot.libvirt.identify import users
+    from aliquot.libvirt.choose import select_devices
+    from aliquot.libvirt.identify import vm_by_device
 
-    _something(args)
+    _require_devices(args)
     inventory = node.inventory(args)
-    ask = _ask(args, inventory)
-    picked = pick(inventory, ask, users(_defined(args)) if ask.types else {})
+    request = _request(args, inventory)
+    picked = select_devices(inventory, request, vm_by_device(_defined(args)) if request.types else {})
     devices = rules.with_ramfb(inventory, (), picked, auto=args.ramfb == "auto")
-    libvirtview.refuse(rules.together(inventory, picked, args.multi), args)
+    libvirtview.refuse(rules.check_devices(inventory, picked, args.multi), args)
     texts = [xml.build(hostdev) for hostdev in devices]
-    document = output.made("LibvirtXml", node=inventory.node, devices=libvirtview.plain(devices), xml=texts)
+    document = output.build("LibvirtXml", node=inventory.node, devices=libvirtview.plain(devices), xml=texts)
     output.emit(document, args.output, "\n".join(texts))
     return 0
 
 
-def _defined(args: Args) -> tuple[Domain, ...]:
+def _defined(args: Args) -> tuple[LibvirtDomain, ...]:
     """The VMs, whose vGPUs are not free; none, and a note, where libvirt does not answer."""
     from aliquot.libvirt.errors import LibvirtError
 
@@ -118,23 +118,25 @@ def _defined(args: Args) -> tuple[Domain, ...]:
 
 
 def _check(args: Args) -> int:
-    from aliquot.libvirt.attach import find
+    from aliquot.libvirt.attach import find_domain
     from aliquot.libvirt.check import check
 
     with opened(args) as libvirt, node.connected(args) as connection:
         inventory = connection.backend.read()
         domains = libvirt.domains()
-        domain = find(domains, args.vm)
+        domain = find_domain(domains, args.vm)
         report = check(inventory, domain, _around(args, libvirt, inventory, domains))
-    document = output.made("LibvirtCheck", node=inventory.node, **output.document(report), fine=not report.every)
+    document = output.build(
+        "LibvirtCheck", node=inventory.node, **output.document(report), fine=not report.all_problems
+    )
     output.emit(document, args.output, libvirtview.report(report, args.typed_node))
-    return 20 if report.every else 0
+    return 20 if report.all_problems else 0
 
 
-def _around(args: Args, libvirt: Libvirt, inventory: Inventory, domains: tuple[Domain, ...]) -> Around:
-    from aliquot.libvirt.related_devices import around
+def _around(args: Args, libvirt: Libvirt, inventory: Inventory, domains: tuple[LibvirtDomain, ...]) -> VmContext:
+    from aliquot.libvirt.related_devices import read_context
 
-    return around(libvirt, inventory, domains, args.multi, lambda line: streams.note(f"note     {line}"))
+    return read_context(libvirt, inventory, domains, args.multi, lambda line: streams.note(f"note     {line}"))
 
 
 def _attach(args: Args) -> int:
@@ -142,32 +144,32 @@ def _attach(args: Args) -> int:
     from aliquot.libvirt import apply as carry
     from aliquot.libvirt import attach
 
-    _something(args)
-    with opened(args) as libvirt, node.connected(args) as connection, _alone(args, connection):
+    _require_devices(args)
+    with opened(args) as libvirt, node.connected(args) as connection, _locked(args, connection):
         inventory = connection.backend.read()
         domains = libvirt.domains()
-        domain = attach.find(domains, args.vm)
+        domain = attach.find_domain(domains, args.vm)
         if args.start and domain.running:
             raise UsageError(f"VM {domain.name} runs already: leave out --start", next_step=f"{args.prog} --help")
-        where = attach.target(domain, live=args.live, config=args.config, ramfb=args.ramfb)
+        where = attach.change_target(domain, live=args.live, config=args.config, ramfb=args.ramfb)
         around = _around(args, libvirt, inventory, domains)
-        change = attach.attaching(inventory, domain, _ask(args, inventory), where, around)
+        change = attach.plan_attach(inventory, domain, _request(args, inventory), where, around)
         libvirtview.refuse(change.blockers, args)
         if not args.dry_run:
             with stoppable():
                 carry.attach(libvirt, change, streams.note)
-            _afterwards(args, libvirt, inventory, change)
-    return _told(args, "LibvirtAttach", inventory, change)
+            _finish_attach(args, libvirt, inventory, change)
+    return _emit_change(args, "LibvirtAttach", inventory, change)
 
 
-def _afterwards(args: Args, libvirt: Libvirt, inventory: Inventory, change: Change) -> None:
+def _finish_attach(args: Args, libvirt: Libvirt, inventory: Inventory, change: DeviceChange) -> None:
     from aliquot.libvirt import nodedev
 
     mdevs = [h.uuid for h in change.devices if h.uuid]
     if args.autostart and not mdevs:
         streams.note("note     --autostart is for mdevs: 'aliquot restore --boot' brings these vGPUs back")
     if args.autostart and mdevs:
-        for mdev in nodedev.chosen(inventory, libvirt.mdevs(), mdevs):
+        for mdev in nodedev.select_mdevs(inventory, libvirt.mdevs(), mdevs):
             nodedev.autostart(libvirt, mdev, streams.note)
     if args.start:
         libvirt.start(change.uuid)
@@ -178,23 +180,23 @@ def _detach(args: Args) -> int:
     from aliquot.libvirt import apply as carry
     from aliquot.libvirt import attach
 
-    _something(args)
+    _require_devices(args)
     if args.all and (args.devices or args.vgpu):
         raise UsageError("--all leaves nothing to name", next_step=f"{args.prog} --help")
-    with opened(args) as libvirt, node.connected(args) as connection, _alone(args, connection):
+    with opened(args) as libvirt, node.connected(args) as connection, _locked(args, connection):
         inventory = connection.backend.read()
-        domain = attach.find(libvirt.domains(), args.vm)
-        where = attach.target(domain, live=args.live, config=args.config)
-        change = attach.detaching(inventory, domain, _detached(args, inventory), where, every=args.all)
+        domain = attach.find_domain(libvirt.domains(), args.vm)
+        where = attach.change_target(domain, live=args.live, config=args.config)
+        change = attach.plan_detach(inventory, domain, _detached(args, inventory), where, all_devices=args.all)
         if not args.dry_run:
             carry.detach(libvirt, change, connection.clock, streams.note)
-    return _told(args, "LibvirtDetach", inventory, change)
+    return _emit_change(args, "LibvirtDetach", inventory, change)
 
 
-def _detached(args: Args, inventory: Inventory) -> Ask:
+def _detached(args: Args, inventory: Inventory) -> VmDeviceRequest:
     """Devices may be gone by now: their names are taken as they are where nothing of the node has them."""
     from aliquot.errors import AliquotError
-    from aliquot.libvirt.choose import Ask
+    from aliquot.libvirt.choose import VmDeviceRequest
 
     words = []
     for word in args.devices:
@@ -203,20 +205,20 @@ def _detached(args: Args, inventory: Inventory) -> Ask:
         except AliquotError:
             words.append(word)
     args.devices = []
-    return Ask(_ask(args, inventory).types, (), tuple(words))
+    return VmDeviceRequest(_request(args, inventory).types, (), tuple(words))
 
 
-def _alone(args: Args, connection: Connection) -> AbstractContextManager[None]:
+def _locked(args: Args, connection: Connection) -> AbstractContextManager[None]:
     """No two of us pick at the same time, and nobody changes vGPUs meanwhile."""
     return nullcontext() if args.dry_run else connection.lock.hold()
 
 
-def _told(args: Args, kind: str, inventory: Inventory, change: Change) -> int:
+def _emit_change(args: Args, kind: str, inventory: Inventory, change: DeviceChange) -> int:
     from aliquot.libvirt import domain_xml as xml
 
     for note in change.notes:
         streams.note(f"note     {note}")
-    document = output.made(
+    document = output.build(
         kind,
         node=inventory.node,
         vm=change.vm,

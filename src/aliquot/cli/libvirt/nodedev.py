@@ -13,14 +13,14 @@ from aliquot.cli.libvirt.commands import opened
 
 if TYPE_CHECKING:
     from aliquot.core.model.inventory import Inventory
-    from aliquot.libvirt.nodedev import Mdev
+    from aliquot.libvirt.nodedev import LibvirtMdev
     from aliquot.libvirt.port import Libvirt
 
 
 def run(args: Args) -> int:
     from aliquot.libvirt import nodedev
 
-    acts: dict[str, Callable[[Libvirt, Mdev, nodedev.Say], object]] = {
+    verbs: dict[str, Callable[[Libvirt, LibvirtMdev, nodedev.ReportMessage], object]] = {
         "define": nodedev.define,
         "start": nodedev.start,
         "autostart": nodedev.autostart,
@@ -29,14 +29,14 @@ def run(args: Args) -> int:
     with opened(args) as libvirt:
         inventory = node.inventory(args)
         if args.verb != "list":
-            for mdev in nodedev.chosen(inventory, libvirt.mdevs(), args.mdevs):
-                acts[args.verb](libvirt, mdev, streams.note)
+            for mdev in nodedev.select_mdevs(inventory, libvirt.mdevs(), args.mdevs):
+                verbs[args.verb](libvirt, mdev, streams.note)
         return _show(args, inventory, nodedev.mdevs(inventory, libvirt.mdevs()))
 
 
-def _show(args: Args, inventory: Inventory, mdevs: tuple[Mdev, ...]) -> int:
-    rows = [(m.uuid, m.type_name, m.function, m.state, "" if m.there else "a reboot took it") for m in mdevs]
+def _show(args: Args, inventory: Inventory, mdevs: tuple[LibvirtMdev, ...]) -> int:
+    rows = [(m.uuid, m.type_name, m.function, m.state, "" if m.exists else "a reboot took it") for m in mdevs]
     text = "\n".join(draw.table([("mdev", "type", "function", "libvirt", ""), *rows], ""))
-    document = output.made("LibvirtMdevs", node=inventory.node, mdevs=mdevs)
+    document = output.build("LibvirtMdevs", node=inventory.node, mdevs=mdevs)
     output.emit(document, args.output, text if mdevs else f"{inventory.node} has no mdev that libvirt could keep")
     return 0

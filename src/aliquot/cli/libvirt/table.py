@@ -2,91 +2,91 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import EVERYWHERE, GPU, NODE, Command, Option
+from aliquot.cli.framework.command_model import EVERYWHERE, GPU, NODE, CliCommand, CommandOption
 
-_CONNECT = Option(
+_CONNECT = CommandOption(
     "--connect",
     help="libvirt's URI",
     metavar="URI",
     default="qemu:///system",
     env="LIBVIRT_DEFAULT_URI",
 )
-_VM = Option("vm", help="the VM's name or UUID", metavar="VM", required=True)
-_DEVICES = Option(
+_VM = CommandOption("vm", help="the VM's name or UUID", metavar="VM", required=True)
+_DEVICES = CommandOption(
     "devices",
     help="by name: a vGPU's UUID, a virtual function, or a GPU to hand out whole (index, PCI address, UUID, product)",
     kind="many",
     metavar="DEVICE",
     complete="gpus",
 )
-_VGPU = Option(
+_VGPU = CommandOption(
     "--vgpu",
     help="vGPUs by type, any that are free: A2-4Q, 'NVIDIA A2-4Q*2', A2-4Q:2; repeatable",
     kind="repeat",
     metavar="TYPE",
     complete="types",
 )
-_COUNT = Option("--count", help="how many of each --vgpu", metavar="N", number="int")
-_RAMFB = Option(
+_COUNT = CommandOption("--count", help="how many of each --vgpu", metavar="N", number="int")
+_RAMFB = CommandOption(
     "--ramfb",
     help="auto: a boot display (ramFB) on exactly one vGPU of the VM; none: on none",
     choices=("auto", "none"),
     default="auto",
 )
-_MULTI = Option(
+_MULTI = CommandOption(
     "--multi",
     help="which vGPUs may be several in one VM: what NVIDIA supports, or whatever the driver takes",
     choices=("nvidia", "driver"),
     default="nvidia",
 )
-_CONFIG = Option(
+_CONFIG = CommandOption(
     "--config", help="change the VM's definition: it holds from its next start on (the default)", kind="flag"
 )
-_LIVE = Option("--live", help="plug it into the running VM, or out of it", kind="flag")
-_DRY_RUN = Option("--dry-run", help="say what would be done, with the XML, and touch nothing", kind="flag")
-_WHICH = Option(
+_LIVE = CommandOption("--live", help="plug it into the running VM, or out of it", kind="flag")
+_DRY_RUN = CommandOption("--dry-run", help="say what would be done, with the XML, and touch nothing", kind="flag")
+_WHICH = CommandOption(
     "mdevs",
     help="by UUID or virtual function; all of the node if none",
     kind="many",
     metavar="MDEV",
 )
 
-_NODEDEV = Command(
+_NODEDEV = CliCommand(
     "nodedev",
     "vGPUs that libvirt itself starts again after a reboot (mdevs; needs mdevctl)",
     text="A definition outlives a reboot. With autostart the vGPU is made as soon as the function that carries it "
     "appears, its UUID the same. MIG-backed vGPUs need their GPU instance first, which only 'aliquot restore --boot' "
     "makes. With vendor-specific VFIO there are no mdevs: 'aliquot restore --boot' is the only way there.",
     children=(
-        Command(
+        CliCommand(
             "list",
             "the mdevs of the node, those that a reboot took among them, and what libvirt has of each",
             "libvirt.nodedev",
             options=(_CONNECT, *EVERYWHERE),
             examples=("aliquot libvirt nodedev list",),
         ),
-        Command(
+        CliCommand(
             "define",
             "give mdevs a definition that outlives a reboot",
             "libvirt.nodedev",
             options=(_WHICH, _CONNECT, *EVERYWHERE),
             examples=("aliquot libvirt nodedev define",),
         ),
-        Command(
+        CliCommand(
             "start",
             "make defined mdevs that are not there",
             "libvirt.nodedev",
             options=(_WHICH, _CONNECT, *EVERYWHERE),
             examples=("aliquot libvirt nodedev start",),
         ),
-        Command(
+        CliCommand(
             "autostart",
             "have mdevs made whenever the function that carries them appears; defines them first",
             "libvirt.nodedev",
             options=(_WHICH, _CONNECT, *EVERYWHERE),
             examples=("aliquot libvirt nodedev autostart",),
         ),
-        Command(
+        CliCommand(
             "undefine",
             "forget definitions; an mdev that is there stays until it is destroyed",
             "libvirt.nodedev",
@@ -96,12 +96,12 @@ _NODEDEV = Command(
     ),
 )
 
-LIBVIRT = Command(
+LIBVIRT = CliCommand(
     "libvirt",
     "virtual machines of libvirt: device XML, attach, detach, check",
     text="Through libvirt-python where it is installed (pip install 'aliquot[libvirt]'), else through virsh.",
     children=(
-        Command(
+        CliCommand(
             "xml",
             "the <hostdev> XML of free vGPUs, or of devices by name",
             "libvirt.commands",
@@ -112,7 +112,7 @@ LIBVIRT = Command(
                 "aliquot libvirt xml 0000:08:00.4",
             ),
         ),
-        Command(
+        CliCommand(
             "check",
             "what is right and what is wrong about the GPUs and vGPUs of a VM",
             "libvirt.commands",
@@ -121,7 +121,7 @@ LIBVIRT = Command(
             examples=("aliquot libvirt check win11",),
             exits="0 fine, 20 with problems",
         ),
-        Command(
+        CliCommand(
             "attach",
             "give a VM free vGPUs, or devices by name; every rule is checked before anything is touched",
             "libvirt.commands",
@@ -135,8 +135,10 @@ LIBVIRT = Command(
                 _LIVE,
                 _RAMFB,
                 _MULTI,
-                Option("--autostart", help="have libvirt make the mdevs again at boot (see nodedev)", kind="flag"),
-                Option("--start", help="start the VM afterwards", kind="flag"),
+                CommandOption(
+                    "--autostart", help="have libvirt make the mdevs again at boot (see nodedev)", kind="flag"
+                ),
+                CommandOption("--start", help="start the VM afterwards", kind="flag"),
                 _DRY_RUN,
                 _CONNECT,
                 *EVERYWHERE,
@@ -149,7 +151,7 @@ LIBVIRT = Command(
             ),
             exits="0 done, 20 blocked, and nothing was changed",
         ),
-        Command(
+        CliCommand(
             "detach",
             "take vGPUs or GPUs from a VM",
             "libvirt.commands",
@@ -158,7 +160,7 @@ LIBVIRT = Command(
                 _DEVICES,
                 _VGPU,
                 _COUNT,
-                Option("--all", help="every vGPU and GPU that it has", kind="flag"),
+                CommandOption("--all", help="every vGPU and GPU that it has", kind="flag"),
                 _CONFIG,
                 _LIVE,
                 _DRY_RUN,

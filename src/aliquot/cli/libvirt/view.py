@@ -11,8 +11,8 @@ from aliquot.errors import BlockedError
 
 if TYPE_CHECKING:
     from aliquot.core.model.plan import Blocker
-    from aliquot.libvirt.check import Report
-    from aliquot.libvirt.device_rules import Row
+    from aliquot.libvirt.check import VmCheckReport
+    from aliquot.libvirt.device_rules import DeviceCheck
     from aliquot.libvirt.models import Hostdev
 
 
@@ -33,7 +33,7 @@ def plain(devices: Sequence[Hostdev]) -> list[dict[str, Any]]:
     return [{name: getattr(each, name) for name in keep} for each in devices]
 
 
-def report(found: Report, node: str) -> str:
+def report(found: VmCheckReport, node: str) -> str:
     """The whole judgement of one VM, device by device."""
     lines = [f"{found.vm}   {'running' if found.running else 'shut off'}   {_devices(len(found.rows))}"]
     for row in found.rows:
@@ -41,7 +41,7 @@ def report(found: Report, node: str) -> str:
     if found.problems:
         lines.append("")
     lines += [line for problem in found.problems for line in _problem(problem, node, "")]
-    count = len(found.every)
+    count = len(found.all_problems)
     lines += ["", *(f"note: {note}" for note in found.notes)]
     lines.append(f"verdict: {'fine' if not count else '1 problem' if count == 1 else f'{count} problems'}")
     return "\n".join(lines)
@@ -51,7 +51,7 @@ def _devices(count: int) -> str:
     return "no device" if not count else "1 device" if count == 1 else f"{count} devices"
 
 
-def _row(row: Row, running: bool, node: str) -> list[str]:
+def _row(row: DeviceCheck, running: bool, node: str) -> list[str]:
     where = {"definition": "   from its next start on", "running": "   only until it is shut down"}.get(row.where, "")
     where = where if running else ""
     lines = [f"{row.device}   {row.what}{where}"]

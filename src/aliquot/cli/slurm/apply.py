@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aliquot.cli.framework import desired_args as wish
-from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import desired_args, output, streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.slurm import dry_run_view as slurm_preview
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from aliquot.core.model.inventory import Inventory
     from aliquot.node.connect import Connection
     from aliquot.slurm.client.port import Slurm
-    from aliquot.slurm.node.change_record import Record
-    from aliquot.slurm.node.context import Outcome, World
-    from aliquot.slurm.node.request import Change, Settings
+    from aliquot.slurm.node.change_record import ChangeRecord
+    from aliquot.slurm.node.context import SlurmChangeContext, SlurmChangeOutcome
+    from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings
 
 
 def run(args: Args) -> int:
@@ -40,55 +39,59 @@ def _apply(args: Args) -> int:
         return slurm_boot.run(args)
     resume = getattr(args, "continue") or args.undo
     _one_of(args, resume)
-    policy = wish.policy(args)
-    config = None if resume or not wish.typed(args) else wish.stated(args)
+    policy = desired_args.policy(args)
+    config = None if resume or not desired_args.has_desired(args) else desired_args.config_from_args(args)
     with node.connected(args) as connection:
         name = node_name(args)
         if resume:
-            return resumed(args, connection, name)
-        begun = partial(_begun, args, connection, config, policy)
-        shown = None
-        if slurm_preview.asks(args):
-            with begun() as (change, world, inventory):
-                shown = preview(change, world)
+            return resume_change(args, connection, name)
+        locked_change = partial(_locked_change, args, connection, config, policy)
+        shown_preview = None
+        if slurm_preview.needs_confirmation(args):
+            with locked_change() as (change, context, inventory):
+                shown_preview = preview(change, context)
             # A person may take hours to answer: nobody waits for the node meanwhile.
-            if not slurm_preview.agreed(args, shown, inventory):
+            if not slurm_preview.agreed(args, shown_preview, inventory):
                 return slurm_preview.declined(args, name)
-        with begun() as (change, world, inventory):
+        with locked_change() as (change, context, inventory):
             if args.dry_run:
-                return slurm_preview.told(args, change, world, inventory)
-            if shown is not None:
-                confirm(shown, preview(change, world))
-            outcome = apply.apply(change, world)
-    return _told(args, outcome)
+                return slurm_preview.emit_preview(args, change, context, inventory)
+            if shown_preview is not None:
+                confirm(shown_preview, preview(change, context))
+            outcome = apply.apply(change, context)
+    return _emit_outcome(args, outcome)
 
 
 @contextmanager
-def _begun(args: Args, connection: Connection, config: Any, policy: Any) -> Iterator[tuple[Change, World, Inventory]]:
+def _locked_change(
+    args: Args, connection: Connection, config: Any, policy: Any
+) -> Iterator[tuple[SlurmChange, SlurmChangeContext, Inventory]]:
     """Hold the node's lock. Yields what is asked for as the node is now."""
-    from aliquot.slurm.node.change_record import RecordFile
+    from aliquot.slurm.node.change_record import ChangeRecordFile
 
     name = node_name(args)
     with _lock(connection, name).hold():
-        record = RecordFile(connection.directory, name).read()
+        change_record = ChangeRecordFile(connection.directory, name).read()
         inventory = connection.backend.read()
-        chosen = settings(args, connection, inventory, record)
+        chosen = settings(args, connection, inventory, change_record)
         change = _change(args, chosen, inventory, config, policy)
-        with _world(args, connection, chosen) as world:
-            yield change, world, inventory
+        with _context(args, connection, chosen) as context:
+            yield change, context, inventory
 
 
-def resumed(args: Args, connection: Connection, name: str) -> int:
+def resume_change(args: Args, connection: Connection, name: str) -> int:
     """Finishes the change of a node that was cut off, or undoes it. Raises BlockedError where none was."""
     from aliquot.slurm.node import transaction as apply
-    from aliquot.slurm.node.change_record import RecordFile
+    from aliquot.slurm.node.change_record import ChangeRecordFile
 
     with _lock(connection, name).hold():
-        record = RecordFile(connection.directory, name).read()
-        chosen = _rerun(args, record.change.settings) if record else settings(args, connection, None, None)
-        with _world(args, connection, chosen) as world:
-            outcome = apply.go_back(world, chosen) if args.undo else apply.go_on(world, chosen)
-    return _told(args, outcome)
+        change_record = ChangeRecordFile(connection.directory, name).read()
+        chosen = (
+            _rerun(args, change_record.change.settings) if change_record else settings(args, connection, None, None)
+        )
+        with _context(args, connection, chosen) as context:
+            outcome = apply.undo_change(context, chosen) if args.undo else apply.continue_change(context, chosen)
+    return _emit_outcome(args, outcome)
 
 
 def _one_of(args: Args, resume: bool) -> None:
@@ -99,11 +102,11 @@ def _one_of(args: Args, resume: bool) -> None:
         )
     if getattr(args, "continue") and args.undo:
         raise UsageError("--continue and --undo lead to different ends: give one", next_step=f"{args.prog} --help")
-    if resume and wish.typed(args):
+    if resume and desired_args.has_desired(args):
         raise UsageError("what is under way is on record: no wish beside it", next_step=f"{args.prog} --continue")
 
 
-def _rerun(args: Args, kept: Settings) -> Settings:
+def _rerun(args: Args, recorded: SlurmNodeSettings) -> SlurmNodeSettings:
     """The settings on record, with the commands that were typed beside --continue or --undo: the one on record may be
     why the change stands.
     """
@@ -118,15 +121,17 @@ def _rerun(args: Args, kept: Settings) -> Settings:
         "controller_restart": args.slurmctld_restart,
         "push": args.push,
     }
-    return checked(msgspec.structs.replace(kept, **{key: value for key, value in typed.items() if value is not None}))
+    return checked(
+        msgspec.structs.replace(recorded, **{key: value for key, value in typed.items() if value is not None})
+    )
 
 
 def node_name(args: Args) -> str:
     """The Slurm node's name: as typed, else the host's, as slurmd takes it."""
     name = args.node_name or os.uname().nodename.partition(".")[0]
-    from aliquot.slurm.node.request import Settings, checked
+    from aliquot.slurm.node.request import SlurmNodeSettings, checked
 
-    return checked(Settings(name)).name
+    return checked(SlurmNodeSettings(name)).name
 
 
 def conf_dir(args: Args) -> str:
@@ -135,11 +140,13 @@ def conf_dir(args: Args) -> str:
     return os.path.abspath(typed)
 
 
-def settings(args: Args, connection: Connection, inventory: Inventory | None, record: Record | None) -> Settings:
+def settings(
+    args: Args, connection: Connection, inventory: Inventory | None, change_record: ChangeRecord | None
+) -> SlurmNodeSettings:
     """How the node is run: as typed, else as it was typed for the last change."""
-    from aliquot.slurm.node.request import Settings, checked
+    from aliquot.slurm.node.request import SlurmNodeSettings, checked
 
-    last = record.change.settings if record else Settings(node_name(args))
+    last = change_record.change.settings if change_record else SlurmNodeSettings(node_name(args))
     typed = {
         "style": args.type_style,
         "form": args.autodetect,
@@ -158,9 +165,9 @@ def settings(args: Args, connection: Connection, inventory: Inventory | None, re
     made = msgspec.structs.replace(
         last,
         name=node_name(args),
-        conf_dir=conf_dir(args) if args.conf_dir or record is None else last.conf_dir,
+        conf_dir=conf_dir(args) if args.conf_dir or change_record is None else last.conf_dir,
         gpus=gpus or last.gpus,
-        dev_root=root if args.dev_root or record is None else last.dev_root,
+        dev_root=root if args.dev_root or change_record is None else last.dev_root,
         **{key: value for key, value in typed.items() if value is not None},
     )
     return checked(made)
@@ -173,19 +180,19 @@ def _sim_folder(args: Args) -> str:
     return control.folder(state_dir(), args.node)
 
 
-def _change(args: Args, chosen: Settings, inventory: Inventory, config: Any, policy: Any) -> Change:
+def _change(args: Args, chosen: SlurmNodeSettings, inventory: Inventory, config: Any, policy: Any) -> SlurmChange:
     from aliquot.core.model.desired import Desired
-    from aliquot.slurm.node.request import Change
+    from aliquot.slurm.node.request import SlurmChange
 
     for word in args.feature or ():
         if not re.fullmatch(r"[A-Za-z0-9_.=+:@/-]+", word):
             # In slurm.conf a space would begin another key of the line, and a comma is a second feature.
             raise UsageError(f"--feature: {word!r} is no feature of a node", next_step=f"{args.prog} --help")
     desired = Desired(())
-    if wish.typed(args):
-        desired = wish.read(args, config, inventory)
-        wish.refuse_faults(desired)
-    return Change(
+    if desired_args.has_desired(args):
+        desired = desired_args.read(args, config, inventory)
+        desired_args.refuse_errors(desired)
+    return SlurmChange(
         settings=chosen,
         desired=desired,
         jobs=args.jobs,
@@ -197,36 +204,42 @@ def _change(args: Args, chosen: Settings, inventory: Inventory, config: Any, pol
     )
 
 
-def _world(args: Args, connection: Connection, chosen: Settings) -> AbstractContextManager[World]:
+def _context(
+    args: Args, connection: Connection, chosen: SlurmNodeSettings
+) -> AbstractContextManager[SlurmChangeContext]:
     @contextmanager
-    def opened_world() -> Any:
+    def open_context() -> Any:
         from aliquot.foundation.signals import stoppable
         from aliquot.slurm.files import gpu_numbering as numbering
-        from aliquot.slurm.node.context import Places, World
+        from aliquot.slurm.node.context import SlurmChangeContext, StateFolders
         from aliquot.slurm.node.slurmd import daemon_of
 
         with stoppable(), _slurm(chosen) as slurm:
-            places = Places(connection.directory, numbering.place(os.environ), connection.simulated)
-            yield World(slurm, _gpus(args, connection), daemon_of(chosen), places, chosen.name, streams.note)
+            places = StateFolders(connection.directory, numbering.run_folder(os.environ), connection.simulated)
+            yield SlurmChangeContext(
+                slurm, _gpus(args, connection), daemon_of(chosen), places, chosen.name, streams.note
+            )
 
-    return opened_world()
+    return open_context()
 
 
-def _slurm(chosen: Settings) -> AbstractContextManager[Slurm]:
-    from aliquot.slurm.client.connect import opened
+def _slurm(chosen: SlurmNodeSettings) -> AbstractContextManager[Slurm]:
+    from aliquot.slurm.client.connect import open_client
 
     path = os.path.join(chosen.conf_dir, "slurm.conf")
-    return opened(conf=path if os.path.exists(path) else "")
+    return open_client(conf=path if os.path.exists(path) else "")
 
 
 def _gpus(args: Args, connection: Connection) -> Any:
-    from aliquot.cli.framework import apply_plan as doing
+    from aliquot.cli.framework import apply_plan
 
     hooks = getattr(args, "hooks", None)
     if hooks is None:
-        return connection.world()
+        return connection.execution_context()
     environment = {"MIG_PARTED_CONFIG_FILE": args.file or "", "MIG_PARTED_HOOKS_FILE": hooks}
-    return connection.world(doing.hooks(hooks, environment, debug=bool(os.environ.get("ALIQUOT_DEBUG"))))
+    return connection.execution_context(
+        apply_plan.hooks(hooks, environment, debug=bool(os.environ.get("ALIQUOT_DEBUG")))
+    )
 
 
 def _lock(connection: Connection, name: str) -> Any:
@@ -235,15 +248,15 @@ def _lock(connection: Connection, name: str) -> Any:
     return FileLock(os.path.join(connection.directory, "slurm", f"{name}.lock"))
 
 
-def _told(args: Args, outcome: Outcome) -> int:
-    document = output.made("SlurmOutcome", **_plain(outcome))
+def _emit_outcome(args: Args, outcome: SlurmChangeOutcome) -> int:
+    document = output.build("SlurmOutcome", **_plain(outcome))
     output.emit(document, args.output, _sentence(outcome))
     for line in outcome.notes:
         streams.note(f"note     {line}")
     return outcome.exit_code
 
 
-def _plain(outcome: Outcome) -> dict[str, Any]:
+def _plain(outcome: SlurmChangeOutcome) -> dict[str, Any]:
     """The outcome's fields; its kind under another name, since every document has one."""
     plain = output.document(outcome)
     plain["nodeKind"] = plain.pop("kind")
@@ -251,7 +264,7 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
     return plain
 
 
-def _sentence(outcome: Outcome) -> str:
+def _sentence(outcome: SlurmChangeOutcome) -> str:
     if outcome.status == "nothing":
         rest = f"; it stays drained: {outcome.reason}" if outcome.drained else ""
         return f"nothing to do: {outcome.name} has {outcome.gres or 'no GRES'}{rest}"
@@ -267,28 +280,28 @@ def _sentence(outcome: Outcome) -> str:
 
 
 def _node(args: Args) -> int:
-    from aliquot.slurm.node.change_record import RecordFile
+    from aliquot.slurm.node.change_record import ChangeRecordFile
     from aliquot.slurm.node.host_facts import facts
 
     with node.connected(args) as connection:
         inventory = connection.backend.read()
-        record = RecordFile(connection.directory, node_name(args)).read()
-        chosen = settings(args, connection, inventory, record)
+        change_record = ChangeRecordFile(connection.directory, node_name(args)).read()
+        chosen = settings(args, connection, inventory, change_record)
         try:
             with _slurm(chosen) as slurm:
-                found = facts(inventory, chosen, record, slurm)
+                found = facts(inventory, chosen, change_record, slurm)
         except AliquotError as error:
             if error.exit_code == 2:
                 raise
-            found = facts(inventory, chosen, record, None, error.brief)
-    document = output.made("SlurmNode", **output.document(found))
+            found = facts(inventory, chosen, change_record, None, error.brief)
+    document = output.build("SlurmNode", **output.document(found))
     output.emit(document, args.output, _described(found))
     return 0
 
 
 def _described(found: Any) -> str:
     lines = [f"{found.name}: offers {found.offers or 'nothing'}"]
-    lines.append(f"  Slurm says {found.slurm}" if found.slurm else f"  Slurm: {found.trouble or 'does not know it'}")
+    lines.append(f"  Slurm says {found.slurm}" if found.slurm else f"  Slurm: {found.error or 'does not know it'}")
     lines.append(f"  slurmd {found.slurmd or 'is not here'}, {found.runs}")
     if found.last:
         lines.append(f"  last change: {found.last}" + (f" ({found.why})" if found.why else ""))

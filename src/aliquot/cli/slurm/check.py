@@ -16,7 +16,7 @@ from aliquot.errors import BlockedError, ConfigError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.core.model.inventory import Inventory
-    from aliquot.slurm.check.finding import Given, Live
+    from aliquot.slurm.check.finding import CheckInput, LiveState
     from aliquot.slurm.client.models import Version
     from aliquot.slurm.conf.statements import Conf
 
@@ -29,50 +29,50 @@ def run(args: Args) -> int:
     from aliquot.slurm.check.api import check
     from aliquot.slurm.check.finding import ERROR
 
-    given = _given(args)
-    findings = check(given)
+    check_input = _check_input(args)
+    findings = check(check_input)
     errors = [f for f in findings if f.severity == ERROR]
     fine = not (findings if args.strict else errors)
-    document = output.made(
+    document = output.build(
         "SlurmCheck",
-        folder=given.folder,
+        folder=check_input.folder,
         fine=fine,
-        version=str(given.version) if given.version else "",
-        compared=sorted(given.machines),
+        version=str(check_input.version) if check_input.version else "",
+        compared=sorted(check_input.inventories),
         findings=[slurm_checkview.plain(f) for f in findings],
     )
     text = (
         slurm_checkview.commands(findings, args.typed_node)
         if args.fix
-        else slurm_checkview.report(findings, given.folder, args.typed_node)
+        else slurm_checkview.report(findings, check_input.folder, args.typed_node)
     )
     output.emit(document, args.output, text)
     return 0 if fine else 30
 
 
-def _given(args: Args) -> Given:
+def _check_input(args: Args) -> CheckInput:
     """Everything that the rules look at. Raises ConfigError, UsageError."""
     import msgspec
 
-    from aliquot.slurm.check.finding import Given
-    from aliquot.slurm.conf.statements import Source
+    from aliquot.slurm.check.finding import CheckInput
+    from aliquot.slurm.conf.statements import ConfSource
 
-    scripts = tuple(Source(path, output.read_text(path, "script")) for path in args.script or ())
+    scripts = tuple(ConfSource(path, output.read_text(path, "script")) for path in args.script or ())
     if scripts and not args.conf_dir and not args.live:
-        return Given("", scripts=scripts)
+        return CheckInput("", scripts=scripts)
     folder = _folder(args)
     slurm, gres, cgroup, helpers = _files(folder)
     name = slurm_sources.node_name(args)
-    given = Given(folder, slurm, gres, cgroup, helpers, _version(args), scripts=scripts)
-    machines = _machines(args, given, name)
-    here = "" if args.inventory else next(iter(machines), name)
+    check_input = CheckInput(folder, slurm, gres, cgroup, helpers, _version(args), scripts=scripts)
+    inventories = _inventories(args, check_input, name)
+    local_name = "" if args.inventory else next(iter(inventories), name)
     return msgspec.structs.replace(
-        given,
-        machines=machines,
-        here=here,
-        absent=_absent(args, given, machines, here),
-        modes=_modes(args, machines),
-        live=_live(args, given) if args.live else None,
+        check_input,
+        inventories=inventories,
+        local_node=local_name,
+        absent=_absent(args, check_input, inventories, local_name),
+        modes=_modes(args, inventories),
+        live=_live(args, check_input) if args.live else None,
     )
 
 
@@ -115,11 +115,12 @@ def _version(args: Args) -> Version | None:
             )
         return typed
     return next(
-        (v for v in map(text.version, (slurm_sources.said(p, "-V") for p in ("slurmd", "scontrol"))) if v), None
+        (v for v in map(text.version, (slurm_sources.slurmd_output(p, "-V") for p in ("slurmd", "scontrol"))) if v),
+        None,
     )
 
 
-def _machines(args: Args, given: Given, name: str) -> dict[str, Inventory]:
+def _inventories(args: Args, check_input: CheckInput, name: str) -> dict[str, Inventory]:
     """The GPUs of nodes, by their names in Slurm."""
     if args.inventory:
         return dict(slurm_sources.inventories(args.inventory))
@@ -130,65 +131,67 @@ def _machines(args: Args, given: Given, name: str) -> dict[str, Inventory]:
     except BlockedError as error:
         streams.note(f"note     no GPUs are compared: {error.brief}")
         return {}
-    known = _named(given, name)
+    known = _named(check_input, name)
     if not known:
         streams.note(f"note     this machine's GPUs are not compared: the files say nothing about {name}")
         return {}
     return dict.fromkeys(known, found)
 
 
-def _named(given: Given, name: str) -> list[str]:
+def _named(check_input: CheckInput, name: str) -> list[str]:
     """The names that this machine has in the files: its own, else those of the records that lie on this host."""
-    from aliquot.slurm.conf.hosts import listed
+    from aliquot.slurm.conf.hosts import expand_leniently
 
-    everywhere = any(line.nodes is None for line in given.gpu_lines)
-    if name in given.line_of or any(name in (line.nodes or ()) for line in given.gpu_lines):
+    everywhere = any(line.nodes is None for line in check_input.gpu_lines)
+    if name in check_input.line_of or any(name in (line.nodes or ()) for line in check_input.gpu_lines):
         return [name]
     on_host = [
         each
-        for line in given.node_lines
-        for each, host in zip(line.names, listed(line.get("NodeHostname")), strict=False)
+        for line in check_input.node_lines
+        for each, host in zip(line.names, expand_leniently(line.get("NodeHostname")), strict=False)
         if host.partition(".")[0] == name
     ]
-    return on_host or ([name] if everywhere and not given.line_of else [])
+    return on_host or ([name] if everywhere and not check_input.line_of else [])
 
 
-def _absent(args: Args, given: Given, machines: Mapping[str, Inventory], here: str) -> frozenset[str]:
+def _absent(
+    args: Args, check_input: CheckInput, inventories: Mapping[str, Inventory], local_name: str
+) -> frozenset[str]:
     """Device files of this machine's lines that are not there. A simulated node has none unless --dev-root says where;
     and a machine whose name nobody typed may be no node at all.
     """
-    if _elsewhere(args) or not (machines or args.node_name):
+    if _is_other_host(args) or not (inventories or args.node_name):
         return frozenset()
-    lines = (*given.gpu_lines, *given.fence_lines)
-    files = {file for line in lines if line.serves(here) for file in line.files}
+    lines = (*check_input.gpu_lines, *check_input.fence_lines)
+    files = {file for line in lines if line.serves(local_name) for file in line.files}
     root = args.dev_root or "/"
     return frozenset(file for file in files if not os.path.exists(os.path.join(root, file.lstrip("/"))))
 
 
-def _modes(args: Args, machines: Mapping[str, Inventory]) -> dict[int, int]:
+def _modes(args: Args, inventories: Mapping[str, Inventory]) -> dict[int, int]:
     """The permissions of the administrators' capabilities, where this machine is a node that has them."""
     from aliquot.slurm.files.fence import ADMIN
 
     found = {}
-    for minor in ADMIN if machines and not _elsewhere(args) else ():
+    for minor in ADMIN if inventories and not _is_other_host(args) else ():
         with suppress(OSError):
             path = os.path.join(args.dev_root or "/", f"dev/nvidia-caps/nvidia-cap{minor}")
             found[minor] = stat.S_IMODE(os.stat(path).st_mode)
     return found
 
 
-def _elsewhere(args: Args) -> bool:
+def _is_other_host(args: Args) -> bool:
     """Whether the device files here are not those of the node that is checked."""
     return bool(args.inventory or args.files_only or (args.node is not None and not args.dev_root))
 
 
-def _live(args: Args, given: Given) -> Live:
+def _live(args: Args, check_input: CheckInput) -> LiveState:
     """What slurmctld says. Raises SlurmError."""
-    from aliquot.slurm.check.finding import Live
-    from aliquot.slurm.client.connect import opened
+    from aliquot.slurm.check.finding import LiveState
+    from aliquot.slurm.client.connect import open_client
 
-    conf = os.path.join(given.folder, "slurm.conf")
-    with opened(os.environ.get("ALIQUOT_SLURM", ""), conf if os.path.exists(conf) else "") as slurm:
+    conf = os.path.join(check_input.folder, "slurm.conf")
+    with open_client(os.environ.get("ALIQUOT_SLURM", ""), conf if os.path.exists(conf) else "") as slurm:
         nodes = slurm.nodes()
-    sources = [s.path for c in (given.slurm, given.gres) if c for s in c.sources]
-    return Live(nodes, max((int(os.stat(path).st_mtime) for path in sources), default=0))
+    sources = [s.path for c in (check_input.slurm, check_input.gres) if c for s in c.sources]
+    return LiveState(nodes, max((int(os.stat(path).st_mtime) for path in sources), default=0))

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from aliquot.cli.framework import next_command as following
-from aliquot.slurm.check.finding import ERROR, Finding
+from aliquot.slurm.check.finding import ERROR, SlurmFinding
 from aliquot.slurm.conf import hostlist
 
 
-def plain(finding: Finding) -> dict[str, Any]:
+def plain(finding: SlurmFinding) -> dict[str, Any]:
     """A finding as a document has it."""
     return {
         "severity": finding.severity,
         "rule": finding.rule,
-        "file": finding.place.file if finding.place else "",
-        "line": finding.place.line if finding.place else 0,
+        "file": finding.location.file if finding.location else "",
+        "line": finding.location.line if finding.location else 0,
         "nodes": list(finding.nodes),
         "sentence": finding.sentence,
         "fix": finding.fix,
@@ -24,15 +24,15 @@ def plain(finding: Finding) -> dict[str, Any]:
     }
 
 
-def report(findings: Sequence[Finding], folder: str, typed: str) -> str:
+def report(findings: Sequence[SlurmFinding], folder: str, typed: str) -> str:
     """Each finding with its place, what to do, and what to type; and their number. ``typed``: the --node that was."""
     if not findings:
         return f"{folder}: nothing is wrong" if folder else "nothing is wrong"
     return "\n".join([*(_shown(f, typed) for f in findings), "", _sum(findings)])
 
 
-def _shown(finding: Finding, typed: str) -> str:
-    where = f"{finding.place}: " if finding.place else ""
+def _shown(finding: SlurmFinding, typed: str) -> str:
+    where = f"{finding.location}: " if finding.location else ""
     nodes = f" [{_short(finding.nodes)}]" if finding.nodes else ""
     lines = [f"{where}{finding.severity} {finding.rule}{nodes}", f"  {finding.sentence}"]
     if finding.fix:
@@ -47,12 +47,12 @@ def _short(names: Sequence[str]) -> str:
     return text if len(text) <= 60 else f"{len(names)} nodes"
 
 
-def _sum(findings: Sequence[Finding]) -> str:
+def _sum(findings: Sequence[SlurmFinding]) -> str:
     errors = sum(f.severity == ERROR for f in findings)
     return f"{_counted(errors, 'error')}, {_counted(len(findings) - errors, 'warning')}"
 
 
-def commands(findings: Sequence[Finding], typed: str) -> str:
+def commands(findings: Sequence[SlurmFinding], typed: str) -> str:
     """The commands to type, each once, in the order of what they are for."""
     return "\n".join(dict.fromkeys(following.addressed(f.command, typed) for f in findings if f.command))
 

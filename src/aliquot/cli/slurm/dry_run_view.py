@@ -9,30 +9,30 @@ from aliquot.cli.framework.parser import Args
 
 if TYPE_CHECKING:
     from aliquot.core.model.inventory import Inventory
-    from aliquot.slurm.node.context import World
-    from aliquot.slurm.node.dry_run import Preview
-    from aliquot.slurm.node.request import Change
+    from aliquot.slurm.node.context import SlurmChangeContext
+    from aliquot.slurm.node.dry_run import SlurmPreview
+    from aliquot.slurm.node.request import SlurmChange
 
 
-def told(args: Args, change: Change, world: World, inventory: Inventory) -> int:
+def emit_preview(args: Args, change: SlurmChange, context: SlurmChangeContext, inventory: Inventory) -> int:
     """Print what would be done; 0. Raises AliquotError where it would be refused."""
     from aliquot.cli.framework import color as colour
     from aliquot.slurm.node.dry_run import preview
 
-    found = preview(change, world)
+    found = preview(change, context)
     text = _text(found, inventory, colour.wanted())
-    output.emit(output.made("SlurmPreview", **output.document(found)), args.output, text)
+    output.emit(output.build("SlurmPreview", **output.document(found)), args.output, text)
     return 0
 
 
-def asks(args: Args) -> bool:
+def needs_confirmation(args: Args) -> bool:
     """Return whether a person is asked before the change: one at a terminal is, without ``--yes``."""
     from aliquot.cli.framework import confirmation
 
-    return not (args.dry_run or args.yes) and confirmation.asked()
+    return not (args.dry_run or args.yes) and confirmation.is_interactive()
 
 
-def agreed(args: Args, found: Preview, inventory: Inventory) -> bool:
+def agreed(args: Args, found: SlurmPreview, inventory: Inventory) -> bool:
     """Return whether to go on: a person is shown what would be done, and asked."""
     from aliquot.cli.framework import confirmation
 
@@ -43,16 +43,16 @@ def declined(args: Args, name: str) -> int:
     """Report that the person answered no; the exit code."""
     from aliquot.cli.framework import confirmation
 
-    output.emit(output.made("SlurmOutcome", name=name, status="declined"), args.output, confirmation.DECLINED)
+    output.emit(output.build("SlurmOutcome", name=name, status="declined"), args.output, confirmation.DECLINED)
     return confirmation.DECLINED_EXIT
 
 
-def _text(found: Preview, inventory: Inventory, color: bool) -> str:
+def _text(found: SlurmPreview, inventory: Inventory, color: bool) -> str:
     from aliquot.cli.framework.views import plan_view as planview
 
     if found.status == "nothing":
         return f"nothing to do: {found.name} has {found.gres or 'no GRES'}"
-    lines = [f"{found.name}: {found.has or 'no GRES'} would be {found.gres}"]
+    lines = [f"{found.name}: {found.current_gres or 'no GRES'} would be {found.gres}"]
     if found.plan is not None and found.plan.changes:
         lines.append(planview.text(found.plan, inventory, color))
     lines += found.files

@@ -14,9 +14,9 @@ from aliquot.cli.slurm import switch as slurm_switch
 from aliquot.errors import AliquotError, BlockedError, UsageError
 
 if TYPE_CHECKING:
-    from aliquot.slurm.layouts.families import Layout
-    from aliquot.slurm.node.context import World
-    from aliquot.slurm.node.layout_switch import Board
+    from aliquot.slurm.layouts.families import FeatureLayout
+    from aliquot.slurm.node.context import SlurmChangeContext
+    from aliquot.slurm.node.layout_switch import GpuGroup
 
 
 def run(args: Args) -> int:
@@ -30,43 +30,45 @@ def _feature(args: Args) -> int:
     with node.connected(args) as connection:
         inventory = connection.backend.read()
         chosen = slurm_switch.settings(args, connection, slurm_apply.node_name(args), inventory)
-        with slurm_switch.world(args, connection, chosen) as world:
+        with slurm_switch.open_context(args, connection, chosen) as context:
             if not args.feature:
-                return _say(args, switch.board_of(inventory, chosen.gpus), chosen.name, world)
-            board = switch.board_of(inventory, chosen.gpus)
-            layout = layout_of(board.family, args.feature)
-            switch.require_count(layout, board, chosen, world)
-            record = switch.switch(layout, board, chosen, world, typed=False)
-    reloaded = 0 if args.no_reload else _hang_up()
-    document = output.made("SlurmSwitch", feature=layout.feature, devices=len(record.meant.devices), reloaded=reloaded)
+                return _emit_active(args, switch.gpu_group(inventory, chosen.gpus), chosen.name, context)
+            node_gpus = switch.gpu_group(inventory, chosen.gpus)
+            layout = layout_of(node_gpus.family, args.feature)
+            switch.require_count(layout, node_gpus, chosen, context)
+            change_record = switch.switch(layout, node_gpus, chosen, context, typed=False)
+    reloaded = 0 if args.no_reload else _reload_slurmd()
+    document = output.build(
+        "SlurmSwitch", feature=layout.feature, devices=len(change_record.expected.devices), reloaded=reloaded
+    )
     output.emit(document, args.output, f"{chosen.name} is {layout.feature}" if args.output != "text" else "")
-    streams.note(f"{chosen.name}: {layout} on {len(board.gpus)} GPUs")
+    streams.note(f"{chosen.name}: {layout} on {len(node_gpus.gpus)} GPUs")
     return 0
 
 
-def _say(args: Args, board: Board, name: str, world: World) -> int:
+def _emit_active(args: Args, node_gpus: GpuGroup, name: str, context: SlurmChangeContext) -> int:
     """The active feature, one per line, as Slurm reads it. Raises BlockedError where there is none."""
-    layout = board.layout
+    layout = node_gpus.layout
     if layout is None:
         sentence = "its GPUs are in no layout that a feature says"
-        _drain(name, sentence, world)
+        _drain(name, sentence, context)
         raise BlockedError(f"{name}: {sentence}", next_step="aliquot show")
-    output.emit(output.made("SlurmFeatures", active=[layout.feature]), args.output, layout.feature)
+    output.emit(output.build("SlurmFeatures", active=[layout.feature]), args.output, layout.feature)
     return 0
 
 
-def _drain(name: str, sentence: str, world: World) -> None:
+def _drain(name: str, sentence: str, context: SlurmChangeContext) -> None:
     """Slurm takes silence for agreement: the node is kept from jobs, where Slurm can be told."""
     from aliquot.slurm.node.request import MARK
 
     try:
-        if not world.slurm.node(name).draining:
-            world.slurm.drain(name, f"{MARK}{sentence}")
+        if not context.slurm.node(name).draining:
+            context.slurm.drain(name, f"{MARK}{sentence}")
     except AliquotError as error:
         streams.note(f"note: {name} could not be drained: {error.brief}")
 
 
-def _hang_up() -> int:
+def _reload_slurmd() -> int:
     """Have the slurmd that runs us read gres.conf again; its process, 0 where no slurmd does."""
     pid = slurmd_above()
     if pid:
@@ -94,19 +96,19 @@ def slurmd_above(start: int | None = None) -> int:
 
 
 def _families(args: Args) -> int:
-    from aliquot.slurm.layouts.families import families, maximal
-    from aliquot.slurm.node.layout_switch import board_of
+    from aliquot.slurm.layouts.families import families, maximal_layouts
+    from aliquot.slurm.node.layout_switch import gpu_group
 
     inventory = node.inventory(args)
-    board = board_of(inventory, slurm_switch.offers(args, inventory))
-    chosen = slurm_switch.layouts(args, board)
+    node_gpus = gpu_group(inventory, slurm_switch.offers(args, inventory))
+    chosen = slurm_switch.layouts(args, node_gpus)
     if chosen:
-        return _rendered(args, board, chosen)
-    found = families(maximal(board.family, attributes=args.all))
-    document = output.made(
+        return _rendered(args, node_gpus, chosen)
+    found = families(maximal_layouts(node_gpus.family, attributes=args.all))
+    document = output.build(
         "SlurmFamilies",
-        family=board.family.name,
-        gpus=[g.pci for g in board.gpus],
+        family=node_gpus.family.name,
+        gpus=[g.pci for g in node_gpus.gpus],
         families=[
             {
                 "devices": n,
@@ -115,12 +117,12 @@ def _families(args: Args) -> int:
             for n, each in found.items()
         ],
     )
-    output.emit(document, args.output, _table(board, found))
+    output.emit(document, args.output, _table(node_gpus, found))
     return 0
 
 
-def _table(board: Board, found: dict[int, tuple[Layout, ...]]) -> str:
-    lines = [f"{board.family.title}: layouts by devices per GPU; those of one number can be features of a node"]
+def _table(node_gpus: GpuGroup, found: dict[int, tuple[FeatureLayout, ...]]) -> str:
+    lines = [f"{node_gpus.family.title}: layouts by devices per GPU; those of one number can be features of a node"]
     for count, layouts in found.items():
         lines.append(f"{count} device{'s' if count > 1 else ''}")
         lines += [f"  {'*' if x.uniform else ' '} {x.feature:<44} {x}" for x in layouts]
@@ -128,20 +130,20 @@ def _table(board: Board, found: dict[int, tuple[Layout, ...]]) -> str:
     return "\n".join(lines)
 
 
-def _rendered(args: Args, board: Board, layouts: tuple[Layout, ...]) -> int:
+def _rendered(args: Args, node_gpus: GpuGroup, layouts: tuple[FeatureLayout, ...]) -> int:
     from aliquot.slurm.files import helpers_conf as helpersconf
-    from aliquot.slurm.layouts.families import require
+    from aliquot.slurm.layouts.families import require_same_count
 
     if min(args.exec_time, args.boot_time) < 1:
         raise UsageError("--exec-time and --boot-time take seconds, 1 or more", next_step=f"{args.prog} --help")
-    devices = require(board.family, layouts)
+    devices = require_same_count(node_gpus.family, layouts)
     version = slurm_switch.release(args)
-    program = helpersconf.Program(args.helper, args.exec_time, args.boot_time, tuple(args.allow_user or ()))
+    program = helpersconf.FeatureProgram(args.helper, args.exec_time, args.boot_time, tuple(args.allow_user or ()))
     name = slurm_apply.node_name(args)
     parts: dict[str, Any] = {
         "helpers_conf": helpersconf.lines(name, layouts, program, version),
         "slurm_conf": helpersconf.keys(program, version),
-        "gres": helpersconf.gres(devices, len(board.gpus)),
+        "gres": helpersconf.gres(devices, len(node_gpus.gpus)),
     }
     text = [
         "# helpers.conf",
@@ -151,7 +153,7 @@ def _rendered(args: Args, board: Board, layouts: tuple[Layout, ...]) -> int:
         *parts["slurm_conf"],
         f"# the line of {name}: Gres={parts['gres']}, and none of these features in Feature=",
     ]
-    output.emit(output.made("SlurmHelpers", node=name, devices=devices, **parts), args.output, "\n".join(text))
+    output.emit(output.build("SlurmHelpers", node=name, devices=devices, **parts), args.output, "\n".join(text))
     for each in layouts:
         if not each.uniform:
             streams.note(f"note: {each.feature} has devices of several kinds: a job that asks for one cannot say which")

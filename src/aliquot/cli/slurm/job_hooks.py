@@ -12,7 +12,7 @@ from aliquot.foundation.decimals import decimal
 
 if TYPE_CHECKING:
     from aliquot.slurm.files.gpu_numbering import Numbering
-    from aliquot.slurm.files.job_devices import Device
+    from aliquot.slurm.files.job_devices import GresDevice
 
 
 def run(args: Args) -> int:
@@ -30,14 +30,14 @@ def _task_prolog(args: Args) -> int:
         if numbered is None and taskprolog.ordinals(os.environ):
             streams.note(f"aliquot: nothing on {_node(args)} numbers its GPUs: 'aliquot slurm render --number' does")
         lines: tuple[str, ...] = ()
-        devices: tuple[Device, ...] = ()
+        devices: tuple[GresDevice, ...] = ()
     else:
-        told = taskprolog.found(os.environ, numbered, taskprolog.may_open)
-        if told.trouble:
-            streams.note(f"aliquot: {told.trouble}")
-        devices = told.devices
+        lookup = taskprolog.task_devices(os.environ, numbered, taskprolog.may_open)
+        if lookup.error:
+            streams.note(f"aliquot: {lookup.error}")
+        devices = lookup.devices
         lines = taskprolog.exports(devices, numbered)
-    document = output.made("SlurmTask", uuids=[d.uuid for d in devices], lines=lines)
+    document = output.build("SlurmTask", uuids=[d.uuid for d in devices], lines=lines)
     output.emit(document, args.output, "\n".join(lines))
     return 0
 
@@ -51,24 +51,24 @@ def _begin(args: Args) -> int:
     given = taskprolog.uuids(os.environ)
     ordinals = taskprolog.ordinals(os.environ)
     if not given and not ordinals:
-        return _said((), args)  # a job without GPUs
+        return _emit_changes((), args)  # a job without GPUs
     if numbered is None:
         raise BlockedError(
             f"nothing on this host numbers the GPUs of {_node(args)}", next_step="aliquot slurm render --number"
         )
-    devices = tuple(d for d in numbered.devices if d.uuid in given) if given else numbered.at(ordinals)
+    devices = tuple(d for d in numbered.devices if d.uuid in given) if given else numbered.devices_at(ordinals)
     if len(devices) != len(given or ordinals):
         raise BlockedError(
             f"job {job} has GPUs that the numbers of {_node(args)} do not know: they are not those of gres.conf",
             next_step="aliquot slurm render --number",
         )
-    return _said(dcgm.begin(job, devices, _folder(args)), args)
+    return _emit_changes(dcgm.begin(job, devices, _folder(args)), args)
 
 
 def _end(args: Args) -> int:
     from aliquot.slurm.jobs import dcgm_mapping as dcgm
 
-    return _said(dcgm.end(_job(), _folder(args)), args)
+    return _emit_changes(dcgm.end(_job(), _folder(args)), args)
 
 
 def _refresh(args: Args) -> int:
@@ -76,8 +76,8 @@ def _refresh(args: Args) -> int:
     from aliquot.slurm.holders import jobs as jobs_here
     from aliquot.slurm.jobs import dcgm_mapping as dcgm
 
-    here = jobs_here.present(numbering.place(os.environ))
-    return _said(dcgm.refresh(here, _folder(args)), args)
+    present = jobs_here.devices_by_job(numbering.run_folder(os.environ))
+    return _emit_changes(dcgm.refresh(present, _folder(args)), args)
 
 
 def _list(args: Args) -> int:
@@ -86,13 +86,13 @@ def _list(args: Args) -> int:
     found = dcgm.jobs(_folder(args))
     lines = [f"{name}  {' '.join(jobs)}" for name, jobs in found.items()]
     text = "\n".join(lines) or "no job has a GPU, as far as Prolog= told (deploy/slurm/prolog.sh)"
-    output.emit(output.made("GpuJobs", jobs=found), args.output, text)
+    output.emit(output.build("GpuJobs", jobs=found), args.output, text)
     return 0
 
 
-def _said(changed: tuple[str, ...], args: Args) -> int:
+def _emit_changes(changed: tuple[str, ...], args: Args) -> int:
     """Prolog and Epilog are silent: what they print goes to the job, or to slurmd's log."""
-    output.emit(output.made("GpuJobs", changed=changed), args.output, "")
+    output.emit(output.build("GpuJobs", changed=changed), args.output, "")
     return 0
 
 
@@ -114,10 +114,10 @@ def _node(args: Args) -> str:
 def _numbering(args: Args) -> Numbering | None:
     from aliquot.slurm.files import gpu_numbering as numbering
 
-    return numbering.read(_node(args), numbering.place(os.environ))
+    return numbering.read(_node(args), numbering.run_folder(os.environ))
 
 
 def _folder(args: Args) -> str:
     from aliquot.slurm.jobs import dcgm_mapping as dcgm
 
-    return str(args.dir or dcgm.PLACE)
+    return str(args.dir or dcgm.JOBS_FOLDER)

@@ -15,7 +15,7 @@ from aliquot.errors import AliquotError, BlockedError, ConfigError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.slurm.layouts.cloud_nodes import Sibling
-    from aliquot.slurm.layouts.power_saving import Host
+    from aliquot.slurm.layouts.power_saving import SiblingHost
 
 _BOUND_S = 900.0
 """How long a host may take: longer than any change of GPUs."""
@@ -34,30 +34,30 @@ def _resume(args: Args) -> int:
     from aliquot.slurm.layouts.cloud_siblings import OURS
 
     waiting = power.first_jobs(_resume_file())  # first of all: it is gone when slurmctld stops waiting for us
-    hosts = _known(args.siblings)
-    records = {name: [s.record for s in host.siblings] for name, host in hosts.items()}
-    picked = power.picked(expand(args.hosts), records, waiting)
-    for record in picked.start:
-        _spawn("start", record, args)
-    for record, winner in picked.losers:
-        _down(record, f"{OURS}its GPUs are {winner}'s")
-    return _ended(args, picked.start, picked.unknown)
+    hosts = _load_hosts(args.siblings)
+    siblings = {name: [s.node_name for s in host.siblings] for name, host in hosts.items()}
+    picked = power.select_starts(expand(args.hosts), siblings, waiting)
+    for node_name in picked.start:
+        _spawn("start", node_name, args)
+    for node_name, winner in picked.losers:
+        _down(node_name, f"{OURS}its GPUs are {winner}'s")
+    return _emit_begun(args, picked.start, picked.unknown)
 
 
 def _suspend(args: Args) -> int:
     from aliquot.slurm.conf.hostlist import expand
 
-    known = {s.record for host in _known(args.siblings).values() for s in host.siblings}
+    known = {s.node_name for host in _load_hosts(args.siblings).values() for s in host.siblings}
     names = expand(args.hosts)
     stopped = tuple(name for name in names if name in known)
-    for record in stopped:
-        _spawn("stop", record, args)
-    return _ended(args, stopped, tuple(name for name in names if name not in known))
+    for node_name in stopped:
+        _spawn("stop", node_name, args)
+    return _emit_begun(args, stopped, tuple(name for name in names if name not in known))
 
 
-def _ended(args: Args, begun: tuple[str, ...], unknown: tuple[str, ...]) -> int:
+def _emit_begun(args: Args, begun: tuple[str, ...], unknown: tuple[str, ...]) -> int:
     """What was begun goes on by itself. Raises BlockedError where a record is no host's that we know."""
-    output.emit(output.made("SlurmPower", begun=begun), args.output, "\n".join(begun))
+    output.emit(output.build("SlurmPower", begun=begun), args.output, "\n".join(begun))
     if unknown:
         raise BlockedError(
             f"no host is known for {', '.join(unknown)}",
@@ -76,7 +76,7 @@ def _resume_file() -> bytes:
         return b""
 
 
-def _known(path: str) -> dict[str, Host]:
+def _load_hosts(path: str) -> dict[str, SiblingHost]:
     """The hosts by name. Raises ConfigError with every fault of every file."""
     from aliquot.slurm.layouts.power_saving import host_of
 
@@ -85,39 +85,39 @@ def _known(path: str) -> dict[str, Host]:
     except OSError as error:
         raise UsageError(f"cannot list {path}: {error.strerror}", next_step=f"ls -ld {path}") from error
     files = [os.path.join(path, n) for n in names] if os.path.isdir(path) else [path]
-    found: dict[str, Host] = {}
-    faults: list[str] = []
+    found: dict[str, SiblingHost] = {}
+    errors: list[str] = []
     for each in files:
         try:
             host = host_of(output.read_text(each, "file of siblings"), each)
         except ConfigError as error:
-            faults.append(error.brief)
+            errors.append(error.brief)
             continue
         found[host.host] = host
-    if faults:
-        raise ConfigError(faults[0], details=tuple(faults[1:]), next_step="aliquot slurm siblings -o json > FILE")
+    if errors:
+        raise ConfigError(errors[0], details=tuple(errors[1:]), next_step="aliquot slurm siblings -o json > FILE")
     return found
 
 
-def _spawn(what: str, record: str, args: Args) -> None:
+def _spawn(what: str, node_name: str, args: Args) -> None:
     """A process of its own session, with none of our streams: slurmctld kills what stays in its script's group."""
-    words = [sys.executable, "-m", "aliquot", "slurm", "power", "follow", what, record, "--siblings", args.siblings]
+    words = [sys.executable, "-m", "aliquot", "slurm", "power", "follow", what, node_name, "--siblings", args.siblings]
     from aliquot.foundation import bounded_process
 
-    log = _log(args.log, record)
+    log = _log(args.log, node_name)
     try:
         bounded_process.start(words, log)
     finally:
         os.close(log)
 
 
-def _log(folder: str, record: str) -> int:
+def _log(folder: str, node_name: str) -> int:
     """Where a host's words go: a file per record, or nowhere if there can be none."""
     try:
         os.makedirs(folder, mode=0o755, exist_ok=True)
-        name = f"slurm-power-{record.replace('/', '_')}.log"
+        file_name = f"slurm-power-{node_name.replace('/', '_')}.log"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(os.path.join(folder, name), flags, 0o640)
+        return os.open(os.path.join(folder, file_name), flags, 0o640)
     except OSError as error:
         streams.note(f"note: nothing is logged: {folder}: {error.strerror}")
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
@@ -128,10 +128,10 @@ def _follow(args: Args) -> int:
     to the queue at once instead of after ResumeTimeout.
     """
     from aliquot.foundation import bounded_process
-    from aliquot.slurm.controller.remote_nodes import shown
+    from aliquot.slurm.controller.remote_nodes import printable
 
-    host, sibling = _sibling(args.record, _known(args.siblings))
-    words = reach(host, sibling, args.what)
+    host, sibling = _sibling(args.record, _load_hosts(args.siblings))
+    words = remote_command(host, sibling, args.what)
     try:
         done = bounded_process.run(words, _BOUND_S)
     except TimeoutError:
@@ -139,45 +139,45 @@ def _follow(args: Args) -> int:
     except OSError as error:
         return _failed(args, "REACH", f"{words[0]}: {error.strerror}")
     for line in done.err.splitlines()[-_LINES:]:
-        streams.note(shown(line))
+        streams.note(printable(line))
     return _failed(args, *_why(done.err)) if done.code else 0
 
 
-def reach(host: Host, sibling: Sibling, what: str) -> list[str]:
+def remote_command(host: SiblingHost, sibling: Sibling, what: str) -> list[str]:
     """The command line that runs ``power start`` or ``stop`` of a record on its host. ssh gives its words to a shell,
     so they are quoted for that.
     """
-    words = ["slurm", "power", what, sibling.record, *host.run, "-o", "json"]
+    words = ["slurm", "power", what, sibling.node_name, *host.run, "-o", "json"]
     words += ["--layout", ",".join(sibling.profiles), *(w for pci in sibling.gpus for w in ("--offers", pci))]
     if not host.reach:
         return [sys.executable, "-m", "aliquot", *words]
-    from aliquot.slurm.controller.remote_nodes import joins
+    from aliquot.slurm.controller.remote_nodes import uses_shell
 
-    way = [word.replace("{host}", host.host) for word in shlex.split(host.reach)]
+    command = [word.replace("{host}", host.host) for word in shlex.split(host.reach)]
     words = ["aliquot", *words]
-    return way + (list(map(shlex.quote, words)) if joins(way) else words)
+    return command + (list(map(shlex.quote, words)) if uses_shell(command) else words)
 
 
-def _sibling(record: str, hosts: dict[str, Host]) -> tuple[Host, Sibling]:
+def _sibling(node_name: str, hosts: dict[str, SiblingHost]) -> tuple[SiblingHost, Sibling]:
     for host in hosts.values():
         for each in host.siblings:
-            if each.record == record:
+            if each.node_name == node_name:
                 return host, each
-    raise BlockedError(f"no host is known for {record}", next_step="aliquot slurm siblings -o json")
+    raise BlockedError(f"no host is known for {node_name}", next_step="aliquot slurm siblings -o json")
 
 
 def _why(text: str) -> tuple[str, str]:
     """The code and the sentence of an error document; the last line of what is none."""
     import msgspec
 
-    from aliquot.slurm.controller.remote_nodes import shown
+    from aliquot.slurm.controller.remote_nodes import printable
 
     try:
         plain = msgspec.json.decode(text[text.index("{") :], type=dict[str, object])
-        return str(plain["code"]), shown(str(plain["message"]))
+        return str(plain["code"]), printable(str(plain["message"]))
     except (ValueError, KeyError, RecursionError, msgspec.DecodeError):
         lines = [line for line in text.splitlines() if line.strip()]
-        return "REACH", shown(lines[-1]) if lines else "it said nothing"
+        return "REACH", printable(lines[-1]) if lines else "it said nothing"
 
 
 def _failed(args: Args, code: str, sentence: str) -> int:
@@ -190,14 +190,14 @@ def _failed(args: Args, code: str, sentence: str) -> int:
     return BlockedError.exit_code
 
 
-def _down(record: str, reason: str) -> None:
-    from aliquot.slurm.client.connect import opened
+def _down(node_name: str, reason: str) -> None:
+    from aliquot.slurm.client.connect import open_client
 
     try:
-        with opened() as slurm:
-            slurm.down(record, reason)
+        with open_client() as slurm:
+            slurm.down(node_name, reason)
     except AliquotError as error:
-        streams.note(f"note: {record} could not be set down: {error.brief}")
+        streams.note(f"note: {node_name} could not be set down: {error.brief}")
 
 
 def _start(args: Args) -> int:
@@ -207,14 +207,14 @@ def _start(args: Args) -> int:
     with node.connected(args) as connection:
         inventory = connection.backend.read()
         chosen = slurm_switch.settings(args, connection, args.record, inventory)
-        board = switch.board_of(inventory, chosen.gpus)
-        layouts = slurm_switch.layouts(args, board)
+        node_gpus = switch.gpu_group(inventory, chosen.gpus)
+        layouts = slurm_switch.layouts(args, node_gpus)
         if len(layouts) != 1:
             raise UsageError("a record is one layout: give one --layout", next_step=f"{args.prog} --help")
-        with slurm_switch.alone(connection), slurm_switch.world(args, connection, chosen) as world:
-            record = claim.start(layouts[0], board, chosen, world)
-    document = output.made("SlurmRecord", record=args.record, gres=record.meant.text)
-    output.emit(document, args.output, f"this host is {args.record} now: {record.meant.text}")
+        with slurm_switch.exclusive_access(connection), slurm_switch.open_context(args, connection, chosen) as context:
+            change_record = claim.start(layouts[0], node_gpus, chosen, context)
+    document = output.build("SlurmRecord", record=args.record, gres=change_record.expected.text)
+    output.emit(document, args.output, f"this host is {args.record} now: {change_record.expected.text}")
     return 0
 
 
@@ -223,8 +223,8 @@ def _stop(args: Args) -> int:
 
     with node.connected(args) as connection:
         chosen = slurm_switch.settings(args, connection, args.record, connection.backend.read())
-        with slurm_switch.alone(connection), slurm_switch.world(args, connection, chosen) as world:
-            stopped = claim.stop(chosen, world)
+        with slurm_switch.exclusive_access(connection), slurm_switch.open_context(args, connection, chosen) as context:
+            stopped = claim.stop(chosen, context)
     text = f"this host is no longer {args.record}" if stopped else f"this host was not {args.record}"
-    output.emit(output.made("SlurmRecord", record=args.record, stopped=stopped), args.output, text)
+    output.emit(output.build("SlurmRecord", record=args.record, stopped=stopped), args.output, text)
     return 0

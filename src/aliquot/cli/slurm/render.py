@@ -16,59 +16,59 @@ from aliquot.errors import BlockedError, UsageError
 if TYPE_CHECKING:
     from aliquot.core.model.inventory import Inventory
     from aliquot.slurm.client.models import Version
-    from aliquot.slurm.files.gres_conf import Form
-    from aliquot.slurm.files.job_devices import Choice
-    from aliquot.slurm.files.node_line import Hardware
-    from aliquot.slurm.files.render import Record
+    from aliquot.slurm.files.gres_conf import GresForm
+    from aliquot.slurm.files.job_devices import GresChoice
+    from aliquot.slurm.files.node_line import NodeHardware
+    from aliquot.slurm.files.render import RenderedNode
 
 _HEADS = {"gres": "gres.conf", "slurm": "slurm.conf", "cgroup": "cgroup.conf", "dynamic": "slurmd's options"}
 
 
 def run(args: Args) -> int:
     slurm_sources.check_words(args)
-    records = _files(args) if args.inventories else [_this(args)]
-    for record in records:
-        for sentence in record.offered.notes:
-            streams.note(f"note     {record.name}: {sentence}")
-        _tell_fence(record)
-    parts = _parts(records, args)
+    entries = _files(args) if args.inventories else [_local_entry(args)]
+    for entry in entries:
+        for sentence in entry.offered.notes:
+            streams.note(f"note     {entry.name}: {sentence}")
+        _note_fence(entry)
+    parts = _parts(entries, args)
     if args.make_devices:
         _make_devices(args)
-    checked = _checked(records, args)
+    checked = _checked(entries, args)
     if args.number:
-        _number(records[0], args)
+        _number(entries[0], args)
     shown = "\n".join(parts[args.part]) if args.part else _text(parts)
-    output.emit(_document(records, parts, checked), args.output, shown)
+    output.emit(_document(entries, parts, checked), args.output, shown)
     return 0
 
 
-def _tell_fence(record: Record) -> None:
+def _note_fence(entry: RenderedNode) -> None:
     from aliquot.slurm.files import fence
 
-    if record.offered.fenced:
+    if entry.offered.fenced:
         streams.note(
-            f"note     {record.name}: jobs are kept from {record.offered.fenced[0]} and what else is not its own by "
+            f"note     {entry.name}: jobs are kept from {entry.offered.fenced[0]} and what else is not its own by "
             f"{fence.VALUE}; once slurmd has registered, have slurmctld forget it, so that no job can ask for it: "
-            f"scontrol update nodename={record.name} gres={fence.without(record.line.gres)}"
+            f"scontrol update nodename={entry.name} gres={fence.without_fence(entry.line.gres)}"
         )
 
 
-def _this(args: Args) -> Record:
+def _local_entry(args: Args) -> RenderedNode:
     """This machine's node, or the simulated one's."""
     from aliquot.slurm.files import node_line as nodeline
-    from aliquot.slurm.files.job_devices import Choice, disagreements
+    from aliquot.slurm.files.job_devices import GresChoice, disagreements
     from aliquot.slurm.gpus import cores
 
     found = node.inventory(args)
     gpus = tuple(node.gpu(found, word).pci for word in args.gpu) if args.gpu else None
     root = (args.dev_root or "/").rstrip("/")
-    near = cores.look((g.pci for g in found.gpus), args.cores) if args.node is None else cores.Cores()
+    near = cores.near_cores((g.pci for g in found.gpus), args.cores) if args.node is None else cores.Cores()
     for sentence in near.notes:
         streams.note(f"note     {sentence}")
-    hardware = nodeline.Hardware.parse(slurm_sources.said(args.slurmd, "-C"))
+    hardware = nodeline.NodeHardware.parse(slurm_sources.slurmd_output(args.slurmd, "-C"))
     name = slurm_sources.node_name(args)
-    choice = Choice(gpus, args.type_style, f"{root}/dev", args.fence == "auto")
-    made = _record(name, found, choice, args, near.of, hardware)
+    choice = GresChoice(gpus, args.type_style, f"{root}/dev", args.fence == "auto")
+    made = _entry(name, found, choice, args, near.by_pci, hardware)
     wrong = disagreements(made.offered.devices, slurm_sources.listed_capabilities()) if args.node is None else ()
     if wrong:
         raise BlockedError(
@@ -79,9 +79,9 @@ def _this(args: Args) -> Record:
     return made
 
 
-def _files(args: Args) -> list[Record]:
+def _files(args: Args) -> list[RenderedNode]:
     """The nodes of inventory files."""
-    from aliquot.slurm.files.job_devices import Choice
+    from aliquot.slurm.files.job_devices import GresChoice
 
     own = (("--gpu", args.gpu), ("--node", args.node), ("--number", args.number), ("--make-devices", args.make_devices))
     for option, value in own:
@@ -91,32 +91,32 @@ def _files(args: Args) -> list[Record]:
                 next_step="aliquot slurm render --help",
             )
     root = (args.dev_root or "/").rstrip("/")
-    choice = Choice(None, args.type_style, f"{root}/dev", args.fence == "auto")
-    return [_record(name, found, choice, args, {}, None) for name, found in slurm_sources.inventories(args.inventories)]
+    choice = GresChoice(None, args.type_style, f"{root}/dev", args.fence == "auto")
+    return [_entry(name, found, choice, args, {}, None) for name, found in slurm_sources.inventories(args.inventories)]
 
 
-def _record(
+def _entry(
     name: str,
     found: Inventory,
-    choice: Choice,
+    choice: GresChoice,
     args: Args,
     cores: Mapping[str, str],
-    hardware: Hardware | None,
-) -> Record:
+    hardware: NodeHardware | None,
+) -> RenderedNode:
     from aliquot.slurm.files import node_line as nodeline
     from aliquot.slurm.files import render
-    from aliquot.slurm.files.job_devices import offering
+    from aliquot.slurm.files.job_devices import offered_devices
 
-    offered = offering(found, choice)
+    offered = offered_devices(found, choice)
     value = nodeline.gres_value(offered)
-    line = nodeline.NodeLine(name, value, tuple(args.feature or ()), hardware or nodeline.Hardware())
-    return render.Record(line, offered, _form(args, cores))
+    line = nodeline.RenderedNodeLine(name, value, tuple(args.feature or ()), hardware or nodeline.NodeHardware())
+    return render.RenderedNode(line, offered, _form(args, cores))
 
 
-def _form(args: Args, cores: Mapping[str, str]) -> Form:
-    from aliquot.slurm.files.gres_conf import Form
+def _form(args: Args, cores: Mapping[str, str]) -> GresForm:
+    from aliquot.slurm.files.gres_conf import GresForm
 
-    return Form(args.autodetect, args.env, dict(cores), _version(args))
+    return GresForm(args.autodetect, args.env, dict(cores), _version(args))
 
 
 def _version(args: Args) -> Version | None:
@@ -124,7 +124,7 @@ def _version(args: Args) -> Version | None:
     from aliquot.slurm.client import scontrol_output as text
 
     typed = args.slurm_version
-    found = text.version(typed or ("" if args.inventories else slurm_sources.said(args.slurmd, "-V")))
+    found = text.version(typed or ("" if args.inventories else slurm_sources.slurmd_output(args.slurmd, "-V")))
     if typed and found is None:
         raise UsageError(
             f"--slurm-version: {typed!r} is no release of Slurm (24.11.5)", next_step="aliquot slurm render --help"
@@ -132,17 +132,17 @@ def _version(args: Args) -> Version | None:
     return found
 
 
-def _parts(records: list[Record], args: Args) -> dict[str, tuple[str, ...]]:
+def _parts(entries: list[RenderedNode], args: Args) -> dict[str, tuple[str, ...]]:
     from aliquot.slurm.files import cgroup_conf as cgroup
     from aliquot.slurm.files import render
 
-    nodes = render.node_lines(records)
+    nodes = render.node_lines(entries)
     return {
-        "gres": render.gres_conf(records),
-        "slurm": (*render.keys(records, args.task_prolog or ""), *nodes),
+        "gres": render.gres_conf(entries),
+        "slurm": (*render.keys(entries, args.task_prolog or ""), *nodes),
         "nodes": nodes,
         "cgroup": cgroup.lines(),
-        "dynamic": tuple(r.line.dynamic() for r in records),
+        "dynamic": tuple(r.line.dynamic() for r in entries),
     }
 
 
@@ -152,21 +152,21 @@ def _text(parts: Mapping[str, tuple[str, ...]]) -> str:
     return "\n\n".join([*shown, f"# {_HEADS['dynamic']}, for a node that registers itself\n{options}"])
 
 
-def _checked(records: list[Record], args: Args) -> bool:
+def _checked(entries: list[RenderedNode], args: Args) -> bool:
     """Whether slurmd itself read it as it is meant. Raises BlockedError where it did not, NoSlurmError where
     ``--check always`` finds no slurmd.
     """
     from aliquot.slurm.client.errors import NoSlurmError
     from aliquot.slurm.files.gres_conf import explicit
 
-    if args.check == "never" or not all(explicit(r.form) for r in records):
+    if args.check == "never" or not all(explicit(r.form) for r in entries):
         return False
     try:
-        wrong = {r.name: _wrong(r, args) for r in records}
+        wrong = {r.name: _wrong(r, args) for r in entries}
     except NoSlurmError as error:
         if args.check == "always":
             raise
-        if slurm_sources.said(args.slurmd, "-V"):
+        if slurm_sources.slurmd_output(args.slurmd, "-V"):
             streams.note(f"note     not read by slurmd: {error.brief}")
         return False
     if any(wrong.values()):
@@ -178,22 +178,22 @@ def _checked(records: list[Record], args: Args) -> bool:
     return True
 
 
-def _wrong(record: Record, args: Args) -> tuple[str, ...]:
+def _wrong(entry: RenderedNode, args: Args) -> tuple[str, ...]:
     import shlex
 
     from aliquot.slurm.files import slurmd_validation as validate
 
-    value = record.line.gres
+    value = entry.line.gres
     files = {
-        "slurm.conf": validate.minimal(record.name, value),
-        "gres.conf": "\n".join(record.gres_lines()) + "\n",
+        "slurm.conf": validate.minimal(entry.name, value),
+        "gres.conf": "\n".join(entry.gres_lines()) + "\n",
         "cgroup.conf": "",
     }
-    parsed = validate.parse(files, record.name, shlex.split(args.slurmd))
+    parsed = validate.parse(files, entry.name, shlex.split(args.slurmd))
     if parsed.missing and args.node is None and not args.inventories:
-        streams.note(f"note     {record.name}: slurmd will not start without {', '.join(parsed.missing)}")
-    wrong = validate.differences(record.offered, parsed, value)
-    if not wrong and validate.out_of_order(record.offered, parsed):
+        streams.note(f"note     {entry.name}: slurmd will not start without {', '.join(parsed.missing)}")
+    wrong = validate.differences(entry.offered, parsed, value)
+    if not wrong and validate.out_of_order(entry.offered, parsed):
         return ("slurmd numbers the devices in another order: a task would be told somebody else's UUID",)
     return wrong
 
@@ -210,17 +210,17 @@ def _make_devices(args: Args) -> None:
         streams.note(f"made {path}")
 
 
-def _number(record: Record, args: Args) -> None:
+def _number(entry: RenderedNode, args: Args) -> None:
     """Keeps the ordinals for TaskProlog, Prolog and Epilog."""
     import os
 
     from aliquot.slurm.files import gpu_numbering as numbering
 
-    made = numbering.Numbering.of(record.name, record.offered, record.form.autodetect)
-    streams.note(f"wrote {numbering.write(made, numbering.place(os.environ))}")
+    made = numbering.Numbering.from_offered(entry.name, entry.offered, entry.form.autodetect)
+    streams.note(f"wrote {numbering.write(made, numbering.run_folder(os.environ))}")
 
 
-def _document(records: list[Record], parts: Mapping[str, tuple[str, ...]], checked: bool) -> dict[str, Any]:
+def _document(entries: list[RenderedNode], parts: Mapping[str, tuple[str, ...]], checked: bool) -> dict[str, Any]:
     nodes = [
         {
             "name": r.name,
@@ -231,9 +231,9 @@ def _document(records: list[Record], parts: Mapping[str, tuple[str, ...]], check
             "devices": [msgspec.to_builtins(d) for d in r.offered.devices],
             "notes": r.offered.notes,
         }
-        for r in records
+        for r in entries
     ]
-    return output.made(
+    return output.build(
         "SlurmFiles",
         nodes=nodes,
         gresConf=parts["gres"],

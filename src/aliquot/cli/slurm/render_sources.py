@@ -48,7 +48,7 @@ def check_words(args: Args) -> None:
             )
 
 
-def said(slurmd: str, word: str) -> str:
+def slurmd_output(slurmd: str, word: str) -> str:
     """What slurmd prints for one of its options; "" where there is none."""
     import shlex
 
@@ -80,26 +80,26 @@ def inventories(paths: list[str]) -> list[tuple[str, Inventory]]:
     Raises ConfigError with every fault of every file.
     """
     found: list[tuple[str, Inventory]] = []
-    faults: list[str] = []
+    errors: list[str] = []
     for word in paths:
         typed, equals, path = word.partition("=")
         name, path = (typed, path) if equals else ("", word)
         try:
             read = _read(path)
         except ConfigError as error:
-            faults += [error.brief, *error.details]
+            errors += [error.brief, *error.details]
             continue
         found.append((name or read.node, read))
     names = [name for name, _ in found]
-    faults += [f"{name!r} is no name of a Slurm node" for name in names if not _is_name(name)]
-    faults += [
+    errors += [f"{name!r} is no name of a Slurm node" for name in names if not _is_name(name)]
+    errors += [
         f"{name}: {names.count(name)} files are about this node"
         for name in dict.fromkeys(names)
         if names.count(name) > 1
     ]
-    if faults:
+    if errors:
         raise ConfigError(
-            "these inventories cannot be rendered", details=tuple(faults), next_step="aliquot show -o json > n1.json"
+            "these inventories cannot be rendered", details=tuple(errors), next_step="aliquot show -o json > n1.json"
         )
     return found
 

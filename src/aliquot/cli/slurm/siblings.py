@@ -7,8 +7,7 @@ import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from aliquot.cli.framework import desired_args as wish
-from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import desired_args, output, streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.slurm import apply as slurm_apply
@@ -17,8 +16,8 @@ from aliquot.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.slurm.client.port import Slurm
-    from aliquot.slurm.layouts.cloud_nodes import Shape, Sibling
-    from aliquot.slurm.layouts.cloud_siblings import Act
+    from aliquot.slurm.layouts.cloud_nodes import CloudNodeShape, Sibling
+    from aliquot.slurm.layouts.cloud_siblings import SiblingAction
 
 _PROGRAMS = {"resume": "/usr/local/libexec/aliquot/slurm-resume", "suspend": "/usr/local/libexec/aliquot/slurm-suspend"}
 
@@ -28,34 +27,34 @@ def run(args: Args) -> int:
         return _check(args)
     if args.open:
         return _open(args)
-    from aliquot.core.planner.placement_table import board as table_of
+    from aliquot.core.planner.placement_table import compiled_table as table_of
     from aliquot.slurm.layouts import cloud_nodes as cloud
     from aliquot.slurm.layouts.families import fits
-    from aliquot.slurm.node.layout_switch import board_of
+    from aliquot.slurm.node.layout_switch import gpu_group
 
     inventory = node.inventory(args)
-    board = board_of(inventory, slurm_switch.offers(args, inventory))
-    layouts = slurm_switch.layouts(args, board)
-    table = table_of(board.family)
+    node_gpus = gpu_group(inventory, slurm_switch.offers(args, inventory))
+    layouts = slurm_switch.layouts(args, node_gpus)
+    table = table_of(node_gpus.family)
     for each in layouts:
         counts: dict[int, int] = {}
         for name in each.profiles:
-            profile = board.family.by_name[name].id
+            profile = node_gpus.family.by_name[name].id
             counts[profile] = counts.get(profile, 0) + 1
         if not fits(table, counts):
             raise ConfigError(f"{each} does not fit on one GPU", next_step="aliquot slurm families")
     if args.idle < 1:
         raise UsageError("--idle takes seconds, 1 or more", next_step=f"{args.prog} --help")
     shape = _shape(args)
-    siblings = cloud.siblings(slurm_apply.node_name(args), board.gpus, layouts, shape)
-    _told(args, siblings, shape)
+    siblings = cloud.siblings(slurm_apply.node_name(args), node_gpus.gpus, layouts, shape)
+    _emit(args, siblings, shape)
     return 0
 
 
-def _shape(args: Args) -> Shape:
-    from aliquot.slurm.layouts.cloud_nodes import Shape
+def _shape(args: Args) -> CloudNodeShape:
+    from aliquot.slurm.layouts.cloud_nodes import CloudNodeShape
 
-    return Shape(
+    return CloudNodeShape(
         keys=args.hardware or _hardware(args),
         features=tuple(args.feature or ("mig",)),
         address=args.address or "",
@@ -66,10 +65,10 @@ def _shape(args: Args) -> Shape:
 
 def _hardware(args: Args) -> str:
     """What slurmd says of this machine. Raises UsageError where there is none: jobs fit no record without CPUs."""
-    from aliquot.cli.slurm.render_sources import said
-    from aliquot.slurm.files.node_line import Hardware
+    from aliquot.cli.slurm.render_sources import slurmd_output
+    from aliquot.slurm.files.node_line import NodeHardware
 
-    found = str(Hardware.parse(said("slurmd", "-C")))
+    found = str(NodeHardware.parse(slurmd_output("slurmd", "-C")))
     if not found:
         raise UsageError(
             "how many CPUs and how much memory has the host? No slurmd is here to say it",
@@ -78,15 +77,17 @@ def _hardware(args: Args) -> str:
     return " ".join(word for word in found.split() if not word.lower().startswith(("uptime=", "gres=")))
 
 
-def _told(args: Args, siblings: tuple[Sibling, ...], shape: Shape) -> None:
+def _emit(args: Args, siblings: tuple[Sibling, ...], shape: CloudNodeShape) -> None:
     from aliquot.slurm.files import managed_block as block
     from aliquot.slurm.layouts import cloud_nodes as cloud
     from aliquot.slurm.layouts.power_saving import KIND
 
     lines = [cloud.node_line(each, shape) for each in siblings]
-    blocks = [block.written(each.record, cloud.resting(each.record, each.gres)) for each in siblings]
+    blocks = [
+        block.render_block(each.node_name, cloud.absent_gres_lines(each.node_name, each.gres)) for each in siblings
+    ]
     keys = cloud.keys(slurm_switch.release(args), _PROGRAMS, args.idle)
-    document = output.made(
+    document = output.build(
         KIND,
         host=siblings[0].host,
         reach=args.reach or "",
@@ -100,7 +101,7 @@ def _told(args: Args, siblings: tuple[Sibling, ...], shape: Shape) -> None:
     if args.output == "text":
         for each in siblings[1:]:
             streams.note(
-                f"note: keep one record open: scontrol update nodename={each.record} state=drain reason=aliquot:"
+                f"note: keep one record open: scontrol update nodename={each.node_name} state=drain reason=aliquot:"
             )
 
 
@@ -118,35 +119,38 @@ def _run(args: Args) -> list[str]:
 
 
 def _slurm(args: Args) -> AbstractContextManager[Slurm]:
-    from aliquot.slurm.client.connect import opened
+    from aliquot.slurm.client.connect import open_client
 
     path = os.path.join(slurm_apply.conf_dir(args), "slurm.conf")
-    return opened(conf=path if os.path.exists(path) else "")
+    return open_client(conf=path if os.path.exists(path) else "")
 
 
 def _hosts(args: Args) -> dict[str, str]:
     """The host of each CLOUD record, as slurm.conf says it. Raises ConfigError where it cannot be read."""
     from aliquot.slurm.layouts.cloud_siblings import hosts_of
     from aliquot.slurm.node.config_files import conf_of
-    from aliquot.slurm.node.request import Settings
+    from aliquot.slurm.node.request import SlurmNodeSettings
 
-    return hosts_of(conf_of(Settings("", conf_dir=slurm_apply.conf_dir(args))))
+    return hosts_of(conf_of(SlurmNodeSettings("", conf_dir=slurm_apply.conf_dir(args))))
 
 
 def _open(args: Args) -> int:
     """Make one record the open one, act by act."""
-    from aliquot.slurm.controller.single_record_rule import swap
+    from aliquot.slurm.controller.sibling_swap import swap
 
-    def say(act: Act) -> None:
-        streams.note(f"{act.verb:<10} {act.record}" + (f"  {act.why.removeprefix('aliquot: ')}" if act.why else ""))
+    def report(action: SiblingAction) -> None:
+        streams.note(
+            f"{action.verb:<10} {action.node_name}"
+            + (f"  {action.why.removeprefix('aliquot: ')}" if action.why else "")
+        )
 
-    seconds = wish.args_timeout(args)
+    seconds = desired_args.args_timeout(args)
     if not 0 <= seconds < float("inf"):
         raise UsageError("--timeout takes seconds, 0 or more", next_step=f"{args.prog} --help")
     with _slurm(args) as slurm:
-        swap(slurm, args.open, _hosts(args), seconds, (time.monotonic, time.sleep), say)
+        swap(slurm, args.open, _hosts(args), seconds, (time.monotonic, time.sleep), report)
     output.emit(
-        output.made("SlurmRecordOpen", record=args.open), args.output, f"{args.open} is open, alone on its host"
+        output.build("SlurmRecordOpen", record=args.open), args.output, f"{args.open} is open, alone on its host"
     )
     return 0
 
@@ -164,5 +168,5 @@ def _check(args: Args) -> int:
     ]
     lines = [f"{h['host']}: {', '.join(h['open']) or 'none'} open of {', '.join(h['records'])}" for h in hosts]
     lines += [f"wrong: {len(names)} records of {host} are open at once" for host, names in wrong.items()]
-    output.emit(output.made("SlurmSiblingsCheck", hosts=hosts), args.output, "\n".join(lines) or "no CLOUD siblings")
+    output.emit(output.build("SlurmSiblingsCheck", hosts=hosts), args.output, "\n".join(lines) or "no CLOUD siblings")
     return 30 if wrong else 0

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from aliquot.core.model.inventory import Inventory
     from aliquot.node.connect import Connection
     from aliquot.slurm.client.models import Version
-    from aliquot.slurm.layouts.families import Layout
-    from aliquot.slurm.node.context import World
-    from aliquot.slurm.node.layout_switch import Board
-    from aliquot.slurm.node.request import Settings
+    from aliquot.slurm.layouts.families import FeatureLayout
+    from aliquot.slurm.node.context import SlurmChangeContext
+    from aliquot.slurm.node.layout_switch import GpuGroup
+    from aliquot.slurm.node.request import SlurmNodeSettings
 
 _LOCK_S = 300.0
 
 
-def settings(args: Args, connection: Connection, name: str, inventory: Inventory) -> Settings:
+def settings(args: Args, connection: Connection, name: str, inventory: Inventory) -> SlurmNodeSettings:
     """How the Slurm node of that name is run here. Raises UsageError, NoSuchGpuError."""
-    from aliquot.slurm.node.request import Settings, checked
+    from aliquot.slurm.node.request import SlurmNodeSettings, checked
 
     root = "/"
     if connection.simulated:
         root = slurm_apply._sim_folder(args)
     return checked(
-        Settings(
+        SlurmNodeSettings(
             name=name,
             conf_dir=slurm_apply.conf_dir(args),
             gpus=offers(args, inventory),
@@ -52,37 +52,37 @@ def offers(args: Args, inventory: Inventory) -> tuple[str, ...]:
 
 
 @contextmanager
-def world(args: Args, connection: Connection, chosen: Settings) -> Iterator[World]:
+def open_context(args: Args, connection: Connection, chosen: SlurmNodeSettings) -> Iterator[SlurmChangeContext]:
     """The ports of the node. What is done with them changes GPUs, and goes back where a signal asks for the end."""
     from aliquot.foundation.signals import stoppable
-    from aliquot.slurm.client.connect import opened
+    from aliquot.slurm.client.connect import open_client
     from aliquot.slurm.files import gpu_numbering as numbering
-    from aliquot.slurm.node.context import Places, World
+    from aliquot.slurm.node.context import SlurmChangeContext, StateFolders
     from aliquot.slurm.node.slurmd import daemon_of
 
     path = os.path.join(chosen.conf_dir, "slurm.conf")
-    with stoppable(), opened(conf=path if os.path.exists(path) else "") as slurm:
-        places = Places(connection.directory, numbering.place(os.environ), connection.simulated)
-        gpus = connection.world()
-        yield World(slurm, gpus, daemon_of(chosen), places, chosen.name, streams.note)
+    with stoppable(), open_client(conf=path if os.path.exists(path) else "") as slurm:
+        places = StateFolders(connection.directory, numbering.run_folder(os.environ), connection.simulated)
+        gpus = connection.execution_context()
+        yield SlurmChangeContext(slurm, gpus, daemon_of(chosen), places, chosen.name, streams.note)
 
 
-def layouts(args: Args, board: Board) -> tuple[Layout, ...]:
+def layouts(args: Args, node_gpus: GpuGroup) -> tuple[FeatureLayout, ...]:
     """The layouts typed. Raises FamilyError."""
-    from aliquot.slurm.layouts.families import typed
+    from aliquot.slurm.layouts.families import parse_layout
 
-    return tuple(typed(board.family, text) for text in args.layout or [])
+    return tuple(parse_layout(node_gpus.family, text) for text in args.layout or [])
 
 
 def release(args: Args) -> Version:
     """The release to write for. Raises UsageError where none is typed and no slurmctld answers."""
-    from aliquot.slurm.client.connect import opened
+    from aliquot.slurm.client.connect import open_client
     from aliquot.slurm.client.errors import SlurmError
     from aliquot.slurm.client.models import Version
 
     if args.slurm is None:
         try:
-            with opened() as slurm:
+            with open_client() as slurm:
                 return slurm.version()
         except SlurmError as error:
             raise UsageError(
@@ -96,7 +96,7 @@ def release(args: Args) -> Version:
 
 
 @contextmanager
-def alone(connection: Connection) -> Iterator[None]:
+def exclusive_access(connection: Connection) -> Iterator[None]:
     """One start or stop on a host at a time: one that comes while another is under way waits. Raises LockedError where
     that takes longer than any of them should.
     """

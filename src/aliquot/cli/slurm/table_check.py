@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import EVERYWHERE, Command, Option
+from aliquot.cli.framework.command_model import EVERYWHERE, CliCommand, CommandOption
 
-CHECK = Command(
+CHECK = CliCommand(
     "check",
     "what is wrong with Slurm's files for GPUs: with file and line, the rule's name, and what to do",
     "slurm.check",
     options=(
-        Option(
+        CommandOption(
             "--conf-dir",
             help="the folder of slurm.conf, gres.conf, cgroup.conf and helpers.conf; that of SLURM_CONF, else "
             "/etc/slurm, else what a configless slurmd was sent",
             metavar="DIR",
             complete="file",
         ),
-        Option(
+        CommandOption(
             "--node-name",
             help="this machine's name in Slurm; its host name if not given",
             metavar="NAME",
             env="SLURMD_NODENAME",
         ),
-        Option(
+        CommandOption(
             "--inventory",
             help="the GPUs of another node (aliquot show -o json), FILE or NAME=FILE; repeatable; then this machine's "
             "are not looked at",
@@ -30,10 +30,10 @@ CHECK = Command(
             metavar="FILE",
             complete="file",
         ),
-        Option("--files-only", help="compare with no GPUs at all", kind="flag"),
-        Option("--dev-root", help="where /dev is, if elsewhere", metavar="DIR", complete="file"),
-        Option("--live", help="ask slurmctld, too: what it has, and whether it has read the files", kind="flag"),
-        Option(
+        CommandOption("--files-only", help="compare with no GPUs at all", kind="flag"),
+        CommandOption("--dev-root", help="where /dev is, if elsewhere", metavar="DIR", complete="file"),
+        CommandOption("--live", help="ask slurmctld, too: what it has, and whether it has read the files", kind="flag"),
+        CommandOption(
             "--script",
             help="also look for wrong steps in a script, a playbook or a page of instructions; repeatable; without "
             "--conf-dir at nothing else",
@@ -41,9 +41,9 @@ CHECK = Command(
             metavar="FILE",
             complete="file",
         ),
-        Option("--slurm-version", help="Slurm's release, if it is not the one here (24.11)", metavar="VERSION"),
-        Option("--strict", help="warnings count, too", kind="flag"),
-        Option("--fix", help="print nothing but the commands to type", kind="flag"),
+        CommandOption("--slurm-version", help="Slurm's release, if it is not the one here (24.11)", metavar="VERSION"),
+        CommandOption("--strict", help="warnings count, too", kind="flag"),
+        CommandOption("--fix", help="print nothing but the commands to type", kind="flag"),
         *EVERYWHERE,
     ),
     text="Files are read as Slurm itself reads them, with what they include. An error is what Slurm refuses, or takes "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import OUTPUT, Command, Option
+from aliquot.cli.framework.command_model import OUTPUT, CliCommand, CommandOption
 
-_SETTINGS = Option(
+_SETTINGS = CommandOption(
     "-f",
     "--file",
     help="the settings: which nodes, how they are reached, what they may become; - for stdin",
@@ -13,20 +13,22 @@ _SETTINGS = Option(
     required=True,
 )
 
-CONTROLLER = Command(
+CONTROLLER = CliCommand(
     "controller",
     "cut idle GPUs for jobs that wait for layouts which are not there",
     "slurm.controller",
     options=(
         _SETTINGS,
-        Option("--once", help="one look, what follows from it, and the end", kind="flag"),
-        Option("--dry-run", help="with one look: say what would be done, and do nothing", kind="flag"),
-        Option(
+        CommandOption("--once", help="one look, what follows from it, and the end", kind="flag"),
+        CommandOption("--dry-run", help="with one look: say what would be done, and do nothing", kind="flag"),
+        CommandOption(
             "--listen",
             help="serve figures for Prometheus there, instead of where the settings' listen says; none without",
             metavar="ADDRESS:PORT",
         ),
-        Option("--withdraw", help="delete the records that let jobs wait for absent layouts, and end", kind="flag"),
+        CommandOption(
+            "--withdraw", help="delete the records that let jobs wait for absent layouts, and end", kind="flag"
+        ),
         OUTPUT,
     ),
     text="Runs until SIGTERM, SIGHUP or Ctrl-C, where Slurm's operators are, beside slurmctld for example, and changes "
@@ -37,7 +39,7 @@ CONTROLLER = Command(
     ),
     exits="0 done, 20 Slurm does not answer, or another controller is at work",
 )
-DEMAND = Command(
+DEMAND = CliCommand(
     "demand",
     "what pending jobs ask of the GPUs, what would be done for each, and why not",
     "slurm.controller",
@@ -45,4 +47,4 @@ DEMAND = Command(
     examples=("aliquot slurm demand -f /etc/aliquot/slurm.yaml",),
 )
 
-CONTROL: tuple[Command, ...] = (CONTROLLER, DEMAND)
+CONTROL: tuple[CliCommand, ...] = (CONTROLLER, DEMAND)

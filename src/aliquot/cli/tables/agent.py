@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import NODE, Command, Option
+from aliquot.cli.framework.command_model import NODE, CliCommand, CommandOption
 
-_KUBECONFIG = Option(
+_KUBECONFIG = CommandOption(
     "--kubeconfig",
     help="a kubeconfig file; else the pod's own rights, else $KUBECONFIG",
     metavar="FILE",
     complete="file",
 )
-_NAMESPACE = Option(
+_NAMESPACE = CommandOption(
     "--namespace", help="where the ConfigMaps and the operands live", metavar="NAME", env="POD_NAMESPACE"
 )
-_PORT = Option(
+_PORT = CommandOption(
     "--port", help="for /healthz, /readyz and /metrics; -1 for none", metavar="PORT", default="8080", number="int"
 )
-_DEBUG = Option("-d", "--debug", help="log every decision", kind="flag")
+_DEBUG = CommandOption("-d", "--debug", help="log every decision", kind="flag")
 
-AGENT = Command(
+AGENT = CliCommand(
     "agent",
     "keep this node's GPUs as its Kubernetes label wishes: MIG manager, GFD's labels and device plugin in one",
     "commands.agent",
     options=(
-        Option("-n", "--node-name", help="this node's name in the cluster", metavar="NAME", env="NODE_NAME"),
+        CommandOption("-n", "--node-name", help="this node's name in the cluster", metavar="NAME", env="NODE_NAME"),
         _KUBECONFIG,
         _NAMESPACE,
-        Option(
+        CommandOption(
             "-f",
             "--config-file",
             help="named configs from this file instead of generated ones",
@@ -34,14 +34,14 @@ AGENT = Command(
             env="CONFIG_FILE",
             complete="file",
         ),
-        Option(
+        CommandOption(
             "--default-config-file",
             help="named configs for GPUs whose profiles the driver does not tell",
             metavar="FILE",
             env="DEFAULT_CONFIG_FILE",
             complete="file",
         ),
-        Option(
+        CommandOption(
             "-g",
             "--gpu-clients-file",
             help="the host's GPU services (clients.yaml)",
@@ -49,20 +49,22 @@ AGENT = Command(
             env="GPU_CLIENTS_FILE",
             complete="file",
         ),
-        Option(
+        CommandOption(
             "-p",
             "--default-gpu-clients-namespace",
             help="where the operands' pods are looked for; the agent's own namespace if not given",
             metavar="NAME",
             env="DEFAULT_GPU_CLIENTS_NAMESPACE",
         ),
-        Option("-r", "--with-reboot", help="reboot where nothing else helps (also WITH_REBOOT=true)", kind="flag"),
-        Option(
+        CommandOption(
+            "-r", "--with-reboot", help="reboot where nothing else helps (also WITH_REBOOT=true)", kind="flag"
+        ),
+        CommandOption(
             "--with-shutdown-host-gpu-clients",
             help="stop the host's GPU services before a reset (also WITH_SHUTDOWN_HOST_GPU_CLIENTS=true)",
             kind="flag",
         ),
-        Option(
+        CommandOption(
             "-m",
             "--host-root-mount",
             help="where the host's root directory is mounted",
@@ -70,30 +72,32 @@ AGENT = Command(
             env="HOST_ROOT_MOUNT",
             complete="file",
         ),
-        Option("-t", "--driver-root", help="where the driver's files lie", metavar="DIR", env="NVIDIA_DRIVER_ROOT"),
-        Option("--kubelet-dir", help='"" where there is no kubelet', metavar="DIR", default="/var/lib/kubelet"),
-        Option("--cdi-dir", help='"" to write no CDI documents', metavar="DIR", default="/var/run/cdi"),
-        Option("--nvidia-cdi-hook-path", help="the hook program", metavar="FILE", env="NVIDIA_CDI_HOOK_PATH"),
-        Option(
+        CommandOption(
+            "-t", "--driver-root", help="where the driver's files lie", metavar="DIR", env="NVIDIA_DRIVER_ROOT"
+        ),
+        CommandOption("--kubelet-dir", help='"" where there is no kubelet', metavar="DIR", default="/var/lib/kubelet"),
+        CommandOption("--cdi-dir", help='"" to write no CDI documents', metavar="DIR", default="/var/run/cdi"),
+        CommandOption("--nvidia-cdi-hook-path", help="the hook program", metavar="FILE", env="NVIDIA_CDI_HOOK_PATH"),
+        CommandOption(
             "--devices",
             help="instead of the label's wish: GPUs for virtual machines, as Harvester's objects wish",
             kind="flag",
         ),
-        Option(
+        CommandOption(
             "--driver",
             help="with --devices: where the GPU driver's programs are (auto: in its pod where the node has one)",
             choices=("auto", "pod", "local"),
             default="auto",
             env="ALIQUOT_DRIVER",
         ),
-        Option(
+        CommandOption(
             "--driver-namespace",
             help="with --devices: where the driver's pods are",
             metavar="NAME",
             default="harvester-system",
             env="DRIVER_NAMESPACE",
         ),
-        Option(
+        CommandOption(
             "--check-seconds",
             help="with --devices: the longest time between two looks at the hardware",
             metavar="SECONDS",
@@ -101,7 +105,7 @@ AGENT = Command(
             number="float",
         ),
         _PORT,
-        Option("--debug", help="log every decision", kind="flag"),
+        CommandOption("--debug", help="log every decision", kind="flag"),
         NODE,
     ),
     text="Runs until SIGTERM, SIGHUP or Ctrl-C. Settings come from the environment (MIG_STRATEGY, WITH_REBOOT, ...), "
@@ -113,22 +117,22 @@ AGENT = Command(
         "aliquot agent --node-name laptop --node dgx-a100 --kubeconfig ~/.kube/config",
     ),
 )
-CONTROLLER = Command(
+CONTROLLER = CliCommand(
     "controller",
     "the cluster's one controller: passes ClusterPolicy on to the agents, labels new GPU nodes",
     "commands.controller",
     options=(
         _KUBECONFIG,
         _NAMESPACE,
-        Option("--identity", help="this process's name in the leader election", metavar="NAME", env="POD_NAME"),
+        CommandOption("--identity", help="this process's name in the leader election", metavar="NAME", env="POD_NAME"),
         _PORT,
-        Option(
+        CommandOption(
             "--kubevirt-namespace",
             help="where KubeVirt's settings are; without it virtual machines are no concern of this controller",
             metavar="NAME",
             env="KUBEVIRT_NAMESPACE",
         ),
-        Option(
+        CommandOption(
             "--webhook-port",
             help="for admission webhooks and capacity, over HTTPS; -1 for none",
             metavar="PORT",
@@ -136,7 +140,7 @@ CONTROLLER = Command(
             number="int",
             env="WEBHOOK_PORT",
         ),
-        Option(
+        CommandOption(
             "--webhook-cert-dir",
             help="a mounted certificate (tls.crt, tls.key, ca.crt); without it one is made and renewed in a Secret",
             metavar="DIR",

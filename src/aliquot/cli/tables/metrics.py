@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import FORCE, NODE, Command, Option
+from aliquot.cli.framework.command_model import FORCE, NODE, CliCommand, CommandOption
 
-METRICS = Command(
+METRICS = CliCommand(
     "metrics",
     "figures for Prometheus: GPUs, instances, holes, drift, memory in use",
     "commands.metrics",
     options=(
-        Option(
+        CommandOption(
             "--listen",
             help="serve the page there instead of printing it once; a port alone is on loopback",
             metavar="ADDRESS:PORT",
         ),
-        Option(
+        CommandOption(
             "--out",
             help="write the page to a file, replaced whole, for node_exporter's textfile collector",
             metavar="FILE.prom",
             complete="file",
         ),
         FORCE,
-        Option(
+        CommandOption(
             "--every",
             help="with --listen: seconds between two looks at the GPUs",
             metavar="SECONDS",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import NODE, Command, Option
+from aliquot.cli.framework.command_model import NODE, CliCommand, CommandOption
 
-_FILE = Option(
+_FILE = CommandOption(
     "-f",
     "--config-file",
     help="config file, - for stdin",
@@ -12,7 +12,7 @@ _FILE = Option(
     complete="file",
     env="MIG_PARTED_CONFIG_FILE",
 )
-_SELECTED = Option(
+_SELECTED = CommandOption(
     "-c",
     "--selected-config",
     help="the named config; not needed if the file has one",
@@ -20,10 +20,12 @@ _SELECTED = Option(
     complete="configs",
     env="MIG_PARTED_SELECTED_CONFIG",
 )
-_HOOKS = Option("-k", "--hooks-file", help="hooks file", metavar="FILE", complete="file", env="MIG_PARTED_HOOKS_FILE")
-_SKIP_RESET = Option("-s", "--skip-reset", help="do not reset GPUs", kind="flag", env="MIG_PARTED_SKIP_RESET")
-_MODE_ONLY = Option("-m", "--mode-only", help="MIG mode only", kind="flag", env="MIG_PARTED_MODE_CHANGE_ONLY")
-_FORMAT = Option(
+_HOOKS = CommandOption(
+    "-k", "--hooks-file", help="hooks file", metavar="FILE", complete="file", env="MIG_PARTED_HOOKS_FILE"
+)
+_SKIP_RESET = CommandOption("-s", "--skip-reset", help="do not reset GPUs", kind="flag", env="MIG_PARTED_SKIP_RESET")
+_MODE_ONLY = CommandOption("-m", "--mode-only", help="MIG mode only", kind="flag", env="MIG_PARTED_MODE_CHANGE_ONLY")
+_FORMAT = CommandOption(
     "-o",
     "--output-format",
     help="output format",
@@ -31,7 +33,7 @@ _FORMAT = Option(
     default="yaml",
     env="MIG_PARTED_OUTPUT_FORMAT",
 )
-_CHECKPOINT = Option(
+_CHECKPOINT = CommandOption(
     "-f",
     "--checkpoint-file",
     help="checkpoint file",
@@ -39,10 +41,10 @@ _CHECKPOINT = Option(
     complete="file",
     env="MIG_PARTED_CHECKPOINT_FILE",
 )
-DEBUG = Option("-d", "--debug", help="say what is done", kind="flag", env="MIG_PARTED_DEBUG")
+DEBUG = CommandOption("-d", "--debug", help="say what is done", kind="flag", env="MIG_PARTED_DEBUG")
 _ALWAYS = (DEBUG, NODE)
 
-MIG_PARTED = Command(
+MIG_PARTED = CliCommand(
     "mig-parted",
     "the nvidia-mig-parted command line over Aliquot's planner",
     text="Files, flags, MIG_PARTED_* variables, success lines and exit codes (0, 1, 3) as nvidia-mig-parted has them. "
@@ -51,13 +53,13 @@ MIG_PARTED = Command(
     "that is not on the node, and a config for other GPUs, are accepted with a note.",
     go_flags=True,
     children=(
-        Command(
+        CliCommand(
             "apply",
             "apply a named config",
             "commands.mig_parted",
             options=(_FILE, _SELECTED, _HOOKS, _SKIP_RESET, _MODE_ONLY, *_ALWAYS),
         ),
-        Command(
+        CliCommand(
             "assert",
             "is a named config applied?",
             "commands.mig_parted",
@@ -65,7 +67,7 @@ MIG_PARTED = Command(
                 _FILE,
                 _SELECTED,
                 _MODE_ONLY,
-                Option(
+                CommandOption(
                     "-a",
                     "--valid-config",
                     help="only: is the file valid and the config in it?",
@@ -75,13 +77,13 @@ MIG_PARTED = Command(
                 *_ALWAYS,
             ),
         ),
-        Command(
+        CliCommand(
             "export",
             "this node as a config file",
             "commands.mig_parted",
             options=(
                 _FORMAT,
-                Option(
+                CommandOption(
                     "-l",
                     "--config-label",
                     help="name of the config",
@@ -92,12 +94,12 @@ MIG_PARTED = Command(
                 *_ALWAYS,
             ),
         ),
-        Command(
+        CliCommand(
             "generate-config",
             "a config file for this node",
             "commands.mig_parted",
             options=(
-                Option(
+                CommandOption(
                     "-f",
                     "--output-file",
                     help="where to write; stdout if not given",
@@ -109,15 +111,15 @@ MIG_PARTED = Command(
                 *_ALWAYS,
             ),
         ),
-        Command("checkpoint", "save the exact state", "commands.mig_parted", options=(_CHECKPOINT, *_ALWAYS)),
-        Command(
+        CliCommand("checkpoint", "save the exact state", "commands.mig_parted", options=(_CHECKPOINT, *_ALWAYS)),
+        CliCommand(
             "restore",
             "bring back a saved state",
             "commands.mig_parted",
             options=(_CHECKPOINT, _HOOKS, _MODE_ONLY, *_ALWAYS),
         ),
     ),
-    options=(*_ALWAYS, Option("--version", help="print the version", kind="flag")),
+    options=(*_ALWAYS, CommandOption("--version", help="print the version", kind="flag")),
     examples=("aliquot mig-parted apply -f config.yaml -c all-balanced",),
     exits="0 done, 1 any error, 3 unknown verb",
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import EVERYWHERE, NODE, Command, Option
+from aliquot.cli.framework.command_model import EVERYWHERE, NODE, CliCommand, CommandOption
 from aliquot.cli.tables.vgpu import CHANGE, EXITS
 
-_DEVICE = Option(
+_DEVICE = CommandOption(
     "device",
     help="a GPU by index, PCI address, UUID or product, or a virtual function by its PCI address",
     metavar="DEVICE",
@@ -13,18 +13,18 @@ _DEVICE = Option(
     required=True,
 )
 
-PASSTHROUGH = Command(
+PASSTHROUGH = CliCommand(
     "passthrough",
     "whole GPUs, or virtual functions, for one virtual machine (vfio-pci)",
     children=(
-        Command(
+        CliCommand(
             "list",
             "which driver has each GPU and each virtual function, and who has it",
             "commands.passthrough",
             options=EVERYWHERE,
             examples=("aliquot passthrough list",),
         ),
-        Command(
+        CliCommand(
             "check",
             "whether a device can be handed out now: IOMMU, its IOMMU group, who has it",
             "commands.passthrough",
@@ -32,7 +32,7 @@ PASSTHROUGH = Command(
             examples=("aliquot passthrough check 0",),
             exits="0 it can be, or it is already; 20 it cannot",
         ),
-        Command(
+        CliCommand(
             "enable",
             "hand a device to vfio-pci",
             "commands.passthrough",
@@ -42,7 +42,7 @@ PASSTHROUGH = Command(
             examples=("aliquot passthrough enable 0 --dry-run", "aliquot passthrough enable 0000:08:00.4"),
             exits=EXITS,
         ),
-        Command(
+        CliCommand(
             "disable",
             "give a device back to the driver that it had",
             "commands.passthrough",

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import EVERYWHERE, Command, Option
+from aliquot.cli.framework.command_model import EVERYWHERE, CliCommand, CommandOption
 
-USAGE = Command(
+USAGE = CliCommand(
     "usage",
     "what the pieces of each GPU are used for: memory, computing, idle since when, and whether a smaller one would do",
     "commands.usage",
     options=(
-        Option("gpu", help="only this GPU", metavar="GPU", complete="gpus"),
-        Option(
+        CommandOption("gpu", help="only this GPU", metavar="GPU", complete="gpus"),
+        CommandOption(
             "--watch-for",
             help="look again and again for so long, and tell the most that was seen",
             metavar="SECONDS",
             number="float",
         ),
-        Option(
+        CommandOption(
             "--dcgm",
             help="the page of a dcgm-exporter, which knows how busy instances are where the driver does not say",
             metavar="URL",

@@ -6,28 +6,28 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, Figure, Place
-    from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import Demand
+    from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, NodeCapacity, ResourceCapacity
+    from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
 
 _HEAD = ("RESOURCE", "TOTAL", "USABLE", "ALLOCATED", "WAITING", "ALLOCATABLE")
 
 
 def text(found: Capacity, resource: str = "") -> str:
     """The whole page; one sentence where there is nothing."""
-    figures = [each for each in found.figures.values() if resource in ("", each.resource)]
-    if not figures:
+    capacities = [each for each in found.resources.values() if resource in ("", each.resource)]
+    if not capacities:
         return "no GPU or vGPU for virtual machines: nothing in this cluster offers one, should, or asks for one"
     rows: list[Sequence[str]] = [_HEAD]
-    for figure in figures:
-        rows.append(_figure(figure))
-        rows += [_place(each) for each in figure.places]
+    for capacity in capacities:
+        rows.append(_capacity_row(capacity))
+        rows += [_place(each) for each in capacity.nodes]
     lines = _table(rows)
     for title, demands in (("has", found.running), ("waits for", found.waiting), ("is stopped, wants", found.stopped)):
-        lines += [_machine(each, title, resource) for each in demands if _concerned(each, found, resource)]
+        lines += [_vm(each, title, resource) for each in demands if _concerned(each, found, resource)]
     return "\n".join(lines)
 
 
-def machines(found: Capacity, resource: str = "") -> dict[str, Any]:
+def vms(found: Capacity, resource: str = "") -> dict[str, Any]:
     """Who has what, for programs: three lists of machines."""
     return {
         name: [
@@ -39,23 +39,23 @@ def machines(found: Capacity, resource: str = "") -> dict[str, Any]:
     }
 
 
-def _concerned(demand: Demand, found: Capacity, resource: str) -> bool:
-    return any(name == resource or (not resource and name in found.figures) for name in demand.counts)
+def _concerned(demand: VmDemand, found: Capacity, resource: str) -> bool:
+    return any(name == resource or (not resource and name in found.resources) for name in demand.counts)
 
 
-def _figure(figure: Figure) -> Sequence[str]:
-    amounts = (figure.total, figure.usable, figure.allocated, figure.pending, figure.allocatable)
-    return (figure.resource, *map(str, amounts))
+def _capacity_row(capacity: ResourceCapacity) -> Sequence[str]:
+    amounts = (capacity.total, capacity.usable, capacity.allocated, capacity.pending, capacity.allocatable)
+    return (capacity.resource, *map(str, amounts))
 
 
-def _place(place: Place) -> Sequence[str]:
-    away = "" if place.ready else " (takes no machines)"
+def _place(place: NodeCapacity) -> Sequence[str]:
+    not_ready = "" if place.ready else " (takes no machines)"
     late = f" ({place.configured} configured)" if place.configured > place.total else ""
     free = str(place.free) if place.ready else "0"
-    return (f"  {place.node}{away}{late}", str(place.total), str(place.usable), str(place.allocated), "", free)
+    return (f"  {place.node}{not_ready}{late}", str(place.total), str(place.usable), str(place.allocated), "", free)
 
 
-def _machine(demand: Demand, title: str, resource: str) -> str:
+def _vm(demand: VmDemand, title: str, resource: str) -> str:
     what = ", ".join(f"{count} of {name}" for name, count in demand.counts.items() if resource in ("", name))
     where = f" on {demand.node}" if demand.node else ""
     whose = f" (cluster {demand.cluster})" if demand.cluster else ""
@@ -64,11 +64,11 @@ def _machine(demand: Demand, title: str, resource: str) -> str:
 
 def _table(rows: Iterable[Sequence[str]]) -> list[str]:
     """The first column to the left, numbers to the right."""
-    kept = list(rows)
-    widths = [max(len(row[n]) for row in kept) for n in range(len(kept[0]))]
+    all_rows = list(rows)
+    widths = [max(len(row[n]) for row in all_rows) for n in range(len(all_rows[0]))]
     return [
         "  ".join(
             [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
         )
-        for row in kept
+        for row in all_rows
     ]

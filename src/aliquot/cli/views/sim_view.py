@@ -13,7 +13,7 @@ def node(state: dict[str, Any]) -> str:
     lines = [head, f"  template {state['template']}   latency {state['latency']}   boots {state['boots']}"]
     for gpu in state["gpus"]:
         lines += _gpu(gpu)
-    lines += [_machine(vm) for vm in state["vms"]]
+    lines += [_vm(vm) for vm in state["vms"]]
     lines += [f"  session  process {pid}" for pid in state["sessions"]]
     return "\n".join(lines + [f"  fault  {_facts(fault)}" for fault in state["faults"]])
 
@@ -28,7 +28,7 @@ def _gpu(gpu: dict[str, Any]) -> list[str]:
     return [f"GPU {gpu['handle']}  {gpu['pci']}  {gpu['product']}   {mode}{_kernel(gpu)}{lost}", *draw.table(rows)]
 
 
-def _machine(vm: dict[str, Any]) -> str:
+def _vm(vm: dict[str, Any]) -> str:
     return f"  vm  {vm['name']} (process {vm['pid']}) has {', '.join(vm['devices']) or 'no device'} open"
 
 

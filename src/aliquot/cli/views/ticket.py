@@ -12,12 +12,12 @@ from aliquot.cli.framework.views import plan_view as planview
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Blocker, Drift, Plan
 from aliquot.core.rendering import action_text as acts
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import plan_summary as summary
 
 if TYPE_CHECKING:
-    from aliquot.core.engine.history import Past
-    from aliquot.core.planner.explain import Answer
+    from aliquot.core.engine.history import PastRun
+    from aliquot.core.planner.explain import GpuAnswer
 
 
 def plan(made: Plan, inventory: Inventory, commands: Sequence[str], node: str = "") -> str:
@@ -29,8 +29,13 @@ def plan(made: Plan, inventory: Inventory, commands: Sequence[str], node: str = 
     if made.blocked:
         return page(head, facts, *(_blocker(b, inventory, node) for b in made.blockers), notes)
     if not made.changes:
-        return page(head, [prose(summary.figures(made))], facts, notes)
-    body = [[prose(summary.figures(made))], facts, block(planview.pictures(made, inventory)), _acts(made, inventory)]
+        return page(head, [prose(summary.plan_text(made))], facts, notes)
+    body = [
+        [prose(summary.plan_text(made))],
+        facts,
+        block(planview.pictures(made, inventory)),
+        _actions(made, inventory),
+    ]
     return page(head, *body, notes, *_how(commands))
 
 
@@ -59,12 +64,12 @@ def _gpu(gpu: Gpu) -> str:
     return f"{gpu.index} {code(gpu.pci, cell=True)}"
 
 
-def _acts(made: Plan, inventory: Inventory) -> list[str]:
+def _actions(made: Plan, inventory: Inventory) -> list[str]:
     rows: list[tuple[str, ...]] = []
-    for pci, lane in made.lanes.items():
+    for pci, actions in made.actions_by_gpu.items():
         gpu = inventory.gpu(pci)
-        for action in lane:
-            verb, letter, what = acts.act(action, gpu, lane)
+        for action in actions:
+            verb, letter, what = acts.describe_action(action, gpu, actions)
             did = f"{verb} {code(letter, cell=True)}".rstrip()
             rows.append((str(len(rows) + 1), _gpu(gpu), did, code(what, cell=True), prose(action.reason)))
     return table(("#", "GPU", "act", "what", "why"), rows, right=(0,))
@@ -120,7 +125,7 @@ def shown(inventory: Inventory, gpus: Sequence[Gpu], text: str) -> str:
     return page([f"## {prose(inventory.node)}{which}"], facts, block(text))
 
 
-def explanation(answers: Sequence[Answer], inventory: Inventory, profile: str, node: str) -> str:
+def explanation(answers: Sequence[GpuAnswer], inventory: Inventory, profile: str, node: str) -> str:
     """Why a profile does not fit, GPU by GPU, and the cheapest way to make it fit."""
     parts: list[list[str]] = [[f"## Does {code(profile)} fit on {prose(inventory.node)}?"], _facts(inventory)]
     for answer in answers:
@@ -128,24 +133,24 @@ def explanation(answers: Sequence[Answer], inventory: Inventory, profile: str, n
         rows = [("Rule", code(answer.rule, cell=True))] if answer.rule else []
         rows += [("Memory slices in the way", " ".join(map(str, answer.slices)))] if answer.slices else []
         rows += [("Held by", code(str(holder), cell=True)) for holder in answer.holders]
-        parts += [[f"### GPU {gpu.index} {code(gpu.pci)}, {prose(pieces.product(gpu))}"], [prose(answer.sentence)]]
+        parts += [[f"### GPU {gpu.index} {code(gpu.pci)}, {prose(mig_picture.product(gpu))}"], [prose(answer.sentence)]]
         parts.append(table(("", ""), rows))
         if answer.plan and answer.plan.changes and not answer.fits:
             drawn = block(planview.pictures(answer.plan, inventory))
-            parts += [["The cheapest way:"], drawn, _acts(answer.plan, inventory)]
+            parts += [["The cheapest way:"], drawn, _actions(answer.plan, inventory)]
         parts.append(_next(answer.next_step, node)[1:])
     return page(*parts, [] if answers else ["No GPU of this node is MIG-capable."])
 
 
-def history(node: str, found: Sequence[Past], ends: dict[str, str]) -> str:
+def history(node: str, found: Sequence[PastRun], ends: dict[str, str]) -> str:
     """Past changes as a table, the newest first."""
     rows = [
         (
             _when(past.at),
             prose(past.by),
             prose(past.name),
-            "<br>".join(prose(line) for line in past.acts),
-            prose(ends.get(past.outcome, past.outcome) + (f": {past.why}" if past.why else "")),
+            "<br>".join(prose(line) for line in past.actions),
+            prose(ends.get(past.outcome, past.outcome) + (f": {past.failure}" if past.failure else "")),
         )
         for past in found
     ]

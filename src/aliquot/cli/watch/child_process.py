@@ -16,14 +16,14 @@ from collections.abc import Callable
 import msgspec
 
 from aliquot.cli.framework.parser import Args
-from aliquot.cli.watch.snapshot import Shown
+from aliquot.cli.watch.snapshot import WatchSnapshot
 from aliquot.errors import AliquotError
 from aliquot.foundation import signals
 
-View = Callable[[Args], Shown]
+SnapshotReader = Callable[[Args], WatchSnapshot]
 
 
-class Failure(msgspec.Struct, frozen=True):
+class WatchFailure(msgspec.Struct, frozen=True):
     """Why a look failed: an AliquotError on its way between two processes."""
 
     code: str
@@ -39,33 +39,33 @@ class Failure(msgspec.Struct, frozen=True):
         return made
 
 
-class Answer(msgspec.Struct, frozen=True):
+class WatchAnswer(msgspec.Struct, frozen=True):
     """What a look came to: what is shown, or why not; and the remarks that were made meanwhile."""
 
-    shown: Shown | None = None
-    failure: Failure | None = None
+    shown: WatchSnapshot | None = None
+    failure: WatchFailure | None = None
     notes: tuple[str, ...] = ()
 
 
-class Look:
+class ObservationProcess:
     """A look under way. ``pipe`` can be read when there is more of its answer."""
 
-    def __init__(self, view: View, args: Args) -> None:
-        self.pipe, theirs = os.pipe()
+    def __init__(self, read: SnapshotReader, args: Args) -> None:
+        self.pipe, write_end = os.pipe()
         self._data = b""
         try:
-            with signals.blocked() as former:
+            with signals.blocked() as previous_mask:
                 self.pid = os.fork()
                 if not self.pid:
                     os.close(self.pipe)
-                    _child(view, args, theirs, former)
+                    _child(read, args, write_end, previous_mask)
         except BaseException:
             os.close(self.pipe)
             raise
         finally:
-            os.close(theirs)
+            os.close(write_end)
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> WatchAnswer | None:
         """The answer once it is whole, None before. Called when ``pipe`` can be read."""
         more = os.read(self.pipe, 1 << 16)
         self._data += more
@@ -73,9 +73,9 @@ class Look:
             return None
         self.close()
         try:
-            return msgspec.json.decode(self._data, type=Answer)
+            return msgspec.json.decode(self._data, type=WatchAnswer)
         except msgspec.MsgspecError:
-            return Answer(failure=Failure("INTERNAL", 1, "the look ended without an answer"))
+            return WatchAnswer(failure=WatchFailure("INTERNAL", 1, "the look ended without an answer"))
 
     def kill(self) -> None:
         """End a look that takes too long. One that hangs in the kernel goes on until that lets it go."""
@@ -87,24 +87,24 @@ class Look:
         os.waitpid(self.pid, 0)
 
 
-def _child(view: View, args: Args, pipe: int, mask: set[int]) -> None:
+def _child(read: SnapshotReader, args: Args, pipe: int, mask: set[int]) -> None:
     """Looks, answers, ends. Never returns: nothing of the parent's is closed or flushed twice."""
     try:
         signals.in_child(mask, signal.SIGTSTP, signal.SIGWINCH)
-        data = msgspec.json.encode(_asked(view, args))
+        data = msgspec.json.encode(_observe(read, args))
         while data:
             data = data[os.write(pipe, data) :]
     finally:
         os._exit(0)
 
 
-def _asked(view: View, args: Args) -> Answer:
-    said = sys.stderr = io.StringIO()
-    shown, failure = None, None
+def _observe(read: SnapshotReader, args: Args) -> WatchAnswer:
+    stderr = sys.stderr = io.StringIO()
+    snapshot, failure = None, None
     try:
-        shown = view(args)
+        snapshot = read(args)
     except AliquotError as error:
-        failure = Failure(error.code, error.exit_code, error.brief, error.details, error.next_step)
-    except Exception as fault:  # noqa: BLE001  (as at the face itself: a watcher outlives a look)
-        failure = Failure("INTERNAL", 1, f"{type(fault).__name__}: {' '.join(str(fault).split())[:300]}")
-    return Answer(shown, failure, tuple(dict.fromkeys(said.getvalue().splitlines())))
+        failure = WatchFailure(error.code, error.exit_code, error.brief, error.details, error.next_step)
+    except Exception as exception:  # noqa: BLE001  (as at the face itself: a watcher outlives a look)
+        failure = WatchFailure("INTERNAL", 1, f"{type(exception).__name__}: {' '.join(str(exception).split())[:300]}")
+    return WatchAnswer(snapshot, failure, tuple(dict.fromkeys(stderr.getvalue().splitlines())))

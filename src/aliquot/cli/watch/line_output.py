@@ -9,15 +9,15 @@ import msgspec
 
 from aliquot.cli.framework import output, streams
 from aliquot.cli.framework.parser import Args
-from aliquot.cli.watch.child_process import Failure
-from aliquot.cli.watch.snapshot import Shown
+from aliquot.cli.watch.child_process import WatchFailure
+from aliquot.cli.watch.snapshot import WatchSnapshot
 from aliquot.core.model.inventory import Inventory
-from aliquot.core.rendering import mig_picture as pieces
-from aliquot.core.rendering.diff_text import Change
-from aliquot.hardware.state.current_run import Changing
+from aliquot.core.rendering import mig_picture
+from aliquot.core.rendering.diff_text import InventoryChange
+from aliquot.hardware.state.current_run import CurrentRun
 
 
-class Lines:
+class LineSink:
     """To stdout, each line with its time, so that a file of them is a log."""
 
     keyboard = -1
@@ -25,38 +25,38 @@ class Lines:
     def __init__(self, args: Args) -> None:
         self._form = args.output
         self._node = args.node or ""
-        self._trouble = ""
+        self._failure = ""
         self._busy = ""
 
-    def seen(self, shown: Shown, found: tuple[Change, ...], first: bool) -> None:
-        self._node = shown.inventory.node
-        back, self._trouble = bool(self._trouble), ""
+    def show(self, snapshot: WatchSnapshot, found: tuple[InventoryChange, ...], first: bool) -> None:
+        self._node = snapshot.inventory.node
+        back, self._failure = bool(self._failure), ""
         event = "start" if first else "back" if back else "change"
         if self._form != "text":
             if first or back or found:
-                self._document(shown.document, event, [c.text for c in found])
+                self._document(snapshot.document, event, [c.text for c in found])
             return
         if first or back:
-            self._line(f"{'answers again: ' if back else ''}{summary(shown.inventory)}")
+            self._line(f"{'answers again: ' if back else ''}{summary(snapshot.inventory)}")
         for change in found:
             self._line(change.text)
 
-    def trouble(self, failure: Failure) -> None:
-        if failure.code == self._trouble:
+    def show_failure(self, failure: WatchFailure) -> None:
+        if failure.code == self._failure:
             return
-        self._trouble = failure.code
+        self._failure = failure.code
         if self._form == "text":
             self._line(f"trouble[{failure.code}]: {failure.brief}")
         else:
             self._document(failure.error.document(), "trouble", [])
 
-    def busy(self, change: Changing | None) -> None:
-        who = change.who if change else ""
+    def show_change(self, change: CurrentRun | None) -> None:
+        who = change.process if change else ""
         if who == self._busy:
             return
         self._busy = who
         if self._form == "text" and change is not None:
-            pause = "; not looking meanwhile: it needs the GPUs for itself" if change.alone else ""
+            pause = "; not looking meanwhile: it needs the GPUs for itself" if change.exclusive else ""
             self._line(f"{who} is changing this node's GPUs{pause}")
 
     def refresh(self) -> None:
@@ -90,7 +90,7 @@ def summary(inventory: Inventory) -> str:
         if gpu.passthrough:
             what = "passed through"
         elif gpu.mig.enabled:
-            what = pieces.summary(pieces.now(gpu))
+            what = mig_picture.summary(mig_picture.current_instances(gpu))
         else:
             what = f"{len(gpu.vgpus)} vGPUs" if gpu.vgpus else f"MIG {gpu.mig.current}" if gpu.mig.capable else "no MIG"
         parts.append(f"GPU {gpu.index}: {what}")

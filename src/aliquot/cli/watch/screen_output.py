@@ -13,10 +13,10 @@ from aliquot.cli.framework import next_command as following
 from aliquot.cli.framework import streams
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.screen import Screen
-from aliquot.cli.watch.child_process import Failure
-from aliquot.cli.watch.snapshot import Shown
-from aliquot.core.rendering.diff_text import Change
-from aliquot.hardware.state.current_run import Changing
+from aliquot.cli.watch.child_process import WatchFailure
+from aliquot.cli.watch.snapshot import WatchSnapshot
+from aliquot.core.rendering.diff_text import InventoryChange
+from aliquot.hardware.state.current_run import CurrentRun
 
 MARKED_S = 10.0
 """How long a change stays marked, at least."""
@@ -29,16 +29,16 @@ _GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
 _INDENT = " " * 6
 
 
-class State(msgspec.Struct):
+class ScreenState(msgspec.Struct):
     """Everything that is on the screen. Times are seconds of wall time; ``top`` is the first line of the body shown."""
 
     seconds: float
     body: tuple[str, ...] = ()
     marked: frozenset[str] = frozenset()
     marked_at: float = 0.0
-    seen: float = 0.0
-    failure: Failure | None = None
-    change: Changing | None = None
+    observed_at: float = 0.0
+    failure: WatchFailure | None = None
+    change: CurrentRun | None = None
     recent: tuple[str, ...] = ()
     top: int = 0
     tinted: bool = False
@@ -46,26 +46,26 @@ class State(msgspec.Struct):
     keys: bool = True
 
 
-class Painted:
+class ScreenSink:
     """On a screen of its own."""
 
     def __init__(self, args: Args, seconds: float) -> None:
         self.screen = Screen()
-        self._state = State(seconds, tinted=colour.wanted(), node=args.typed_node, keys=self.screen.keyboard >= 0)
+        self._state = ScreenState(seconds, tinted=colour.wanted(), node=args.typed_node, keys=self.screen.keyboard >= 0)
 
     @property
     def keyboard(self) -> int:
         return self.screen.keyboard
 
-    def seen(self, shown: Shown, found: tuple[Change, ...], first: bool) -> None:
-        self._state = after(self._state, shown.text, [c.text for c in found], time.time(), first)
+    def show(self, snapshot: WatchSnapshot, found: tuple[InventoryChange, ...], first: bool) -> None:
+        self._state = after(self._state, snapshot.text, [c.text for c in found], time.time(), first)
         self.refresh()
 
-    def trouble(self, failure: Failure) -> None:
+    def show_failure(self, failure: WatchFailure) -> None:
         self._state.failure = failure
         self.refresh()
 
-    def busy(self, change: Changing | None) -> None:
+    def show_change(self, change: CurrentRun | None) -> None:
         self._state.change = change
 
     def refresh(self) -> None:
@@ -88,11 +88,11 @@ class Painted:
         self.refresh()
 
 
-def after(state: State, text: str, texts: Sequence[str], now: float, first: bool) -> State:
+def after(state: ScreenState, text: str, texts: Sequence[str], now: float, first: bool) -> ScreenState:
     """The state after a look that succeeded. ``texts`` say what changed."""
     body = tuple(streams.plain(text).splitlines())
     new = frozenset() if first else marks(state.body, body)
-    state = msgspec.structs.replace(state, body=body, seen=now, failure=None)
+    state = msgspec.structs.replace(state, body=body, observed_at=now, failure=None)
     if new:
         state.marked, state.marked_at = new, now
     if texts and not first:
@@ -112,26 +112,26 @@ def essence(line: str) -> str:
     return " ".join(words[1:] if len(words) > 1 and len(words[0]) == 1 and words[0].isalpha() else words)
 
 
-def frame(state: State, now: float, columns: int, rows: int) -> list[str]:
+def frame(state: ScreenState, now: float, columns: int, rows: int) -> list[str]:
     """The lines of the whole screen."""
     head, foot = _around(state, now, columns, rows)
-    room = max(1, rows - len(head) - len(foot))
+    height = max(1, rows - len(head) - len(foot))
     lines = _body(state, now, columns)
-    if len(lines) <= room:
+    if len(lines) <= height:
         return [*head, *lines, *foot]
-    top = min(state.top, len(lines) - room + 1)
-    last = min(top + room - 1, len(lines))
+    top = min(state.top, len(lines) - height + 1)
+    last = min(top + height - 1, len(lines))
     more = f"-- lines {top + 1} to {last} of {len(lines)}: arrows, PgUp and PgDn move --"
     return [*head, *lines[top:last], colour.paint(more, colour.DIM, state.tinted), *foot]
 
 
-def _around(state: State, now: float, columns: int, rows: int) -> tuple[list[str], list[str]]:
+def _around(state: ScreenState, now: float, columns: int, rows: int) -> tuple[list[str], list[str]]:
     """What stands above and below the picture. Where there is no room for everything it is the past that goes."""
     head, foot = _head(state, now, columns)[: max(1, rows - 2)], _foot(state)
     return head, foot if len(head) + len(foot) <= rows // 2 else []
 
 
-def _body(state: State, now: float, columns: int) -> list[str]:
+def _body(state: ScreenState, now: float, columns: int) -> list[str]:
     """The picture, what is new marked, and lines that are too long for the terminal continued on the next."""
     fresh = state.marked if now - state.marked_at <= max(MARKED_S, state.seconds) else frozenset()
     found = []
@@ -167,38 +167,38 @@ def _marked(line: str, whole: str, fresh: frozenset[str], tinted: bool) -> str:
     return (colour.paint("* ", colour.BOLD, tinted) if new else "  ") + line
 
 
-def _head(state: State, now: float, columns: int) -> list[str]:
+def _head(state: ScreenState, now: float, columns: int) -> list[str]:
     ends = "q ends, space looks now" if state.keys else "Ctrl-C ends"
-    first = _clock(state.seen) if state.seen else "looking ..."
-    told = [(f"{first}   every {state.seconds:g} s   {ends}, * marks what is new", colour.DIM)]
+    first = _clock(state.observed_at) if state.observed_at else "looking ..."
+    entries = [(f"{first}   every {state.seconds:g} s   {ends}, * marks what is new", colour.DIM)]
     if state.change is not None:
-        pause = " (nobody looks meanwhile: it needs the GPUs for itself)" if state.change.alone else ""
-        told.append((f"{state.change}{pause}", colour.YELLOW))
+        pause = " (nobody looks meanwhile: it needs the GPUs for itself)" if state.change.exclusive else ""
+        entries.append((f"{state.change}{pause}", colour.YELLOW))
     if state.failure is not None:
-        age = f"STALE, {_age(now - state.seen)} old: " if state.seen else ""
-        told.append((f"{age}{state.failure.brief}", colour.RED))
+        age = f"STALE, {_age(now - state.observed_at)} old: " if state.observed_at else ""
+        entries.append((f"{age}{state.failure.brief}", colour.RED))
         if state.failure.next_step:
-            told.append((f"  next     {following.addressed(state.failure.next_step, state.node)}", ""))
-    lines = told[:1] + [(part, code) for text, code in told[1:] for part in wrapped(streams.plain(text), columns)]
+            entries.append((f"  next     {following.addressed(state.failure.next_step, state.node)}", ""))
+    lines = entries[:1] + [(part, code) for text, code in entries[1:] for part in wrapped(streams.plain(text), columns)]
     return [*(colour.paint(part, code, state.tinted) if code else part for part, code in lines), ""]
 
 
-def _foot(state: State) -> list[str]:
+def _foot(state: ScreenState) -> list[str]:
     if not state.recent:
         return []
     return ["", *(colour.paint(line, colour.DIM, state.tinted) for line in state.recent)]
 
 
-def scrolled(state: State, key: str, columns: int, rows: int) -> int:
+def scrolled(state: ScreenState, key: str, columns: int, rows: int) -> int:
     """The first line of the body that is shown after a key."""
-    head, foot = _around(state, state.seen, columns, rows)
-    room = max(1, rows - len(head) - len(foot) - 1)
-    last = max(0, len(_body(state, state.seen, columns)) - room)
+    head, foot = _around(state, state.observed_at, columns, rows)
+    height = max(1, rows - len(head) - len(foot) - 1)
+    last = max(0, len(_body(state, state.observed_at, columns)) - height)
     moves: dict[str, Callable[[int], int]] = {
-        "up": lambda n: n - 1,
-        "down": lambda n: n + 1,
-        "page-up": lambda n: n - room,
-        "page-down": lambda n: n + room,
+        "up": lambda top: top - 1,
+        "down": lambda top: top + 1,
+        "page-up": lambda top: top - height,
+        "page-down": lambda top: top + height,
         "top": lambda _: 0,
         "end": lambda _: last,
     }

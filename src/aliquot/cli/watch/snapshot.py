@@ -9,7 +9,7 @@ import msgspec
 from aliquot.core.model.inventory import Inventory
 
 
-class Shown(msgspec.Struct, frozen=True):
+class WatchSnapshot(msgspec.Struct, frozen=True):
     """For programs (``document``) and for people (``text``); ``inventory`` is what both were made from."""
 
     inventory: Inventory

@@ -14,12 +14,12 @@ from typing import Protocol
 
 from aliquot.cli.framework import screen, streams
 from aliquot.cli.framework.parser import Args
-from aliquot.cli.watch.child_process import Answer, Failure, Look, View
-from aliquot.cli.watch.snapshot import Shown
-from aliquot.core.rendering.diff_text import Change, changes
+from aliquot.cli.watch.child_process import ObservationProcess, SnapshotReader, WatchAnswer, WatchFailure
+from aliquot.cli.watch.snapshot import WatchSnapshot
+from aliquot.core.rendering.diff_text import InventoryChange, changes
 from aliquot.errors import AliquotError, UsageError
 from aliquot.foundation import signals
-from aliquot.hardware.state.current_run import Changing, changing
+from aliquot.hardware.state.current_run import CurrentRun, read_current_run
 
 LEAST_S = 0.1
 PATIENCE_S = 10.0
@@ -28,10 +28,10 @@ PATIENCE_S = 10.0
 _PASSING = ("NO_DRIVER", "HARDWARE", "GPU_LOST", "IN_USE", "NO_ANSWER")
 """What may heal by itself: the very first look may meet it. Anything else is told at once, as without ``--watch``."""
 
-Words = tuple[Change, ...]
+Words = tuple[InventoryChange, ...]
 
 
-class Sink(Protocol):
+class WatchSink(Protocol):
     """Where it is shown what watching finds."""
 
     @property
@@ -39,15 +39,15 @@ class Sink(Protocol):
         """What can be read where keys are pressed, -1 without."""
         ...
 
-    def seen(self, shown: Shown, found: Words, first: bool) -> None:
+    def show(self, snapshot: WatchSnapshot, found: Words, first: bool) -> None:
         """A look that succeeded, and what is other than at the one before."""
         ...
 
-    def trouble(self, failure: Failure) -> None:
+    def show_failure(self, failure: WatchFailure) -> None:
         """A look that failed. The last one that did not is what is shown meanwhile."""
         ...
 
-    def busy(self, change: Changing | None) -> None:
+    def show_change(self, change: CurrentRun | None) -> None:
         """Somebody makes a change; None: nobody any more."""
         ...
 
@@ -74,7 +74,7 @@ def interval(args: Args) -> float:
     return float(args.watch)
 
 
-def watch(view: View, args: Args) -> int:
+def watch(read: SnapshotReader, args: Args) -> int:
     """Looks until Ctrl-C or q, which is a success. Raises what is wrong with the command line, or with the very first
     look; any later trouble is shown, and looking goes on.
     """
@@ -83,14 +83,14 @@ def watch(view: View, args: Args) -> int:
         raise UsageError("a ticket is written once: -o markdown without --watch", next_step=f"{args.prog} -o markdown")
     gc.enable()  # a command that ends at once does without
     if args.output == "text" and screen.able():
-        from aliquot.cli.watch.screen_output import Painted
+        from aliquot.cli.watch.screen_output import ScreenSink
 
-        painted = Painted(args, seconds)
-        with _taken(painted.screen):
-            return _Watch(view, args, seconds, painted).run()
-    from aliquot.cli.watch.line_output import Lines
+        sink = ScreenSink(args, seconds)
+        with _taken(sink.screen):
+            return _Watch(read, args, seconds, sink).run()
+    from aliquot.cli.watch.line_output import LineSink
 
-    return _Watch(view, args, seconds, Lines(args)).run()
+    return _Watch(read, args, seconds, LineSink(args)).run()
 
 
 @contextmanager
@@ -105,13 +105,13 @@ def _taken(terminal: screen.Screen) -> Iterator[None]:
 class _Watch:
     """The loop: a look when it is due, its answer when it comes, keys and signals at any time."""
 
-    def __init__(self, view: View, args: Args, seconds: float, sink: Sink) -> None:
-        self._view, self._args, self._seconds, self._sink = view, args, seconds, sink
-        self._last: Shown | None = None
-        self._look: Look | None = None
+    def __init__(self, read: SnapshotReader, args: Args, seconds: float, sink: WatchSink) -> None:
+        self._read, self._args, self._seconds, self._sink = read, args, seconds, sink
+        self._last: WatchSnapshot | None = None
+        self._process: ObservationProcess | None = None
         self._due = self._began = 0.0
         self._killed = False
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def run(self) -> int:
         wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -125,37 +125,39 @@ class _Watch:
             number = getattr(stop, "number", signal.SIGINT)
             return 0 if number == signal.SIGINT else 128 + number
         finally:
-            if self._look is not None:
-                self._look.kill()
+            if self._process is not None:
+                self._process.kill()
             os.close(wake)
             os.close(waker)
 
     def _begin(self) -> None:
         """Starts a look if one is due and none is under way; one that takes too long is told, and ended."""
         now = time.monotonic()
-        if self._look is not None:
+        if self._process is not None:
             if now - self._began > PATIENCE_S:
-                self._sink.trouble(_silent(now - self._began))
+                self._sink.show_failure(_silent(now - self._began))
                 if not self._killed:
-                    self._look.kill()
+                    self._process.kill()
                     self._killed = True
             return
         if now < self._due:
             return
         self._due = now + self._seconds
         change = _changing(self._args.node)
-        self._sink.busy(change)
-        if change is not None and change.alone:
+        self._sink.show_change(change)
+        if change is not None and change.exclusive:
             return  # an open session would be in its way
         self._began, self._killed = now, False
-        self._look = Look(self._view, self._args)
+        self._process = ObservationProcess(self._read, self._args)
 
     def _wait(self, wake: int) -> bool:
         """Sleeps until there is something to do. False to end."""
         now = time.monotonic()
-        until = min(self._due, now + 1.0) if self._look is None else now + 1.0
+        until = min(self._due, now + 1.0) if self._process is None else now + 1.0
         poll = select.poll()
-        for handle in filter(lambda h: h >= 0, (wake, self._sink.keyboard, self._look.pipe if self._look else -1)):
+        for handle in filter(
+            lambda handle: handle >= 0, (wake, self._sink.keyboard, self._process.pipe if self._process else -1)
+        ):
             poll.register(handle, select.POLLIN)
         poll.register(1, 0)  # the reader of our stdout has gone
         ready = dict(poll.poll(max(0.0, until - now) * 1000))
@@ -163,10 +165,10 @@ class _Watch:
             raise BrokenPipeError
         if wake in ready:
             os.read(wake, 4096)
-        if self._look is not None and self._look.pipe in ready:
-            answer = self._look.answer()
+        if self._process is not None and self._process.pipe in ready:
+            answer = self._process.answer()
             if answer is not None:
-                self._look = None
+                self._process = None
                 self._settle(answer)
         if self._sink.keyboard in ready:
             for key in self._sink.pressed():
@@ -176,23 +178,23 @@ class _Watch:
         self._sink.refresh()
         return True
 
-    def _settle(self, answer: Answer) -> None:
+    def _settle(self, answer: WatchAnswer) -> None:
         for line in answer.notes:
-            if line not in self._said:
-                self._said.add(line)
+            if line not in self._reported:
+                self._reported.add(line)
                 self._sink_note(line)
         if answer.failure is not None:
             # One that was ended by us has nothing to say for itself.
             failure = _silent(PATIENCE_S) if self._killed else answer.failure
             if self._last is None and failure.code not in _PASSING:
                 raise failure.error
-            self._sink.trouble(failure)
+            self._sink.show_failure(failure)
             return
-        shown = answer.shown
-        assert shown is not None
-        found: Words = changes(self._last.inventory, shown.inventory) if self._last else ()
-        first, self._last = self._last is None, shown
-        self._sink.seen(shown, found, first)
+        snapshot = answer.shown
+        assert snapshot is not None
+        found: Words = changes(self._last.inventory, snapshot.inventory) if self._last else ()
+        first, self._last = self._last is None, snapshot
+        self._sink.show(snapshot, found, first)
 
     def _sink_note(self, line: str) -> None:
         """A remark of a look: beside the result, and not into the middle of a picture."""
@@ -202,20 +204,20 @@ class _Watch:
     def _stop(self) -> None:
         """Ctrl-Z: the terminal is given back for as long as we are stopped."""
         self._sink.pause()
-        former = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        previous = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
-        signal.signal(signal.SIGTSTP, former)
+        signal.signal(signal.SIGTSTP, previous)
         self._sink.resume()
 
 
-def _silent(seconds: float) -> Failure:
+def _silent(seconds: float) -> WatchFailure:
     step = "look for Xid messages in the kernel log (dmesg | grep -i xid)"
-    return Failure("NO_ANSWER", 40, f"no answer for {seconds:.0f} s: the driver may hang", next_step=step)
+    return WatchFailure("NO_ANSWER", 40, f"no answer for {seconds:.0f} s: the driver may hang", next_step=step)
 
 
-def _changing(node: str | None) -> Changing | None:
+def _changing(node: str | None) -> CurrentRun | None:
     try:
-        return changing(node)
+        return read_current_run(node)
     except AliquotError:
         return None
 
@@ -231,11 +233,11 @@ def _terminal_signals(waker: int, stop: Callable[[], None]) -> Iterator[None]:
         signal.SIGWINCH: woken,
         signal.SIGTSTP: lambda number, frame: stop(),
     }
-    former = {number: signal.signal(number, action) for number, action in wanted.items()}
+    previous = {number: signal.signal(number, action) for number, action in wanted.items()}
     wakeup = signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     try:
         yield
     finally:
         signal.set_wakeup_fd(wakeup)
-        for number, action in former.items():
+        for number, action in previous.items():
             signal.signal(number, action)

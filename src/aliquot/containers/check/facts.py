@@ -7,46 +7,46 @@ from typing import Any
 
 import msgspec
 
-USUAL = ("/etc/cdi", "/var/run/cdi")
+DEFAULT_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 """Where every runtime looks that was not told otherwise."""
 
 
 class DaemonJson(msgspec.Struct, frozen=True):
-    """Docker's settings file. ``fault`` says why it cannot be read, "" for one that can; ``cdi`` is ``features.cdi``,
+    """Docker's settings file. ``error`` says why it cannot be read, "" for one that can; ``cdi`` is ``features.cdi``,
     None where it says nothing.
     """
 
     path: str
     present: bool = False
-    fault: str = ""
+    error: str = ""
     cdi: bool | None = None
 
 
 class RuntimeFacts(msgspec.Struct, frozen=True):
-    """One runtime. ``said`` is why it does not answer. ``cdi_dirs`` are those that Docker's daemon looks into (none
+    """One runtime. ``error`` is why it does not answer. ``cdi_dirs`` are those that Docker's daemon looks into (none
     where CDI is off), None for a runtime that does not tell. ``runtimes`` are Docker's OCI runtimes by name; ``oci`` is
     the program that Podman starts containers with.
     """
 
     name: str
     installed: bool = False
-    said: str = ""
+    error: str = ""
     client: tuple[int, ...] = ()
     server: tuple[int, ...] = ()
     cdi_dirs: tuple[str, ...] | None = None
     runtimes: tuple[str, ...] = ()
     oci: str = ""
-    elsewhere: str = ""
+    remote_address: str = ""
     emulated: bool = False
 
     @property
     def answers(self) -> bool:
-        return self.installed and not self.said
+        return self.installed and not self.error
 
 
-class Toolkit(msgspec.Struct, frozen=True):
+class ContainerToolkit(msgspec.Struct, frozen=True):
     """NVIDIA's container toolkit: versions and paths of its programs, () and "" for what is not there. ``settings`` is
-    what its config.toml says, ``fault`` why that cannot be read.
+    what its config.toml says, ``error`` why that cannot be read.
     """
 
     version: tuple[int, ...] = ()
@@ -54,7 +54,7 @@ class Toolkit(msgspec.Struct, frozen=True):
     hook: str = ""
     cdi_hook: str = ""
     settings: dict[str, Any] = {}
-    fault: str = ""
+    error: str = ""
 
     @property
     def present(self) -> bool:
@@ -69,7 +69,7 @@ class SpecFacts(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
 
 
-class Facts(msgspec.Struct, frozen=True):
+class ContainerFacts(msgspec.Struct, frozen=True):
     """Everything that a verdict depends on, beside the node's devices. ``directories`` are those to search for CDI
     files, whatever a runtime says (none: where each runtime looks); ``hybrid`` says that control groups of version 1
     and 2 are mounted side by side.
@@ -77,14 +77,14 @@ class Facts(msgspec.Struct, frozen=True):
 
     runtimes: tuple[RuntimeFacts, ...]
     daemon: DaemonJson
-    toolkit: Toolkit
+    toolkit: ContainerToolkit
     specs: tuple[SpecFacts, ...]
     directories: tuple[str, ...] = ()
     hybrid: bool = False
 
     def searched(self, runtime: RuntimeFacts) -> tuple[str, ...]:
         """Where a runtime looks for CDI files."""
-        return self.directories or runtime.cdi_dirs or USUAL
+        return self.directories or runtime.cdi_dirs or DEFAULT_DIRECTORIES
 
 
 def version(text: object) -> tuple[int, ...]:
@@ -93,6 +93,6 @@ def version(text: object) -> tuple[int, ...]:
     return tuple(int(part) for part in found.groups() if part is not None) if found else ()
 
 
-def written(numbers: tuple[int, ...]) -> str:
+def format_version(numbers: tuple[int, ...]) -> str:
     """A version as people write it."""
     return ".".join(map(str, numbers)) or "of an unknown version"

@@ -10,10 +10,17 @@ from typing import Any
 
 import msgspec
 
-from aliquot.containers.check.facts import DaemonJson, Facts, RuntimeFacts, SpecFacts, Toolkit, version
+from aliquot.containers.check.facts import (
+    ContainerFacts,
+    ContainerToolkit,
+    DaemonJson,
+    RuntimeFacts,
+    SpecFacts,
+    version,
+)
 from aliquot.containers.runtime.cdi_names import Documents
-from aliquot.containers.runtime.errors import RuntimeAwayError
-from aliquot.containers.runtime.runtimes import NAMES, Runtime
+from aliquot.containers.runtime.errors import RuntimeUnavailableError
+from aliquot.containers.runtime.runtimes import NAMES, ContainerRuntime
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 _TOOLKIT_SETTINGS = "/etc/nvidia-container-runtime/config.toml"
@@ -26,12 +33,12 @@ Reader = Callable[[str], Iterable[tuple[str, Mapping[str, Any]]]]
 
 def gather(
     read: Reader, directories: Sequence[str] = (), names: Sequence[str] = (), daemon: str = DAEMON_JSON
-) -> tuple[Facts, Documents]:
+) -> tuple[ContainerFacts, Documents]:
     """Facts, and the CDI documents of every directory that a runtime reads (or of ``directories``, where given).
     ``names`` are the runtimes that matter, all if none; ``daemon`` is Docker's settings file.
     """
-    runtimes = tuple(runtime(Runtime(name, patience_s=_PATIENCE_S)) for name in names or NAMES)
-    facts = Facts(
+    runtimes = tuple(runtime_facts(ContainerRuntime(name, patience_s=_PATIENCE_S)) for name in names or NAMES)
+    facts = ContainerFacts(
         runtimes=runtimes,
         daemon=daemon_json(daemon),
         toolkit=toolkit(),
@@ -41,29 +48,29 @@ def gather(
     )
     where = dict.fromkeys(d for each in runtimes for d in facts.searched(each))
     documents = tuple(found for directory in where for found in read(directory))
-    return msgspec.structs.replace(facts, specs=tuple(spec(path, each) for path, each in documents)), documents
+    return msgspec.structs.replace(facts, specs=tuple(spec_facts(path, each) for path, each in documents)), documents
 
 
-def runtime(asked: Runtime) -> RuntimeFacts:
+def runtime_facts(client: ContainerRuntime) -> RuntimeFacts:
     """One runtime: what its client and its daemon say."""
-    if not asked.installed:
-        return RuntimeFacts(asked.name)
+    if not client.installed:
+        return RuntimeFacts(client.name)
     try:
-        told = asked.version()
-        found = RuntimeFacts(asked.name, True, client=version(told), elsewhere=asked.elsewhere)
-        if asked.name == "docker" and "podman" in told.lower():
+        version_text = client.version()
+        found = RuntimeFacts(client.name, True, client=version(version_text), remote_address=client.remote_address)
+        if client.name == "docker" and "podman" in version_text.lower():
             return msgspec.structs.replace(found, emulated=True)
-        info = asked.info()
-    except RuntimeAwayError as error:
-        return RuntimeFacts(asked.name, True, said=error.brief, elsewhere=asked.elsewhere)
-    if asked.name == "podman":
+        info = client.info()
+    except RuntimeUnavailableError as error:
+        return RuntimeFacts(client.name, True, error=error.brief, remote_address=client.remote_address)
+    if client.name == "podman":
         host = _mapping(info.get("host"))
         oci = str(_mapping(host.get("ociRuntime")).get("name", ""))
         return msgspec.structs.replace(found, server=version(_mapping(info.get("version")).get("Version")), oci=oci)
     return msgspec.structs.replace(
         found,
         server=version(info.get("ServerVersion")),
-        cdi_dirs=tuple(map(str, info.get("CDISpecDirs") or ())) if asked.name == "docker" else None,
+        cdi_dirs=tuple(map(str, info.get("CDISpecDirs") or ())) if client.name == "docker" else None,
         runtimes=tuple(sorted(_mapping(info.get("Runtimes")))),
     )
 
@@ -87,17 +94,17 @@ def daemon_json(path: str) -> DaemonJson:
     return DaemonJson(path, True, cdi=cdi)
 
 
-def toolkit() -> Toolkit:
+def toolkit() -> ContainerToolkit:
     """NVIDIA's container toolkit: its programs where PATH has them, and its settings."""
-    settings, fault = _settings(_TOOLKIT_SETTINGS)
+    settings, error = _settings(_TOOLKIT_SETTINGS)
     ctk = shutil.which("nvidia-ctk")
-    return Toolkit(
-        version=version(_said(ctk, "--version")) if ctk else (),
+    return ContainerToolkit(
+        version=version(_program_output(ctk, "--version")) if ctk else (),
         runtime=shutil.which("nvidia-container-runtime") or "",
         hook=shutil.which("nvidia-container-runtime-hook") or "",
         cdi_hook=shutil.which("nvidia-cdi-hook") or "",
         settings=settings,
-        fault=fault,
+        error=error,
     )
 
 
@@ -111,7 +118,7 @@ def _settings(path: str) -> tuple[dict[str, Any], str]:
         return {}, f"{path}: {error}"
 
 
-def _said(program: str, *words: str) -> str:
+def _program_output(program: str, *words: str) -> str:
     from aliquot.foundation import bounded_process
 
     try:
@@ -121,7 +128,7 @@ def _said(program: str, *words: str) -> str:
     return done.out + done.err
 
 
-def spec(path: str, document: Mapping[str, Any]) -> SpecFacts:
+def spec_facts(path: str, document: Mapping[str, Any]) -> SpecFacts:
     """One CDI file, and what it wants of the host that is not there."""
     every = [document.get("containerEdits"), *(_mapping(d).get("containerEdits") for d in document.get("devices", ()))]
     wanted: list[str] = []

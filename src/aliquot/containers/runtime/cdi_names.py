@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.containers.runtime.models import Device
+from aliquot.containers.runtime.models import ContainerDevice
 
 Documents = Sequence[tuple[str, Mapping[str, Any]]]
 """CDI documents with their paths."""
@@ -23,7 +23,7 @@ _INDEX = re.compile(r"(?:gpu|mig)?\d+(?::\d+)?")
 SIMULATED_AT = "/run/aliquot-sim"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class CdiEntry(msgspec.Struct, frozen=True):
     """A device of a CDI file. ``gpus`` and ``caps`` are the minors of its nodes; ``simulated`` is the folder of the
     simulated node that it is of, "" for this machine's.
     """
@@ -39,17 +39,17 @@ class Entry(msgspec.Struct, frozen=True):
     def full(self) -> str:
         return f"{self.kind}={self.name}"
 
-    def opens(self, device: Device) -> bool:
+    def opens(self, device: ContainerDevice) -> bool:
         """Whether it opens this device and no other."""
         return self.gpus == {device.minors[0]} and self.caps == set(device.minors[1:])
 
 
-def entries(documents: Documents) -> tuple[Entry, ...]:
+def entries(documents: Documents) -> tuple[CdiEntry, ...]:
     """Every device of some CDI documents, whoever wrote them."""
     return tuple(entry for path, document in documents for entry in _entries(path, document))
 
 
-def _entries(path: str, document: Mapping[str, Any]) -> Iterator[Entry]:
+def _entries(path: str, document: Mapping[str, Any]) -> Iterator[CdiEntry]:
     common = document.get("containerEdits")
     simulated = _simulated(common)
     for device in _list(document.get("devices")):
@@ -57,7 +57,7 @@ def _entries(path: str, document: Mapping[str, Any]) -> Iterator[Entry]:
             continue
         paths = [*_nodes(common), *_nodes(device.get("containerEdits"))]
         gpus, caps = _minors(paths, _GPU), _minors(paths, _CAP)
-        yield Entry(path, str(document.get("kind", "")), device["name"], gpus, caps, simulated)
+        yield CdiEntry(path, str(document.get("kind", "")), device["name"], gpus, caps, simulated)
 
 
 def _nodes(edits: object) -> list[str]:
@@ -79,7 +79,7 @@ def _minors(paths: Iterable[str], pattern: re.Pattern[str]) -> frozenset[int]:
     return frozenset(int(m.group(1)) for path in paths if (m := pattern.fullmatch(path)))
 
 
-def name_of(device: Device, known: Iterable[Entry], simulated: str = "") -> str:
+def name_of(device: ContainerDevice, known: Iterable[CdiEntry], simulated: str = "") -> str:
     """The full CDI name that opens exactly this device: by UUID where a file has one, then a name that holds, then an
     index; "" where there is none.
     """
@@ -88,7 +88,7 @@ def name_of(device: Device, known: Iterable[Entry], simulated: str = "") -> str:
     return ranked[0].full if ranked else ""
 
 
-def by_name(known: Iterable[Entry], devices: Sequence[Device], simulated: str = "") -> dict[str, str]:
+def by_name(known: Iterable[CdiEntry], devices: Sequence[ContainerDevice], simulated: str = "") -> dict[str, str]:
     """The UUIDs of devices by each of their names: what CDI files call them, their index, their own UUID."""
     found: dict[str, str] = {}
     for entry in known:
@@ -98,7 +98,7 @@ def by_name(known: Iterable[Entry], devices: Sequence[Device], simulated: str = 
     return found
 
 
-def stale(known: Iterable[Entry], devices: Sequence[Device], simulated: str = "") -> tuple[Entry, ...]:
+def stale(known: Iterable[CdiEntry], devices: Sequence[ContainerDevice], simulated: str = "") -> tuple[CdiEntry, ...]:
     """Names of one device that no device of the node has any more. Whole GPUs in MIG mode and ``all`` are left out."""
     caps = {d.minors[1:] for d in devices if d.number >= 0}
     uuids = {d.uuid for d in devices}

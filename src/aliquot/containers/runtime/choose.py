@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from aliquot.containers.runtime.errors import BareIndexError, NoFreeDeviceError
-from aliquot.containers.runtime.models import Device
+from aliquot.containers.runtime.models import ContainerDevice
 from aliquot.core.model.inventory import Holder
 from aliquot.core.model.profile import ProfileName
 from aliquot.errors import UsageError
@@ -23,14 +23,14 @@ _PCI = re.compile(r"([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNOREC
 _TIMES = re.compile(r"(.+)\*(\d{1,3})")
 
 
-def wants(words: Sequence[str]) -> tuple[str, ...]:
+def parse_requests(words: Sequence[str]) -> tuple[str, ...]:
     """What was typed, one word per device: ``1g.5gb*2`` is two. Raises UsageError for a word that names nothing on any
     machine, and where there is none.
     """
     found: list[str] = []
     if not words:
         raise UsageError("what should the container have? Give a DEVICE", next_step="aliquot docker run-args --help")
-    for word in (piece.strip() for text in words for piece in text.split(",")):
+    for word in (part.strip() for text in words for part in text.split(",")):
         times = _TIMES.fullmatch(word)
         one, count = (times.group(1), int(times.group(2))) if times else (word, 1)
         _check(one)
@@ -52,27 +52,31 @@ def _check(word: str) -> None:
         raise UsageError(sentence, details=(str(error),), next_step="aliquot docker list") from error
 
 
-def pick(asked: Sequence[str], devices: Sequence[Device], busy: Busy, *, share: bool = False) -> tuple[Device, ...]:
+def pick(
+    requested: Sequence[str], devices: Sequence[ContainerDevice], busy: Busy, *, share: bool = False
+) -> tuple[ContainerDevice, ...]:
     """One device for each word, in their order, none twice. ``share`` takes one by name although somebody has it.
 
     Of a profile's free devices the one on the GPU with the most taken is chosen, so that other GPUs stay idle and can
     be cut anew; then the lowest index. Raises NoFreeDeviceError, BareIndexError.
     """
-    chosen: dict[int, Device] = {}
-    for n, word in enumerate(asked):
+    chosen: dict[int, ContainerDevice] = {}
+    for n, word in enumerate(requested):
         if not _is_profile(word):
             chosen[n] = _named(word, devices, busy, share, tuple(chosen.values()))
-    for n, word in enumerate(asked):
+    for n, word in enumerate(requested):
         if n not in chosen:
             chosen[n] = _of_profile(word, devices, busy, tuple(chosen.values()), share)
-    return tuple(chosen[n] for n in range(len(asked)))
+    return tuple(chosen[n] for n in range(len(requested)))
 
 
 def _is_profile(word: str) -> bool:
     return "g." in word and not word.upper().startswith(("MIG-", "GPU-"))
 
 
-def _named(word: str, devices: Sequence[Device], busy: Busy, share: bool, taken: Sequence[Device]) -> Device:
+def _named(
+    word: str, devices: Sequence[ContainerDevice], busy: Busy, share: bool, taken: Sequence[ContainerDevice]
+) -> ContainerDevice:
     _refuse_bare(word, devices)
     names = word.lower()
     for device in devices:
@@ -84,7 +88,7 @@ def _named(word: str, devices: Sequence[Device], busy: Busy, share: bool, taken:
         if device in taken:
             raise UsageError(f"{word} is asked for twice", next_step="aliquot docker list")
         if device.uuid in busy and not share:
-            raise _taken(f"{word} is not free: {_who(busy[device.uuid])}", [device], busy, own=True)
+            raise _taken_error(f"{word} is not free: {_holders_text(busy[device.uuid])}", [device], busy, own=True)
         return device
     raise NoFreeDeviceError(
         f"this node has no device {word}", details=tuple(map(str, devices)) or (_NONE,), next_step="aliquot docker list"
@@ -94,7 +98,7 @@ def _named(word: str, devices: Sequence[Device], busy: Busy, share: bool, taken:
 _NONE = "it has none: no GPU, or GPUs in MIG mode without instances"
 
 
-def _refuse_bare(word: str, devices: Sequence[Device]) -> None:
+def _refuse_bare(word: str, devices: Sequence[ContainerDevice]) -> None:
     """The number, address or UUID of a GPU in MIG mode names no device that a container could use."""
     inside = [d for d in devices if d.number >= 0 and word.lower() in _of_gpu(d)]
     if not inside:
@@ -106,12 +110,14 @@ def _refuse_bare(word: str, devices: Sequence[Device]) -> None:
     )
 
 
-def _of_gpu(device: Device) -> tuple[str, ...]:
+def _of_gpu(device: ContainerDevice) -> tuple[str, ...]:
     pci = device.pci.lower()
     return str(device.gpu), pci, pci.removeprefix("0000:"), device.gpu_uuid.lower()
 
 
-def _of_profile(word: str, devices: Sequence[Device], busy: Busy, taken: Sequence[Device], share: bool) -> Device:
+def _of_profile(
+    word: str, devices: Sequence[ContainerDevice], busy: Busy, taken: Sequence[ContainerDevice], share: bool
+) -> ContainerDevice:
     wanted = ProfileName.parse(word)
     mine = [d for d in devices if d.profile and ProfileName.parse(d.profile) == wanted]
     free = [d for d in mine if d not in taken and (share or d.uuid not in busy)]
@@ -125,13 +131,15 @@ def _of_profile(word: str, devices: Sequence[Device], busy: Busy, taken: Sequenc
             next_step=f"aliquot explain {word}",
         )
     count = "the only" if len(mine) == 1 else f"all {len(mine)}"
-    raise _taken(f"no {word} is free: {count} of this node {'is' if len(mine) == 1 else 'are'} taken", mine, busy)
+    raise _taken_error(f"no {word} is free: {count} of this node {'is' if len(mine) == 1 else 'are'} taken", mine, busy)
 
 
-def _taken(sentence: str, devices: Sequence[Device], busy: Busy, *, own: bool = False) -> NoFreeDeviceError:
-    rows = () if own else tuple(f"{d.index}  {d.uuid}  {_who(busy.get(d.uuid, ()))}" for d in devices)
+def _taken_error(
+    sentence: str, devices: Sequence[ContainerDevice], busy: Busy, *, own: bool = False
+) -> NoFreeDeviceError:
+    rows = () if own else tuple(f"{d.index}  {d.uuid}  {_holders_text(busy.get(d.uuid, ()))}" for d in devices)
     return NoFreeDeviceError(sentence, details=rows, next_step="aliquot docker list")
 
 
-def _who(holders: Sequence[Holder]) -> str:
+def _holders_text(holders: Sequence[Holder]) -> str:
     return ", ".join(map(str, holders)) or "asked for in the same command"

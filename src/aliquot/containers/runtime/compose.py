@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.containers.runtime.models import LABEL, Device
+from aliquot.containers.runtime.models import LABEL, ContainerDevice
 from aliquot.errors import AliquotError, UsageError
 
 _SERVICE = re.compile(r"[a-zA-Z0-9._-]+")
@@ -23,13 +23,13 @@ class Service(msgspec.Struct, frozen=True):
     """One service. ``cdi`` are the full CDI names of its devices, ``label`` its reservation's id, "" for none."""
 
     name: str
-    devices: tuple[Device, ...]
+    devices: tuple[ContainerDevice, ...]
     image: str = ""
     cdi: tuple[str, ...] = ()
     label: str = ""
 
 
-def asked(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def parse_services(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """``web=3g.20gb`` typed, for several services: names and what each wants; ``3g.20gb`` alone is service ``app``.
     Raises UsageError.
     """
@@ -57,9 +57,9 @@ _HELP = "aliquot docker compose --help"
 def document(services: Sequence[Service], form: str, runtime: str) -> dict[str, Any]:
     """The Compose document: a whole file where services have images, else one to merge with ``-f compose.yaml -f``."""
     made = {"services": {each.name: _service(each, form, runtime) for each in services}}
-    wrong = faults(made)
-    if wrong:
-        raise AliquotError("this is not a valid Compose file", details=wrong)
+    errors = validation_errors(made)
+    if errors:
+        raise AliquotError("this is not a valid Compose file", details=errors)
     return made
 
 
@@ -88,7 +88,7 @@ def _reserved(driver: str, ids: Sequence[str]) -> dict[str, Any]:
 _KEYS = {"image", "labels", "devices", "deploy", "runtime", "environment"}
 
 
-def faults(made: Mapping[str, Any]) -> tuple[str, ...]:
+def validation_errors(made: Mapping[str, Any]) -> tuple[str, ...]:
     """What Compose would refuse, by its specification: names, unknown keys, and requests for devices without any."""
     found = []
     for name, service in made["services"].items():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from aliquot.containers.runtime.models import Device
+from aliquot.containers.runtime.models import ContainerDevice
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory
 
 
-def devices(inventory: Inventory, numbers: Mapping[str, int] | None = None) -> tuple[Device, ...]:
+def devices(inventory: Inventory, numbers: Mapping[str, int] | None = None) -> tuple[ContainerDevice, ...]:
     """Every MIG device, and every GPU that is not in MIG mode. ``numbers`` are the driver's own indices of MIG devices
     by UUID; where they are not known, instances count in the order of their ids, as the driver does.
 
@@ -17,13 +17,13 @@ def devices(inventory: Inventory, numbers: Mapping[str, int] | None = None) -> t
     return tuple(d for gpu in inventory.gpus for d in _of(gpu, numbers or {}))
 
 
-def _of(gpu: Gpu, numbers: Mapping[str, int]) -> Iterator[Device]:
+def _of(gpu: Gpu, numbers: Mapping[str, int]) -> Iterator[ContainerDevice]:
     if gpu.lost or gpu.passthrough:
         return
     if not gpu.mig.enabled:
         if not gpu.vgpus:
             minors, holders = (gpu.minor,), gpu.holders
-            yield Device(gpu.uuid, gpu.index, -1, "", 0, gpu.pci, gpu.uuid, minors, holders)
+            yield ContainerDevice(gpu.uuid, gpu.index, -1, "", 0, gpu.pci, gpu.uuid, minors, holders)
         return
     behind = {vgpu.gpu_instance for vgpu in gpu.vgpus}
     count = 0
@@ -34,8 +34,8 @@ def _of(gpu: Gpu, numbers: Mapping[str, int]) -> Iterator[Device]:
             count += 1
 
 
-def _mig(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, number: int) -> Device:
-    return Device(
+def _mig(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, number: int) -> ContainerDevice:
+    return ContainerDevice(
         uuid=compute.uuid,
         gpu=gpu.index,
         number=number,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.errors import BlockedError
 
 
-class RuntimeAwayError(BlockedError):
+class RuntimeUnavailableError(BlockedError):
     """A container runtime is not installed, or its daemon does not answer."""
 
     code = "RUNTIME_AWAY"

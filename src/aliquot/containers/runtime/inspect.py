@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.containers.runtime.models import LABEL, Asked, Container
+from aliquot.containers.runtime.models import LABEL, Container, RequestedDevices
 
 _VARIABLE = "NVIDIA_VISIBLE_DEVICES="
 _NOTHING = frozenset({"", "none", "void"})
@@ -34,20 +34,20 @@ def container(document: Mapping[str, Any], runtime: str) -> Container:
         name=str(document.get("Name", "")).lstrip("/"),
         state=str(state.get("Status", "")).lower(),
         reservation=str(_mapping(config.get("Labels")).get(LABEL, "")),
-        asked=asked(document),
+        requested=requested_devices(document),
     )
 
 
-def asked(document: Mapping[str, Any]) -> Asked:
+def requested_devices(document: Mapping[str, Any]) -> RequestedDevices:
     """What one container asked for."""
     host, config = _mapping(document.get("HostConfig")), _mapping(document.get("Config"))
     words = [*_requests(host), *_command(config), *_variable(host, config), *_volumes(document)]
     nodes = [n for n in _nodes(host) if _NODE.fullmatch(n)]
     names = tuple(dict.fromkeys(w for w in words if w not in _NOTHING and w != "all"))
-    return Asked(names, "all" in words, tuple(nodes))
+    return RequestedDevices(names, "all" in words, tuple(nodes))
 
 
-def removed(line: str) -> str:
+def removed_reservation(line: str) -> str:
     """The reservation of the container whose removal a line of ``RUNTIME events`` tells (as JSON); "" for others."""
     try:
         event = msgspec.json.decode(line)
@@ -107,9 +107,9 @@ def _variable(host: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[st
 
 def _volumes(document: Mapping[str, Any]) -> Iterator[str]:
     for mount in _sequence(document.get("Mounts")):
-        place = str(_mapping(mount).get("Destination", ""))
-        if place.startswith(_VOLUMES):
-            yield place.removeprefix(_VOLUMES).replace("/", ":")
+        destination = str(_mapping(mount).get("Destination", ""))
+        if destination.startswith(_VOLUMES):
+            yield destination.removeprefix(_VOLUMES).replace("/", ":")
 
 
 def _nodes(host: Mapping[str, Any]) -> list[str]:

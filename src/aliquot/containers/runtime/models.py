@@ -10,7 +10,7 @@ LABEL = "aliquot.reservation"
 """The label by which a container is known to be the one that a device was reserved for."""
 
 
-class Device(msgspec.Struct, frozen=True):
+class ContainerDevice(msgspec.Struct, frozen=True):
     """A MIG device, or a whole GPU that is not in MIG mode.
 
     ``gpu`` and ``number`` are what nvidia-smi writes as ``gpu:number``; ``number`` is -1 for a whole GPU. ``profile``
@@ -40,7 +40,7 @@ class Device(msgspec.Struct, frozen=True):
         return f"{self.index}  {self.uuid}  {what}"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RequestedDevices(msgspec.Struct, frozen=True):
     """What a container was started with. ``names`` are devices by any name (UUID, index, what comes after ``=`` in a
     CDI name); ``everything`` says that it asked for all GPUs, and so for none in particular; ``nodes`` are device nodes
     that it was given one by one.
@@ -59,7 +59,7 @@ class Container(msgspec.Struct, frozen=True):
     name: str
     state: str
     reservation: str = ""
-    asked: Asked = Asked()
+    requested: RequestedDevices = RequestedDevices()
 
     @property
     def live(self) -> bool:
@@ -72,23 +72,23 @@ class Container(msgspec.Struct, frozen=True):
         return Holder("container", f"{self.runtime or 'containerd'}:{self.id[:12]}", self.name)
 
 
-class Reservation(msgspec.Struct, frozen=True):
+class ContainerReservation(msgspec.Struct, frozen=True):
     """Devices that are kept for a container. ``id`` is the value of its label.
 
     ``made`` is when, in seconds since 1970; ``until`` when it ends if the container does not come, None for never.
-    ``container`` is the id of the container once it was seen: then the reservation ends with it. ``where`` is how the
-    runtime was reached (variables such as DOCKER_HOST): it has to be asked the same way later.
+    ``container`` is the id of the container once it was seen: then the reservation ends with it. ``connection_env`` is
+    how the runtime was reached (variables such as DOCKER_HOST): it has to be asked the same way later.
     """
 
     id: str
     runtime: str
     devices: tuple[str, ...]
-    asked: tuple[str, ...]
+    requested: tuple[str, ...] = msgspec.field(name="asked")
     made: float
     until: float | None
     name: str = ""
     container: str = ""
-    where: dict[str, str] = {}
+    connection_env: dict[str, str] = msgspec.field(default_factory=dict, name="where")
 
     @property
     def holder(self) -> Holder:

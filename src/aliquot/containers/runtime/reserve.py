@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from aliquot.containers.runtime.models import Container, Device, Reservation
+from aliquot.containers.runtime.models import Container, ContainerDevice, ContainerReservation
 from aliquot.core.model.inventory import Holder
 
 
 def busy(
-    devices: Iterable[Device], containers: Iterable[Container], names: Mapping[str, str]
+    devices: Iterable[ContainerDevice], containers: Iterable[Container], names: Mapping[str, str]
 ) -> dict[str, tuple[Holder, ...]]:
     """Holders by device: whoever is on it, and containers that run, or are about to, and were started with it. Those
     that asked for everything have nothing in particular. ``names`` are UUIDs by every name that a container may use.
     """
     found = {d.uuid: list(d.holders) for d in devices}
     minors = {d.minors: d.uuid for d in devices}
-    for each in containers:
-        if not each.live:
+    for container in containers:
+        if not container.live:
             continue
-        mine = {names[word] for word in each.asked.names if word in names}
-        mine |= {uuid for pair, uuid in minors.items() if _by_node(pair, each.asked.nodes)}
+        mine = {names[word] for word in container.requested.names if word in names}
+        mine |= {uuid for pair, uuid in minors.items() if _by_node(pair, container.requested.nodes)}
         for uuid in mine:
-            if uuid in found and each.holder not in found[uuid] and not _same(each, found[uuid]):
-                found[uuid].append(each.holder)
+            if uuid in found and container.holder not in found[uuid] and not _same(container, found[uuid]):
+                found[uuid].append(container.holder)
     return {uuid: tuple(holders) for uuid, holders in found.items() if holders}
 
 
@@ -32,29 +32,37 @@ def _by_node(minors: Sequence[int], nodes: Sequence[str]) -> bool:
     return {f"/dev/nvidia{gpu}", *(f"/dev/nvidia-caps/nvidia-cap{m}" for m in caps)} <= set(nodes)
 
 
-def _same(each: Container, holders: Iterable[Holder]) -> bool:
+def _same(container: Container, holders: Iterable[Holder]) -> bool:
     """A holder without a name may be the same container."""
-    return any(h.kind == "container" and h.id.partition(":")[2] == each.id[:12] for h in holders)
+    return any(h.kind == "container" and h.id.partition(":")[2] == container.id[:12] for h in holders)
 
 
-def ended_ones(containers: Iterable[Container], device: Device, names: Mapping[str, str]) -> tuple[Container, ...]:
+def stopped_containers(
+    containers: Iterable[Container], device: ContainerDevice, names: Mapping[str, str]
+) -> tuple[Container, ...]:
     """Containers that ended and would have this device again if they were started again."""
-    return tuple(c for c in containers if not c.live and any(names.get(w) == device.uuid for w in c.asked.names))
+    return tuple(c for c in containers if not c.live and any(names.get(w) == device.uuid for w in c.requested.names))
 
 
 def reservation(
-    devices: Sequence[Device], asked: Sequence[str], *, runtime: str, where: Mapping[str, str], name: str, now: float
-) -> Reservation:
+    devices: Sequence[ContainerDevice],
+    requested: Sequence[str],
+    *,
+    runtime: str,
+    connection_env: Mapping[str, str],
+    name: str,
+    now: float,
+) -> ContainerReservation:
     """A new one without an end; its id is new and cannot be guessed, so that no other container has the label."""
     import secrets
 
-    return Reservation(
+    return ContainerReservation(
         id=secrets.token_hex(6),
         runtime=runtime,
         devices=tuple(d.uuid for d in devices),
-        asked=tuple(asked),
+        requested=tuple(requested),
         made=now,
         until=None,
         name=name,
-        where=dict(where),
+        connection_env=dict(connection_env),
     )

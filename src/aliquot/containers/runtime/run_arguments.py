@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from aliquot.containers.runtime.models import LABEL, Device
+from aliquot.containers.runtime.models import LABEL, ContainerDevice
 from aliquot.errors import UsageError
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
@@ -43,7 +43,13 @@ def checked_name(name: str) -> str:
 
 
 def run_arguments(
-    devices: Sequence[Device], form: str, runtime: str, *, cdi: Sequence[str] = (), label: str = "", name: str = ""
+    devices: Sequence[ContainerDevice],
+    form: str,
+    runtime: str,
+    *,
+    cdi: Sequence[str] = (),
+    label: str = "",
+    name: str = "",
 ) -> tuple[str, ...]:
     """The words. ``cdi`` are the devices' full CDI names; ``label`` the reservation's id, "" for none. No word holds a
     space or a quote, so that ``docker run $(aliquot docker run-args ...)`` is the same as typing it.

@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 
-from aliquot.containers.runtime.errors import RuntimeAwayError
-from aliquot.containers.runtime.inspect import container, removed
-from aliquot.containers.runtime.models import Container, Reservation
+from aliquot.containers.runtime.errors import RuntimeUnavailableError
+from aliquot.containers.runtime.inspect import container, removed_reservation
+from aliquot.containers.runtime.models import Container, ContainerReservation
 
 NAMES = ("docker", "podman", "nerdctl")
 PATIENCE_S = 10.0
-_MOST = 256 << 20
+_MOST_BYTES = 256 << 20
 """Bytes of output: a host may have thousands of containers."""
-_WHERE = (
+_CONNECTION_VARIABLES = (
     "DOCKER_HOST",
     "DOCKER_CONTEXT",
     "DOCKER_CONFIG",
@@ -37,16 +37,18 @@ _PACKAGES = {
 }
 
 
-class Runtime:
-    """One runtime, reached as this process (or ``where``, variables that go before those) reaches it."""
+class ContainerRuntime:
+    """One runtime, reached as this process (or ``connection_env``, variables that go before those) reaches it."""
 
-    def __init__(self, name: str, where: Mapping[str, str] | None = None, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, name: str, connection_env: Mapping[str, str] | None = None, patience_s: float = PATIENCE_S
+    ) -> None:
         self.name = name
         self._environment = dict(os.environ)
-        if where is not None:
-            for variable in _WHERE:
+        if connection_env is not None:
+            for variable in _CONNECTION_VARIABLES:
                 self._environment.pop(variable, None)
-            self._environment.update(where)
+            self._environment.update(connection_env)
         self._patience_s = patience_s
 
     @property
@@ -58,16 +60,16 @@ class Runtime:
         """Whether it is here and, as far as can be told without a call, answers: no socket, no call."""
         if not self.installed:
             return False
-        named = any(self._environment.get(v) for v in _WHERE) or os.path.exists(self._settings())
+        named = any(self._environment.get(v) for v in _CONNECTION_VARIABLES) or os.path.exists(self._settings())
         return self.name not in _SOCKETS or named or os.path.exists(_SOCKETS[self.name])
 
     @property
-    def where(self) -> dict[str, str]:
+    def connection_env(self) -> dict[str, str]:
         """The variables by which it is reached, to ask it the same way later."""
-        return {v: self._environment[v] for v in _WHERE if self._environment.get(v)}
+        return {v: self._environment[v] for v in _CONNECTION_VARIABLES if self._environment.get(v)}
 
     @property
-    def elsewhere(self) -> str:
+    def remote_address(self) -> str:
         """The address of a daemon on another machine; "" for one of this machine."""
         variable = "CONTAINER_HOST" if self.name == "podman" else "DOCKER_HOST"
         address = self._environment.get(variable, "") if self.name != "nerdctl" else ""
@@ -94,9 +96,9 @@ class Runtime:
         words += ["--stream=false"] if self.name == "podman" else ["--until", f"{time.time():.3f}"]
         try:
             lines = self._call(*words).splitlines()
-        except RuntimeAwayError:
+        except RuntimeUnavailableError:
             return frozenset()
-        return frozenset(label for line in lines if (label := removed(line)))
+        return frozenset(label for line in lines if (label := removed_reservation(line)))
 
     def info(self) -> dict[str, Any]:
         """What ``info`` says, as its JSON. Raises RuntimeAwayError, where the daemon does not answer, too."""
@@ -104,10 +106,10 @@ class Runtime:
         try:
             found = msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise self._away(f"{self.name} info answers with something else than JSON: {error}") from error
+            raise self._unavailable(f"{self.name} info answers with something else than JSON: {error}") from error
         errors = found.get("ServerErrors")
         if errors:
-            raise self._away(f"{self.name} does not answer: {errors[0]}")
+            raise self._unavailable(f"{self.name} does not answer: {errors[0]}")
         return found
 
     def version(self) -> str:
@@ -118,27 +120,27 @@ class Runtime:
         try:
             return msgspec.json.decode(text or "[]", type=list[dict[str, Any]])
         except msgspec.DecodeError as error:
-            raise self._away(f"{self.name} inspect answers with something else than JSON: {error}") from error
+            raise self._unavailable(f"{self.name} inspect answers with something else than JSON: {error}") from error
 
     def _call(self, *words: str, partial: bool = False) -> str:
         """Its stdout. ``partial``: it prints what it has and fails because the rest is gone."""
         from aliquot.foundation import bounded_process
 
         try:
-            done = bounded_process.run([self.name, *words], self._patience_s, env=self._environment, most=_MOST)
+            done = bounded_process.run([self.name, *words], self._patience_s, env=self._environment, most=_MOST_BYTES)
         except FileNotFoundError as error:
-            raise self._away(f"{self.name} is not installed", _PACKAGES.get(self.name)) from error
+            raise self._unavailable(f"{self.name} is not installed", _PACKAGES.get(self.name)) from error
         except TimeoutError as error:
-            raise self._away(f"{self.name} does not answer within {self._patience_s:g} s") from error
+            raise self._unavailable(f"{self.name} does not answer within {self._patience_s:g} s") from error
         except OSError as error:
-            raise self._away(f"{self.name} cannot be run: {error.strerror}") from error
+            raise self._unavailable(f"{self.name} cannot be run: {error.strerror}") from error
         if done.code and not (partial and "no such" in done.err.lower()):
-            said = " ".join(done.err.split())[-300:] or f"exit code {done.code}"
-            raise self._away(f"{self.name} {words[0]} fails: {said}")
+            output = " ".join(done.err.split())[-300:] or f"exit code {done.code}"
+            raise self._unavailable(f"{self.name} {words[0]} fails: {output}")
         return done.out
 
-    def _away(self, sentence: str, step: str | None = None) -> RuntimeAwayError:
-        return RuntimeAwayError(sentence, next_step=step or f"{self.name} info")
+    def _unavailable(self, sentence: str, step: str | None = None) -> RuntimeUnavailableError:
+        return RuntimeUnavailableError(sentence, next_step=step or f"{self.name} info")
 
     def _settings(self) -> str:
         """Docker's own settings, where another context than the usual socket may be chosen."""
@@ -146,47 +148,47 @@ class Runtime:
         return os.path.join(folder, "contexts")
 
 
-_Way = tuple[str, tuple[tuple[str, str], ...]]
+_RuntimeKey = tuple[str, tuple[tuple[str, str], ...]]
 """A runtime and the variables by which it is reached."""
 
 
-def _way(runtime: Runtime) -> _Way:
-    return runtime.name, tuple(sorted(runtime.where.items()))
+def _runtime_key(runtime: ContainerRuntime) -> _RuntimeKey:
+    return runtime.name, tuple(sorted(runtime.connection_env.items()))
 
 
-class Answers:
+class RuntimeQueries:
     """What each runtime says about its containers, asked once; None where it does not answer."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self.silent: list[str] = []
+        self.errors: list[str] = []
         self._patience_s = patience_s
-        self._known: dict[_Way, tuple[Container, ...] | None] = {}
-        self._departed: dict[_Way, tuple[float, frozenset[str]]] = {}
+        self._known: dict[_RuntimeKey, tuple[Container, ...] | None] = {}
+        self._departed: dict[_RuntimeKey, tuple[float, frozenset[str]]] = {}
 
-    def of(self, reservation: Reservation) -> tuple[Container, ...] | None:
+    def containers_for(self, reservation: ContainerReservation) -> tuple[Container, ...] | None:
         """The containers of the runtime that a reservation was made for, reached as it was then."""
-        return self._ask(Runtime(reservation.runtime, reservation.where, self._patience_s))
+        return self._containers(ContainerRuntime(reservation.runtime, reservation.connection_env, self._patience_s))
 
-    def departed(self, reservation: Reservation) -> bool:
+    def departed(self, reservation: ContainerReservation) -> bool:
         """Whether the runtime remembers that the reservation's container was removed."""
-        runtime = Runtime(reservation.runtime, reservation.where, self._patience_s)
-        way = _way(runtime)
-        if way not in self._departed or reservation.made < self._departed[way][0]:
+        runtime = ContainerRuntime(reservation.runtime, reservation.connection_env, self._patience_s)
+        key = _runtime_key(runtime)
+        if key not in self._departed or reservation.made < self._departed[key][0]:
             # What is recorded comes oldest first: one question does for all of them.
-            self._departed[way] = reservation.made, runtime.departed(reservation.made)
-        return reservation.id in self._departed[way][1]
+            self._departed[key] = reservation.made, runtime.departed(reservation.made)
+        return reservation.id in self._departed[key][1]
 
-    def here(self, names: Iterable[str] = NAMES) -> tuple[Container, ...]:
+    def local_containers(self, names: Iterable[str] = NAMES) -> tuple[Container, ...]:
         """All containers of all runtimes that this process reaches."""
-        every = (Runtime(name, patience_s=self._patience_s) for name in names)
-        return tuple(c for runtime in every if runtime.worth_asking for c in self._ask(runtime) or ())
+        every = (ContainerRuntime(name, patience_s=self._patience_s) for name in names)
+        return tuple(c for runtime in every if runtime.worth_asking for c in self._containers(runtime) or ())
 
-    def _ask(self, runtime: Runtime) -> tuple[Container, ...] | None:
-        key = _way(runtime)
+    def _containers(self, runtime: ContainerRuntime) -> tuple[Container, ...] | None:
+        key = _runtime_key(runtime)
         if key not in self._known:
             try:
                 self._known[key] = runtime.containers()
-            except RuntimeAwayError as error:
-                self.silent.append(error.brief)
+            except RuntimeUnavailableError as error:
+                self.errors.append(error.brief)
                 self._known[key] = None
         return self._known[key]

@@ -10,7 +10,7 @@ from aliquot.core.config.formats.yaml_writer import natural
 from aliquot.core.config.select.selector import packed
 from aliquot.core.config.text.vgpu_request import NONE
 from aliquot.core.model.ids import packed_pci_id
-from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory, Virtual
+from aliquot.core.model.inventory import Gpu, GpuInstance, GpuVirtualization, Inventory
 from aliquot.errors import BlockedError
 
 Document = dict[str, object]
@@ -102,23 +102,23 @@ def _share(inventory: Inventory, gpu: Gpu) -> Document | None:
     """The one share that a GPU is, None if it is none and could not be partitioned either."""
     if gpu.passthrough:
         return {PASSTHROUGH: True}
-    virtual = gpu.virtual or Virtual()
+    virtual = gpu.virtual or GpuVirtualization()
     if gpu.vgpus or (virtual.enabled and not gpu.mig.enabled):
         counts = Counter(v.type for v in gpu.vgpus)
         share: Document = {VGPU: {name: counts[name] for name in natural(counts)} or NONE}
-        return share | {MIXED: True} if virtual.mixed else share
+        return share | {MIXED: True} if virtual.mixed_size else share
     if not gpu.mig.capable:
         return None
     if not gpu.mig.enabled:
         return {MIG: "disabled"}
-    return {MIG: [_wish(inventory, gpu, i) for i in _ordered(gpu)] or {}}
+    return {MIG: [_instance_entry(inventory, gpu, i) for i in _ordered(gpu)] or {}}
 
 
 def _ordered(gpu: Gpu) -> list[GpuInstance]:
     return sorted(gpu.instances, key=lambda i: (i.place.start, i.profile_id))
 
 
-def _wish(inventory: Inventory, gpu: Gpu, instance: GpuInstance) -> object:
+def _instance_entry(inventory: Inventory, gpu: Gpu, instance: GpuInstance) -> object:
     profile = inventory.family(gpu).by_id.get(instance.profile_id)
     name = profile.name if profile else f"id:{instance.profile_id}"
     parts = instance.compute_instances

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.core.config.select.selector import Selector
-from aliquot.core.config.text.instance_request import Wish
-from aliquot.core.config.text.vgpu_request import TypeWish
+from aliquot.core.config.text.instance_request import InstanceRequest
+from aliquot.core.config.text.vgpu_request import VgpuRequest
 
 NATIVE = "aliquot/v1"
 JSON_MARK = "x-aliquot"
@@ -21,21 +21,21 @@ SHARES = (MIG, VGPU, PASSTHROUGH)
 """The kinds of share. A GPU is one of them at a time, so an entry names one."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ConfigEntry(msgspec.Struct, frozen=True):
     """What some GPUs should become. ``share`` says which of the other fields count.
 
-    MIG: ``mig`` whether MIG mode is wanted, ``wishes`` what is to be there then. vGPU: ``types``, of which none means
-    no vGPUs, and ``mixed``, whether mixed-size mode is wanted, None for "as it is". Passthrough: ``on``.
+    MIG: ``mig`` whether MIG mode is wanted, ``instances`` what is to be there then. vGPU: ``types``, of which none
+    means no vGPUs, and ``mixed_size``, whether mixed-size mode is wanted, None for "as it is". Passthrough: ``on``.
     """
 
     selector: Selector
     mig: bool
-    wishes: tuple[Wish, ...]
+    instances: tuple[InstanceRequest, ...]
     line: int
     column: int
     share: str = MIG
-    types: tuple[TypeWish, ...] = ()
-    mixed: bool | None = None
+    types: tuple[VgpuRequest, ...] = ()
+    mixed_size: bool | None = None
     on: bool = False
 
 
@@ -47,7 +47,7 @@ class ConfigFile(msgspec.Struct, frozen=True):
 
     source: str
     schema: str
-    configs: dict[str, tuple[Entry, ...]]
+    configs: dict[str, tuple[ConfigEntry, ...]]
     compat: bool = False
     fleet: bool = False
 

@@ -15,7 +15,7 @@ from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 def has_vgpus(inventory: Inventory) -> bool:
     """Whether the vGPU host driver is at work here, with a GPU whose types are known."""
     manager = inventory.host is not None and inventory.host.vgpu_manager is True
-    return manager and bool(_cards(inventory))
+    return manager and bool(_vgpu_products(inventory))
 
 
 def generate_native(inventory: Inventory) -> Document:
@@ -27,23 +27,26 @@ def generate_native(inventory: Inventory) -> Document:
         partitioned = generate(inventory)["mig-configs"]
         assert isinstance(partitioned, dict)
         configs = {name: [_native(entry) for entry in entries] for name, entries in partitioned.items()}
-    cards = _cards(inventory)
-    for name in natural(_names(cards)):
+    products = _vgpu_products(inventory)
+    for name in natural(_names(products)):
         configs[f"all-vgpu-{name}"] = [
-            {"gpus": {"product": gpu.product} if len(cards) > 1 else "all", VGPU: {found.name: most(gpu, table, found)}}
-            for gpu, table in cards
-            if (found := _of(table, name)) is not None
+            {
+                "gpus": {"product": gpu.product} if len(products) > 1 else "all",
+                VGPU: {found.name: max_vgpus(gpu, table, found)},
+            }
+            for gpu, table in products
+            if (found := _creatable_type(table, name)) is not None
         ]
     return {"version": NATIVE, "configs": configs}
 
 
-def most(gpu: Gpu, table: VgpuTable, each: VgpuType) -> int:
+def max_vgpus(gpu: Gpu, table: VgpuTable, vgpu_type: VgpuType) -> int:
     """How many vGPUs of a type one GPU holds: its own most, but no more than there are virtual functions."""
     total = gpu.virtual.total if gpu.virtual is not None and gpu.virtual.total else table.total_vfs
-    return min(each.max, total) if table.sriov and total else each.max
+    return min(vgpu_type.max, total) if table.sriov and total else vgpu_type.max
 
 
-def _cards(inventory: Inventory) -> list[tuple[Gpu, VgpuTable]]:
+def _vgpu_products(inventory: Inventory) -> list[tuple[Gpu, VgpuTable]]:
     """One GPU of each product that has types, in the order of the node."""
     found: dict[str, tuple[Gpu, VgpuTable]] = {}
     for gpu in inventory.gpus:
@@ -53,11 +56,13 @@ def _cards(inventory: Inventory) -> list[tuple[Gpu, VgpuTable]]:
     return list(found.values())
 
 
-def _names(cards: Iterable[tuple[Gpu, VgpuTable]]) -> set[str]:
-    return {each.short for _, table in cards for each in table.types if _of(table, each.short) is not None}
+def _names(products: Iterable[tuple[Gpu, VgpuTable]]) -> set[str]:
+    return {
+        each.short for _, table in products for each in table.types if _creatable_type(table, each.short) is not None
+    }
 
 
-def _of(table: VgpuTable, short: str) -> VgpuType | None:
+def _creatable_type(table: VgpuTable, short: str) -> VgpuType | None:
     """The type with a short name, if it can be made."""
     found = table.by_name.get(short)
     return found if found is not None and found.id is not None else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.core.config.file import NATIVE, ConfigFile
 from aliquot.core.config.text import yaml_nodes as yaml
-from aliquot.core.config.text.node_reader import article
+from aliquot.core.config.text.node_reader import describe_node
 from aliquot.errors import ConfigError
 
 _EXAMPLE = "start one with: aliquot generate > gpus.yaml"
@@ -22,7 +22,8 @@ def load(text: str, source: str, *, compat: bool = False, profiles: tuple[str, .
         raise ConfigError(f"{source} is empty: it has no named config", next_step=_EXAMPLE)
     if not isinstance(root, yaml.Map):
         raise ConfigError(
-            f"{source} is not a configuration: it holds {article(root)[:80]} instead of a mapping", next_step=_EXAMPLE
+            f"{source} is not a configuration: it holds {describe_node(root)[:80]} instead of a mapping",
+            next_step=_EXAMPLE,
         )
     version = _version(root, source)
     if version == NATIVE:
@@ -56,4 +57,4 @@ def _why_not(root: yaml.Map, fields: dict[str, yaml.Node], node: yaml.Node | Non
         wanted = "v1" if {"mig-configs", "vgpu-configs"} & set(fields) else NATIVE
         return f"{where}: the key 'version' is missing (write version: {wanted})"
     known = f"known: {NATIVE}, and v1 for files of mig-parted and vgpu-device-manager"
-    return f"{where}: unknown version: {article(node)} ({known})"
+    return f"{where}: unknown version: {describe_node(node)} ({known})"

@@ -25,7 +25,7 @@ class Override(msgspec.Struct, frozen=True):
     prediction: str | None = None
 
 
-class Holding(msgspec.Struct, frozen=True):
+class HolderPolicy(msgspec.Struct, frozen=True):
     """What may be done to pods on instances that are in the way, and how long it may take, in seconds.
 
     ``policy``: ``refuse`` leaves everything as it is; ``wait`` waits until they end; ``drain`` evicts them, budgets
@@ -37,7 +37,7 @@ class Holding(msgspec.Struct, frozen=True):
     cordon: bool
 
 
-class Settings(msgspec.Struct, frozen=True):
+class AgentSettings(msgspec.Struct, frozen=True):
     """All settings. Times are in seconds.
 
     ``manage``: the label nvidia.com/mig.config is carried out here; False, by hand, where NVIDIA's MIG manager does it.
@@ -73,17 +73,17 @@ class Settings(msgspec.Struct, frozen=True):
     retry_longest_s: int = 300
     configs: dict[str, Override] = {}
 
-    def holding(self, config: str, annotation: str | None = None) -> Holding:
+    def holder_policy(self, config: str, annotation: str | None = None) -> HolderPolicy:
         """What holds for a named config on a node. The node's own annotation comes first, then what is said for the
         named config, then what is said for all.
         """
         override = self.configs.get(config, Override())
-        asked = annotation if annotation in HOLDER_POLICIES else override.holders
-        policy = asked or self.holders
+        requested = annotation if annotation in HOLDER_POLICIES else override.holders
+        policy = requested or self.holders
         timeout = self.wait_s if policy == "wait" else self.drain_s
-        return Holding(policy, timeout, self.cordon if override.cordon is None else override.cordon)
+        return HolderPolicy(policy, timeout, self.cordon if override.cordon is None else override.cordon)
 
-    def predicting(self, config: str) -> str:
+    def prediction_for(self, config: str) -> str:
         """``refuse`` or ``warn``, for a named config."""
         return self.configs.get(config, Override()).prediction or self.prediction
 
@@ -98,14 +98,14 @@ class Layer(msgspec.Struct, frozen=True):
     values: dict[str, object] = {}
 
 
-def merge(layers: Sequence[Layer]) -> Settings:
+def merge(layers: Sequence[Layer]) -> AgentSettings:
     """The settings of some layers, lowest first; what no layer says has its default."""
     values: dict[str, object] = {}
     configs: dict[str, Override] = {}
     for layer in layers:
         configs |= _configs(layer)
         values |= {name: value for name, value in layer.values.items() if name != "configs"}
-    return msgspec.convert(values | {"configs": configs}, Settings)
+    return msgspec.convert(values | {"configs": configs}, AgentSettings)
 
 
 def _configs(layer: Layer) -> Mapping[str, Override]:

@@ -12,7 +12,7 @@ from aliquot.core.config.file import NATIVE
 from aliquot.core.config.formats import yaml_writer as write
 from aliquot.core.config.settings import Layer, Override
 from aliquot.core.config.text import yaml_nodes as yaml
-from aliquot.core.config.text.node_reader import Reading, article, close
+from aliquot.core.config.text.node_reader import YamlReader, describe_node, did_you_mean
 from aliquot.core.config.text.yaml_nodes import Node, Scalar
 from aliquot.errors import ConfigError
 
@@ -83,17 +83,17 @@ def read(text: str, source: str) -> Layer:
     root = document.root
     if root is None or (isinstance(root, Scalar) and root.value is None):
         return Layer(source)
-    reading = _Settings(source)
-    reading.duplicates(document)
-    values = reading.top(root)
-    reading.faults.check()
+    reader = _Settings(source)
+    reader.duplicates(document)
+    values = reader.top(root)
+    reader.diagnostics.check()
     return Layer(source, values)
 
 
 def from_environment(variables: Mapping[str, str], source: str = "the environment") -> Layer:
     """The settings among some environment variables; an empty one says nothing. Raises ConfigError with all faults."""
     values: dict[str, object] = {}
-    faults: list[str] = []
+    errors: list[str] = []
     for variable, field in ENVIRONMENT.items():
         text = variables.get(variable, "").strip()
         key = _BY_FIELD[field]
@@ -105,9 +105,9 @@ def from_environment(variables: Mapping[str, str], source: str = "the environmen
             values[field] = text.lower() in _TRUE
         else:
             wanted = ", ".join(key.choices) if key.choices else "true or false"
-            faults.append(f"{variable} must be {wanted}, not {text[:60]!r}{close(text, key.choices)}")
-    if faults:
-        raise ConfigError(f"{source} has {len(faults)} fault{'s' * (len(faults) > 1)}", details=tuple(faults))
+            errors.append(f"{variable} must be {wanted}, not {text[:60]!r}{did_you_mean(text, key.choices)}")
+    if errors:
+        raise ConfigError(f"{source} has {len(errors)} fault{'s' * (len(errors) > 1)}", details=tuple(errors))
     return Layer(source, values)
 
 
@@ -115,8 +115,8 @@ def to_text(layer: Layer) -> str:
     """The file that says what a layer says: the same text for the same layer."""
     document: dict[str, object] = {"version": NATIVE}
     for section in _SECTIONS:
-        said = {k.key: layer.values[k.field] for k in KEYS if k.section == section and k.field in layer.values}
-        document |= {section: said} if said else {}
+        values = {k.key: layer.values[k.field] for k in KEYS if k.section == section and k.field in layer.values}
+        document |= {section: values} if values else {}
     configs = msgspec.convert(layer.values.get("configs", {}), dict[str, Override])
     named = {
         name: {key: value for key, value in msgspec.structs.asdict(configs[name]).items() if value is not None}
@@ -125,13 +125,13 @@ def to_text(layer: Layer) -> str:
     return write.to_yaml(document | ({"configs": named} if named else {}))
 
 
-class _Settings(Reading):
+class _Settings(YamlReader):
     def top(self, root: Node) -> dict[str, object]:
         fields = self.mapping(root, "the file") or {}
-        self.known(fields, ("version", *_SECTIONS, "configs"), "the file")
+        self.check_keys(fields, ("version", *_SECTIONS, "configs"), "the file")
         version = fields["version"][1] if "version" in fields else None
         if fields and (not isinstance(version, Scalar) or version.value != NATIVE):
-            self.faults.add(version or root, f"the version must be {NATIVE}")
+            self.diagnostics.add(version or root, f"the version must be {NATIVE}")
         values: dict[str, object] = {}
         for section in _SECTIONS:
             if section in fields:
@@ -144,7 +144,7 @@ class _Settings(Reading):
     def section(self, section: str, node: Node) -> dict[str, object]:
         keys = {key.key: key for key in KEYS if key.section == section}
         fields = self.mapping(node, f"{section!r}") or {}
-        self.known(fields, keys, f"{section!r}")
+        self.check_keys(fields, keys, f"{section!r}")
         found = {keys[name].field: self.value(keys[name], node) for name, (_, node) in fields.items() if name in keys}
         return {field: value for field, value in found.items() if value is not None}
 
@@ -161,27 +161,29 @@ class _Settings(Reading):
         if text in words:
             return text
         known = ", ".join(word or '""' for word in words)
-        hint = close(text, words) if text else ""
-        self.faults.add(node, f"{what} must be one of {known}, not {article(node)}{hint}")
+        hint = did_you_mean(text, words) if text else ""
+        self.diagnostics.add(node, f"{what} must be one of {known}, not {describe_node(node)}{hint}")
         return None
 
     def switch(self, node: Node, what: str) -> bool | None:
         if isinstance(node, Scalar) and isinstance(node.value, bool):
             return node.value
-        self.faults.add(node, f"{what} must be true or false, not {article(node)}")
+        self.diagnostics.add(node, f"{what} must be true or false, not {describe_node(node)}")
         return None
 
     def number(self, node: Node, what: str, key: Key) -> int | None:
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, int) and not isinstance(value, bool) and key.lowest <= value <= key.highest:
             return value
-        self.faults.add(node, f"{what} must be a whole number from {key.lowest} to {key.highest}, not {article(node)}")
+        self.diagnostics.add(
+            node, f"{what} must be a whole number from {key.lowest} to {key.highest}, not {describe_node(node)}"
+        )
         return None
 
     def object_name(self, node: Node, what: str) -> str | None:
         text = self.text(node, what)
         if text and not _NAME.fullmatch(text):
-            self.faults.add(node, f"{what} must be the name of a ConfigMap, not {text[:80]!r}")
+            self.diagnostics.add(node, f"{what} must be the name of a ConfigMap, not {text[:80]!r}")
         return text
 
     def overrides(self, node: Node) -> dict[str, Override]:
@@ -191,16 +193,18 @@ class _Settings(Reading):
     def override(self, name: str, node: Node) -> Override:
         what = f"'configs.{name}'"
         fields = self.mapping(node, what) or {}
-        self.known(fields, _OVERRIDES, what)
-        said: dict[str, object] = {}
+        self.check_keys(fields, _OVERRIDES, what)
+        values: dict[str, object] = {}
         for key, choices in _OVERRIDES.items():
             if key in fields:
                 at, place = fields[key][1], f"'configs.{name}.{key}'"
-                said[key] = self.word(at, place, choices) if choices else self.switch(at, place)
-        return msgspec.convert(said, Override)
+                values[key] = self.word(at, place, choices) if choices else self.switch(at, place)
+        return msgspec.convert(values, Override)
 
     def order(self, root: Node, values: dict[str, object]) -> None:
         """Two times that contradict each other within one file."""
         first, longest = values.get("retry_first_s"), values.get("retry_longest_s")
         if isinstance(first, int) and isinstance(longest, int) and first > longest:
-            self.faults.add(root, f"'times.retry-first-seconds' ({first}) is more than the longest wait ({longest})")
+            self.diagnostics.add(
+                root, f"'times.retry-first-seconds' ({first}) is more than the longest wait ({longest})"
+            )

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 
 import msgspec
 
-from aliquot.core.config.boot_record import Kept
-from aliquot.core.engine.ports import Backend, Clock, Hooks, Host, Journal, Lock, Wishes, Workers
-from aliquot.core.engine.step_timing import Watch, timed, unwatched
+from aliquot.core.config.boot_record import RecordedRequest
+from aliquot.core.engine.ports import Backend, BootRecordStore, Clock, Hooks, HostControl, Journal, Lock, Workers
+from aliquot.core.engine.step_timing import StepListener, ignore_step, timed
 from aliquot.core.model.actions import Action
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Drift
@@ -19,35 +19,35 @@ Report = Callable[[str], None]
 """Where progress goes, one line per act."""
 
 
-class Unkept:
+class NullBootRecordStore:
     """Wishes that nobody keeps."""
 
-    def load(self) -> tuple[Kept, ...]:
+    def load(self) -> tuple[RecordedRequest, ...]:
         return ()
 
-    def save(self, kept: Iterable[Kept]) -> None:
+    def save(self, requests: Iterable[RecordedRequest]) -> None:
         return
 
 
-def unfollowed(inventory: Inventory, report: Report) -> None:
+def no_dependents(inventory: Inventory, report: Report) -> None:
     """Nothing follows a change."""
 
 
-class World:
-    """Everything outside: plain attributes, one per port. ``watch`` is told each step, with how long it took;
-    ``follow`` brings what depends on the GPUs after a change, under its lock, and says what fails.
+class ExecutionContext:
+    """Everything outside: plain attributes, one per port. ``on_step`` is told each step, with how long it took;
+    ``update_dependents`` brings what depends on the GPUs after a change, under its lock, and says what fails.
     """
 
     def __init__(
         self,
         backend: Backend,
-        host: Host,
+        host: HostControl,
         journal: Journal,
         clock: Clock,
         lock: Lock,
         workers: Workers,
         hooks: Hooks,
-        wishes: Wishes | None = None,
+        boot_record: BootRecordStore | None = None,
     ) -> None:
         self.backend = backend
         self.host = host
@@ -56,16 +56,16 @@ class World:
         self.lock = lock
         self.workers = workers
         self.hooks = hooks
-        self.wishes: Wishes = wishes or Unkept()
-        self.watch: Watch = unwatched
-        self.follow: Callable[[Inventory, Report], None] = unfollowed
+        self.boot_record: BootRecordStore = boot_record or NullBootRecordStore()
+        self.on_step: StepListener = ignore_step
+        self.update_dependents: Callable[[Inventory, Report], None] = no_dependents
 
     def timed(self, step: str, action: Action | None = None) -> AbstractContextManager[None]:
-        """Tells ``watch`` how long what is inside took."""
-        return timed(self.watch, self.clock, step, action)
+        """Tells ``on_step`` how long what is inside took."""
+        return timed(self.on_step, self.clock, step, action)
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ApplyOutcome(msgspec.Struct, frozen=True):
     """What an apply came to.
 
     ``status``: ``nothing`` (the wish was satisfied, no call was made), ``done``, ``reboot`` (done as far as possible,

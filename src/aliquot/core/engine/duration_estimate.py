@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.core.engine.ports import Record
+from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
 from aliquot.core.model.plan import Plan
 
@@ -15,18 +15,18 @@ LONGEST_S = 600.0
 """What took longer waited for somebody, or the clock was set meanwhile."""
 
 
-def pace(records: Iterable[Record]) -> dict[str, float]:
+def measured_durations(entries: Iterable[JournalEntry]) -> dict[str, float]:
     """Seconds that each sort of driver call took, the middle one of the latest, from intents and what came of them."""
     begun: dict[tuple[str, str, str], float] = {}
     took: dict[str, list[float]] = {}
-    for record in records:
-        key = record.run, record.gpu, record.step
-        if record.kind == "intent" and record.at:
-            begun[key] = record.at
-        elif record.kind == "done" and key in begun:
-            seconds = record.at - begun.pop(key)
+    for entry in entries:
+        key = entry.run, entry.gpu, entry.step
+        if entry.kind == "intent" and entry.at:
+            begun[key] = entry.at
+        elif entry.kind == "done" and key in begun:
+            seconds = entry.at - begun.pop(key)
             if 0 <= seconds <= LONGEST_S:
-                took.setdefault(_sort(record.step), []).append(seconds)
+                took.setdefault(_sort(entry.step), []).append(seconds)
     return {sort: sorted(found[-LATEST:])[len(found[-LATEST:]) // 2] for sort, found in took.items()}
 
 
@@ -41,15 +41,15 @@ def _sort(step: str) -> str:
             return step
 
 
-def expected(plan: Plan, known: dict[str, float]) -> float | None:
+def expected_seconds(plan: Plan, durations: dict[str, float]) -> float | None:
     """Seconds that a plan will take, its GPUs side by side; None where one of its acts was never seen here."""
-    lanes = [[_act(action, known) for action in lane] for lane in plan.lanes.values()]
-    if not lanes or any(seconds is None for lane in lanes for seconds in lane):
+    per_gpu = [[_action_seconds(action, durations) for action in each] for each in plan.actions_by_gpu.values()]
+    if not per_gpu or any(seconds is None for each in per_gpu for seconds in each):
         return None
-    return max(sum(seconds or 0.0 for seconds in lane) for lane in lanes)
+    return max(sum(seconds or 0.0 for seconds in each) for each in per_gpu)
 
 
-def _act(action: Action, known: dict[str, float]) -> float | None:
+def _action_seconds(action: Action, durations: dict[str, float]) -> float | None:
     match action:
         case Create():
             calls = [f"create gi {action.profile}", *("create ci" for _ in action.compute)]
@@ -61,11 +61,11 @@ def _act(action: Action, known: dict[str, float]) -> float | None:
             calls = ["destroy ci"]
         case SetMode():
             calls = [f"mode {action.mode}"]
-        case Reset() if "reset" not in known and any(sort.startswith("mode ") for sort in known):
+        case Reset() if "reset" not in durations and any(sort.startswith("mode ") for sort in durations):
             calls = []  # this node's driver changes the mode at once
         case Reset():
             calls = ["reset"]
         case _:
             return None
-    times = [known.get(call) for call in calls]
+    times = [durations.get(call) for call in calls]
     return None if None in times else sum(t for t in times if t is not None)

@@ -9,9 +9,9 @@ from typing import TypeVar
 from aliquot.core.engine import holder_check as holding
 from aliquot.core.engine import vgpu_actions as virtual
 from aliquot.core.engine.action_text import creation_step, describe
-from aliquot.core.engine.context import Report, World
+from aliquot.core.engine.context import ExecutionContext, Report
 from aliquot.core.engine.holder_check import POLL_S
-from aliquot.core.engine.ports import Record
+from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.engine.step_timing import name_of
 from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
@@ -34,17 +34,17 @@ class Run:
 
     def __init__(
         self,
-        world: World,
+        context: ExecutionContext,
         policy: Policy,
-        run: str,
+        run_id: str,
         report: Report,
         *,
         undoing: bool = False,
         attempted: Iterable[tuple[str, str]] = (),
     ) -> None:
-        self.world = world
+        self.context = context
         self.policy = policy
-        self.run = run
+        self.run_id = run_id
         self.report = _unfailing(report) if undoing else report
         self.undoing = undoing
         self.stopping = False
@@ -56,34 +56,36 @@ class Run:
         """Ask the lanes to stop at their next action."""
         self.stopping = True
 
-    def lane(self, actions: Sequence[Action]) -> AliquotError | None:
+    def execute_actions(self, actions: Sequence[Action]) -> AliquotError | None:
         """Carry out a lane. The error that stopped it, or None."""
         # The driver creates nothing while a client is on the whole GPU: find out before anything is destroyed.
-        alone = any(isinstance(a, Create | CreateCompute) for a in actions) and not self.undoing
+        needs_idle_gpu = any(isinstance(a, Create | CreateCompute) for a in actions) and not self.undoing
         for action in actions:
             if self.stopping:
                 return None
             try:
-                with self.world.timed(name_of(action), action):
-                    self._act(action, alone)
+                with self.context.timed(name_of(action), action):
+                    self._execute(action, needs_idle_gpu)
             except Exception as error:  # noqa: BLE001 - whatever it is, what was begun goes back
-                cause = as_fault(error)
+                cause = as_aliquot_error(error)
                 self.stopping = not self.undoing
-                self.note(Record("failed", self.run, gpu=action.gpu, text=cause.brief), durable=False)
+                self.note(JournalEntry("failed", self.run_id, gpu=action.gpu, text=cause.brief), durable=False)
                 return cause
         return None
 
-    def _act(self, action: Action, alone: bool) -> None:
+    def _execute(self, action: Action, needs_idle_gpu: bool) -> None:
         match action:
             case Destroy():
-                self._destroy(action, alone)
+                self._destroy(action, needs_idle_gpu)
             case DestroyCompute():
                 inside = action.instance, action.compute_instance
-                self.clear(action.gpu, lambda gpu: (*_compute_holders(gpu, *inside), *(gpu.holders if alone else ())))
+                self.ensure_idle(
+                    action.gpu, lambda gpu: (*_compute_holders(gpu, *inside), *(gpu.holders if needs_idle_gpu else ()))
+                )
                 self._destroy_compute(action.gpu, action.instance, action.compute_instance)
             case Create():
                 if self.policy.held != "refuse":
-                    self.clear(action.gpu, lambda gpu: gpu.holders)
+                    self.ensure_idle(action.gpu, lambda gpu: gpu.holders)
                 self._create(action)
             case CreateCompute():
                 self._create_compute(action)
@@ -92,15 +94,15 @@ class Run:
             case Reset():
                 raise AssertionError("resets run between the lanes, not inside one")
             case _:
-                virtual.carry_out(self, action)
+                virtual.execute(self, action)
         self.report(describe(action))
 
-    def _destroy(self, action: Destroy, alone: bool) -> None:
+    def _destroy(self, action: Destroy, needs_idle_gpu: bool) -> None:
         def holders(gpu: Gpu) -> Sequence[Holder]:
-            return (*_instance_holders(gpu, action.instance), *(gpu.holders if alone else ()))
+            return (*_instance_holders(gpu, action.instance), *(gpu.holders if needs_idle_gpu else ()))
 
-        seen = self.clear(action.gpu, holders)
-        instance = seen.instance(action.instance)
+        current_gpu = self.ensure_idle(action.gpu, holders)
+        instance = current_gpu.instance(action.instance)
         if instance is None or (instance.profile_id, instance.placement) != (action.profile_id, action.placement):
             raise InUseError(
                 f"GPU {action.gpu}: instance {action.instance} is no longer {action.profile} at {action.placement}",
@@ -112,11 +114,11 @@ class Run:
         self.call(
             action.gpu,
             f"destroy gi {action.instance} {action.profile} {action.placement}",
-            lambda: self.world.backend.destroy_gpu_instance(action.gpu, action.instance),
+            lambda: self.context.backend.destroy_gpu_instance(action.gpu, action.instance),
         )
 
     def _destroy_compute(self, pci: str, instance: int, compute: int) -> None:
-        backend = self.world.backend
+        backend = self.context.backend
         self.call(
             pci,
             f"destroy ci {instance}/{compute}",
@@ -125,7 +127,7 @@ class Run:
 
     def _create(self, action: Create) -> None:
         place = Placement.parse(action.placement)
-        backend = self.world.backend
+        backend = self.context.backend
         made = self.call(
             action.gpu,
             creation_step(action),
@@ -146,7 +148,7 @@ class Run:
     def _create_compute(self, action: CreateCompute) -> None:
         place = Placement.parse(action.placement) if action.placement else None
         start, size = (place.start, place.size) if place else (None, 0)
-        backend = self.world.backend
+        backend = self.context.backend
         self.call(
             action.gpu,
             creation_step(action),
@@ -155,51 +157,51 @@ class Run:
 
     def destroy_vgpu(self, pci: str, vgpu: Vgpu) -> None:
         """Destroy exactly the vGPU that was seen: the backend compares type, UUID and claim once more."""
-        backend = self.world.backend
+        backend = self.context.backend
         self.call(
             pci,
             f"destroy vgpu {vgpu.type} {vgpu.function} {vgpu.uuid}",
-            lambda: backend.destroy_vgpu(pci, vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.claim),
+            lambda: backend.destroy_vgpu(pci, vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.ownership_token),
         )
 
     def _set_mode(self, action: SetMode) -> None:
-        self.clear(action.gpu, lambda gpu: gpu.holders)
+        self.ensure_idle(action.gpu, lambda gpu: gpu.holders)
         enabled = action.mode == "enabled"
-        self.call(action.gpu, f"mode {action.mode}", lambda: self.world.backend.set_mode(action.gpu, enabled))
+        self.call(action.gpu, f"mode {action.mode}", lambda: self.context.backend.set_mode(action.gpu, enabled))
 
-    def call(self, pci: str, step: str, act: Callable[[], T]) -> T:
+    def call(self, pci: str, step: str, driver_call: Callable[[], T]) -> T:
         """Journal the intent, act, and give the driver time to let go of what has just ended."""
-        self.note(Record("intent", self.run, gpu=pci, step=step), durable=True)
+        self.note(JournalEntry("intent", self.run_id, gpu=pci, step=step), durable=True)
         self.attempted.add((pci, step))
         patience = self.policy.timeout_s if self.policy.held == "wait" else SETTLE_S
-        deadline = self.world.clock.now() + patience
+        deadline = self.context.clock.now() + patience
         while True:
             self.calls += 1
             try:
-                result = act()
+                result = driver_call()
             except AliquotError as error:
-                if isinstance(error, InUseError) and self.world.clock.now() < deadline:
-                    self.world.clock.sleep(POLL_S)
+                if isinstance(error, InUseError) and self.context.clock.now() < deadline:
+                    self.context.clock.sleep(POLL_S)
                     continue
-                if refused(error):
+                if was_refused(error):
                     self.attempted.discard((pci, step))
-                    self.note(Record("refused", self.run, gpu=pci, step=step), durable=False)
+                    self.note(JournalEntry("refused", self.run_id, gpu=pci, step=step), durable=False)
                 raise
-            self.note(Record("done", self.run, gpu=pci, step=step), durable=False)
+            self.note(JournalEntry("done", self.run_id, gpu=pci, step=step), durable=False)
             return result
 
-    def note(self, record: Record, *, durable: bool) -> None:
+    def note(self, entry: JournalEntry, *, durable: bool) -> None:
         """Write to the journal. While undoing, a journal that cannot be written does not stop the way back."""
         try:
-            self.world.journal.append(record, durable=durable)
+            self.context.journal.append(entry, durable=durable)
         except Exception:
             if durable and not self.undoing:
                 raise
             self.unrecorded = True
 
-    def clear(self, pci: str, holders: Callable[[Gpu], Sequence[Holder]]) -> Gpu:
+    def ensure_idle(self, pci: str, holders: Callable[[Gpu], Sequence[Holder]]) -> Gpu:
         """Read the GPU again and make sure that nobody is on it, as the policy says. The fresh look."""
-        return holding.clear(self, pci, holders)
+        return holding.ensure_idle(self, pci, holders)
 
 
 def _unfailing(report: Report) -> Report:
@@ -212,13 +214,13 @@ def _unfailing(report: Report) -> Report:
     return attempt
 
 
-def refused(error: AliquotError) -> bool:
+def was_refused(error: AliquotError) -> bool:
     """Return whether the driver did nothing of what it was asked for."""
     code = error.nvml_code if isinstance(error, HardwareError) else None
     return isinstance(error, InUseError | PermissionDeniedError) or code in REFUSALS
 
 
-def as_fault(error: Exception) -> AliquotError:
+def as_aliquot_error(error: Exception) -> AliquotError:
     """Return an error of ours as it is, and any other as an internal fault: what was begun goes back all the same."""
     if isinstance(error, AliquotError):
         return error
@@ -244,25 +246,27 @@ def _compute_holders(gpu: Gpu, instance_id: int, compute_id: int) -> Sequence[Ho
     return next((c.holders for c in found if c.id == compute_id), ())
 
 
-def reset(world: World, run: Run, pcis: Sequence[str]) -> list[AliquotError]:
+def reset_gpus(context: ExecutionContext, run: Run, pcis: Sequence[str]) -> list[AliquotError]:
     """Reset some GPUs side by side, our own NVML session closed meanwhile: it is a client like any other."""
 
     def job(pci: str) -> Callable[[], AliquotError | None]:
         def attempt() -> AliquotError | None:
             try:
-                with world.timed("reset", Reset(gpu=pci, reason="")):
-                    run.call(pci, "reset", lambda: world.host.reset(pci))
+                with context.timed("reset", Reset(gpu=pci, reason="")):
+                    run.call(pci, "reset", lambda: context.host.reset(pci))
             except Exception as error:  # noqa: BLE001 - whatever it is, what was begun goes back
-                return as_fault(error)
+                return as_aliquot_error(error)
             run.report(f"GPU {pci}: reset")
             return None
 
         return attempt
 
-    with world.backend.suspend():
-        results = world.workers.run([job(pci) for pci in pcis], run.stop)
+    with context.backend.suspend():
+        results = context.workers.run([job(pci) for pci in pcis], run.stop)
     errors = [r for r in results if r is not None]
-    return errors or [_inactive(gpu) for gpu in map(world.backend.read_gpu, pcis) if gpu.mig.current != gpu.mig.pending]
+    return errors or [
+        _inactive(gpu) for gpu in map(context.backend.read_gpu, pcis) if gpu.mig.current != gpu.mig.pending
+    ]
 
 
 def _inactive(gpu: Gpu) -> HardwareError:

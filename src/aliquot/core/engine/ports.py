@@ -11,7 +11,7 @@ import msgspec
 from aliquot.core.model.inventory import Gpu, Inventory
 
 if TYPE_CHECKING:
-    from aliquot.core.config.boot_record import Kept
+    from aliquot.core.config.boot_record import RecordedRequest
     from aliquot.core.model.facts import Facts
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ FORMAT = 1
 """Of the records of a run in the journal. A larger number says that older versions would misread them."""
 
 
-class Gpus(Protocol):
+class GpuDriver(Protocol):
     """What the GPU driver itself does: MIG, and the modes of a GPU. Every method raises an ``AliquotError``
     (``InUseError`` when a client is on the thing, ``GpuLostError``, ``PermissionDeniedError``, else ``HardwareError``)
     and never decides anything. Methods may be called from several threads, for different GPUs.
@@ -65,7 +65,7 @@ class Gpus(Protocol):
     def close(self) -> None: ...
 
 
-class Backend(Gpus, Protocol):
+class Backend(GpuDriver, Protocol):
     """The GPUs of one node as the engine sees them: what their driver does, and what the kernel does for virtual
     machines. ``read`` and ``read_gpu`` show both.
     """
@@ -78,7 +78,7 @@ class Backend(Gpus, Protocol):
         """Make a vGPU on a free function. Raises InUseError when something is on it by now."""
         ...
 
-    def destroy_vgpu(self, pci: str, function: str, type_id: int, uuid: str, claim: str) -> None:
+    def destroy_vgpu(self, pci: str, function: str, type_id: int, uuid: str, ownership_token: str) -> None:
         """Destroy exactly that vGPU. Raises InUseError when its VFIO handle is open, or when another one lies there
         by now (other type, UUID or claim): that one is not touched.
         """
@@ -89,7 +89,7 @@ class Backend(Gpus, Protocol):
         ...
 
 
-class Host(Protocol):
+class HostControl(Protocol):
     """What only the machine around the GPUs can do."""
 
     def reset(self, pci: str) -> None:
@@ -101,7 +101,7 @@ class Host(Protocol):
         ...
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class JournalEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of the journal. ``kind``: begin, intent, done, refused, failed, undo, end. ``at`` is when it was
     written, in seconds of wall time, 0 in journals that are older than that. The rest stands in ``begin`` only: ``by``
     is who asked, ``text`` the name of the request, ``change`` what is to be done and what was there before
@@ -125,11 +125,11 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 class Journal(Protocol):
     """Append-only record of what was about to be done."""
 
-    def append(self, record: Record, *, durable: bool) -> None:
+    def append(self, entry: JournalEntry, *, durable: bool) -> None:
         """Write one record; with ``durable`` it is on disk before this returns. Raises StorageError."""
         ...
 
-    def records(self) -> Sequence[Record]:
+    def entries(self) -> Sequence[JournalEntry]:
         """The records of the last run. A torn last line (power loss) is left out."""
         ...
 
@@ -177,13 +177,13 @@ class Hooks(Protocol):
         ...
 
 
-class Wishes(Protocol):
+class BootRecordStore(Protocol):
     """The last wish for each GPU, kept for the next boot."""
 
-    def load(self) -> tuple[Kept, ...]:
+    def load(self) -> tuple[RecordedRequest, ...]:
         """What is recorded. Raises StorageError."""
         ...
 
-    def save(self, kept: Iterable[Kept]) -> None:
+    def save(self, requests: Iterable[RecordedRequest]) -> None:
         """Replace the record, durably. Raises StorageError."""
         ...

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 
-class Ran(msgspec.Struct, frozen=True):
+class ProgramResult(msgspec.Struct, frozen=True):
     """How a program ended: its exit status and its words."""
 
     status: int
@@ -16,17 +16,17 @@ class Ran(msgspec.Struct, frozen=True):
     err: str = ""
 
     @property
-    def words(self) -> str:
+    def output(self) -> str:
         """What it said, whichever way."""
         return "\n".join(filter(None, (self.out.strip(), self.err.strip())))
 
 
-class Programs(Protocol):
-    """``place`` says where they run, for error messages (``pod harvester-system/nvidia-driver-x``). Called on worker
+class DriverPrograms(Protocol):
+    """``location`` says where they run, for error messages (``pod harvester-system/nvidia-driver-x``). Called on worker
     threads. Raises NoDriverError where nothing can be run there (the pod is gone), HardwareError after ``timeout_s``.
     """
 
     @property
-    def place(self) -> str: ...
+    def location(self) -> str: ...
 
-    def run(self, command: Sequence[str], timeout_s: float) -> Ran: ...
+    def run(self, command: Sequence[str], timeout_s: float) -> ProgramResult: ...

@@ -11,10 +11,18 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from aliquot.core.engine.ports import FORMAT, Record
+from aliquot.core.engine.ports import FORMAT, JournalEntry
 from aliquot.core.model.actions import Action, Create, CreateVgpu, Reset, SetFunctions, SetMode, SetPassthrough
-from aliquot.core.model.desired import Desired, GpuWish
-from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Vgpu, Virtual, VirtualFunction
+from aliquot.core.model.desired import Desired, DesiredGpu
+from aliquot.core.model.inventory import (
+    ComputeInstance,
+    Gpu,
+    GpuInstance,
+    GpuVirtualization,
+    Inventory,
+    Vgpu,
+    VirtualFunction,
+)
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.restore_point import VFIO
 
@@ -42,7 +50,7 @@ class RecordedVgpu(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class GpuBefore(msgspec.Struct, frozen=True, omit_defaults=True):
     """One GPU before the change. ``mig`` is its mode, empty where it has none. ``functions`` counts the virtual
-    functions that were enabled, ``bound`` are those that vfio-pci had.
+    functions that were enabled, ``vfio_bound`` are those that vfio-pci had.
     """
 
     gpu: str
@@ -50,8 +58,8 @@ class GpuBefore(msgspec.Struct, frozen=True, omit_defaults=True):
     instances: tuple[RecordedInstance, ...] = ()
     vgpus: tuple[RecordedVgpu, ...] = ()
     functions: int = 0
-    bound: tuple[str, ...] = ()
-    mixed: bool | None = None
+    vfio_bound: tuple[str, ...] = msgspec.field(default=(), name="bound")
+    mixed_size: bool | None = msgspec.field(default=None, name="mixed")
     passthrough: bool = False
     was_mig: bool = False
 
@@ -71,19 +79,19 @@ class GpuChange(msgspec.Struct, frozen=True, omit_defaults=True):
 class RecordedChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change. ``fingerprint`` is that of the inventory that it was planned for, ``desired`` what was requested, in
     the form of the boot record. ``actions`` counts its actions; ``exclusive`` says that one of them needs a GPU that no
-    process has open. ``attempted`` are GPU and step of what earlier runs of this change did before they were
+    process has open. ``attempted_calls`` are GPU and step of what earlier runs of this change did before they were
     interrupted.
     """
 
     fingerprint: str
-    desired: tuple[GpuWish, ...]
+    desired: tuple[DesiredGpu, ...]
     before: tuple[GpuBefore, ...]
     gpus: tuple[GpuChange, ...] = ()
     actions: int = 0
     exclusive: bool = False
     attempted: tuple[tuple[str, str], ...] = ()
 
-    def is_of(self, plan: Plan) -> bool:
+    def matches_plan(self, plan: Plan) -> bool:
         """Return whether this is the change that ``plan`` describes. A plan from a file may have been edited since."""
         mine = self.fingerprint, self.desired, self.gpus, self.actions
         return mine == (plan.fingerprint, _requested(plan.desired), _changes(plan), len(plan.actions))
@@ -106,7 +114,7 @@ class RecordedChange(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(now, gpus=whole) if len(whole) == len(gpus) else None
 
 
-def recorded(plan: Plan, before: Inventory, attempted: Iterable[tuple[str, str]] = ()) -> RecordedChange:
+def record_change(plan: Plan, before: Inventory, attempted: Iterable[tuple[str, str]] = ()) -> RecordedChange:
     """Build what the journal keeps of a plan that starts from ``before``."""
     return RecordedChange(
         fingerprint=plan.fingerprint,
@@ -119,10 +127,10 @@ def recorded(plan: Plan, before: Inventory, attempted: Iterable[tuple[str, str]]
     )
 
 
-def attempted(change: RecordedChange, records: Iterable[Record]) -> frozenset[tuple[str, str]]:
+def attempted_calls(change: RecordedChange, entries: Iterable[JournalEntry]) -> frozenset[tuple[str, str]]:
     """Return GPU and step of the calls that the driver did not refuse to an interrupted run, and to those before it."""
     found = set(change.attempted)
-    for each in records:
+    for each in entries:
         if each.kind == "intent":
             found.add((each.gpu, each.step))
         elif each.kind == "refused":
@@ -130,7 +138,7 @@ def attempted(change: RecordedChange, records: Iterable[Record]) -> frozenset[tu
     return frozenset(found)
 
 
-def change_of(begin: Record) -> RecordedChange | None:
+def change_of(begin: JournalEntry) -> RecordedChange | None:
     """Return the change of a run from its first record. None where it holds none, or none that this version
     understands.
     """
@@ -142,18 +150,18 @@ def change_of(begin: Record) -> RecordedChange | None:
         return None
 
 
-def encoded(change: RecordedChange) -> msgspec.Raw:
+def encode_change(change: RecordedChange) -> msgspec.Raw:
     """Return the change as it stands in the record."""
     return msgspec.Raw(msgspec.json.encode(change))
 
 
-def _requested(desired: Desired) -> tuple[GpuWish, ...]:
+def _requested(desired: Desired) -> tuple[DesiredGpu, ...]:
     """What was requested, without where in the user's text."""
     return tuple(msgspec.structs.replace(each, source="") for each in desired.gpus)
 
 
 def _before(gpu: Gpu) -> GpuBefore:
-    virtual = gpu.virtual or Virtual()
+    virtual = gpu.virtual or GpuVirtualization()
     return GpuBefore(
         gpu=gpu.pci,
         mig=gpu.mig.current if gpu.mig.capable else "",
@@ -165,15 +173,15 @@ def _before(gpu: Gpu) -> GpuBefore:
         ),
         vgpus=tuple(RecordedVgpu(v.function, v.type_id, v.type, v.uuid) for v in gpu.vgpus),
         functions=len(virtual.functions),
-        bound=tuple(f.pci for f in virtual.functions if f.driver == VFIO),
-        mixed=virtual.mixed,
+        vfio_bound=tuple(f.pci for f in virtual.functions if f.driver == VFIO),
+        mixed_size=virtual.mixed_size,
         passthrough=gpu.passthrough,
         was_mig=virtual.was_mig,
     )
 
 
 def _changes(plan: Plan) -> tuple[GpuChange, ...]:
-    return tuple(_change(pci, actions) for pci, actions in plan.lanes.items())
+    return tuple(_change(pci, actions) for pci, actions in plan.actions_by_gpu.items())
 
 
 def _change(pci: str, actions: Iterable[Action]) -> GpuChange:
@@ -187,20 +195,20 @@ def _change(pci: str, actions: Iterable[Action]) -> GpuChange:
     )
 
 
-def _explained(gpu: Gpu, was: GpuBefore, change: GpuChange | None) -> bool:
+def _explained(gpu: Gpu, before: GpuBefore, change: GpuChange | None) -> bool:
     """Whether a GPU may have come from its former state to this by this change, and by nothing else."""
     instances = {(i.profile_id, i.placement) for i in gpu.instances}
     vgpus = {(v.function, v.type_id, v.uuid) for v in gpu.vgpus}
     functions = len(gpu.virtual.functions) if gpu.virtual else 0
-    old = {(i.profile_id, i.placement) for i in was.instances}
-    old_vgpus = _vgpus(was.vgpus)
+    old = {(i.profile_id, i.placement) for i in before.instances}
+    old_vgpus = _vgpus(before.vgpus)
     if change is None:
-        return (instances, vgpus, functions, gpu.passthrough) == (old, old_vgpus, was.functions, was.passthrough)
+        return (instances, vgpus, functions, gpu.passthrough) == (old, old_vgpus, before.functions, before.passthrough)
     return (
-        gpu.passthrough in {*change.passthrough, was.passthrough}
+        gpu.passthrough in {*change.passthrough, before.passthrough}
         and instances <= old | set(change.instances)
         and vgpus <= old_vgpus | _vgpus(change.vgpus)
-        and functions in {*change.functions, was.functions}
+        and functions in {*change.functions, before.functions}
     )
 
 
@@ -208,29 +216,31 @@ def _vgpus(found: Collection[RecordedVgpu]) -> set[tuple[str, int, str]]:
     return {(v.function, v.type_id, v.uuid) for v in found}
 
 
-def _gpu_before(now: Gpu, was: GpuBefore) -> Gpu | None:
+def _gpu_before(now: Gpu, before: GpuBefore) -> Gpu | None:
     """The GPU as it was. None where it has fewer virtual functions now than were enabled."""
     virtual = now.virtual
     if virtual is not None:
-        if was.functions > len(virtual.addresses):
+        if before.functions > len(virtual.addresses):
             return None
         functions = tuple(
-            VirtualFunction(pci, number, VFIO if pci in was.bound else "")
-            for number, pci in enumerate(virtual.addresses[: was.functions])
+            VirtualFunction(pci, number, VFIO if pci in before.vfio_bound else "")
+            for number, pci in enumerate(virtual.addresses[: before.functions])
         )
-        virtual = msgspec.structs.replace(virtual, functions=functions, mixed=was.mixed, was_mig=was.was_mig)
-    mode = was.mig or "disabled"
+        virtual = msgspec.structs.replace(
+            virtual, functions=functions, mixed_size=before.mixed_size, was_mig=before.was_mig
+        )
+    mode = before.mig or "disabled"
     return msgspec.structs.replace(
         now,
-        mig=msgspec.structs.replace(now.mig, capable=bool(was.mig), current=mode, pending=mode),
-        instances=tuple(_instance(number, each) for number, each in enumerate(was.instances)),
-        vgpus=tuple(Vgpu(v.function, v.type_id, v.type, v.uuid) for v in was.vgpus),
-        passthrough=was.passthrough,
+        mig=msgspec.structs.replace(now.mig, capable=bool(before.mig), current=mode, pending=mode),
+        instances=tuple(_instance(number, each) for number, each in enumerate(before.instances)),
+        vgpus=tuple(Vgpu(v.function, v.type_id, v.type, v.uuid) for v in before.vgpus),
+        passthrough=before.passthrough,
         virtual=virtual,
     )
 
 
-def _instance(number: int, was: RecordedInstance) -> GpuInstance:
+def _instance(number: int, before: RecordedInstance) -> GpuInstance:
     """Ids are not recorded: the driver gives others anyhow."""
-    compute = tuple(ComputeInstance(n, "", profile, place) for n, (profile, place) in enumerate(was.compute))
-    return GpuInstance(number, was.profile, was.profile_id, was.placement, compute_instances=compute)
+    compute = tuple(ComputeInstance(n, "", profile, place) for n, (profile, place) in enumerate(before.compute))
+    return GpuInstance(number, before.profile, before.profile_id, before.placement, compute_instances=compute)

@@ -16,6 +16,7 @@ from aliquot.errors import PlanMismatchError
 replace = msgspec.structs.replace
 NEXT = "aliquot plan -f FILE --out plan.json"
 _LISTED = 6
+_COUNTS = {"unchanged", "destroyed", "created", "resets", "reboots", "changes"}
 _UNPLANNABLE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 """What the planner may raise for a desired state that has the right types and was resolved for no GPU of this node."""
 
@@ -38,7 +39,7 @@ def confirm(saved: Plan, now: Inventory) -> None:
     if misnamed:
         raise PlanMismatchError(
             "this file names profiles that its ids do not mean on this node; nothing was touched",
-            details=tuple(_cut(misnamed)),
+            details=tuple(_truncated(misnamed)),
             next_step=NEXT,
         )
     if all(_compared(each) != _compared(saved) for each in made):
@@ -74,8 +75,8 @@ def _with_holders(saved: Plan, now: Inventory) -> Iterator[Inventory]:
     yield now
     if saved.policy.held != "force":
         destroyed = {(a.gpu, a.instance) for a in saved.actions if isinstance(a, Destroy)}
-        kept = {(gpu.pci, i.id) for gpu in now.gpus for i in gpu.instances} - destroyed
-        yield replace(now, gpus=tuple(_held(gpu, kept) for gpu in now.gpus))
+        remaining = {(gpu.pci, i.id) for gpu in now.gpus for i in gpu.instances} - destroyed
+        yield replace(now, gpus=tuple(_held(gpu, remaining) for gpu in now.gpus))
 
 
 def _held(gpu: Gpu, held: set[tuple[str, int]]) -> Gpu:
@@ -98,9 +99,9 @@ def _held(gpu: Gpu, held: set[tuple[str, int]]) -> Gpu:
 
 def _compared(plan: Plan) -> tuple[object, ...]:
     """Everything in a plan that decides what happens and what is reported. Sentences may be worded otherwise."""
-    acts = _in_order(plan.actions)
-    figures = plan.changes, plan.kept, plan.destroyed, plan.created, plan.resets, plan.reboots
-    return plan.fingerprint, plan.desired, plan.policy, bool(plan.blockers), acts, figures
+    actions = _in_order(plan.actions)
+    counts = plan.changes, plan.unchanged, plan.destroyed, plan.created, plan.resets, plan.reboots
+    return plan.fingerprint, plan.desired, plan.policy, bool(plan.blockers), actions, counts
 
 
 def _in_order(actions: Sequence[Action]) -> list[dict[str, object]]:
@@ -128,15 +129,15 @@ def _differences(saved: Plan, made: Plan) -> Iterator[str]:
     have, want = _in_order(saved.actions), _in_order(made.actions)
     lines = [f"only in the file: {_text(a)}" for a in have if a not in want or have.count(a) > want.count(a)]
     lines += [f"missing in the file: {_text(a)}" for a in want if a not in have]
-    yield from _cut(list(dict.fromkeys(lines)))
+    yield from _truncated(list(dict.fromkeys(lines)))
     if not lines and have != want:
         yield "the file has the same actions in another order"
-    for name in ("kept", "destroyed", "created", "resets", "reboots", "changes"):
-        if not lines and getattr(saved, name) != getattr(made, name):
-            yield f"the file says {name} {getattr(saved, name)}, the planner {getattr(made, name)}"
+    for field in msgspec.structs.fields(Plan):
+        if field.name in _COUNTS and not lines and (has := getattr(saved, field.name)) != getattr(made, field.name):
+            yield f"the file says {field.encode_name} {has}, the planner {getattr(made, field.name)}"
 
 
-def _cut(lines: Sequence[str]) -> Iterator[str]:
+def _truncated(lines: Sequence[str]) -> Iterator[str]:
     yield from lines[:_LISTED]
     if len(lines) > _LISTED:
         yield f"and {len(lines) - _LISTED} more"

@@ -17,28 +17,29 @@ if TYPE_CHECKING:
 PLAN, LOCK, READ, HOOKS, VERIFY, RECORD, UNDO = "plan", "lock", "read", "hooks", "verify", "record", "undo"
 
 
-class Step(msgspec.Struct, frozen=True):
-    """A step that has ended: one of the words above, or the tag of an action (``create``, ``reset`` ...; ``act``).
-    ``profile`` is the MIG profile or the vGPU type that an act was about, ``code`` that of the error that ended it.
+class TimedStep(msgspec.Struct, frozen=True):
+    """A step that has ended: one of the words above, or the tag of an action (``create``, ``reset`` ...;
+    ``is_action``). ``profile`` is the MIG profile or the vGPU type that an act was about, ``code`` that of the error
+    that ended it.
     """
 
     name: str
     seconds: float
     profile: str = ""
     code: str = ""
-    act: bool = False
+    is_action: bool = False
 
 
-Watch = Callable[[Step], None]
+StepListener = Callable[[TimedStep], None]
 """Is told each step as it ends, from any thread. It must not raise."""
 
 
-def unwatched(step: Step) -> None:
+def ignore_step(step: TimedStep) -> None:
     """Nobody counts."""
 
 
 @contextmanager
-def timed(watch: Watch, clock: Clock, name: str, action: Action | None = None) -> Iterator[None]:
+def timed(on_step: StepListener, clock: Clock, name: str, action: Action | None = None) -> Iterator[None]:
     """Tells of what is done inside, also where it fails."""
     started, code = clock.now(), ""
     try:
@@ -47,7 +48,7 @@ def timed(watch: Watch, clock: Clock, name: str, action: Action | None = None) -
         code = error.code
         raise
     finally:
-        watch(Step(name, clock.now() - started, profile_of(action), code, action is not None))
+        on_step(TimedStep(name, clock.now() - started, profile_of(action), code, action is not None))
 
 
 def name_of(action: Action) -> str:

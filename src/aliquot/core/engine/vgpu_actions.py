@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
 from aliquot.core.engine.action_text import creation_step
-from aliquot.core.engine.holder_check import of_everything, of_vgpus
+from aliquot.core.engine.holder_check import all_holders, vgpu_holders
 from aliquot.core.model.actions import CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
 from aliquot.errors import InUseError
@@ -19,17 +19,17 @@ _WITHOUT_UUIDS = "vendor-vfio"
 VirtualAction = SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthrough
 
 
-def carry_out(run: Run, action: VirtualAction) -> None:
+def execute(run: Run, action: VirtualAction) -> None:
     """Do one act, after a fresh look at who is on what it takes away. Raises what the backend raises."""
-    backend = run.world.backend
+    backend = run.context.backend
     match action:
         case SetFunctions():
             # The driver forgets vGPUs and instances in both directions: whatever is there still was not planned for.
-            run.clear(action.gpu, of_everything)
+            run.ensure_idle(action.gpu, all_holders)
             step = f"functions {action.count}"
             run.call(action.gpu, step, lambda: backend.set_functions(action.gpu, action.count))
         case SetMixedSize():
-            run.clear(action.gpu, lambda gpu: of_vgpus(gpu.vgpus))
+            run.ensure_idle(action.gpu, lambda gpu: vgpu_holders(gpu.vgpus))
             step = f"mixed-size {'on' if action.on else 'off'}"
             run.call(action.gpu, step, lambda: backend.set_mixed_size(action.gpu, action.on))
         case CreateVgpu():
@@ -37,7 +37,7 @@ def carry_out(run: Run, action: VirtualAction) -> None:
         case DestroyVgpu():
             _destroy(run, action)
         case SetPassthrough():
-            run.clear(action.gpu, lambda gpu: _users(gpu, action.function))
+            run.ensure_idle(action.gpu, lambda gpu: _passthrough_holders(gpu, action.function))
             step = f"passthrough {'on' if action.on else 'off'} {action.function}".rstrip()
             run.call(action.gpu, step, lambda: backend.set_passthrough(action.gpu, action.on, action.function))
         case _:
@@ -45,35 +45,35 @@ def carry_out(run: Run, action: VirtualAction) -> None:
 
 
 def _create(run: Run, action: CreateVgpu) -> None:
-    backend = run.world.backend
+    backend = run.context.backend
     try:
         backend.create_vgpu(action.gpu, action.function, action.type_id, action.uuid)
     except InUseError:
         # libvirt makes the mdevs that it keeps as soon as their function appears: this very one is what was asked.
         gpu = backend.read_gpu(action.gpu)
-        there = _find(gpu, action)
-        if there is None or there.type_id != action.type_id or not _named(gpu):
+        vgpu = _find(gpu, action)
+        if vgpu is None or vgpu.type_id != action.type_id or not _has_uuids(gpu):
             raise
 
 
-def _named(gpu: Gpu) -> bool:
+def _has_uuids(gpu: Gpu) -> bool:
     """Whether the kernel knows vGPUs by UUID. Where it does not, nobody can tell whose the one on a function is."""
-    return gpu.virtual is not None and gpu.virtual.world != _WITHOUT_UUIDS
+    return gpu.virtual is not None and gpu.virtual.framework != _WITHOUT_UUIDS
 
 
 def _destroy(run: Run, action: DestroyVgpu) -> None:
     def holders(gpu: Gpu) -> Sequence[Holder]:
-        there = _find(gpu, action)
-        return there.holders if there else ()
+        vgpu = _find(gpu, action)
+        return vgpu.holders if vgpu else ()
 
-    there = _find(run.clear(action.gpu, holders), action)
-    if there is None or (there.type_id, there.claim) != (action.type_id, action.claim):
+    vgpu = _find(run.ensure_idle(action.gpu, holders), action)
+    if vgpu is None or (vgpu.type_id, vgpu.ownership_token) != (action.type_id, action.ownership_token):
         raise InUseError(
             f"GPU {action.gpu}: the vGPU on {action.function} is no longer the {action.type} that was to go",
             details=("somebody else changed this GPU in the meantime",),
             next_step="aliquot plan",
         )
-    run.destroy_vgpu(action.gpu, there)
+    run.destroy_vgpu(action.gpu, vgpu)
 
 
 def _find(gpu: Gpu, action: CreateVgpu | DestroyVgpu) -> Vgpu | None:
@@ -82,10 +82,10 @@ def _find(gpu: Gpu, action: CreateVgpu | DestroyVgpu) -> Vgpu | None:
     return next((v for v in found if v.uuid == action.uuid), None)
 
 
-def _users(gpu: Gpu, function: str) -> Sequence[Holder]:
+def _passthrough_holders(gpu: Gpu, function: str) -> Sequence[Holder]:
     """Who would lose a GPU, or one virtual function of it, that changes its driver."""
     if not function:
-        return of_everything(gpu)
-    there = next((f for f in (gpu.virtual.functions if gpu.virtual else ()) if f.pci == function), None)
-    on_it = of_vgpus(v for v in gpu.vgpus if v.function == function)
-    return tuple(dict.fromkeys((*(there.holders if there else ()), *on_it)))
+        return all_holders(gpu)
+    virtual_function = next((f for f in (gpu.virtual.functions if gpu.virtual else ()) if f.pci == function), None)
+    on_function = vgpu_holders(v for v in gpu.vgpus if v.function == function)
+    return tuple(dict.fromkeys((*(virtual_function.holders if virtual_function else ()), *on_function)))

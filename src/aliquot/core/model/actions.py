@@ -99,13 +99,13 @@ class CreateVgpu(_Action, frozen=True, tag="create-vgpu"):
 
 
 class DestroyVgpu(_Action, frozen=True, tag="destroy-vgpu"):
-    """Destroy one vGPU, and only this one: ``uuid``, ``type_id`` and ``claim`` must still be what lies there."""
+    """Destroy one vGPU, and only this one: ``uuid``, ``type_id`` and ``ownership_token`` must still be its own."""
 
     function: str
     type_id: int
     type: str
     uuid: str = ""
-    claim: str = ""
+    ownership_token: str = msgspec.field(default="", name="claim")
 
 
 class SetPassthrough(_Action, frozen=True, tag="set-passthrough"):

@@ -143,7 +143,7 @@ class Family(msgspec.Struct, frozen=True, dict=True):
         return aliases | {p.name: p for p in self.profiles}
 
     @cached_property
-    def plain(self) -> tuple[Profile, ...]:
+    def plain_profiles(self) -> tuple[Profile, ...]:
         """Profiles without attributes: the ones that count as choices when the driver picks a place."""
         return tuple(p for p in self.profiles if not p.attributes)
 

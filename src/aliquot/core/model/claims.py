@@ -25,7 +25,7 @@ HolderSource = Callable[[str], Claims]
 """A runtime or scheduler that gives out devices. It is told the folder of the simulated node, "" on a real machine."""
 
 
-def held(inventory: Inventory, claims: Iterable[Claim]) -> Inventory:
+def with_claims(inventory: Inventory, claims: Iterable[Claim]) -> Inventory:
     """The inventory with every instance and whole GPU held that somebody claims."""
     by_device = _by_device(claims)
     if not by_device:
@@ -33,13 +33,13 @@ def held(inventory: Inventory, claims: Iterable[Claim]) -> Inventory:
     return msgspec.structs.replace(inventory, gpus=tuple(_gpu(gpu, by_device) for gpu in inventory.gpus))
 
 
-def hold(gpu: Gpu, claims: Iterable[Claim]) -> Gpu:
+def gpu_with_claims(gpu: Gpu, claims: Iterable[Claim]) -> Gpu:
     """One GPU with every instance held that somebody claims."""
     by_device = _by_device(claims)
     return _gpu(gpu, by_device) if by_device else gpu
 
 
-def unheld(gpu: Gpu) -> Gpu:
+def without_holders(gpu: Gpu) -> Gpu:
     """The GPU as it is once everybody has left."""
     replace = msgspec.structs.replace
     instances = tuple(

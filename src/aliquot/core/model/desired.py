@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class InstanceWish(msgspec.Struct, frozen=True):
+class DesiredInstance(msgspec.Struct, frozen=True):
     """One GPU instance that should exist: a profile by id (``name`` is for people), at ``start`` if that was asked.
 
     ``compute`` are compute instance profile ids; one that covers the whole instance is the default of the field's
@@ -23,7 +23,7 @@ class InstanceWish(msgspec.Struct, frozen=True):
     loose: bool = False
 
 
-class VgpuWish(msgspec.Struct, frozen=True):
+class DesiredVgpu(msgspec.Struct, frozen=True):
     """One vGPU that should exist. ``function``, ``uuid`` and ``placement`` only where they were asked (or recorded).
     ``type_id`` follows from the name and the product.
     """
@@ -35,30 +35,30 @@ class VgpuWish(msgspec.Struct, frozen=True):
     placement: int | None = None
 
 
-class GpuWish(msgspec.Struct, frozen=True):
+class DesiredGpu(msgspec.Struct, frozen=True):
     """What one GPU should become. ``mig`` None leaves the mode as it is; ``instances`` None leaves them alone
     (mode-only). ``source`` says where in the user's text this was asked.
 
     ``vgpus`` None leaves vGPUs alone as far as the rest of the wish allows; empty means none. ``functions`` None leaves
-    the virtual functions as they are, unless vGPUs are asked; ``mixed`` is mixed-size mode, None for "as it is".
+    the virtual functions as they are, unless vGPUs are asked; ``mixed_size`` is mixed-size mode, None for "as it is".
     ``passthrough`` True hands the whole GPU out, False takes it back, None takes it back only where the rest of the
-    wish needs the GPU. ``bound`` are the virtual functions that vfio-pci should have, None leaves them as they are.
-    ``restoring``: it asks for what there was before, so that what is refused only where it is new is not.
+    wish needs the GPU. ``vfio_bound`` are the virtual functions that vfio-pci should have, None leaves them as they
+    are. ``restoring``: it asks for what there was before, so that what is refused only where it is new is not.
     """
 
     pci: str
     mig: bool | None
-    instances: tuple[InstanceWish, ...] | None = ()
+    instances: tuple[DesiredInstance, ...] | None = ()
     source: str = ""
-    vgpus: tuple[VgpuWish, ...] | None = None
+    vgpus: tuple[DesiredVgpu, ...] | None = None
     functions: bool | None = None
-    mixed: bool | None = None
+    mixed_size: bool | None = msgspec.field(default=None, name="mixed")
     passthrough: bool | None = None
-    bound: tuple[str, ...] | None = None
+    vfio_bound: tuple[str, ...] | None = msgspec.field(default=None, name="bound")
     restoring: bool = False
 
 
-class Fault(msgspec.Struct, frozen=True):
+class ResolutionFailure(msgspec.Struct, frozen=True):
     """Why a wish for one GPU cannot be met at all here: found while resolving selectors, reported as a blocker."""
 
     rule: str
@@ -68,9 +68,9 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Desired(msgspec.Struct, frozen=True):
-    """The wish for a node. GPUs that are not named are left alone. ``faults`` block the whole wish."""
+    """The wish for a node. GPUs that are not named are left alone. ``failures`` block the whole wish."""
 
-    gpus: tuple[GpuWish, ...]
+    gpus: tuple[DesiredGpu, ...]
     name: str = ""
     notes: tuple[str, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    failures: tuple[ResolutionFailure, ...] = msgspec.field(default=(), name="faults")

@@ -44,35 +44,36 @@ def bad_with_mixed_modes(driver: str) -> str:
 
 
 def _node(inventory: Inventory) -> tuple[str, ...]:
-    driver, said = inventory.driver, []
+    driver, messages = inventory.driver, []
     capable = [g for g in inventory.gpus if g.mig.capable]
     on = [g for g in inventory.gpus if g.mig.enabled]
     if older(driver, str(FLOOR)):
-        said.append(f"driver {driver} is too old: R{FLOOR} is the oldest that can be driven")
+        messages.append(f"driver {driver} is too old: R{FLOOR} is the oldest that can be driven")
     if on and len(on) < len(inventory.gpus):
         bad = bad_with_mixed_modes(driver)
-        said += [bad] if bad else []
+        messages += [bad] if bad else []
     if numbers(driver)[:1] == (535,) and any(not g.mig.enabled for g in capable):
-        said.append(
+        messages.append(
             f"driver {driver} lists no profiles while MIG mode is off: the catalog's tables are used for those GPUs"
         )
-    return tuple(said)
+    return tuple(messages)
 
 
 def _gpu(inventory: Inventory, gpu: Gpu) -> tuple[str, ...]:
-    said = []
+    messages = []
     if gpu.lost:
-        said.append(f"GPU {gpu.pci} has fallen off the bus: look for Xid messages in the kernel log, then reboot")
+        messages.append(f"GPU {gpu.pci} has fallen off the bus: look for Xid messages in the kernel log, then reboot")
     minimum = family_minimum(inventory, gpu)
     if minimum and older(inventory.driver, minimum):
-        said.append(
+        messages.append(
             f"GPU {gpu.pci} ({gpu.product}) needs driver {minimum} or later for MIG, this is {inventory.driver}"
         )
     if gpu.mig.current != gpu.mig.pending:
-        wish = f"MIG mode of GPU {gpu.pci} is {gpu.mig.current}, {gpu.mig.pending} is pending: "
-        said.append(
-            wish + ("a reset makes it active" if gpu.reset else "a reboot of this virtual machine makes it active")
+        pending_mode = f"MIG mode of GPU {gpu.pci} is {gpu.mig.current}, {gpu.mig.pending} is pending: "
+        messages.append(
+            pending_mode
+            + ("a reset makes it active" if gpu.resettable else "a reboot of this virtual machine makes it active")
         )
     if gpu.mig.enabled and gpu.family is None:
-        said.append(f"GPU {gpu.pci} ({gpu.product}) has MIG mode on, but no geometry table is known for it")
-    return tuple(said)
+        messages.append(f"GPU {gpu.pci} ({gpu.product}) has MIG mode on, but no geometry table is known for it")
+    return tuple(messages)

@@ -49,15 +49,15 @@ class MigDevice(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """A node. ``cuda`` is the newest CUDA version that the driver serves (major, minor); ``machine`` the product name
-    that the firmware gives, "" where there is none.
+    """A node. ``cuda`` is the newest CUDA version that the driver serves (major, minor); ``host_product`` the product
+    name that the firmware gives, "" where there is none.
     """
 
     driver: str
     cuda: tuple[int, int]
     gpus: tuple[GpuFacts, ...]
     mig_devices: tuple[MigDevice, ...] = ()
-    machine: str = ""
+    host_product: str = msgspec.field(default="", name="machine")
 
     def gpu(self, pci: str) -> GpuFacts:
         """The GPU at a PCI address. Raises KeyError."""

@@ -66,7 +66,7 @@ class GpuInstance(msgspec.Struct, frozen=True):
         return Placement.parse(self.placement)
 
 
-class Stranger(msgspec.Struct, frozen=True):
+class IommuGroupPeer(msgspec.Struct, frozen=True):
     """A device that shares a GPU's IOMMU group, and its driver."""
 
     pci: str
@@ -90,8 +90,9 @@ class Vgpu(msgspec.Struct, frozen=True):
     """A vGPU that exists. ``function`` is the PCI address of the virtual function that carries it, or of the GPU itself
     where vGPUs are mdevs of the physical function. ``uuid`` is the mdev's; with vendor VFIO, which has none, the stable
     one that we gave it. ``gpu_instance`` is the id of the GPU instance behind a MIG-backed one, ``placement`` the id of
-    its place in mixed-size mode. ``claim`` is the owner map's token, empty for one that is not recorded; whoever
-    destroys must present it, so that a late release cannot hit a new owner. ``holders`` have its VFIO handle open.
+    its place in mixed-size mode. ``ownership_token`` is the owner map's token, empty for one that is not recorded;
+    whoever destroys must present it, so that a late release cannot hit a new owner. ``holders`` have its VFIO handle
+    open.
     """
 
     function: str
@@ -100,7 +101,7 @@ class Vgpu(msgspec.Struct, frozen=True):
     uuid: str = ""
     gpu_instance: int | None = None
     placement: int | None = None
-    claim: str = ""
+    ownership_token: str = msgspec.field(default="", name="claim")
     holders: tuple[Holder, ...] = ()
 
     @property
@@ -108,32 +109,31 @@ class Vgpu(msgspec.Struct, frozen=True):
         return bool(self.holders)
 
 
-class Virtual(msgspec.Struct, frozen=True):
+class GpuVirtualization(msgspec.Struct, frozen=True):
     """What the kernel says about sharing one GPU with virtual machines.
 
-    ``world``: ``mdev`` (mdevs of the physical function), ``sriov-mdev`` (one mdev per virtual function),
+    ``framework``: ``mdev`` (mdevs of the physical function), ``sriov-mdev`` (one mdev per virtual function),
     ``vendor-vfio`` (a type written to each virtual function), empty where no vGPU driver is at work. It is found by
-    files, and where virtual functions are off the world shows only after they are on: then it is empty too.
-    ``driver`` is the physical function's kernel driver. ``strangers`` are those of ``group_members`` that VFIO does not
-    let a virtual machine have the GPU beside: not of its board, no bridges, with a driver at work. ``total`` is
+    files, and where virtual functions are off the world shows only after they are on: then it is empty too. ``driver``
+    is the physical function's kernel driver. ``group_peers`` are those of ``group_members`` that VFIO does not let a
+    virtual machine have the GPU beside: not of its board, no bridges, with a driver at work. ``total`` is
     sriov_totalvfs (0: no SR-IOV); ``addresses`` are the PCI addresses that virtual functions have or will have, by
-    number. ``mixed`` is mixed-size mode, None where nobody can tell. ``creatable`` are the type ids that the driver
-    lists for a free function now, None where it has no list. ``remembered`` is what the owner map knows of vGPUs that
-    a reboot has taken away.
-    ``was_mig`` is the MIG mode that the GPU had when it was passed through.
+    number. ``mixed_size`` is mixed-size mode, None where nobody can tell. ``creatable`` are the type ids that the
+    driver lists for a free function now, None where it has no list. ``recorded_vgpus`` is what the owner map knows of
+    vGPUs that a reboot has taken away. ``was_mig`` is the MIG mode that the GPU had when it was passed through.
     """
 
-    world: str = ""
+    framework: str = msgspec.field(default="", name="world")
     driver: str = ""
     iommu_group: int | None = None
     group_members: tuple[str, ...] = ()
-    strangers: tuple[Stranger, ...] = ()
+    group_peers: tuple[IommuGroupPeer, ...] = msgspec.field(default=(), name="strangers")
     total: int = 0
     addresses: tuple[str, ...] = ()
     functions: tuple[VirtualFunction, ...] = ()
-    mixed: bool | None = None
+    mixed_size: bool | None = msgspec.field(default=None, name="mixed")
     creatable: tuple[int, ...] | None = None
-    remembered: tuple[Vgpu, ...] = ()
+    recorded_vgpus: tuple[Vgpu, ...] = msgspec.field(default=(), name="remembered")
     was_mig: bool = False
 
     @property
@@ -142,7 +142,7 @@ class Virtual(msgspec.Struct, frozen=True):
         return bool(self.functions)
 
 
-class VirtualHost(msgspec.Struct, frozen=True):
+class HostVirtualization(msgspec.Struct, frozen=True):
     """What the machine has for virtual machines: the IOMMU on, the VFIO modules, NVIDIA's vGPU host driver (None where
     its presence cannot be told), its ``sriov-manage``, and whether NVIDIA's driver has NVSwitches.
     """
@@ -168,10 +168,10 @@ class Mig(msgspec.Struct, frozen=True):
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One physical GPU. ``index`` is for showing only; identity is ``pci`` and ``uuid``. ``holders`` are clients of
-    the whole GPU, outside any instance. ``swapped`` says that the board's missing compute slice lies in the low half,
-    so that the driver's own choice of place is mirrored (None: not known). ``passthrough``: bound to vfio-pci, so that
-    NVML does not see it. ``virtual`` is None where the kernel was not asked.
+    """One physical GPU. ``index`` is for showing only; identity is ``pci`` and ``uuid``. ``holders`` are clients of the
+    whole GPU, outside any instance. ``slots_mirrored`` says that the board's missing compute slice lies in the low
+    half, so that the driver's own choice of place is mirrored (None: not known). ``passthrough``: bound to vfio-pci, so
+    that NVML does not see it. ``virtual`` is None where the kernel was not asked.
     """
 
     pci: str
@@ -187,9 +187,9 @@ class Gpu(msgspec.Struct, frozen=True):
     holders: tuple[Holder, ...] = ()
     vgpus: tuple[Vgpu, ...] = ()
     passthrough: bool = False
-    virtual: Virtual | None = None
-    reset: bool = True
-    swapped: bool | None = None
+    virtual: GpuVirtualization | None = None
+    resettable: bool = msgspec.field(default=True, name="reset")
+    slots_mirrored: bool | None = msgspec.field(default=None, name="swapped")
     lost: bool = False
 
     def instance(self, instance_id: int) -> GpuInstance | None:
@@ -210,7 +210,7 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
     tables: tuple[catalog.Family, ...] = ()
     notes: tuple[str, ...] = ()
     vgpu_tables: tuple[VgpuTable, ...] = ()
-    host: VirtualHost | None = None
+    host: HostVirtualization | None = None
 
     def vgpu_table(self, gpu: Gpu) -> VgpuTable | None:
         """The vGPU types of a GPU: what was learnt from the driver where that says more than the catalog."""
@@ -237,10 +237,10 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
                 return gpu
         raise KeyError(pci)
 
-    def owner(self, word: str) -> tuple[Gpu, int] | None:
+    def find_function(self, address: str) -> tuple[Gpu, int] | None:
         """The GPU that has a virtual function of that PCI address, on or off, and its number; None for other words."""
         try:
-            pci = pci_address(word)
+            pci = pci_address(address)
         except ValueError:
             return None
         every = ((gpu, n, each) for gpu in self.gpus if gpu.virtual for n, each in enumerate(gpu.virtual.addresses))
@@ -253,14 +253,19 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
         """
         import hashlib
 
-        def instance(i: GpuInstance) -> object:
-            return [i.id, i.profile_id, i.placement, [[c.id, c.profile_id, c.placement] for c in i.compute_instances]]
+        def instance(gpu_instance: GpuInstance) -> object:
+            return [
+                gpu_instance.id,
+                gpu_instance.profile_id,
+                gpu_instance.placement,
+                [[c.id, c.profile_id, c.placement] for c in gpu_instance.compute_instances],
+            ]
 
-        def shares(g: Gpu) -> list[object]:
-            if g.virtual is None:
+        def shares(gpu: Gpu) -> list[object]:
+            if gpu.virtual is None:
                 return []
-            vgpus = [[v.function, v.type_id, v.uuid, v.gpu_instance, v.placement, v.claim] for v in g.vgpus]
-            return [g.passthrough, len(g.virtual.functions), g.virtual.mixed, vgpus]
+            vgpus = [[v.function, v.type_id, v.uuid, v.gpu_instance, v.placement, v.ownership_token] for v in gpu.vgpus]
+            return [gpu.passthrough, len(gpu.virtual.functions), gpu.virtual.mixed_size, vgpus]
 
         facts = [self.driver] + [
             [g.pci, g.uuid, g.product, g.mig.current, g.mig.pending, [instance(i) for i in g.instances], *shares(g)]

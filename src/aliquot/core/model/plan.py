@@ -45,9 +45,9 @@ class Blocker(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, dict=True):
-    """The acts in order, one lane per GPU (``lanes``), with what they are for. An impossible wish has ``blockers``
-    and no actions. ``kept`` counts instances and vGPUs that no call reaches; ``destroyed`` and ``created`` count both
-    kinds, too. ``reboots`` lists GPUs whose mode change can only become active with a reboot.
+    """The acts in order, one lane per GPU (``actions_by_gpu``), with what they are for. An impossible wish has
+    ``blockers`` and no actions. ``unchanged`` counts instances and vGPUs that no call reaches; ``destroyed`` and
+    ``created`` count both kinds, too. ``reboots`` lists GPUs whose mode change can only become active with a reboot.
     """
 
     node: str
@@ -58,7 +58,7 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     kind: str = "Plan"
     changes: bool = False
     policy: Policy = Policy()
-    kept: int = 0
+    unchanged: int = msgspec.field(default=0, name="kept")
     destroyed: int = 0
     created: int = 0
     resets: tuple[str, ...] = ()
@@ -67,12 +67,12 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     notes: tuple[str, ...] = ()
 
     @cached_property
-    def lanes(self) -> dict[str, tuple[Action, ...]]:
+    def actions_by_gpu(self) -> dict[str, tuple[Action, ...]]:
         """The actions of each GPU, in order. Lanes are independent of each other; a lane is serial."""
-        lanes: dict[str, list[Action]] = {}
+        grouped: dict[str, list[Action]] = {}
         for action in self.actions:
-            lanes.setdefault(action.gpu, []).append(action)
-        return {pci: tuple(lane) for pci, lane in lanes.items()}
+            grouped.setdefault(action.gpu, []).append(action)
+        return {pci: tuple(actions) for pci, actions in grouped.items()}
 
     @property
     def blocked(self) -> bool:
@@ -86,7 +86,7 @@ def make_plan(
     actions: tuple[Action, ...],
     *,
     policy: Policy,
-    kept: int,
+    unchanged: int,
     reboots: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Plan:
@@ -98,7 +98,7 @@ def make_plan(
         actions=actions,
         changes=bool(actions),
         policy=policy,
-        kept=kept,
+        unchanged=unchanged,
         destroyed=sum(isinstance(a, Destroy | DestroyVgpu) for a in actions),
         created=sum(isinstance(a, Create | CreateVgpu) for a in actions),
         resets=tuple(a.gpu for a in actions if isinstance(a, Reset)),

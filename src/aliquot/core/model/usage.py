@@ -39,14 +39,14 @@ class Usage(msgspec.Struct, frozen=True):
     peak_compute: float | None = None
 
 
-def coarse(usage: tuple[Usage, ...]) -> tuple[Usage, ...]:
+def coarsen(usage: tuple[Usage, ...]) -> tuple[Usage, ...]:
     """For whoever must not be told of every breath (a document in a cluster): memory in sixteenths, times in whole
     minutes, no shares. Rounded so that "at most" and "idle for" stay true.
     """
-    return tuple(map(_coarse, usage))
+    return tuple(map(_coarsen, usage))
 
 
-def _coarse(usage: Usage) -> Usage:
+def _coarsen(usage: Usage) -> Usage:
     part = max(1, (usage.memory_total_mib or 0) // 16)
     return msgspec.structs.replace(
         usage,

@@ -22,15 +22,15 @@ LICENCE = "vGPUs exist here: their guests need an NVIDIA vGPU licence, or run wi
 
 def warnings(inventory: Inventory) -> tuple[str, ...]:
     """Sentences about what stands in the way of virtual machines here. Empty where nobody asked for any."""
-    said = [s for gpu in inventory.gpus for s in _gpu(inventory, gpu)]
+    messages = [s for gpu in inventory.gpus for s in _gpu(inventory, gpu)]
     able = inventory.host is not None and bool(inventory.host.vgpu_manager)
     needing = [g for g in inventory.gpus if g.passthrough or g.vgpus or _waiting(g) or (able and _sriov(g))]
     if inventory.host and needing and not inventory.host.iommu:
-        said.append(
+        messages.append(
             "the IOMMU is off: no virtual machine can get a GPU (switch on VT-d or AMD-Vi in the firmware, add "
             "intel_iommu=on or amd_iommu=on to the kernel's command line, reboot)"
         )
-    return tuple(said)
+    return tuple(messages)
 
 
 def notes(inventory: Inventory) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ def notes(inventory: Inventory) -> tuple[str, ...]:
 
 def _waiting(gpu: Gpu) -> bool:
     """Whether a GPU is meant for vGPUs, though it has none now."""
-    return bool(gpu.virtual and (gpu.virtual.functions or gpu.virtual.remembered))
+    return bool(gpu.virtual and (gpu.virtual.functions or gpu.virtual.recorded_vgpus))
 
 
 def _sriov(gpu: Gpu) -> bool:
@@ -52,12 +52,12 @@ def _gpu(inventory: Inventory, gpu: Gpu) -> tuple[str, ...]:
     if virtual is None or gpu.passthrough or not _waiting(gpu):
         return ()
     branch = _branch(inventory.driver)
-    if virtual.world == "vendor-vfio" and branch and branch < VENDOR_VFIO_BRANCH:
+    if virtual.framework == "vendor-vfio" and branch and branch < VENDOR_VFIO_BRANCH:
         return (
             f"GPU {gpu.pci}: driver {inventory.driver} is older than R{VENDOR_VFIO_BRANCH} (vGPU 17), the first with "
             "vendor-specific VFIO: vGPUs are not to be relied on",
         )
-    if virtual.world:
+    if virtual.framework:
         return ()
     if host is not None and host.vgpu_manager is False:
         return (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aliquot.core.model.desired import InstanceWish
+from aliquot.core.model.desired import DesiredInstance
 from aliquot.core.model.driver_branches import FIRST_WITH, PLACED_COMPUTE_INSTANCES
 from aliquot.core.model.geometry import geometry, geometry_text
 from aliquot.core.model.inventory import UNKNOWN_HOLDER, Gpu, GpuInstance, Holder
@@ -16,78 +16,80 @@ from aliquot.core.model.plan import Blocker
 from aliquot.core.planner import compute_instances as compute
 from aliquot.core.planner import placement_search as pack
 from aliquot.core.planner.compute_grouping import groupings
-from aliquot.core.planner.placement_table import Board, Placed
+from aliquot.core.planner.placement_table import PlacedInstance, PlacementTable
 from aliquot.core.planner.rules import refusals
 
-_NAMED = 3
+_MAX_LISTED = 3
 """Holders that a next step names."""
 
 
-def ways_out(holders: Sequence[Holder]) -> str:
+def holders_next_step(holders: Sequence[Holder]) -> str:
     """What to do about holders: end them, or wait for them. What would end them unasked is not proposed."""
     if any(h.id == UNKNOWN_HOLDER for h in holders):
         return "find out what uses it and end that, then destroy it with nvidia-smi: its holders cannot be seen here"
     named = [str(h) for h in dict.fromkeys(holders)]
-    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-    return f"end {', '.join(named[:_NAMED]) or 'the holders'}{more}, or add --policy wait"
+    more = f" and {len(named) - _MAX_LISTED} more" if len(named) > _MAX_LISTED else ""
+    return f"end {', '.join(named[:_MAX_LISTED]) or 'the holders'}{more}, or add --policy wait"
 
 
-def wish_text(board: Board, counts: Counter[int]) -> str:
+def mig_argument(table: PlacementTable, counts: Counter[int]) -> str:
     """A geometry as ``--mig`` takes it, without characters that a shell expands: ``3g.20gb,1g.5gb:2``."""
-    parts = [(board.profiles[p].name, counts[p]) for p in board.canonical(p for p in counts if counts[p])]
+    parts = [(table.profiles[p].name, counts[p]) for p in table.canonical(p for p in counts if counts[p])]
     return ",".join(name if n == 1 else f"{name}:{n}" for name, n in parts) or "empty"
 
 
-def asked_text(board: Board, wishes: Sequence[InstanceWish]) -> str:
+def request_text(table: PlacementTable, requests: Sequence[DesiredInstance]) -> str:
     """What was asked, for people: ``3g.20gb:1,1g.5gb:2``, or ``1c.3g.20gb:2``."""
-    return geometry_text(geometry(name for wish in wishes for name in _names(board, wish)))
+    return geometry_text(geometry(name for request in requests for name in _request_names(table, request)))
 
 
-def _names(board: Board, wish: InstanceWish) -> list[str]:
-    profile = board.profiles.get(wish.profile_id)
-    parts = [profile.compute_profile(part) for part in wish.compute] if profile and wish.loose else []
-    return [part.name for part in parts if part] or [wish.name]
+def _request_names(table: PlacementTable, request: DesiredInstance) -> list[str]:
+    profile = table.profiles.get(request.profile_id)
+    parts = [profile.compute_profile(part) for part in request.compute] if profile and request.loose else []
+    return [part.name for part in parts if part] or [request.name]
 
 
-def infeasible(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish]) -> Blocker | None:
+def infeasible(table: PlacementTable, gpu: Gpu, requests: Sequence[DesiredInstance]) -> Blocker | None:
     """The blocker for a wish that no state of this GPU can ever meet, or None if some state can."""
-    asked = asked_text(board, wishes)
-    wishes = groupings(board, wishes)[0]
-    counts = Counter(w.profile_id for w in wishes)
-    refusal = next(refusals(board, counts), None)
+    requested = request_text(table, requests)
+    requests = groupings(table, requests)[0]
+    counts = Counter(w.profile_id for w in requests)
+    refusal = next(refusals(table, counts), None)
     if refusal is not None:
-        return _impossible(board, gpu, wishes, asked, refusal.rule, refusal.message)
-    for wish in wishes:
-        blocker = _bad_wish(board, gpu, wish)
+        return _impossible(table, gpu, requests, requested, refusal.rule, refusal.message)
+    for request in requests:
+        blocker = _request_blocker(table, gpu, request)
         if blocker is not None:
             return blocker
-    fixed = [(w.profile_id, w.start) for w in wishes if w.start is not None]
+    fixed = [(w.profile_id, w.start) for w in requests if w.start is not None]
     taken = 0
     for place in fixed:
-        clash = board.masks[place] & taken
+        clash = table.masks[place] & taken
         if clash:
-            return _impossible(board, gpu, wishes, asked, "PLACEMENT", "two asked placements overlap", slices(clash))
-        taken |= board.masks[place]
-    if next(pack.arrangements(board, counts, fixed), None) is None:
+            return _impossible(
+                table, gpu, requests, requested, "PLACEMENT", "two asked placements overlap", slices(clash)
+            )
+        taken |= table.masks[place]
+    if next(pack.arrangements(table, counts, fixed), None) is None:
         where = " beside the asked placements" if fixed else ""
         text = f"each count is legal, but no placement of all of them exists{where}"
-        return _impossible(board, gpu, wishes, asked, "PLACEMENT", text, slices(taken))
+        return _impossible(table, gpu, requests, requested, "PLACEMENT", text, slices(taken))
     return None
 
 
-def _bad_wish(board: Board, gpu: Gpu, wish: InstanceWish) -> Blocker | None:
-    profile = board.profiles[wish.profile_id]
-    if wish.start is not None and wish.start not in profile.starts:
+def _request_blocker(table: PlacementTable, gpu: Gpu, request: DesiredInstance) -> Blocker | None:
+    profile = table.profiles[request.profile_id]
+    if request.start is not None and request.start not in profile.starts:
         starts = ", ".join(str(s) for s in profile.starts)
         return Blocker(
             rule="PLACEMENT",
-            message=f"{profile.name} cannot start at memory slice {wish.start} (it can at {starts})",
+            message=f"{profile.name} cannot start at memory slice {request.start} (it can at {starts})",
             gpu=gpu.pci,
             next_step=f"aliquot profiles {gpu.pci}",
         )
-    if not compute.fits(profile, wish.compute, wish.compute_starts):
+    if not compute.fits(profile, request.compute, request.compute_starts):
         placed = msgspec.structs.replace(profile, placed_compute=True)
-        if compute.fits(placed, wish.compute, wish.compute_starts):
+        if compute.fits(placed, request.compute, request.compute_starts):
             return Blocker(
                 rule="COMPUTE_PLACEMENT",
                 message=f"GPU {gpu.pci}: this driver chooses the placement of compute instances itself, and never the "
@@ -106,18 +108,18 @@ def _bad_wish(board: Board, gpu: Gpu, wish: InstanceWish) -> Blocker | None:
 
 
 def _impossible(
-    board: Board,
+    table: PlacementTable,
     gpu: Gpu,
-    wishes: Sequence[InstanceWish],
-    asked: str,
+    requests: Sequence[DesiredInstance],
+    requested: str,
     rule: str,
     why: str,
     where: tuple[int, ...] = (),
 ) -> Blocker:
-    suggestion = _nearest(board, gpu, wishes)
+    suggestion = _nearest(table, gpu, requests)
     return Blocker(
         rule=rule,
-        message=f"{gpu.product} cannot hold {asked}: {why}",
+        message=f"{gpu.product} cannot hold {requested}: {why}",
         gpu=gpu.pci,
         slices=where,
         suggestion=suggestion,
@@ -125,50 +127,52 @@ def _impossible(
     )
 
 
-def _nearest(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish]) -> str | None:
+def _nearest(table: PlacementTable, gpu: Gpu, requests: Sequence[DesiredInstance]) -> str | None:
     """The nearest wish that this GPU can have now, which destroys nothing that is held or that was asked for as well.
     None if it is what was asked, or only destroys where something new was asked for.
     """
-    wanted = Counter(w.profile_id for w in wishes if w.profile_id in board.profiles)
-    kept, left = [], wanted.copy()
-    for each in sorted(gpu.instances, key=lambda i: not i.held):
-        if each.held or left[each.profile_id] > 0:
-            kept.append(each)
-            left[each.profile_id] -= 1
-    pinned: list[Placed] = [(i.profile_id, i.place.start) for i in kept]
-    if not all(place in board.masks for place in pinned) or not all(_whole(board, i) for i in kept):
+    wanted = Counter(w.profile_id for w in requests if w.profile_id in table.profiles)
+    retained, left = [], wanted.copy()
+    for instance in sorted(gpu.instances, key=lambda i: not i.held):
+        if instance.held or left[instance.profile_id] > 0:
+            retained.append(instance)
+            left[instance.profile_id] -= 1
+    pinned: list[PlacedInstance] = [(i.profile_id, i.place.start) for i in retained]
+    if not all(place in table.masks for place in pinned) or not all(_has_default_compute(table, i) for i in retained):
         return None  # profiles alone do not say what is there
-    near = pack.nearest(board, wanted, pinned)
-    there = Counter(i.profile_id for i in gpu.instances)
-    if not near or near == wanted or (wanted - there and not near - there):
+    nearest = pack.nearest(table, wanted, pinned)
+    present = Counter(i.profile_id for i in gpu.instances)
+    if not nearest or nearest == wanted or (wanted - present and not nearest - present):
         return None
-    return wish_text(board, near)
+    return mig_argument(table, nearest)
 
 
-def _whole(board: Board, instance: GpuInstance) -> bool:
+def _has_default_compute(table: PlacementTable, instance: GpuInstance) -> bool:
     """Whether it holds what its profile means by itself, or nothing yet."""
     inside = [c.profile_id for c in instance.compute_instances]
-    return inside in ([], [board.profiles[instance.profile_id].default_compute.id])
+    return inside in ([], [table.profiles[instance.profile_id].default_compute.id])
 
 
-def held(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish], doomed: Sequence[GpuInstance]) -> Blocker:
+def held(
+    table: PlacementTable, gpu: Gpu, requests: Sequence[DesiredInstance], to_destroy: Sequence[GpuInstance]
+) -> Blocker:
     """The blocker for a wish that can only be met by destroying held instances."""
     mask = 0
-    for instance in doomed:
+    for instance in to_destroy:
         mask |= instance.place.mask
-    names = ", ".join(f"{i.profile} at {i.placement}" for i in doomed)
-    count = f"{len(doomed)} instance is held" if len(doomed) == 1 else f"{len(doomed)} instances are held"
-    holders = tuple(h for i in doomed for h in i.holders)
-    step = ways_out(holders)
+    names = ", ".join(f"{i.profile} at {i.placement}" for i in to_destroy)
+    count = f"{len(to_destroy)} instance is held" if len(to_destroy) == 1 else f"{len(to_destroy)} instances are held"
+    holders = tuple(h for i in to_destroy for h in i.holders)
+    step = holders_next_step(holders)
     if holders and all(h.kind == "vgpu" for h in holders) and not any(v.held for v in gpu.vgpus):
         step = f"destroy the vGPUs, which nobody uses, then the same again: aliquot apply --gpu {gpu.pci} --vgpu none"
     return Blocker(
         rule="HELD",
-        message=f"GPU {gpu.pci} cannot become {asked_text(board, wishes)}: {count} ({names})",
+        message=f"GPU {gpu.pci} cannot become {request_text(table, requests)}: {count} ({names})",
         gpu=gpu.pci,
         slices=slices(mask),
         holders=holders,
-        suggestion=_nearest(board, gpu, wishes),
+        suggestion=_nearest(table, gpu, requests),
         next_step=step,
     )
 
@@ -195,5 +199,5 @@ def busy(gpu: Gpu, what: str) -> Blocker:
         message=f"GPU {gpu.pci} is in use as a whole, {what} meanwhile",
         gpu=gpu.pci,
         holders=gpu.holders,
-        next_step=ways_out(gpu.holders),
+        next_step=holders_next_step(gpu.holders),
     )

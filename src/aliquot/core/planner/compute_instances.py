@@ -46,10 +46,10 @@ def change(
         return None
     if starts is None and not present and list(layout) == [profile.default_compute.id]:
         return ComputeChange(create=(ComputePart(profile.default_compute.name, profile.default_compute.id),))
-    here = {(c.profile_id, c.place.start): c for c in present}
+    by_slot = {(c.profile_id, c.place.start): c for c in present}
     options = [tuple(zip(layout, starts, strict=True))] if starts is not None else list(_layouts(table, layout))
-    lead = _placed if profile.placed_compute else _chosen
-    changes = (change for slots in options if _legal(table, slots) for change in lead(profile, here, slots))
+    find_changes = _changes_with_placements if profile.placed_compute else _changes_without_placements
+    changes = (change for slots in options if _legal(table, slots) for change in find_changes(profile, by_slot, slots))
     return min(changes, key=lambda c: c.weight, default=None)
 
 
@@ -64,27 +64,31 @@ def driver_choice(profile: Profile, kind: ComputeProfile, taken: int) -> Placeme
     return min(free, key=lambda p: (-sum(not m & (taken | p.mask) for m in every), p.start), default=None)
 
 
-def _placed(profile: Profile, here: Mapping[Slot, ComputeInstance], slots: Sequence[Slot]) -> Iterator[ComputeChange]:
+def _changes_with_placements(
+    profile: Profile, by_slot: Mapping[Slot, ComputeInstance], slots: Sequence[Slot]
+) -> Iterator[ComputeChange]:
     """The change to these slots by a driver that takes placements."""
     table = {c.id: c for c in profile.compute}
-    create = sorted(set(slots) - here.keys(), key=lambda s: (-table[s[0]].size, s[1]))
-    destroy = tuple(c for key, c in sorted(here.items()) if key not in slots)
+    create = sorted(set(slots) - by_slot.keys(), key=lambda s: (-table[s[0]].size, s[1]))
+    destroy = tuple(c for key, c in sorted(by_slot.items()) if key not in slots)
     yield ComputeChange(destroy, tuple(_part(profile, table[i], start) for i, start in create))
 
 
-def _chosen(profile: Profile, here: Mapping[Slot, ComputeInstance], slots: Sequence[Slot]) -> Iterator[ComputeChange]:
+def _changes_without_placements(
+    profile: Profile, by_slot: Mapping[Slot, ComputeInstance], slots: Sequence[Slot]
+) -> Iterator[ComputeChange]:
     """The changes to these slots by a driver that chooses placements itself. One that could stay may have to go so
     that another gets the right slot.
     """
-    stay = sorted(here.keys() & set(slots))
-    for kept in (each for size in range(len(stay), -1, -1) for each in combinations(stay, size)):
-        create = _order(profile, set(slots) - set(kept), sum(here[key].place.mask for key in kept))
+    stay = sorted(by_slot.keys() & set(slots))
+    for retained in (each for size in range(len(stay), -1, -1) for each in combinations(stay, size)):
+        create = _creation_order(profile, set(slots) - set(retained), sum(by_slot[key].place.mask for key in retained))
         if create is not None:
-            destroy = tuple(c for key, c in sorted(here.items()) if key not in kept)
+            destroy = tuple(c for key, c in sorted(by_slot.items()) if key not in retained)
             yield ComputeChange(destroy, tuple(ComputePart(c.name, c.id) for c in create))
 
 
-def _order(profile: Profile, create: Collection[Slot], taken: int) -> list[ComputeProfile] | None:
+def _creation_order(profile: Profile, create: Collection[Slot], taken: int) -> list[ComputeProfile] | None:
     """The order of creations in which the driver chooses just these slots by itself; None if there is none."""
     if not create:
         return []
@@ -92,7 +96,7 @@ def _order(profile: Profile, create: Collection[Slot], taken: int) -> list[Compu
         place = driver_choice(profile, kind, taken)
         if place is None or (kind.id, place.start) not in create:
             continue
-        rest = _order(profile, [s for s in create if s != (kind.id, place.start)], taken | place.mask)
+        rest = _creation_order(profile, [s for s in create if s != (kind.id, place.start)], taken | place.mask)
         if rest is not None:
             return [kind, *rest]
     return None

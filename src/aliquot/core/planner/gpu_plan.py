@@ -17,7 +17,7 @@ from aliquot.core.model.actions import (
     SetMode,
 )
 from aliquot.core.model.catalog import Family
-from aliquot.core.model.desired import GpuWish, InstanceWish
+from aliquot.core.model.desired import DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Gpu, GpuInstance
 from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Blocker, Policy
@@ -25,59 +25,69 @@ from aliquot.core.planner import blockers as blocked
 from aliquot.core.planner import compute_instances as compute
 from aliquot.core.planner import placement_search as pack
 from aliquot.core.planner import target_state as target
-from aliquot.core.planner.placement_table import Board, Placed, board
+from aliquot.core.planner.placement_table import PlacedInstance, PlacementTable, compiled_table
 
-MIG_OFF = "MIG mode goes off"
+MIG_DISABLED_REASON = "MIG mode goes off"
 
 
-class Lane(msgspec.Struct, frozen=True):
-    """What happens to one GPU. ``kept`` counts GPU instances that no call reaches."""
+class GpuPlan(msgspec.Struct, frozen=True):
+    """What happens to one GPU. ``unchanged`` counts GPU instances that no call reaches."""
 
     actions: tuple[Action, ...] = ()
-    kept: int = 0
+    unchanged: int = 0
     blockers: tuple[Blocker, ...] = ()
     reboot: bool = False
     notes: tuple[str, ...] = ()
 
 
-def plan_gpu(family: Family | None, gpu: Gpu, wish: GpuWish, name: str, policy: Policy) -> Lane:
+def plan_gpu(family: Family | None, gpu: Gpu, desired_gpu: DesiredGpu, name: str, policy: Policy) -> GpuPlan:
     """The lane that leads one GPU from what it is to its wish, or the blockers in the way.
 
     ``family`` is None for a GPU without MIG; ``name`` is the named config, for reasons.
     """
     if gpu.lost:
-        return Lane(blockers=(blocked.lost(gpu),))
+        return GpuPlan(blockers=(blocked.lost(gpu),))
     if family is None or not gpu.mig.capable:
-        return Lane(blockers=(blocked.not_capable(gpu),)) if wish.mig else Lane()
-    b = board(family)
-    asked = f'asked by "{name}"' if name else "asked"
-    wants_mig = gpu.mig.enabled if wish.mig is None else wish.mig
-    instances = wish.instances if wants_mig else ()
+        return GpuPlan(blockers=(blocked.not_capable(gpu),)) if desired_gpu.mig else GpuPlan()
+    table = compiled_table(family)
+    requested_by = f'asked by "{name}"' if name else "asked"
+    wants_mig = gpu.mig.enabled if desired_gpu.mig is None else desired_gpu.mig
+    instances = desired_gpu.instances if wants_mig else ()
     if instances:
-        blocker = blocked.infeasible(b, gpu, instances)
+        blocker = blocked.infeasible(table, gpu, instances)
         if blocker is not None:
-            return Lane(blockers=(blocker,))
+            return GpuPlan(blockers=(blocker,))
     if instances is None and wants_mig == gpu.mig.enabled:
-        cut = Lane(kept=len(gpu.instances))
+        instance_plan = GpuPlan(unchanged=len(gpu.instances))
     else:
-        cut = change_instances(
-            target.Search(b, gpu, instances or ()), instances or (), "" if wants_mig else MIG_OFF, asked, policy
+        instance_plan = change_instances(
+            target.TargetSearch(table, gpu, instances or ()),
+            instances or (),
+            "" if wants_mig else MIG_DISABLED_REASON,
+            requested_by,
+            policy,
         )
-    if cut.blockers:
-        return cut
-    mode = change_mode(family, gpu, wants_mig, asked, policy)
-    if mode.blockers:
-        return mode
-    destroys = tuple(a for a in cut.actions if isinstance(a, Destroy | DestroyCompute))
-    creates = tuple(a for a in cut.actions if isinstance(a, Create | CreateCompute))
+    if instance_plan.blockers:
+        return instance_plan
+    mode_plan = change_mode(family, gpu, wants_mig, requested_by, policy)
+    if mode_plan.blockers:
+        return mode_plan
+    destroys = tuple(a for a in instance_plan.actions if isinstance(a, Destroy | DestroyCompute))
+    creates = tuple(a for a in instance_plan.actions if isinstance(a, Create | CreateCompute))
     if creates and gpu.holders and policy.held == "refuse":
-        return Lane(blockers=(blocked.busy(gpu, "no instance can be created"),))
-    if mode.reboot:
+        return GpuPlan(blockers=(blocked.busy(gpu, "no instance can be created"),))
+    if mode_plan.reboot:
         creates = ()
-    return Lane(destroys + mode.actions + creates, cut.kept, (), mode.reboot, mode.notes + cut.notes)
+    return GpuPlan(
+        destroys + mode_plan.actions + creates,
+        instance_plan.unchanged,
+        (),
+        mode_plan.reboot,
+        mode_plan.notes + instance_plan.notes,
+    )
 
 
-def change_mode(family: Family, gpu: Gpu, enabled: bool, asked: str, policy: Policy) -> Lane:
+def change_mode(family: Family, gpu: Gpu, enabled: bool, requested_by: str, policy: Policy) -> GpuPlan:
     """Set MIG mode only where it differs, and reset only where the mode needs it.
 
     Ampere keeps the wish on the board and needs a reset (the driver does it inside the call on an idle GPU); Hopper
@@ -86,22 +96,22 @@ def change_mode(family: Family, gpu: Gpu, enabled: bool, asked: str, policy: Pol
     want = "enabled" if enabled else "disabled"
     if gpu.mig.current == want:
         if gpu.mig.pending == want:
-            return Lane()
+            return GpuPlan()
         reason = f"a change to {gpu.mig.pending} is pending and nobody asked for it"
-        return Lane((SetMode(gpu=gpu.pci, mode=want, reason=reason),))
+        return GpuPlan((SetMode(gpu=gpu.pci, mode=want, reason=reason),))
     if gpu.holders and policy.held == "refuse":
-        return Lane(blockers=(blocked.busy(gpu, f"MIG mode cannot be {want}"),))
+        return GpuPlan(blockers=(blocked.busy(gpu, f"MIG mode cannot be {want}"),))
     actions: list[Action] = []
     if gpu.mig.pending != want or not family.mode.change_needs_gpu_reset:
-        actions.append(SetMode(gpu=gpu.pci, mode=want, reason=asked))
+        actions.append(SetMode(gpu=gpu.pci, mode=want, reason=requested_by))
     if not family.mode.change_needs_gpu_reset:
-        return Lane(tuple(actions))
-    if not gpu.reset or not policy.reset:
-        return Lane(tuple(actions), reboot=True, notes=(_until_reboot(gpu, want, policy),))
+        return GpuPlan(tuple(actions))
+    if not gpu.resettable or not policy.reset:
+        return GpuPlan(tuple(actions), reboot=True, notes=(_until_reboot(gpu, want, policy),))
     actions.append(
         Reset(gpu=gpu.pci, reason=f"MIG mode {want} becomes active with a GPU reset on {family.architecture}")
     )
-    return Lane(tuple(actions))
+    return GpuPlan(tuple(actions))
 
 
 def _until_reboot(gpu: Gpu, want: str, policy: Policy) -> str:
@@ -117,32 +127,43 @@ def _until_reboot(gpu: Gpu, want: str, policy: Policy) -> str:
 
 
 def change_instances(
-    search: target.Search, wishes: tuple[InstanceWish, ...], clear: str, asked: str, policy: Policy
-) -> Lane:
-    """Destroy what must go and create what is missing, on the GPU as ``search`` sees it. ``clear`` says why nothing can
-    stay, where that is so.
+    search: target.TargetSearch,
+    requests: tuple[DesiredInstance, ...],
+    clear_reason: str,
+    requested_by: str,
+    policy: Policy,
+) -> GpuPlan:
+    """Destroy what must go and create what is missing, on the GPU as ``search`` sees it. ``clear_reason`` says why
+    nothing can stay, where that is so.
     """
-    b, gpu = search.board, search.gpu
-    aim = search.aim()
-    if aim is None:
-        raise AssertionError(f"a feasible wish found no aim: {wishes}")
-    held = [i for i in aim.doomed if i.held]
-    held += [aim.kept[k] for k, c in aim.changes.items() if c.weight[0]]
+    table, gpu = search.placement_table, search.gpu
+    end_state = search.find_target()
+    if end_state is None:
+        raise AssertionError(f"a feasible wish found no aim: {requests}")
+    held = [i for i in end_state.to_destroy if i.held]
+    held += [end_state.retained[k] for k, c in end_state.changes.items() if c.weight[0]]
     if held and policy.held == "refuse":
-        return Lane(blockers=(blocked.held(b, gpu, wishes, held),))
-    new = [k for k in aim.placed if k not in aim.kept]
-    gone, order = sorted(aim.doomed, key=_held_first), pack.creation_order(b, new, b.mask(aim.kept), bool(gpu.swapped))
+        return GpuPlan(blockers=(blocked.held(table, gpu, requests, held),))
+    new = [k for k in end_state.placed if k not in end_state.retained]
+    gone, order = (
+        sorted(end_state.to_destroy, key=_held_first),
+        pack.creation_order(table, new, table.mask(end_state.retained), bool(gpu.slots_mirrored)),
+    )
     moves = _moves(gone, order, search.fixed)
-    whence = {to: _at(b, place) for place, to in moves.items()}
+    origins = {destination: _placement(table, place) for place, destination in moves.items()}
     actions: list[Action] = []
     for instance in gone:
-        why = clear or _why_gone(b, instance, order, asked, moves.get(target.key(instance)))
+        why = clear_reason or _destroy_reason(
+            table, instance, order, requested_by, moves.get(target.placed_key(instance))
+        )
         actions.append(_destroy(gpu, instance, why, policy))
-    for place, change in sorted(aim.changes.items(), key=lambda item: item[1].weight):
-        actions += _inside(gpu, aim.kept[place], change, asked)
+    for place, change in sorted(end_state.changes.items(), key=lambda item: item[1].weight):
+        actions += _change_compute(gpu, end_state.retained[place], change, requested_by)
     for place in order:
-        actions.append(_create(b, gpu, place, aim, f"moved from {whence[place]}" if place in whence else asked))
-    return Lane(tuple(actions), kept=len(aim.kept) - len(aim.changes))
+        actions.append(
+            _create(table, gpu, place, end_state, f"moved from {origins[place]}" if place in origins else requested_by)
+        )
+    return GpuPlan(tuple(actions), unchanged=len(end_state.retained) - len(end_state.changes))
 
 
 def _held_first(instance: GpuInstance) -> tuple[bool, int]:
@@ -150,30 +171,38 @@ def _held_first(instance: GpuInstance) -> tuple[bool, int]:
     return not instance.held, instance.id
 
 
-def _moves(gone: Sequence[GpuInstance], new: Sequence[Placed], fixed: Collection[Placed]) -> dict[Placed, Placed]:
+def _moves(
+    gone: Sequence[GpuInstance], new: Sequence[PlacedInstance], fixed: Collection[PlacedInstance]
+) -> dict[PlacedInstance, PlacedInstance]:
     """Which instances come again at another place, in the order of the acts. One that is held does not move: what is on
     it ends. At a place that somebody asked for comes what he asked for.
     """
-    free, found = list(new), dict[Placed, Placed]()
+    free, found = list(new), dict[PlacedInstance, PlacedInstance]()
     for instance in gone:
-        to = next((place for place in free if place[0] == instance.profile_id), None)
-        if to is not None:
-            free.remove(to)
-            if not instance.held and to not in fixed:
-                found[target.key(instance)] = to
+        destination = next((place for place in free if place[0] == instance.profile_id), None)
+        if destination is not None:
+            free.remove(destination)
+            if not instance.held and destination not in fixed:
+                found[target.placed_key(instance)] = destination
     return found
 
 
-def _at(b: Board, place: Placed) -> Placement:
-    return b.profiles[place[0]].placement(place[1])
+def _placement(table: PlacementTable, place: PlacedInstance) -> Placement:
+    return table.profiles[place[0]].placement(place[1])
 
 
-def _why_gone(b: Board, instance: GpuInstance, new: Sequence[Placed], asked: str, to: Placed | None) -> str:
-    in_way = next((k for k in new if b.masks[k] & instance.place.mask), None)
-    why = f"in the way of {b.profiles[in_way[0]].name} at {_at(b, in_way)}" if in_way else ""
-    if to is None:
-        return why or f"not {asked}"
-    return ", ".join(filter(None, (f"moves to {_at(b, to)}", why)))
+def _destroy_reason(
+    table: PlacementTable,
+    instance: GpuInstance,
+    new: Sequence[PlacedInstance],
+    requested_by: str,
+    destination: PlacedInstance | None,
+) -> str:
+    blocking = next((k for k in new if table.masks[k] & instance.place.mask), None)
+    why = f"in the way of {table.profiles[blocking[0]].name} at {_placement(table, blocking)}" if blocking else ""
+    if destination is None:
+        return why or f"not {requested_by}"
+    return ", ".join(filter(None, (f"moves to {_placement(table, destination)}", why)))
 
 
 def _destroy(gpu: Gpu, instance: GpuInstance, why: str, policy: Policy) -> Destroy:
@@ -193,12 +222,16 @@ def _destroy(gpu: Gpu, instance: GpuInstance, why: str, policy: Policy) -> Destr
     )
 
 
-def _inside(gpu: Gpu, instance: GpuInstance, change: compute.ComputeChange, asked: str) -> list[Action]:
+def _change_compute(gpu: Gpu, instance: GpuInstance, change: compute.ComputeChange, requested_by: str) -> list[Action]:
     where = f"inside the kept {instance.profile} at {instance.placement}"
     repair = "; the GPU instance had no compute instance" if not instance.compute_instances else ""
     gone: list[Action] = [
         DestroyCompute(
-            gpu=gpu.pci, instance=instance.id, compute_instance=c.id, profile=c.profile, reason=f"not {asked} {where}"
+            gpu=gpu.pci,
+            instance=instance.id,
+            compute_instance=c.id,
+            profile=c.profile,
+            reason=f"not {requested_by} {where}",
         )
         for c in change.destroy
     ]
@@ -209,22 +242,24 @@ def _inside(gpu: Gpu, instance: GpuInstance, change: compute.ComputeChange, aske
             profile=part.profile,
             profile_id=part.profile_id,
             placement=part.placement,
-            reason=f"{asked}, {where}{repair}",
+            reason=f"{requested_by}, {where}{repair}",
         )
         for part in change.create
     ]
 
 
-def _create(b: Board, gpu: Gpu, place: Placed, aim: target.Aim, asked: str) -> Create:
-    profile = b.profiles[place[0]]
-    first = b.choices(place[0], 0, bool(gpu.swapped))[0]
-    reason = asked
-    for key, instance in aim.kept.items():
-        if first != place[1] and b.masks[place[0], first] & b.masks[key]:
+def _create(
+    table: PlacementTable, gpu: Gpu, place: PlacedInstance, end_state: target.TargetState, requested_by: str
+) -> Create:
+    profile = table.profiles[place[0]]
+    first = table.choices(place[0], 0, bool(gpu.slots_mirrored))[0]
+    reason = requested_by
+    for key, instance in end_state.retained.items():
+        if first != place[1] and table.masks[place[0], first] & table.masks[key]:
             who = f", held by {instance.holders[0]}" if instance.holders else ""
             reason += f"; {Placement(first, profile.size)} is taken by the kept {instance.profile}{who}"
             break
-    layout, starts = aim.layouts[place]
+    layout, starts = end_state.layouts[place]
     change = compute.change(profile, (), layout, starts)
     parts: tuple[ComputePart, ...] = change.create if change else ()
     return Create(

@@ -7,18 +7,18 @@ from collections.abc import Iterable
 
 from aliquot.core.model.catalog import ENGINES, Family, Profile, Rule
 
-Placed = tuple[int, int]
+PlacedInstance = tuple[int, int]
 """A GPU instance in a placed geometry: (profile id, start)."""
 
 
-class Board:
+class PlacementTable:
     """One geometry table as the search sees it. Compiled once per family and process."""
 
     def __init__(self, family: Family) -> None:
         self.family = family
         self.profiles = family.by_id
         self.starts: dict[int, tuple[int, ...]] = {p.id: p.starts for p in family.profiles}
-        self.masks: dict[Placed, int] = {
+        self.masks: dict[PlacedInstance, int] = {
             (p.id, start): p.placement(start).mask for p in family.profiles for start in p.starts
         }
         self.order: dict[int, tuple[int, int, int]] = {
@@ -29,9 +29,9 @@ class Board:
         self.rules: tuple[tuple[Rule, frozenset[int], frozenset[int]], ...] = tuple(
             (rule, self._ids(rule.profiles), self._ids(rule.exceptions)) for rule in family.rules
         )
-        self._plain_masks = [self.masks[p.id, start] for p in family.plain for start in p.starts]
-        self._room: dict[int, int] = {}
-        self.multisets: dict[tuple[Placed, ...], list[Counter[int]]] = {}
+        self._plain_masks = [self.masks[p.id, start] for p in family.plain_profiles for start in p.starts]
+        self._headroom: dict[int, int] = {}
+        self.multisets: dict[tuple[PlacedInstance, ...], list[Counter[int]]] = {}
         """Legal multisets by what is pinned, filled by ``placement_search.nearest``."""
 
     def _ids(self, names: Iterable[str]) -> frozenset[int]:
@@ -41,31 +41,31 @@ class Board:
     def _engines(profile: Profile) -> tuple[int, ...]:
         return tuple(profile.engines.get(e) or 0 for e in ENGINES)
 
-    def room(self, mask: int) -> int:
+    def headroom(self, mask: int) -> int:
         """How many (plain profile, placement) choices a mask leaves open.
 
         This is the driver's own measure when it picks a place: it takes the one that leaves the most.
         """
-        left = self._room.get(mask)
+        left = self._headroom.get(mask)
         if left is None:
-            left = self._room[mask] = sum(not (mask & m) for m in self._plain_masks)
+            left = self._headroom[mask] = sum(not (mask & m) for m in self._plain_masks)
         return left
 
-    def choices(self, profile_id: int, mask: int, swapped: bool = False) -> list[int]:
+    def choices(self, profile_id: int, mask: int, slots_mirrored: bool = False) -> list[int]:
         """Free starts for a profile in the order in which the driver would choose: most room left first, then the
-        lowest instance id. On a ``swapped`` board ids count from the upper half on.
+        lowest instance id. On a ``slots_mirrored`` board ids count from the upper half on.
         """
-        half = self.family.memory_slices // 2 if swapped else 0
+        half = self.family.memory_slices // 2 if slots_mirrored else 0
         free = [s for s in self.starts[profile_id] if not self.masks[profile_id, s] & mask]
         return sorted(
             free,
             key=lambda s: (
-                -self.room(mask | self.masks[profile_id, s]),
+                -self.headroom(mask | self.masks[profile_id, s]),
                 (s + half) % self.family.memory_slices,
             ),
         )
 
-    def mask(self, placed: Iterable[Placed]) -> int:
+    def mask(self, placed: Iterable[PlacedInstance]) -> int:
         """All slices that a placed geometry covers."""
         out = 0
         for key in placed:
@@ -78,12 +78,12 @@ class Board:
 
 
 _MOST = 64
-_boards: dict[str, list[Board]] = {}
-_known: dict[int, tuple[Family, Board]] = {}
+_tables: dict[str, list[PlacementTable]] = {}
+_known: dict[int, tuple[Family, PlacementTable]] = {}
 """By the place of a table in memory, which is its own for as long as it is kept here."""
 
 
-def board(family: Family) -> Board:
+def compiled_table(family: Family) -> PlacementTable:
     """The compiled table of a family. Tables that say the same share one: a driver's own comes anew with each session,
     and with each document of an agent.
     """
@@ -91,22 +91,22 @@ def board(family: Family) -> Board:
     if known is None:
         if len(_known) >= _MOST:
             _known.clear()
-        known = _known[id(family)] = family, _compiled(family)
+        known = _known[id(family)] = family, _compile(family)
     return known[1]
 
 
-def forget() -> None:
+def clear_cache() -> None:
     """The next table is compiled anew, as in a process that begins."""
-    _boards.clear()
+    _tables.clear()
     _known.clear()
 
 
-def _compiled(family: Family) -> Board:
-    alike = _boards.get(family.name, [])
+def _compile(family: Family) -> PlacementTable:
+    alike = _tables.get(family.name, [])
     found = next((each for each in alike if each.family == family), None)
     if found is None:
-        if sum(map(len, list(_boards.values()))) >= _MOST:
-            _boards.clear()
-        found = Board(family)
-        _boards.setdefault(family.name, []).append(found)
+        if sum(map(len, list(_tables.values()))) >= _MOST:
+            _tables.clear()
+        found = PlacementTable(family)
+        _tables.setdefault(family.name, []).append(found)
     return found

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Blocker, Plan, Policy, make_plan
-from aliquot.core.planner.concern import concerns_virtual_machines
-from aliquot.core.planner.gpu_plan import Lane, plan_gpu
+from aliquot.core.planner.gpu_plan import GpuPlan, plan_gpu
+from aliquot.core.planner.vm_sharing import involves_vms
 
 
 def plan(inventory: Inventory, desired: Desired, policy: Policy | None = None) -> Plan:
@@ -15,15 +15,15 @@ def plan(inventory: Inventory, desired: Desired, policy: Policy | None = None) -
     A GPU that the wish does not name is left alone. If any GPU is blocked the whole plan is: nothing is half done.
     """
     policy = policy or Policy()
-    wishes = sorted(desired.gpus, key=lambda w: w.pci)
-    lanes = [_lane(inventory, wish, desired.name, policy) for wish in wishes]
-    blockers = [Blocker(rule=f.rule, message=f.message, gpu=f.pci, next_step=f.next_step) for f in desired.faults]
-    blockers += [blocker for lane in lanes for blocker in lane.blockers]
-    if sum(bool(wish.passthrough) for wish in wishes) > 1:
-        from aliquot.core.planner.vgpu.fabric import together
+    desired_gpus = sorted(desired.gpus, key=lambda w: w.pci)
+    gpu_plans = [_plan_one_gpu(inventory, desired_gpu, desired.name, policy) for desired_gpu in desired_gpus]
+    blockers = [Blocker(rule=f.rule, message=f.message, gpu=f.pci, next_step=f.next_step) for f in desired.failures]
+    blockers += [blocker for gpu_plan in gpu_plans for blocker in gpu_plan.blockers]
+    if sum(bool(desired_gpu.passthrough) for desired_gpu in desired_gpus) > 1:
+        from aliquot.core.planner.vgpu.fabric import passthrough_blockers
 
-        blockers += together(inventory, wishes)
-    notes = (*inventory.notes, *desired.notes, *(note for lane in lanes for note in lane.notes))
+        blockers += passthrough_blockers(inventory, desired_gpus)
+    notes = (*inventory.notes, *desired.notes, *(note for gpu_plan in gpu_plans for note in gpu_plan.notes))
     if blockers:
         return Plan(
             node=inventory.node,
@@ -37,23 +37,27 @@ def plan(inventory: Inventory, desired: Desired, policy: Policy | None = None) -
         inventory.node,
         inventory.fingerprint,
         desired,
-        tuple(action for lane in lanes for action in lane.actions),
+        tuple(action for gpu_plan in gpu_plans for action in gpu_plan.actions),
         policy=policy,
-        kept=sum(lane.kept for lane in lanes),
-        reboots=tuple(wish.pci for wish, lane in zip(wishes, lanes, strict=True) if lane.reboot),
+        unchanged=sum(gpu_plan.unchanged for gpu_plan in gpu_plans),
+        reboots=tuple(
+            desired_gpu.pci for desired_gpu, gpu_plan in zip(desired_gpus, gpu_plans, strict=True) if gpu_plan.reboot
+        ),
         notes=notes,
     )
 
 
-def _lane(inventory: Inventory, wish: GpuWish, name: str, policy: Policy) -> Lane:
+def _plan_one_gpu(inventory: Inventory, desired_gpu: DesiredGpu, name: str, policy: Policy) -> GpuPlan:
     """The lane of one GPU. Where nothing is shared with virtual machines, their half of the planner is not loaded."""
-    gpu = next((g for g in inventory.gpus if g.pci == wish.pci), None)
+    gpu = next((g for g in inventory.gpus if g.pci == desired_gpu.pci), None)
     if gpu is None:
-        text = f"there is no GPU at {wish.pci} on this node"
-        return Lane(blockers=(Blocker(rule="NO_SUCH_GPU", message=text, gpu=wish.pci, next_step="aliquot show"),))
-    if concerns_virtual_machines(gpu, wish):
-        from aliquot.core.planner.vgpu.gpu_plan import plan_shares
+        text = f"there is no GPU at {desired_gpu.pci} on this node"
+        return GpuPlan(
+            blockers=(Blocker(rule="NO_SUCH_GPU", message=text, gpu=desired_gpu.pci, next_step="aliquot show"),)
+        )
+    if involves_vms(gpu, desired_gpu):
+        from aliquot.core.planner.vgpu.gpu_plan import plan_shared_gpu
 
-        return plan_shares(inventory, gpu, wish, name, policy)
+        return plan_shared_gpu(inventory, gpu, desired_gpu, name, policy)
     family = inventory.family(gpu) if gpu.mig.capable and gpu.family else None
-    return plan_gpu(family, gpu, wish, name, policy)
+    return plan_gpu(family, gpu, desired_gpu, name, policy)

@@ -7,33 +7,37 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from aliquot.core.model.actions import Action, Create, CreateCompute, CreateVgpu
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish, VgpuWish
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, DesiredVgpu
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Vgpu
 
 VFIO = "vfio-pci"
 """The kernel driver through which a whole function is handed to a virtual machine."""
 
 
-def former(inventory: Inventory, pcis: Collection[str], name: str = "the former state") -> Desired:
+def make_restore_point(inventory: Inventory, pcis: Collection[str], name: str = "the former state") -> Desired:
     """A wish that names every instance of some GPUs at its place, with its compute instances at theirs (anywhere in it
     where the driver chooses that itself), and every vGPU on its function under its UUID.
     """
     exact = inventory.places_compute_instances
-    gpus = tuple(_wish(g, exact) for g in inventory.gpus if g.pci in pcis and (g.mig.capable or g.virtual is not None))
+    gpus = tuple(
+        _restoring_gpu(g, exact) for g in inventory.gpus if g.pci in pcis and (g.mig.capable or g.virtual is not None)
+    )
     return Desired(gpus=gpus, name=name)
 
 
-def foreign_instances(before: Gpu, now: Gpu, made: Collection[Action]) -> tuple[GpuInstance, ...]:
-    """Return the GPU instances that were not there before and that none of the actions ``made`` created."""
+def foreign_instances(before: Gpu, now: Gpu, actions: Collection[Action]) -> tuple[GpuInstance, ...]:
+    """Return the GPU instances that were not there before and that none of the actions ``actions`` created."""
     known = {(i.profile_id, i.placement) for i in before.instances}
-    known |= {(a.profile_id, a.placement) for a in made if isinstance(a, Create) and a.gpu == now.pci}
+    known |= {(a.profile_id, a.placement) for a in actions if isinstance(a, Create) and a.gpu == now.pci}
     return tuple(i for i in now.instances if (i.profile_id, i.placement) not in known)
 
 
-def foreign_compute(was: GpuInstance, now: GpuInstance, made: Iterable[CreateCompute]) -> tuple[ComputeInstance, ...]:
-    """Return the compute instances of a GPU instance that were not there before and that no action ``made`` created."""
-    known = {(c.profile_id, c.placement) for c in was.compute_instances}
-    ours = {(a.profile_id, a.placement) for a in made if a.instance == now.id}
+def foreign_compute(
+    before: GpuInstance, now: GpuInstance, actions: Iterable[CreateCompute]
+) -> tuple[ComputeInstance, ...]:
+    """Return the compute instances of a GPU instance that are new and that none of ``actions`` created."""
+    known = {(c.profile_id, c.placement) for c in before.compute_instances}
+    ours = {(a.profile_id, a.placement) for a in actions if a.instance == now.id}
     return tuple(
         c
         for c in now.compute_instances
@@ -41,56 +45,56 @@ def foreign_compute(was: GpuInstance, now: GpuInstance, made: Iterable[CreateCom
     )
 
 
-def sparing(goal: Desired, before: Inventory, now: Inventory, made: Collection[Action]) -> Desired:
+def spare_foreign(restore_point: Desired, before: Inventory, now: Inventory, actions: Collection[Action]) -> Desired:
     """The former state, beside MIG instances and vGPUs that others have made since: they are not ours to destroy.
-    ``made`` are the actions of the change that is undone; a vGPU that it made has a claim, and what came in its way
+    ``actions`` are the actions of the change that is undone; a vGPU that it made has a claim, and what came in its way
     has none.
     """
-    new = [(a.function, a.type_id, a.uuid) for a in made if isinstance(a, CreateVgpu)]
+    new = [(a.function, a.type_id, a.uuid) for a in actions if isinstance(a, CreateVgpu)]
     old = [(v.function, v.type_id, v.uuid) for g in before.gpus for v in g.vgpus]
 
     def foreign(vgpu: Vgpu) -> bool:
-        here = vgpu.function, vgpu.type_id
-        ours = old + (new if vgpu.claim else [])
-        return not any((f, t) == here and (not vgpu.uuid or u in ("", vgpu.uuid)) for f, t, u in ours)
+        slot = vgpu.function, vgpu.type_id
+        ours = old + (new if vgpu.ownership_token else [])
+        return not any((f, t) == slot and (not vgpu.uuid or u in ("", vgpu.uuid)) for f, t, u in ours)
 
-    wishes = []
-    for wish in goal.gpus:
-        gpu = next((g for g in now.gpus if g.pci == wish.pci), None)
+    desired_gpus = []
+    for desired_gpu in restore_point.gpus:
+        gpu = next((g for g in now.gpus if g.pci == desired_gpu.pci), None)
         if gpu is None:
-            wishes.append(wish)
+            desired_gpus.append(desired_gpu)
             continue
-        if wish.instances is not None:
-            was = before.gpu(wish.pci)
-            inside = [a for a in made if isinstance(a, CreateCompute) and a.gpu == gpu.pci]
-            former = [_with_foreign_compute(i, was, gpu, inside) for i in was.instances]
-            kept = foreign_instances(was, gpu, made)
-            mig = True if kept else wish.mig
-            instances = _as_wishes((*former, *kept), now.places_compute_instances)
-            wish = msgspec.structs.replace(wish, mig=mig, instances=instances)
-        others = tuple(VgpuWish(v.type_id, v.type, v.function, v.uuid) for v in gpu.vgpus if foreign(v))
-        if others and wish.vgpus is not None:
-            beside = (*wish.vgpus, *others)
-            wish = msgspec.structs.replace(wish, vgpus=beside, functions=wish.functions or None)
-        wishes.append(wish)
-    return msgspec.structs.replace(goal, gpus=tuple(wishes))
+        if desired_gpu.instances is not None:
+            was = before.gpu(desired_gpu.pci)
+            inside = [a for a in actions if isinstance(a, CreateCompute) and a.gpu == gpu.pci]
+            restored = [_with_foreign_compute(i, was, gpu, inside) for i in was.instances]
+            added_instances = foreign_instances(was, gpu, actions)
+            mig = True if added_instances else desired_gpu.mig
+            instances = _as_requests((*restored, *added_instances), now.places_compute_instances)
+            desired_gpu = msgspec.structs.replace(desired_gpu, mig=mig, instances=instances)
+        others = tuple(DesiredVgpu(v.type_id, v.type, v.function, v.uuid) for v in gpu.vgpus if foreign(v))
+        if others and desired_gpu.vgpus is not None:
+            vgpus = (*desired_gpu.vgpus, *others)
+            desired_gpu = msgspec.structs.replace(desired_gpu, vgpus=vgpus, functions=desired_gpu.functions or None)
+        desired_gpus.append(desired_gpu)
+    return msgspec.structs.replace(restore_point, gpus=tuple(desired_gpus))
 
 
-def _with_foreign_compute(was: GpuInstance, before: Gpu, now: Gpu, made: Iterable[CreateCompute]) -> GpuInstance:
+def _with_foreign_compute(was: GpuInstance, before: Gpu, now: Gpu, actions: Iterable[CreateCompute]) -> GpuInstance:
     """A GPU instance as it was, with the compute instances that others made in it since."""
-    here = next((i for i in now.instances if (i.profile_id, i.placement) == (was.profile_id, was.placement)), None)
-    others = () if here is None else foreign_compute(was, here, made)
+    current = next((i for i in now.instances if (i.profile_id, i.placement) == (was.profile_id, was.placement)), None)
+    others = () if current is None else foreign_compute(was, current, actions)
     return msgspec.structs.replace(was, compute_instances=(*was.compute_instances, *others))
 
 
-def instance_wishes(gpu: Gpu, exact: bool = True) -> tuple[InstanceWish, ...]:
+def instance_requests(gpu: Gpu, exact: bool = True) -> tuple[DesiredInstance, ...]:
     """The GPU instances that exist, as wishes; with their compute instances just where they are if ``exact``."""
-    return _as_wishes(gpu.instances, exact)
+    return _as_requests(gpu.instances, exact)
 
 
-def _as_wishes(instances: Iterable[GpuInstance], exact: bool) -> tuple[InstanceWish, ...]:
+def _as_requests(instances: Iterable[GpuInstance], exact: bool) -> tuple[DesiredInstance, ...]:
     return tuple(
-        InstanceWish(
+        DesiredInstance(
             profile_id=i.profile_id,
             name=i.profile,
             start=i.place.start,
@@ -101,25 +105,25 @@ def _as_wishes(instances: Iterable[GpuInstance], exact: bool) -> tuple[InstanceW
     )
 
 
-def _wish(gpu: Gpu, exact: bool) -> GpuWish:
-    return msgspec.structs.replace(_as_it_is(gpu, exact), source="the journal", restoring=True)
+def _restoring_gpu(gpu: Gpu, exact: bool) -> DesiredGpu:
+    return msgspec.structs.replace(_present_as_desired(gpu, exact), source="the journal", restoring=True)
 
 
-def _as_it_is(gpu: Gpu, exact: bool) -> GpuWish:
+def _present_as_desired(gpu: Gpu, exact: bool) -> DesiredGpu:
     if gpu.virtual is None:
-        return GpuWish(pci=gpu.pci, mig=gpu.mig.enabled, instances=instance_wishes(gpu, exact))
+        return DesiredGpu(pci=gpu.pci, mig=gpu.mig.enabled, instances=instance_requests(gpu, exact))
     virtual = gpu.virtual
     if gpu.passthrough:
         mig = virtual.was_mig if gpu.mig.capable else None
         off = False if virtual.total else None
-        return GpuWish(gpu.pci, mig, instances=None, vgpus=(), functions=off, passthrough=True)
-    return GpuWish(
+        return DesiredGpu(gpu.pci, mig, instances=None, vgpus=(), functions=off, passthrough=True)
+    return DesiredGpu(
         pci=gpu.pci,
         mig=gpu.mig.enabled if gpu.mig.capable else None,
-        instances=instance_wishes(gpu, exact),
-        vgpus=tuple(VgpuWish(v.type_id, v.type, v.function, v.uuid) for v in gpu.vgpus),
+        instances=instance_requests(gpu, exact),
+        vgpus=tuple(DesiredVgpu(v.type_id, v.type, v.function, v.uuid) for v in gpu.vgpus),
         functions=virtual.enabled if virtual.total else None,
-        mixed=virtual.mixed if virtual.enabled else None,
+        mixed_size=virtual.mixed_size if virtual.enabled else None,
         passthrough=False,
-        bound=tuple(f.pci for f in virtual.functions if f.driver == VFIO) if virtual.enabled else None,
+        vfio_bound=tuple(f.pci for f in virtual.functions if f.driver == VFIO) if virtual.enabled else None,
     )

@@ -8,16 +8,16 @@ from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 
-LEAST_WATCHED_S = 24 * 3600.0
+MIN_WATCHED_S = 24 * 3600.0
 """Nothing is said of what was watched for less: a night is not a day."""
-SPARE = 0.05
+SPARE_SHARE = 0.05
 """How much of the smaller profile's memory must have been left over at the peak."""
 
-_KEPT_MIB = 64
+_DRIVER_MIB = 64
 """What the driver keeps of an instance's memory for itself (captures: 12 to 25 MiB on idle ones), with room."""
 
 
-class Hint(msgspec.Struct, frozen=True):
+class RightsizingHint(msgspec.Struct, frozen=True):
     """``profile`` is the smaller one, ``memory_mib`` what it has; ``slices`` its compute slices of the ``of`` that the
     instance has now. ``without`` are the kinds of engines that it has none of although the instance has some.
     ``watched_s`` is how long it was looked at. Whether work is as fast there nobody knows, and nothing here says so.
@@ -38,14 +38,14 @@ class Hint(msgspec.Struct, frozen=True):
 
 
 def hints(
-    inventory: Inventory, usage: tuple[Usage, ...], now: float, least_s: float = LEAST_WATCHED_S
-) -> tuple[Hint, ...]:
+    inventory: Inventory, usage: tuple[Usage, ...], now: float, least_s: float = MIN_WATCHED_S
+) -> tuple[RightsizingHint, ...]:
     """A hint for each GPU instance that has one, in the order of ``usage``."""
-    found = (_of(inventory, each, now, least_s) for each in usage)
+    found = (_find_hint(inventory, each, now, least_s) for each in usage)
     return tuple(hint for hint in found if hint is not None)
 
 
-def _of(inventory: Inventory, usage: Usage, now: float, least_s: float) -> Hint | None:
+def _find_hint(inventory: Inventory, usage: Usage, now: float, least_s: float) -> RightsizingHint | None:
     gpu = next((g for g in inventory.gpus if g.pci == usage.gpu), None)
     instance = gpu.instance(usage.instance) if gpu is not None and usage.instance is not None else None
     if gpu is None or instance is None:
@@ -55,16 +55,17 @@ def _of(inventory: Inventory, usage: Usage, now: float, least_s: float) -> Hint 
     except KeyError:
         return None
     profile = family.by_id.get(instance.profile_id)
-    return None if profile is None else smaller(usage, profile, family, now, least_s)
+    return None if profile is None else find_smaller(usage, profile, family, now, least_s)
 
 
-def smaller(
-    usage: Usage, profile: Profile, family: Family, now: float, least_s: float = LEAST_WATCHED_S
-) -> Hint | None:
-    """The profile with the least memory that would have held the peak with ``SPARE`` to spare, the one with the most
-    compute slices among several; only such that lack no attribute (``+me``, ``+gfx``) of the present one, and that have
-    the multiprocessors which were seen busy. None where there is no such profile, where memory is unknown, where it was
-    watched for less than ``least_s``, and where nobody was seen to use it: what an idle instance needs is not known.
+def find_smaller(
+    usage: Usage, profile: Profile, family: Family, now: float, least_s: float = MIN_WATCHED_S
+) -> RightsizingHint | None:
+    """The profile with the least memory that would have held the peak with ``SPARE_SHARE`` to spare, the one with the
+    most compute slices among several; only such that lack no attribute (``+me``, ``+gfx``) of the present one, and that
+    have the multiprocessors which were seen busy. None where there is no such profile, where memory is unknown, where
+    it was watched for less than ``least_s``, and where nobody was seen to use it: what an idle instance needs is not
+    known.
     """
     peak, total, watched = usage.peak_mib, usage.memory_total_mib, now - usage.watched_since
     never_held = usage.idle_since is not None and usage.idle_since <= usage.watched_since
@@ -74,7 +75,7 @@ def smaller(
     if not fitting:
         return None
     best = min(fitting, key=lambda p: (p.size, p.memory_mib or 0, -p.compute_slices))
-    return Hint(
+    return RightsizingHint(
         gpu=usage.gpu,
         instance=usage.instance if usage.instance is not None else -1,
         now=profile.name,
@@ -97,4 +98,4 @@ def _would_do(other: Profile, now: Profile, peak: int, total: int, busy: float |
         return False
     if busy is not None and busy * now.compute_slices > other.compute_slices:
         return False
-    return peak <= (other.memory_mib - _KEPT_MIB) * (1 - SPARE)
+    return peak <= (other.memory_mib - _DRIVER_MIB) * (1 - SPARE_SHARE)

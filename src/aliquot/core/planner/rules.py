@@ -10,92 +10,94 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from aliquot.core.model.catalog import ENGINES
-from aliquot.core.planner.placement_table import Board
+from aliquot.core.planner.placement_table import PlacementTable
 
 Counts = Mapping[int, int]
 """Profile id -> number of instances."""
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RuleRefusal(msgspec.Struct, frozen=True):
     """Which rule says no, and why, in one sentence."""
 
     rule: str
     message: str
 
 
-def _name(board: Board, profile_id: int) -> str:
-    return board.profiles[profile_id].name
+def _name(table: PlacementTable, profile_id: int) -> str:
+    return table.profiles[profile_id].name
 
 
-def known_profiles(board: Board, counts: Counts) -> Refusal | None:
+def known_profiles(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
     """Every profile is in this GPU's table."""
     for profile_id, n in counts.items():
-        if n and profile_id not in board.profiles:
-            return Refusal("UNKNOWN_PROFILE", f"profile id {profile_id} does not exist on this GPU")
+        if n and profile_id not in table.profiles:
+            return RuleRefusal("UNKNOWN_PROFILE", f"profile id {profile_id} does not exist on this GPU")
     return None
 
 
-def max_instances(board: Board, counts: Counts) -> Refusal | None:
+def max_instances(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
     """No profile exceeds the number that the driver reports as its total."""
     for profile_id, n in counts.items():
-        limit = board.profiles[profile_id].max_instances
+        limit = table.profiles[profile_id].max_instances
         if n > limit:
-            return Refusal("MAX_INSTANCES", f"{n} x {_name(board, profile_id)} asked, at most {limit} fit on this GPU")
+            return RuleRefusal(
+                "MAX_INSTANCES", f"{n} x {_name(table, profile_id)} asked, at most {limit} fit on this GPU"
+            )
     return None
 
 
-def compute_slices(board: Board, counts: Counts) -> Refusal | None:
+def compute_slices(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
     """The compute slices of all instances exist."""
-    need = sum(board.profiles[p].compute_slices * n for p, n in counts.items())
-    have = board.family.compute_slices
+    need = sum(table.profiles[p].compute_slices * n for p, n in counts.items())
+    have = table.family.compute_slices
     if need > have:
-        return Refusal("COMPUTE_SLICES", f"{need} compute slices asked, this GPU has {have}")
+        return RuleRefusal("COMPUTE_SLICES", f"{need} compute slices asked, this GPU has {have}")
     return None
 
 
-def engine_totals(board: Board, counts: Counts) -> Refusal | None:
+def engine_totals(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
     """Copy, media and flow engines of all instances together never exceed the GPU's."""
-    for n, total in enumerate(board.totals):
+    for n, total in enumerate(table.totals):
         if total is None:
             continue
-        need = sum(board.engines[p][n] * count for p, count in counts.items())
+        need = sum(table.engines[p][n] * count for p, count in counts.items())
         if need > total:
-            return Refusal("ENGINES", f"{need} {ENGINES[n].upper()} engines asked, this GPU has {total}")
+            return RuleRefusal("ENGINES", f"{need} {ENGINES[n].upper()} engines asked, this GPU has {total}")
     return None
 
 
-def at_most(board: Board, counts: Counts) -> Refusal | None:
+def at_most(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
     """Some profiles share a limit, as the media extension ``+me`` does."""
-    for rule, ids, _ in board.rules:
+    for rule, ids, _ in table.rules:
         if rule.kind == "at-most" and sum(counts.get(p, 0) for p in ids) > rule.count:
-            return Refusal("AT_MOST", f"{rule.reason} (at most {rule.count})")
+            return RuleRefusal("AT_MOST", f"{rule.reason} (at most {rule.count})")
     return None
 
 
-def excludes(board: Board, counts: Counts) -> Refusal | None:
+def excludes(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
     """``+me.all`` takes every media engine: only the ``-me`` profiles can exist next to it."""
     present = [p for p, n in counts.items() if n]
-    for rule, ids, exceptions in board.rules:
+    for rule, ids, exceptions in table.rules:
         if rule.kind != "excludes":
             continue
         hits = sum(counts.get(p, 0) for p in ids)
         if hits > 1 or (hits and any(p not in ids and p not in exceptions for p in present)):
-            return Refusal("EXCLUDES", rule.reason)
+            return RuleRefusal("EXCLUDES", rule.reason)
     return None
 
 
-def at_most_compute(board: Board, counts: Counts) -> Refusal | None:
+def at_most_compute(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
     """Limits on instances without (or with) graphics, as on Thor."""
-    for rule, _, _ in board.rules:
+    for rule, _, _ in table.rules:
         if rule.kind not in ("at-most-compute", "at-most-gfx"):
             continue
         wanted = rule.kind == "at-most-gfx"
-        if sum(n for p, n in counts.items() if board.profiles[p].gfx == wanted) > rule.count:
-            return Refusal("AT_MOST", rule.reason)
+        if sum(n for p, n in counts.items() if table.profiles[p].gfx == wanted) > rule.count:
+            return RuleRefusal("AT_MOST", rule.reason)
     return None
 
 
-RULES: tuple[Callable[[Board, Counts], Refusal | None], ...] = (
+RULES: tuple[Callable[[PlacementTable, Counts], RuleRefusal | None], ...] = (
     known_profiles,
     max_instances,
     compute_slices,
@@ -106,16 +108,16 @@ RULES: tuple[Callable[[Board, Counts], Refusal | None], ...] = (
 )
 
 
-def refusals(board: Board, counts: Counts) -> Iterator[Refusal]:
+def refusals(table: PlacementTable, counts: Counts) -> Iterator[RuleRefusal]:
     """Why these counts are illegal on any placement, most telling rule first. Empty if they are legal."""
     for rule in RULES:
-        refusal = rule(board, counts)
+        refusal = rule(table, counts)
         if refusal is not None:
             yield refusal
             if refusal.rule == "UNKNOWN_PROFILE":
                 return
 
 
-def allowed(board: Board, counts: Counts) -> bool:
+def allowed(table: PlacementTable, counts: Counts) -> bool:
     """True if no rule forbids these counts."""
-    return not any(True for _ in refusals(board, counts))
+    return not any(True for _ in refusals(table, counts))

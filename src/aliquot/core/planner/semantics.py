@@ -32,7 +32,7 @@ from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inve
 from aliquot.core.model.placement import Placement
 from aliquot.core.planner import rules
 from aliquot.core.planner.compute_instances import driver_choice
-from aliquot.core.planner.placement_table import board
+from aliquot.core.planner.placement_table import compiled_table
 from aliquot.core.planner.vgpu import semantics as steps
 from aliquot.core.planner.vgpu.semantics import StepRefused as StepRefused
 
@@ -45,13 +45,15 @@ def step(inventory: Inventory, action: Action) -> Inventory:
     if gpu.passthrough and not isinstance(action, SetPassthrough):
         raise StepRefused("PASSTHROUGH: the GPU is handed out")
     if isinstance(action, SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthrough):
-        after = steps.act(inventory, gpu, action)
+        after = steps.apply_action(inventory, gpu, action)
     else:
-        after = _act(inventory.family(gpu), gpu, action)
+        after = _apply_action(inventory.family(gpu), gpu, action)
     return replace(inventory, gpus=tuple(after if g.pci == gpu.pci else g for g in inventory.gpus))
 
 
-def _act(family: Family, gpu: Gpu, action: SetMode | Reset | Create | Destroy | CreateCompute | DestroyCompute) -> Gpu:
+def _apply_action(
+    family: Family, gpu: Gpu, action: SetMode | Reset | Create | Destroy | CreateCompute | DestroyCompute
+) -> Gpu:
     match action:
         case SetMode():
             return _set_mode(family, gpu, action.mode)
@@ -69,7 +71,7 @@ def _act(family: Family, gpu: Gpu, action: SetMode | Reset | Create | Destroy | 
         case CreateCompute():
             instance = _instance(gpu, action.instance)
             part = ComputePart(action.profile, action.profile_id, action.placement)
-            return _with(gpu, _add_compute(family.by_id[instance.profile_id], instance, part))
+            return _with_instance(gpu, _add_compute(family.by_id[instance.profile_id], instance, part))
         case DestroyCompute():
             return _destroy_compute(gpu, action)
     assert_never(action)
@@ -87,19 +89,19 @@ def _set_mode(family: Family, gpu: Gpu, mode: str) -> Gpu:
 def _create(family: Family, gpu: Gpu, action: Create) -> Gpu:
     if not gpu.mig.enabled:
         raise StepRefused("NOT_SUPPORTED: MIG mode is off")
-    b = board(family)
+    table = compiled_table(family)
     place = Placement.parse(action.placement)
-    profile = b.profiles.get(action.profile_id)
+    profile = table.profiles.get(action.profile_id)
     if profile is None or place not in profile.placements:
         raise StepRefused("PLACEMENT: not a placement of this profile")
     counts = Counter(i.profile_id for i in gpu.instances) + Counter([profile.id])
-    refusal = next(rules.refusals(b, counts), None)
+    refusal = next(rules.refusals(table, counts), None)
     if refusal is not None:
         raise StepRefused(f"{refusal.rule}: {refusal.message}")
     if any(i.place.mask & place.mask for i in gpu.instances):
         raise StepRefused("PLACEMENT: the slices are taken")
     made = GpuInstance(
-        id=instance_id(family, place, bool(gpu.swapped), [i.id for i in gpu.instances]),
+        id=instance_id(family, place, bool(gpu.slots_mirrored), [i.id for i in gpu.instances]),
         profile=profile.name,
         profile_id=profile.id,
         placement=action.placement,
@@ -133,7 +135,7 @@ def _destroy_compute(gpu: Gpu, action: DestroyCompute) -> Gpu:
     if gone[0].holders:
         raise StepRefused("IN_USE: the compute instance is held")
     rest = tuple(c for c in instance.compute_instances if c.id != action.compute_instance)
-    return _with(gpu, replace(instance, compute_instances=rest))
+    return _with_instance(gpu, replace(instance, compute_instances=rest))
 
 
 def _instance(gpu: Gpu, instance_id: int) -> GpuInstance:
@@ -143,5 +145,5 @@ def _instance(gpu: Gpu, instance_id: int) -> GpuInstance:
     return found
 
 
-def _with(gpu: Gpu, instance: GpuInstance) -> Gpu:
+def _with_instance(gpu: Gpu, instance: GpuInstance) -> Gpu:
     return replace(gpu, instances=tuple(instance if i.id == instance.id else i for i in gpu.instances))

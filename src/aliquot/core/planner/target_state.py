@@ -8,32 +8,32 @@ from itertools import permutations
 
 import msgspec
 
-from aliquot.core.model.desired import InstanceWish
+from aliquot.core.model.desired import DesiredInstance
 from aliquot.core.model.inventory import Gpu, GpuInstance
 from aliquot.core.planner import compute_instances as compute
 from aliquot.core.planner import placement_search as pack
 from aliquot.core.planner.compute_grouping import groupings
-from aliquot.core.planner.placement_table import Board, Placed
+from aliquot.core.planner.placement_table import PlacedInstance, PlacementTable
 
-Layout = tuple[tuple[int, ...], tuple[int, ...] | None]
+ComputeLayout = tuple[tuple[int, ...], tuple[int, ...] | None]
 """Compute profile ids of one GPU instance, and their slots if those were asked."""
 
 WORST: pack.Cost = (1 << 30,)
 
 
-class Aim(msgspec.Struct, frozen=True):
+class TargetState(msgspec.Struct, frozen=True):
     """The wanted end state of one GPU. ``changes`` says what happens inside each instance that stays, ``layouts``
     which compute instances each new one gets.
     """
 
-    placed: tuple[Placed, ...]
-    kept: dict[Placed, GpuInstance]
-    doomed: tuple[GpuInstance, ...]
-    changes: dict[Placed, compute.ComputeChange]
-    layouts: dict[Placed, Layout]
+    placed: tuple[PlacedInstance, ...]
+    retained: dict[PlacedInstance, GpuInstance]
+    to_destroy: tuple[GpuInstance, ...]
+    changes: dict[PlacedInstance, compute.ComputeChange]
+    layouts: dict[PlacedInstance, ComputeLayout]
 
 
-def key(instance: GpuInstance) -> Placed:
+def placed_key(instance: GpuInstance) -> PlacedInstance:
     """An instance as the search knows it."""
     return instance.profile_id, instance.place.start
 
@@ -44,35 +44,35 @@ class Grouping(msgspec.Struct, frozen=True):
     """
 
     counts: Counter[int]
-    pinned: dict[Placed, Layout]
-    free: dict[int, list[Layout]]
+    pinned: dict[PlacedInstance, ComputeLayout]
+    free: dict[int, list[ComputeLayout]]
 
     @classmethod
-    def of(cls, wishes: Sequence[InstanceWish]) -> Grouping:
+    def of(cls, requests: Sequence[DesiredInstance]) -> Grouping:
         """Return the grouping of wishes that have settled theirs."""
-        pinned, free = dict[Placed, Layout](), dict[int, list[Layout]]()
-        for wish in wishes:
-            compute_ids = wish.compute if wish.compute_starts is not None else tuple(sorted(wish.compute))
-            layout = compute_ids, wish.compute_starts
-            if wish.start is None:
-                free.setdefault(wish.profile_id, []).append(layout)
+        pinned, free = dict[PlacedInstance, ComputeLayout](), dict[int, list[ComputeLayout]]()
+        for request in requests:
+            compute_ids = request.compute if request.compute_starts is not None else tuple(sorted(request.compute))
+            layout = compute_ids, request.compute_starts
+            if request.start is None:
+                free.setdefault(request.profile_id, []).append(layout)
             else:
-                pinned[wish.profile_id, wish.start] = layout
-        return cls(Counter(w.profile_id for w in wishes), pinned, free)
+                pinned[request.profile_id, request.start] = layout
+        return cls(Counter(w.profile_id for w in requests), pinned, free)
 
 
-class Search:
+class TargetSearch:
     """The wish for one GPU against what is on it."""
 
-    def __init__(self, board: Board, gpu: Gpu, wishes: Sequence[InstanceWish]) -> None:
-        self.board = board
+    def __init__(self, placement_table: PlacementTable, gpu: Gpu, requests: Sequence[DesiredInstance]) -> None:
+        self.placement_table = placement_table
         self.gpu = gpu
-        self.fixed = frozenset((w.profile_id, w.start) for w in wishes if w.start is not None)
-        self.present = {key(i): i for i in gpu.instances}
-        self._groupings = [Grouping.of(each) for each in groupings(board, wishes)]
-        self._cache: dict[tuple[Placed, Layout], compute.ComputeChange | None] = {}
+        self.fixed = frozenset((w.profile_id, w.start) for w in requests if w.start is not None)
+        self.present = {placed_key(i): i for i in gpu.instances}
+        self._groupings = [Grouping.of(each) for each in groupings(placement_table, requests)]
+        self._cache: dict[tuple[PlacedInstance, ComputeLayout], compute.ComputeChange | None] = {}
 
-    def aim(self) -> Aim | None:
+    def find_target(self) -> TargetState | None:
         """The end state that destroys the least: held instances first, then the fewest instances, then the fewest
         compute instances; among equals the fewest new instances, the most room left, then the driver's own choice.
         None if nothing fits.
@@ -83,35 +83,37 @@ class Search:
         grouping, (_, placed) = min(found, key=lambda item: item[1][0])
         return self._describe(grouping, placed)
 
-    def _best(self, grouping: Grouping) -> tuple[pack.Cost, tuple[Placed, ...]] | None:
-        return pack.best(
-            self.board,
+    def _best(self, grouping: Grouping) -> tuple[pack.Cost, tuple[PlacedInstance, ...]] | None:
+        return pack.best_arrangement(
+            self.placement_table,
             grouping.counts,
             tuple(grouping.pinned),
-            lambda leaf: self._cost(grouping, leaf),
+            lambda arrangement: self._cost(grouping, arrangement),
             self.present.__contains__,
-            bool(self.gpu.swapped),
+            bool(self.gpu.slots_mirrored),
         )
 
-    def _cost(self, grouping: Grouping, leaf: tuple[Placed, ...]) -> pack.Cost:
-        target = set(leaf)
-        doomed = [i for k, i in self.present.items() if k not in target]
-        inside = self._assignment(grouping, leaf)[0]
+    def _cost(self, grouping: Grouping, arrangement: tuple[PlacedInstance, ...]) -> pack.Cost:
+        target = set(arrangement)
+        to_destroy = [i for k, i in self.present.items() if k not in target]
+        inside = self._assignment(grouping, arrangement)[0]
         if inside is WORST:
             return WORST
-        held = sum(i.held for i in doomed) + inside[0]
-        new = sum(k not in self.present for k in leaf)
-        return held, len(doomed), inside[1], new, inside[2]
+        held = sum(i.held for i in to_destroy) + inside[0]
+        new = sum(k not in self.present for k in arrangement)
+        return held, len(to_destroy), inside[1], new, inside[2]
 
-    def _change(self, place: Placed, layout: Layout) -> compute.ComputeChange | None:
+    def _change(self, place: PlacedInstance, layout: ComputeLayout) -> compute.ComputeChange | None:
         """What giving this layout to a kept instance takes."""
         if (place, layout) not in self._cache:
-            profile = self.board.profiles[place[0]]
+            profile = self.placement_table.profiles[place[0]]
             present = self.present[place].compute_instances
             self._cache[place, layout] = compute.change(profile, present, *layout)
         return self._cache[place, layout]
 
-    def _assignment(self, grouping: Grouping, leaf: tuple[Placed, ...]) -> tuple[pack.Cost, dict[Placed, Layout]]:
+    def _assignment(
+        self, grouping: Grouping, arrangement: tuple[PlacedInstance, ...]
+    ) -> tuple[pack.Cost, dict[PlacedInstance, ComputeLayout]]:
         """Which layout goes to which place so that the least changes inside kept instances."""
         total = [0, 0, 0]
         chosen = dict(grouping.pinned)
@@ -119,8 +121,8 @@ class Search:
             if not self._add(total, place, layout):
                 return WORST, {}
         for profile_id, layouts in grouping.free.items():
-            places = [k for k in leaf if k[0] == profile_id and k not in grouping.pinned]
-            best: tuple[list[int], tuple[Layout, ...]] | None = None
+            places = [k for k in arrangement if k[0] == profile_id and k not in grouping.pinned]
+            best: tuple[list[int], tuple[ComputeLayout, ...]] | None = None
             for order in _orders(layouts):
                 weight = [0, 0, 0]
                 fine = all(self._add(weight, place, layout) for place, layout in zip(places, order, strict=True))
@@ -132,7 +134,7 @@ class Search:
             chosen.update(zip(places, best[1], strict=True))
         return tuple(total), chosen
 
-    def _add(self, total: list[int], place: Placed, layout: Layout) -> bool:
+    def _add(self, total: list[int], place: PlacedInstance, layout: ComputeLayout) -> bool:
         if place in self.present:
             change = self._change(place, layout)
             if change is None:
@@ -141,22 +143,22 @@ class Search:
                 total[n] += w
         return True
 
-    def _describe(self, grouping: Grouping, placed: tuple[Placed, ...]) -> Aim | None:
+    def _describe(self, grouping: Grouping, placed: tuple[PlacedInstance, ...]) -> TargetState | None:
         cost, layouts = self._assignment(grouping, placed)
         if cost is WORST:
             return None
-        kept = {k: self.present[k] for k in placed if k in self.present}
-        changes = {k: self._change(k, layouts[k]) for k in kept}
-        return Aim(
+        retained = {k: self.present[k] for k in placed if k in self.present}
+        changes = {k: self._change(k, layouts[k]) for k in retained}
+        return TargetState(
             placed=placed,
-            kept=kept,
-            doomed=tuple(i for k, i in self.present.items() if k not in kept),
+            retained=retained,
+            to_destroy=tuple(i for k, i in self.present.items() if k not in retained),
             changes={k: c for k, c in changes.items() if c is not None and (c.destroy or c.create)},
             layouts=layouts,
         )
 
 
-def _orders(layouts: list[Layout]) -> list[tuple[Layout, ...]]:
+def _orders(layouts: list[ComputeLayout]) -> list[tuple[ComputeLayout, ...]]:
     """The distinct orders of some layouts: usually one, since most wishes ask for whole instances."""
     if len(set(layouts)) == 1:
         return [tuple(layouts)]

@@ -19,25 +19,25 @@ from aliquot.core.model.actions import (
     SetPassthrough,
 )
 from aliquot.core.model.inventory import Gpu, GpuInstance, Holder
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import vgpu_picture as shares
 
 
-def act(action: Action, gpu: Gpu, actions: Sequence[Action]) -> tuple[str, str, str]:
+def describe_action(action: Action, gpu: Gpu, actions: Sequence[Action]) -> tuple[str, str, str]:
     """An action as verb, letter and object."""
     match action:
         case Destroy():
-            letter = pieces.letter_at(pieces.now(gpu), action.placement)
+            letter = mig_picture.letter_at(mig_picture.current_instances(gpu), action.placement)
             return "destroy", letter, f"{action.profile} at {action.placement}"
         case Create():
-            letter = pieces.letter_at(pieces.planned(gpu, actions), action.placement)
+            letter = mig_picture.letter_at(mig_picture.planned_instances(gpu, actions), action.placement)
             inside = [part.profile for part in action.compute]
             more = "" if inside == [action.profile] else f" with {' + '.join(inside) or 'no compute instance'}"
             return "create", letter, f"{action.profile} at {action.placement}{more}"
         case DestroyCompute():
-            return "destroy", pieces.instance_letter(gpu, action.instance), f"{action.profile} (compute instance)"
+            return "destroy", mig_picture.instance_letter(gpu, action.instance), f"{action.profile} (compute instance)"
         case CreateCompute():
-            return "create", pieces.instance_letter(gpu, action.instance), f"{action.profile} (compute instance)"
+            return "create", mig_picture.instance_letter(gpu, action.instance), f"{action.profile} (compute instance)"
         case SetMode():
             return "set", "", f"MIG mode {action.mode}"
         case Reset():
@@ -49,14 +49,20 @@ def act(action: Action, gpu: Gpu, actions: Sequence[Action]) -> tuple[str, str, 
             return "set", "", f"mixed-size mode {'on' if action.on else 'off'}"
         case CreateVgpu():
             letter = (
-                pieces.letter_at(pieces.planned(gpu, actions), action.instance) if action.instance is not None else ""
+                mig_picture.letter_at(mig_picture.planned_instances(gpu, actions), action.instance)
+                if action.instance is not None
+                else ""
             )
-            letter = letter or _share(shares.planned(gpu, actions, None), action)
+            letter = letter or _vgpu_letter(shares.planned_vgpus(gpu, actions, None), action)
             return "create", letter, f"{_vgpu(action)}{_where(action)}"
         case DestroyVgpu():
             named = (action.function, action.uuid)
             owner = next((v.gpu_instance for v in gpu.vgpus if (v.function, v.uuid) == named), None)
-            return "destroy", pieces.instance_letter(gpu, owner) or _share(shares.now(gpu, None), action), _vgpu(action)
+            return (
+                "destroy",
+                mig_picture.instance_letter(gpu, owner) or _vgpu_letter(shares.current_vgpus(gpu, None), action),
+                _vgpu(action),
+            )
         case SetPassthrough():
             what = f"passthrough of {action.function}" if action.function else "passthrough"
             return "set", "", f"{what} {'on' if action.on else 'off'}"
@@ -72,7 +78,7 @@ def _where(action: CreateVgpu) -> str:
     return f" at {action.placement} GiB" if action.placement is not None else ""
 
 
-def _share(found: Sequence[shares.Share], action: CreateVgpu | DestroyVgpu) -> str:
+def _vgpu_letter(found: Sequence[shares.DrawnVgpu], action: CreateVgpu | DestroyVgpu) -> str:
     return next((s.letter for s in found if s.key == (action.function, action.uuid)), "")
 
 

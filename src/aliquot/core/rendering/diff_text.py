@@ -7,27 +7,27 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory, Vgpu
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import mig_picture
 
 
-class Change(msgspec.Struct, frozen=True):
+class InventoryChange(msgspec.Struct, frozen=True):
     """One difference. ``gpu`` is the PCI address of the GPU that it is on, empty for the node itself."""
 
     gpu: str
     text: str
 
 
-def changes(before: Inventory, after: Inventory) -> tuple[Change, ...]:
+def changes(before: Inventory, after: Inventory) -> tuple[InventoryChange, ...]:
     """What came, went, or changed hands between two looks, GPU by GPU; nothing where they say the same."""
-    found = [Change("", text) for text in _node(before, after)]
-    former = {g.pci: g for g in before.gpus}
+    found = [InventoryChange("", text) for text in _node(before, after)]
+    previous = {g.pci: g for g in before.gpus}
     for gpu in after.gpus:
-        old = former.pop(gpu.pci, None)
+        old = previous.pop(gpu.pci, None)
         if old is None:
-            found.append(Change(gpu.pci, f"{pieces.title(gpu)}: appeared"))
+            found.append(InventoryChange(gpu.pci, f"{mig_picture.title(gpu)}: appeared"))
         else:
-            found += [Change(gpu.pci, f"GPU {gpu.index} {gpu.pci}: {text}") for text in _gpu(old, gpu)]
-    return (*found, *(Change(g.pci, f"{pieces.title(g)}: is gone") for g in former.values()))
+            found += [InventoryChange(gpu.pci, f"GPU {gpu.index} {gpu.pci}: {text}") for text in _gpu(old, gpu)]
+    return (*found, *(InventoryChange(g.pci, f"{mig_picture.title(g)}: is gone") for g in previous.values()))
 
 
 def _node(before: Inventory, after: Inventory) -> Iterator[str]:
@@ -49,31 +49,31 @@ def _gpu(old: Gpu, new: Gpu) -> Iterator[str]:
     yield from _instances(old.instances, new.instances)
     yield from _virtual(old, new)
     if old.holders != new.holders:
-        yield f"the whole GPU {_hands(new.holders)}"
+        yield f"the whole GPU {_holders_text(new.holders)}"
 
 
 def _instances(old: Sequence[GpuInstance], new: Sequence[GpuInstance]) -> Iterator[str]:
-    former = {_key(i): i for i in old}
+    previous = {_key(i): i for i in old}
     now = {_key(i) for i in new}
-    for each in former.values():
+    for each in previous.values():
         if _key(each) not in now:
             yield f"destroyed {_name(each)}"
     for each in new:
-        known = former.get(_key(each))
+        known = previous.get(_key(each))
         if known is None:
-            yield f"created {_name(each)}" + (f", {_hands(each.holders)}" if each.holders else "")
+            yield f"created {_name(each)}" + (f", {_holders_text(each.holders)}" if each.holders else "")
             continue
         yield from _compute(known.compute_instances, each.compute_instances, _name(each))
-        if (known.held, _everybody(known)) != (each.held, _everybody(each)):
-            yield f"{_name(each)} {_hands(_everybody(each), each.held)}"
+        if (known.held, _all_holders(known)) != (each.held, _all_holders(each)):
+            yield f"{_name(each)} {_holders_text(_all_holders(each), each.held)}"
 
 
 def _compute(old: Sequence[ComputeInstance], new: Sequence[ComputeInstance], inside: str) -> Iterator[str]:
-    former, now = ({(c.id, c.profile_id, c.placement): c for c in some} for some in (old, new))
-    for key in former.keys() - now.keys():
-        yield f"destroyed compute instance {former[key].profile} in {inside}"
+    previous, now = ({(c.id, c.profile_id, c.placement): c for c in some} for some in (old, new))
+    for key in previous.keys() - now.keys():
+        yield f"destroyed compute instance {previous[key].profile} in {inside}"
     for key, each in now.items():
-        if key not in former:
+        if key not in previous:
             yield f"created compute instance {each.profile} in {inside}"
 
 
@@ -81,19 +81,19 @@ def _virtual(old: Gpu, new: Gpu) -> Iterator[str]:
     counts = [len(g.virtual.functions) if g.virtual else 0 for g in (old, new)]
     if counts[0] != counts[1]:
         yield f"{counts[1]} virtual functions on" if counts[1] else "virtual functions off"
-    mixed = [g.virtual.mixed if g.virtual else None for g in (old, new)]
+    mixed = [g.virtual.mixed_size if g.virtual else None for g in (old, new)]
     if mixed[0] != mixed[1] and mixed[1] is not None:
         yield f"mixed-size mode {'on' if mixed[1] else 'off'}"
-    former, now = ({(v.function, v.uuid, v.type_id): v for v in g.vgpus} for g in (old, new))
-    for key, each in former.items():
+    previous, now = ({(v.function, v.uuid, v.type_id): v for v in g.vgpus} for g in (old, new))
+    for key, each in previous.items():
         if key not in now:
             yield f"destroyed vGPU {_vgpu(each)}"
     for key, each in now.items():
-        known = former.get(key)
+        known = previous.get(key)
         if known is None:
-            yield f"created vGPU {_vgpu(each)}" + (f", {_hands(each.holders)}" if each.holders else "")
+            yield f"created vGPU {_vgpu(each)}" + (f", {_holders_text(each.holders)}" if each.holders else "")
         elif known.holders != each.holders:
-            yield f"vGPU {_vgpu(each)} {_hands(each.holders)}"
+            yield f"vGPU {_vgpu(each)} {_holders_text(each.holders)}"
 
 
 def _key(instance: GpuInstance) -> tuple[int, int, str]:
@@ -108,12 +108,12 @@ def _vgpu(vgpu: Vgpu) -> str:
     return f"{vgpu.type} on {vgpu.function}"
 
 
-def _everybody(instance: GpuInstance) -> tuple[Holder, ...]:
+def _all_holders(instance: GpuInstance) -> tuple[Holder, ...]:
     inner = (h for c in instance.compute_instances for h in c.holders)
     return tuple(dict.fromkeys((*instance.holders, *inner)))
 
 
-def _hands(holders: Sequence[Holder], held: bool = False) -> str:
+def _holders_text(holders: Sequence[Holder], held: bool = False) -> str:
     if holders:
         return f"held by {', '.join(map(str, holders))}"
     return "held" if held else "idle"

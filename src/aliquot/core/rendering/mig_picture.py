@@ -14,7 +14,7 @@ from aliquot.core.model.placement import Placement
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-class Piece(msgspec.Struct, frozen=True):
+class DrawnInstance(msgspec.Struct, frozen=True):
     """One instance in a picture: a letter on its memory slices. ``fresh``: a plan makes it."""
 
     letter: str
@@ -24,27 +24,27 @@ class Piece(msgspec.Struct, frozen=True):
     fresh: bool = False
 
 
-def now(gpu: Gpu) -> tuple[Piece, ...]:
+def current_instances(gpu: Gpu) -> tuple[DrawnInstance, ...]:
     """The instances that are, lettered from the lowest memory slice on."""
     ordered = sorted(gpu.instances, key=lambda i: i.place.start)
-    return tuple(Piece(LETTERS[n], i.profile, i.place, i.held) for n, i in enumerate(ordered))
+    return tuple(DrawnInstance(LETTERS[n], i.profile, i.place, i.held) for n, i in enumerate(ordered))
 
 
-def divided(gpu: Gpu) -> bool:
+def has_divided_instances(gpu: Gpu) -> bool:
     """Whether an instance has anything but one compute instance that is all of it: profile and place alone would not
     say what is there.
     """
     return any(len(i.compute_instances) != 1 or i.compute_instances[0].profile != i.profile for i in gpu.instances)
 
 
-def planned(gpu: Gpu, actions: Sequence[Action]) -> tuple[Piece, ...]:
+def planned_instances(gpu: Gpu, actions: Sequence[Action]) -> tuple[DrawnInstance, ...]:
     """The instances that will be: those that stay keep their letters, new ones get the next, from the left."""
     gone = {Placement.parse(a.placement) for a in actions if isinstance(a, Destroy)}
     wiped = any(isinstance(a, Reset) for a in actions)
-    stay = [p for p in now(gpu) if p.place not in gone and not wiped]
+    stay = [p for p in current_instances(gpu) if p.place not in gone and not wiped]
     new = sorted((Placement.parse(a.placement), a.profile) for a in actions if isinstance(a, Create))
     offset = len(gpu.instances)
-    made = [Piece(LETTERS[offset + n], name, place, fresh=True) for n, (place, name) in enumerate(new)]
+    made = [DrawnInstance(LETTERS[offset + n], name, place, fresh=True) for n, (place, name) in enumerate(new)]
     return tuple(sorted([*stay, *made], key=lambda p: p.place.start))
 
 
@@ -57,18 +57,18 @@ def title(gpu: Gpu) -> str:
     return f"GPU {gpu.index}  {gpu.pci}  {product(gpu)}"
 
 
-def summary(pieces: Sequence[Piece]) -> str:
+def summary(instances: Sequence[DrawnInstance]) -> str:
     """``1g.5gb:3  (a held)``."""
-    held = [p.letter for p in pieces if p.held]
-    return geometry_text(geometry(p.profile for p in pieces)) + (f"  ({', '.join(held)} held)" if held else "")
+    held = [p.letter for p in instances if p.held]
+    return geometry_text(geometry(p.profile for p in instances)) + (f"  ({', '.join(held)} held)" if held else "")
 
 
-def letter_at(pieces: Sequence[Piece], placement: str) -> str:
+def letter_at(instances: Sequence[DrawnInstance], placement: str) -> str:
     place = Placement.parse(placement)
-    return next((p.letter for p in pieces if p.place == place), "")
+    return next((p.letter for p in instances if p.place == place), "")
 
 
 def instance_letter(gpu: Gpu, instance_id: int | None) -> str:
     """The letter of a GPU instance, empty for none."""
     instance = None if instance_id is None else gpu.instance(instance_id)
-    return letter_at(now(gpu), instance.placement) if instance else ""
+    return letter_at(current_instances(gpu), instance.placement) if instance else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.core.model.usage import GPM, Usage
-from aliquot.core.planner.rightsizing import Hint
+from aliquot.core.planner.rightsizing import RightsizingHint
 
 NOT_MEASURED = "not measured"
 _ENGINES = {"dec": "video decoder", "enc": "video encoder", "jpeg": "JPEG engine", "ofa": "optical flow engine"}
@@ -60,7 +60,7 @@ def idle(usage: Usage, now: float) -> str:
     return f"idle for {span(length)}" if length >= 60 else "idle"
 
 
-def hint(found: Hint) -> str:
+def hint(found: RightsizingHint) -> str:
     """``used at most 3.1 of 19.6 GiB in 26 h; 1g.5gb (4.8 GiB) would hold that; compute: not measured``. About memory
     alone: how fast work would be there nobody knows.
     """
@@ -72,7 +72,7 @@ def hint(found: Hint) -> str:
     return "; ".join(words)
 
 
-def _compute(found: Hint) -> str:
+def _compute(found: RightsizingHint) -> str:
     if found.peak_compute is None:
         return NOT_MEASURED
     return (

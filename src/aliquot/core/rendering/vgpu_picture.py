@@ -14,7 +14,7 @@ from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-class Share(msgspec.Struct, frozen=True):
+class DrawnVgpu(msgspec.Struct, frozen=True):
     """One vGPU in a picture. ``start`` and ``size`` are GiB; ``start`` is None where it has no place of its own:
     vGPUs of one size are drawn side by side, those inside GPU instances not at all. These have no ``letter`` of their
     own either: where one stands it is that of their GPU instance.
@@ -29,35 +29,35 @@ class Share(msgspec.Struct, frozen=True):
     fresh: bool = False
 
 
-def letter(n: int) -> str:
+def letter(index: int) -> str:
     """The n-th letter; a GPU has 48 vGPUs at most."""
-    return LETTERS[n % len(LETTERS)]
+    return LETTERS[index % len(LETTERS)]
 
 
-def own(gpu: Gpu, n: int) -> str:
+def vgpu_letter(gpu: Gpu, index: int) -> str:
     """The letter of a GPU's n-th vGPU, empty in MIG mode."""
-    return "" if gpu.mig.enabled else letter(n)
+    return "" if gpu.mig.enabled else letter(index)
 
 
-def now(gpu: Gpu, table: VgpuTable | None) -> tuple[Share, ...]:
+def current_vgpus(gpu: Gpu, table: VgpuTable | None) -> tuple[DrawnVgpu, ...]:
     """The vGPUs that are, lettered in the order of their functions."""
-    mixed = bool(gpu.virtual and gpu.virtual.mixed)
+    mixed = bool(gpu.virtual and gpu.virtual.mixed_size)
     found = []
     for n, each in enumerate(gpu.vgpus):
         kind = _kind(table, each.type_id)
         place = each.placement if mixed else None
         name, key = short(each.type), (each.function, each.uuid)
-        found.append(Share(own(gpu, n), name, key, _size(kind), place, each.held))
+        found.append(DrawnVgpu(vgpu_letter(gpu, n), name, key, _size(kind), place, each.held))
     return tuple(found)
 
 
-def planned(gpu: Gpu, actions: Sequence[Action], table: VgpuTable | None) -> tuple[Share, ...]:
+def planned_vgpus(gpu: Gpu, actions: Sequence[Action], table: VgpuTable | None) -> tuple[DrawnVgpu, ...]:
     """The vGPUs that will be: those that stay keep their letters, new ones get the next."""
     gone = {(a.function, a.uuid) for a in actions if isinstance(a, DestroyVgpu)}
     wiped = any(isinstance(a, SetFunctions) or (isinstance(a, SetPassthrough) and not a.function) for a in actions)
-    stay = [s for s in now(gpu, table) if s.key not in gone and not wiped]
+    stay = [s for s in current_vgpus(gpu, table) if s.key not in gone and not wiped]
     modes = [a.on for a in actions if isinstance(a, SetMixedSize)]
-    mixed = modes[-1] if modes else bool(gpu.virtual and gpu.virtual.mixed and not wiped)
+    mixed = modes[-1] if modes else bool(gpu.virtual and gpu.virtual.mixed_size and not wiped)
     made = []
     first = len(gpu.instances) if gpu.mig.enabled else len(gpu.vgpus)
     for n, a in enumerate(a for a in actions if isinstance(a, CreateVgpu)):
@@ -65,7 +65,7 @@ def planned(gpu: Gpu, actions: Sequence[Action], table: VgpuTable | None) -> tup
         start = a.placement if mixed else None
         name = short(a.type)
         sign = "" if a.instance is not None else letter(first + n)
-        made.append(Share(sign, name, (a.function, a.uuid), size, start, fresh=True))
+        made.append(DrawnVgpu(sign, name, (a.function, a.uuid), size, start, fresh=True))
     return (*stay, *made)
 
 
@@ -74,18 +74,18 @@ def short(name: str) -> str:
     return name.rpartition(" ")[2]
 
 
-def summary(shares: Sequence[Share]) -> str:
+def summary(vgpus: Sequence[DrawnVgpu]) -> str:
     """``A2-4Q:3  (a held)``, inside GPU instances ``(1 held)``; ``no vGPU`` for none."""
-    held = [s.letter for s in shares if s.held]
+    held = [s.letter for s in vgpus if s.held]
     if held and not all(held):
         held = [str(len(held))]
-    counts = geometry_text(geometry(s.name for s in shares)) if shares else "no vGPU"
+    counts = geometry_text(geometry(s.name for s in vgpus)) if vgpus else "no vGPU"
     return counts + (f"  ({', '.join(held)} held)" if held else "")
 
 
-def drawable(gpu: Gpu, table: VgpuTable | None, shares: Iterable[Share]) -> bool:
+def drawable(gpu: Gpu, table: VgpuTable | None, vgpus: Iterable[DrawnVgpu]) -> bool:
     """Whether a bar of memory says something: not where GPU instances say where each vGPU is."""
-    return table is not None and table.region > 0 and not gpu.mig.enabled and all(s.size > 0 for s in shares)
+    return table is not None and table.region > 0 and not gpu.mig.enabled and all(s.size > 0 for s in vgpus)
 
 
 def _kind(table: VgpuTable | None, type_id: int) -> VgpuType | None:

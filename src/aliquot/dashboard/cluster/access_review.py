@@ -14,18 +14,18 @@ from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.codec import decode
 from aliquot.kubernetes.client.errors import ApiError, ForbiddenError
 from aliquot.kubernetes.client.object_base import ResourceType
-from aliquot.kubernetes.client.session import Target
+from aliquot.kubernetes.client.session import ApiTarget
 
 TOKEN_REVIEW = ResourceType("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 ACCESS_REVIEW = ResourceType(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
-KEEP_S = 30.0
+CACHE_S = 30.0
 """How long an answer counts. A token that is taken back opens the page no longer than this."""
 _MOST = 4096
 
 
-class Right(msgspec.Struct, frozen=True):
+class AccessRight(msgspec.Struct, frozen=True):
     """One thing to be done in the cluster, in RBAC's words. ``namespace`` "" is the whole cluster."""
 
     verb: str
@@ -38,7 +38,7 @@ class Right(msgspec.Struct, frozen=True):
         return f"{self.verb} {self.resource}{f'.{self.group}' if self.group else ''}{where}"
 
 
-class User(msgspec.Struct, frozen=True):
+class ClusterUser(msgspec.Struct, frozen=True):
     """As a TokenReview tells it. ``extra`` goes along into access reviews: webhooks of the cluster may look at it."""
 
     username: str = ""
@@ -49,7 +49,7 @@ class User(msgspec.Struct, frozen=True):
 
 class _TokenStatus(msgspec.Struct, frozen=True):
     authenticated: bool = False
-    user: User = User()
+    user: ClusterUser = ClusterUser()
     audiences: tuple[str, ...] = ()
     error: str = ""
 
@@ -67,7 +67,7 @@ class _Access(msgspec.Struct, frozen=True):
     status: _AccessStatus = _AccessStatus()
 
 
-class Reviews:
+class AccessReviews:
     """``audiences`` are those that a token must be for; empty means the API server's own. Of tokens only digests are
     kept.
     """
@@ -76,30 +76,30 @@ class Reviews:
         self._api = api
         self._audiences = audiences
         self._clock = clock
-        self._users: dict[bytes, tuple[float, User | None]] = {}
-        self._allowed: dict[tuple[bytes, Right], tuple[float, bool]] = {}
+        self._users: dict[bytes, tuple[float, ClusterUser | None]] = {}
+        self._allowed: dict[tuple[bytes, AccessRight], tuple[float, bool]] = {}
 
-    async def user(self, token: str) -> User | None:
+    async def user(self, token: str) -> ClusterUser | None:
         """Whom a token stands for, None for a wrong one. Raises AliquotError where nobody can tell now."""
         key = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        kept = self._users.get(key)
-        if kept is not None and self._clock() - kept[0] < KEEP_S:
-            return kept[1]
+        cached = self._users.get(key)
+        if cached is not None and self._clock() - cached[0] < CACHE_S:
+            return cached[1]
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             return None
         spec: dict[str, Any] = {"token": token} | ({"audiences": list(self._audiences)} if self._audiences else {})
-        found = (await self._ask(TOKEN_REVIEW, spec, _Token)).status
-        meant = not self._audiences or bool(set(self._audiences) & set(found.audiences))
-        user = found.user if found.authenticated and meant and found.user.username else None
-        self._keep(self._users, key, user)
+        found = (await self._request(TOKEN_REVIEW, spec, _Token)).status
+        audience_matches = not self._audiences or bool(set(self._audiences) & set(found.audiences))
+        user = found.user if found.authenticated and audience_matches and found.user.username else None
+        self._store(self._users, key, user)
         return user
 
-    async def allowed(self, user: User, right: Right) -> bool:
+    async def allowed(self, user: ClusterUser, right: AccessRight) -> bool:
         """Raises AliquotError where nobody can tell now."""
         key = msgspec.json.encode(user, order="sorted"), right
-        kept = self._allowed.get(key)
-        if kept is not None and self._clock() - kept[0] < KEEP_S:
-            return kept[1]
+        cached = self._allowed.get(key)
+        if cached is not None and self._clock() - cached[0] < CACHE_S:
+            return cached[1]
         attributes = {"verb": right.verb, "group": right.group, "resource": right.resource}
         attributes |= {"namespace": right.namespace} if right.namespace else {}
         spec = {
@@ -109,38 +109,38 @@ class Reviews:
             "extra": {key: list(values) for key, values in user.extra.items()},
             "resourceAttributes": attributes,
         }
-        answer = bool((await self._ask(ACCESS_REVIEW, spec, _Access)).status.allowed)
-        self._keep(self._allowed, key, answer)
+        answer = bool((await self._request(ACCESS_REVIEW, spec, _Access)).status.allowed)
+        self._store(self._allowed, key, answer)
         return answer
 
-    async def own(self, right: Right) -> bool:
+    async def own(self, right: AccessRight) -> bool:
         """Whether the page's own credentials may. Raises AliquotError where nobody can tell now."""
         key = b"", right
-        kept = self._allowed.get(key)
-        if kept is not None and self._clock() - kept[0] < KEEP_S:
-            return kept[1]
+        cached = self._allowed.get(key)
+        if cached is not None and self._clock() - cached[0] < CACHE_S:
+            return cached[1]
         name = f"{right.resource}.{right.group}" if right.group else right.resource
         try:
             answer = await self._api.can_i(right.verb, name, right.namespace or None)
         except ApiError as error:
-            raise _nobody_knows(error) from error
-        self._keep(self._allowed, key, answer)
+            raise _permission_error(error) from error
+        self._store(self._allowed, key, answer)
         return answer
 
-    async def _ask(self, kind: ResourceType, spec: dict[str, Any], answer: type[Any]) -> Any:
+    async def _request(self, kind: ResourceType, spec: dict[str, Any], answer: type[Any]) -> Any:
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
         try:
-            return decode(await self._api.session.ask("create", Target(kind), body=body), answer)
+            return decode(await self._api.session.send("create", ApiTarget(kind), body=body), answer)
         except ApiError as error:
-            raise _nobody_knows(error) from error
+            raise _permission_error(error) from error
 
-    def _keep(self, where: dict[Any, Any], key: Any, value: Any) -> None:
-        if len(where) >= _MOST:
-            where.clear()
-        where[key] = self._clock(), value
+    def _store(self, cache: dict[Any, Any], key: Any, value: Any) -> None:
+        if len(cache) >= _MOST:
+            cache.clear()
+        cache[key] = self._clock(), value
 
 
-def _nobody_knows(error: ApiError) -> AliquotError:
+def _permission_error(error: ApiError) -> AliquotError:
     if not isinstance(error, ForbiddenError):
         return error
     return PermissionDeniedError(

@@ -10,18 +10,18 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from aliquot.core.engine.history import Past
+from aliquot.core.engine.history import PastRun
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.kind_watch import KIND_TIMING, Shelf
+from aliquot.kubernetes.client.kind_informer import KIND_TIMING, KindInformer
 from aliquot.kubernetes.client.object_base import KubeObject, ObjectMeta, ResourceType
 from aliquot.kubernetes.client.objects import ConfigMap, Node, Pod
-from aliquot.kubernetes.client.watch import Timing
+from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.gpu import node_document as document
-from aliquot.kubernetes.gpu.node_document import Document
+from aliquot.kubernetes.gpu.node_document import NodeDocument
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
 from aliquot.kubernetes.manifests.values import AGENT, DEVICES
-from aliquot.kubernetes.virtual_machines.controller.informers import KUBEVIRT_NAMESPACE, World
-from aliquot.kubernetes.virtual_machines.webhook.admission_state import Known
+from aliquot.kubernetes.virtual_machines.controller.informers import KUBEVIRT_NAMESPACE, VmClusterInformers
+from aliquot.kubernetes.virtual_machines.webhook.admission_state import AdmissionState
 
 MOST_MAPS = 256
 """ConfigMaps that are followed because documents name them: each costs a watch, and a document can say anything."""
@@ -41,7 +41,7 @@ class DocumentMap(KubeObject, frozen=True):
     data: _Data = _Data()
 
 
-class View:
+class ClusterCache:
     """``node_changed`` is told the names of nodes that are to be looked at again, ``changed`` is called where something
     beside nodes changed.
     """
@@ -53,18 +53,18 @@ class View:
         changed: Callable[[], None],
         *,
         kubevirt_namespace: str = KUBEVIRT_NAMESPACE,
-        timing: Timing = KIND_TIMING,
+        timing: WatchTiming = KIND_TIMING,
     ) -> None:
         self.api = api
         self._node_changed, self._changed, self._timing = node_changed, changed, timing
-        self.nodes: Shelf[Node] = Shelf(Node, self._of_nodes, timing)
-        self.documents: Shelf[DocumentMap] = Shelf(DocumentMap, self._of_documents, timing)
-        self.pods: Shelf[Pod] = Shelf(Pod, self._of_pods, timing)
-        self.gpus: Shelf[SRIOVGPUDevice] = Shelf(SRIOVGPUDevice, self._of_anything, timing)
-        self.world = World(self.nodes, self.gpus, changed, namespace=kubevirt_namespace, timing=timing)
-        self.known = Known(self.world, frozenset(), timing)
-        self.maps: dict[str, Shelf[ConfigMap]] = {}
-        self._read: dict[str, tuple[DocumentMap, Document | None]] = {}
+        self.nodes: KindInformer[Node] = KindInformer(Node, self._of_nodes, timing)
+        self.documents: KindInformer[DocumentMap] = KindInformer(DocumentMap, self._of_documents, timing)
+        self.pods: KindInformer[Pod] = KindInformer(Pod, self._of_pods, timing)
+        self.gpus: KindInformer[SRIOVGPUDevice] = KindInformer(SRIOVGPUDevice, self._of_anything, timing)
+        self.informers = VmClusterInformers(self.nodes, self.gpus, changed, namespace=kubevirt_namespace, timing=timing)
+        self.admission_state = AdmissionState(self.informers, frozenset(), timing)
+        self.maps: dict[str, KindInformer[ConfigMap]] = {}
+        self._read: dict[str, tuple[DocumentMap, NodeDocument | None]] = {}
         self._pods_of: dict[str, dict[str, Pod]] = {}
         self._node_of: dict[str, str] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -77,60 +77,69 @@ class View:
             group.create_task(self.documents.follow(self.api, labels=document.LABEL))
             group.create_task(self.pods.follow(self.api, labels=AGENT_PODS))
             group.create_task(self.gpus.follow(self.api))
-            group.create_task(self.world.follow(self.api))
-            group.create_task(self.known.follow(self.api))
+            group.create_task(self.informers.follow(self.api))
+            group.create_task(self.admission_state.follow(self.api))
 
     @property
     def ready(self) -> bool:
         """Nodes and documents were read once."""
-        return self.nodes.known and self.documents.known
+        return self.nodes.synced and self.documents.synced
 
     @property
-    def away(self) -> str:
+    def unavailable(self) -> str:
         """Why nodes or documents cannot be read now; "" if they can."""
-        return self.nodes.away or self.documents.away
+        return self.nodes.unavailable or self.documents.unavailable
 
     @property
-    def virtual_shelves(self) -> tuple[Shelf[Any], ...]:
+    def virtualization_informers(self) -> tuple[KindInformer[Any], ...]:
         """Those of Harvester's kinds and of KubeVirt's."""
-        world = self.world
-        return self.gpus, world.vgpus, world.migs, world.functions, world.claims, world.machines, world.instances
+        informers = self.informers
+        return (
+            self.gpus,
+            informers.vgpus,
+            informers.migs,
+            informers.functions,
+            informers.claims,
+            informers.vms,
+            informers.instances,
+        )
 
-    def document(self, node: str, which: str) -> Document | None:
+    def document(self, node: str, which: str) -> NodeDocument | None:
         """What an agent published; None where it did not, or nobody understands it."""
         name = document.map_name(node, which)
         found = self.documents.items.get(name)
         if found is None:
             self._read.pop(name, None)
             return None
-        kept = self._read.get(name)
-        if kept is None or kept[0] is not found:
-            kept = self._read[name] = found, document.decode(found.data.text)
-        return kept[1]
+        cached = self._read.get(name)
+        if cached is None or cached[0] is not found:
+            cached = self._read[name] = found, document.decode(found.data.text)
+        return cached[1]
 
-    def pasts(self, node: str | None) -> dict[str, list[Past]]:
+    def pasts(self, node: str | None) -> dict[str, list[PastRun]]:
         """The newest changes of every node, or of this one, as both its agents tell them."""
         nodes = [node] if node is not None else list(self.nodes.items)
         found = {name: [self.document(name, which) for which in (document.GPUS, document.VGPUS)] for name in nodes}
         return {
-            name: [past for each in told if each is not None for past in each.pasts] for name, told in found.items()
+            name: [past for each in documents if each is not None for past in each.past_runs]
+            for name, documents in found.items()
         }
 
     def pods_on(self, node: str) -> tuple[Pod, ...] | None:
         """The agents' pods of a node; None where they cannot be read."""
-        return tuple(self._pods_of.get(node, {}).values()) if self.pods.known and not self.pods.away else None
+        return tuple(self._pods_of.get(node, {}).values()) if self.pods.synced and not self.pods.unavailable else None
 
-    def want(self, names: Iterable[str]) -> None:
+    def follow_maps(self, names: Iterable[str]) -> None:
         """Follow these ConfigMaps from now on, too; no more than ``MOST_MAPS``."""
         for name in names:
             if name not in self.maps and self._group is not None and len(self.maps) < MOST_MAPS:
-                shelf = self.maps[name] = Shelf(ConfigMap, self._of_anything, self._timing)
-                self._group.create_task(shelf.follow(self.api, name=name))
+                informer = self.maps[name] = KindInformer(ConfigMap, self._of_anything, self._timing)
+                self._group.create_task(informer.follow(self.api, name=name))
 
     def text(self, name: str) -> str | None:
         """What a ConfigMap says of named configs; None where there is none, or it is not known yet."""
-        shelf = self.maps.get(name)
-        found = shelf.items.get(name) if shelf is not None else None
+        informer = self.maps.get(name)
+        found = informer.items.get(name) if informer is not None else None
         return found.data.get("config.yaml") if found is not None else None
 
     # -- what changed
@@ -145,10 +154,10 @@ class View:
     def _of_pods(self, names: set[str]) -> None:
         touched = set()
         for name in names:
-            pod, former = self.pods.items.get(name), self._node_of.pop(name, "")
-            if former:
-                self._pods_of.get(former, {}).pop(name, None)
-                touched.add(former)
+            pod, previous = self.pods.items.get(name), self._node_of.pop(name, "")
+            if previous:
+                self._pods_of.get(previous, {}).pop(name, None)
+                touched.add(previous)
             if pod is not None and pod.spec.node_name:
                 self._node_of[name] = pod.spec.node_name
                 self._pods_of.setdefault(pod.spec.node_name, {})[name] = pod

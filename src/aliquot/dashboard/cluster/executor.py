@@ -11,97 +11,101 @@ import msgspec
 
 from aliquot.dashboard.cluster import outcome_watch as following
 from aliquot.dashboard.cluster import user_client as writing
-from aliquot.dashboard.cluster.desired_state import Way
-from aliquot.dashboard.cluster.harvester_patches import Write
-from aliquot.dashboard.cluster.kubevirt_attach import Lists
-from aliquot.dashboard.local.outcome_text import together
-from aliquot.dashboard.ports import Tell
-from aliquot.dashboard.view_models import Done, Person, Preview
+from aliquot.dashboard.cluster.desired_state import NodeChange
+from aliquot.dashboard.cluster.harvester_patches import ObjectPatch
+from aliquot.dashboard.cluster.kubevirt_attach import DeviceLists
+from aliquot.dashboard.local.outcome_text import merge_outcomes
+from aliquot.dashboard.ports import Reporter
+from aliquot.dashboard.view_models import ChangeOutcome, ChangePreview, Person
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
 from aliquot.kubernetes.client.objects import ConfigMap, Node
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_document as document
-from aliquot.kubernetes.gpu.config_label import DATA_KEY, Source, data_of
+from aliquot.kubernetes.gpu.config_label import DATA_KEY, NamedConfigSource, config_map_source
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine
 
 if TYPE_CHECKING:
-    from aliquot.dashboard.cluster.source import Cluster
+    from aliquot.dashboard.cluster.source import ClusterSource
 
-_KEPT = 5
+_KEEP_CONFIGS = 5
 """Configs that are kept for a node beside the newest, so that going back to one is a label away."""
 _ATTEMPTS = 8
-_SHOWN_S = 15.0
+_PUBLISH_S = 15.0
 BY_ANNOTATION = "aliquot.dev/asked-by"
 """On a node: who asked last by the page, and for which config, as JSON."""
 
 
-async def carry_out(source: Cluster, preview: Preview, who: Person, tell: Tell) -> Done:
+async def execute(source: ClusterSource, preview: ChangePreview, who: Person, report: Reporter) -> ChangeOutcome:
     """Raises AliquotError where nothing was written yet."""
     secret = preview.secret
-    async with source.pen.of(who) as api:
-        if isinstance(secret, Lists):
-            return await _machine(api, secret, who, tell)
+    async with source.clients.of(who) as api:
+        if isinstance(secret, DeviceLists):
+            return await _vm(api, secret, who, report)
         assert isinstance(secret, tuple)
-        if secret and isinstance(secret[0], Write):
-            return await _objects(source, api, secret, who, tell)
-        return await _nodes(source, api, secret, who, tell)
+        if secret and isinstance(secret[0], ObjectPatch):
+            return await _objects(source, api, secret, who, report)
+        return await _nodes(source, api, secret, who, report)
 
 
 # -- nodes
 
 
-async def _nodes(source: Cluster, api: Api, ways: Sequence[Way], who: Person, tell: Tell) -> Done:
-    several = len(ways) > 1
+async def _nodes(
+    source: ClusterSource, api: Api, changes: Sequence[NodeChange], who: Person, report: Reporter
+) -> ChangeOutcome:
+    several = len(changes) > 1
 
-    async def one(each: Way) -> tuple[str, Done]:
-        def told(line: str) -> None:
-            tell(f"{each.node}: {line}" if several else line)
+    async def execute_one(each: NodeChange) -> tuple[str, ChangeOutcome]:
+        def published(line: str) -> None:
+            report(f"{each.node}: {line}" if several else line)
 
         try:
-            written, former = await _wish(source, api, each, who, told)
+            written, previous = await _write_desired(source, api, each, who, published)
         except ApiError as error:
             return each.node, _refused(error, who)
-        except _Moved as error:
+        except _StalePreview as error:
             step = "look at it again, and ask anew"
-            return each.node, Done("refused", f"Nothing was changed: {error}", code="MOVED", next_step=step)
-        done = await following.node(source.view.nodes, written, each.label, told, source.patience)
-        stays = await _give_back(api, each, former, who)
-        await _shown(source, each, done)
-        return each.node, _kept(done, each, former, stays) if stays else done
+            return each.node, ChangeOutcome("refused", f"Nothing was changed: {error}", code="MOVED", next_step=step)
+        done = await following.node(source.cache.nodes, written, each.label, published, source.timeouts)
+        stays = await _restore_policy(api, each, previous, who)
+        await _wait_published(source, each, done)
+        return each.node, _policy_stays(done, each, previous, stays) if stays else done
 
-    return together(await asyncio.gather(*map(one, ways)))
+    return merge_outcomes(await asyncio.gather(*map(execute_one, changes)))
 
 
-async def _shown(source: Cluster, each: Way, done: Done) -> None:
+async def _wait_published(source: ClusterSource, each: NodeChange, done: ChangeOutcome) -> None:
     """Until the agent has published what it did: who asks for the same again must not be shown it as undone."""
     if done.status not in ("done", "nothing"):
         return
     with suppress(TimeoutError):
-        async with asyncio.timeout(_SHOWN_S):
+        async with asyncio.timeout(_PUBLISH_S):
             while True:
-                told = source.view.document(each.node, document.GPUS)
-                if told is not None and told.label == each.label and not told.drift:
+                published = source.cache.document(each.node, document.GPUS)
+                if published is not None and published.label == each.label and not published.drift:
                     return
                 await asyncio.sleep(following.POLL_S)
 
 
-class _Moved(Exception):
+class _StalePreview(Exception):
     """What was previewed is no longer what is."""
 
 
-async def _wish(source: Cluster, api: Api, each: Way, who: Person, tell: Tell) -> tuple[Node, str]:
+async def _write_desired(
+    source: ClusterSource, api: Api, each: NodeChange, who: Person, report: Reporter
+) -> tuple[Node, str]:
     """Writes the wish, tied to the node as it was previewed: same label, same GPUs. The second value is the policy for
     holders that stood there. What stood there at the preview may have been another change's, and must not come back.
 
     Raises ApiError, _Moved.
     """
-    await _unmoved(source, api, each)
+    await _check_unchanged(source, api, each)
     if each.text:
         await _publish(api, each)
-        tell(f"written: the config {each.label} in ConfigMap {names.own_map(each.node)}")
+        report(f"written: the config {each.label} in ConfigMap {names.own_map(each.node)}")
     for attempt in range(_ATTEMPTS):
-        node = await _unmoved(source, api, each)
+        node = await _check_unchanged(source, api, each)
         try:
             written = await api.patch(Node, each.node, _patch(each, who, node))
         except ConflictError:
@@ -109,15 +113,15 @@ async def _wish(source: Cluster, api: Api, each: Way, who: Person, tell: Tell) -
                 raise
             continue  # a heartbeat, or somebody else: the next look says which
         what = "asked again" if each.repair else "written"
-        tell(f"{what}: {names.CONFIG_LABEL}={each.label}")
+        report(f"{what}: {names.CONFIG_LABEL}={each.label}")
         return written, node.metadata.annotations.get(names.HOLDERS_ANNOTATION, "")
     raise AssertionError("the last attempt raises")
 
 
-def _patch(each: Way, who: Person, node: Node) -> dict[str, Any]:
+def _patch(each: NodeChange, who: Person, node: Node) -> dict[str, Any]:
     """A status that is taken away is made anew: an agent that does not heal by itself carries its wish out again."""
-    asked = msgspec.json.encode({"by": who.name, "config": each.label}).decode()
-    notes: dict[str, str | None] = {BY_ANNOTATION: asked}
+    requester = msgspec.json.encode({"by": who.name, "config": each.label}).decode()
+    notes: dict[str, str | None] = {BY_ANNOTATION: requester}
     if each.repair:
         notes |= {names.STATUS_ANNOTATION: None, names.MESSAGE_ANNOTATION: None}
     if each.holders:
@@ -126,19 +130,21 @@ def _patch(each: Way, who: Person, node: Node) -> dict[str, Any]:
     return {"metadata": meta | {"labels": {names.CONFIG_LABEL: each.label}}}
 
 
-async def _unmoved(source: Cluster, api: Api, each: Way) -> Node:
+async def _check_unchanged(source: ClusterSource, api: Api, each: NodeChange) -> Node:
     """The node, if it is as it was previewed."""
     node = await api.get(Node, each.node)
     label = node.metadata.labels.get(names.CONFIG_LABEL, "")
-    if label != each.was:
-        raise _Moved(f"somebody has changed the wish of {each.node} since, from {each.was or 'none'} to {label}")
-    told = source.view.document(each.node, document.GPUS)
-    if told is None or told.inventory.fingerprint != each.inventory.fingerprint:
-        raise _Moved(f"the GPUs of {each.node} have changed since")
+    if label != each.previous_label:
+        raise _StalePreview(
+            f"somebody has changed the wish of {each.node} since, from {each.previous_label or 'none'} to {label}"
+        )
+    published = source.cache.document(each.node, document.GPUS)
+    if published is None or published.inventory.fingerprint != each.inventory.fingerprint:
+        raise _StalePreview(f"the GPUs of {each.node} have changed since")
     return node
 
 
-async def _publish(api: Api, each: Way) -> None:
+async def _publish(api: Api, each: NodeChange) -> None:
     """The node's own config, beside the last few: those that the label may still name."""
     name = names.own_map(each.node)
     try:
@@ -149,19 +155,19 @@ async def _publish(api: Api, each: Way) -> None:
         meta = {"name": name, "labels": {"app.kubernetes.io/name": "aliquot"}, "ownerReferences": [owner]}
         await api.create(ConfigMap, {"metadata": meta, "data": {DATA_KEY: each.text}})
         return
-    text = _joined(found.data.get(DATA_KEY, ""), each)
+    text = _merge_configs(found.data.get(DATA_KEY, ""), each)
     version = found.metadata.resource_version
     await api.patch(ConfigMap, name, {"metadata": {"resourceVersion": version}, "data": {DATA_KEY: text}})
 
 
-def _joined(former: str, each: Way) -> str:
+def _merge_configs(previous: str, each: NodeChange) -> str:
     """Both files as one, the newest config last."""
     head, _, _ = each.text.partition("configs:\n")
-    entries = {_name(part): part for part in (*_parts(former), *_parts(each.text))}
+    entries = {_name(part): part for part in (*_parts(previous), *_parts(each.text))}
     newest = entries.pop(each.label)
-    was = entries.pop(each.was, "")
-    kept = [*list(entries.values())[-_KEPT:], was, newest]
-    return f"{head}configs:\n{''.join(kept)}"
+    previous_config = entries.pop(each.previous_label, "")
+    configs = [*list(entries.values())[-_KEEP_CONFIGS:], previous_config, newest]
+    return f"{head}configs:\n{''.join(configs)}"
 
 
 def _parts(text: str) -> list[str]:
@@ -179,26 +185,28 @@ def _name(part: str) -> str:
     return part.split(":", 1)[0].strip()
 
 
-async def own_source(api: Api, node: str) -> Source:
+async def own_source(api: Api, node: str) -> NamedConfigSource:
     """The configs that were made for a node alone. Raises ApiError."""
     name = names.own_map(node)
     where = f"{api.namespace}/{name}"
     try:
-        return data_of(where, (await api.get(ConfigMap, name)).data)
+        return config_map_source(where, (await api.get(ConfigMap, name)).data)
     except NotFoundError:
-        return data_of(where, None)
+        return config_map_source(where, None)
 
 
-async def _give_back(api: Api, each: Way, former: str, who: Person) -> str:
+async def _restore_policy(api: Api, each: NodeChange, previous: str, who: Person) -> str:
     """The policy for holders was for this change alone. Why it stays, "" if it does not: a change may take longer than
     a person's token lasts.
     """
-    if each.holders in ("", former):
+    if each.holders in ("", previous):
         return ""
     try:
         node = await api.get(Node, each.node)
         if node.metadata.annotations.get(names.HOLDERS_ANNOTATION) == each.holders:
-            await api.patch(Node, each.node, {"metadata": {"annotations": {names.HOLDERS_ANNOTATION: former or None}}})
+            await api.patch(
+                Node, each.node, {"metadata": {"annotations": {names.HOLDERS_ANNOTATION: previous or None}}}
+            )
     except NotFoundError:
         return ""  # it went with the node
     except ApiError as error:
@@ -206,9 +214,9 @@ async def _give_back(api: Api, each: Way, former: str, who: Person) -> str:
     return ""
 
 
-def _kept(done: Done, each: Way, former: str, why: str) -> Done:
+def _policy_stays(done: ChangeOutcome, each: NodeChange, previous: str, why: str) -> ChangeOutcome:
     """Told first: a policy that stays is that of later changes, whoever asks for them."""
-    ending = f"={former} --overwrite" if former else "-"
+    ending = f"={previous} --overwrite" if previous else "-"
     step = f"kubectl annotate node {each.node} {names.HOLDERS_ANNOTATION}{ending}"
     line = f"{each.node} still has {names.HOLDERS_ANNOTATION}={each.holders}, for later changes, too ({why}): {step}"
     return msgspec.structs.replace(done, details=(line, *done.details), next_step=done.next_step or step)
@@ -217,8 +225,10 @@ def _kept(done: Done, each: Way, former: str, why: str) -> Done:
 # -- objects
 
 
-async def _objects(source: Cluster, api: Api, writes: Sequence[Write], who: Person, tell: Tell) -> Done:
-    written: list[tuple[Write, int]] = []
+async def _objects(
+    source: ClusterSource, api: Api, writes: Sequence[ObjectPatch], who: Person, report: Reporter
+) -> ChangeOutcome:
+    written: list[tuple[ObjectPatch, int]] = []
     for each in writes:
         body = {"metadata": {"resourceVersion": each.version}, "spec": each.spec}
         try:
@@ -228,40 +238,40 @@ async def _objects(source: Cluster, api: Api, writes: Sequence[Write], who: Pers
                 return _refused(error, who)
             names_ = ", ".join(w.name for w, _ in written)
             text = f"{len(written)} of {len(writes)} objects were changed ({names_}), then: {writing.why(error, who)}"
-            return Done("partial", text, error.details, error.code, error.next_step or "")
-        tell(f"written: {each.kind.TYPE.kind} {each.name}")
+            return ChangeOutcome("partial", text, error.details, error.code, error.next_step or "")
+        report(f"written: {each.kind.TYPE.kind} {each.name}")
         written.append((each, found.metadata.generation))
-    shelves = {shelf.kind: shelf for shelf in source.view.virtual_shelves}
+    informers = {informer.kind: informer for informer in source.cache.virtualization_informers}
     ended = await asyncio.gather(
-        *(following.ready(shelves[w.kind], w.name, number, tell, source.patience) for w, number in written)
+        *(following.ready(informers[w.kind], w.name, number, report, source.timeouts) for w, number in written)
     )
     parts = [(each.name, done) for (each, _), done in zip(written, ended, strict=True)]
     if len(parts) == 1:
         return parts[0][1]
     bad = [done for _, done in parts if done.status != "done"]
     if not bad:
-        return Done("done", f"All {len(parts)} are as wished.", tuple(done.sentence for _, done in parts))
+        return ChangeOutcome("done", f"All {len(parts)} are as wished.", tuple(done.sentence for _, done in parts))
     details = tuple(done.sentence for _, done in parts)
-    return Done("partial", f"{len(parts) - len(bad)} of {len(parts)} are as wished.", details, bad[0].code)
+    return ChangeOutcome("partial", f"{len(parts) - len(bad)} of {len(parts)} are as wished.", details, bad[0].code)
 
 
 # -- machines
 
 
-async def _machine(api: Api, found: Lists, who: Person, tell: Tell) -> Done:
+async def _vm(api: Api, found: DeviceLists, who: Person, report: Reporter) -> ChangeOutcome:
     try:
         await api.patch(VirtualMachine, found.name, found.body(), namespace=found.namespace)
     except ApiError as error:
         return _refused(error, who)
-    tell(f"written: the devices of {found.namespace}/{found.name}")
+    report(f"written: the devices of {found.namespace}/{found.name}")
     running = any("takes effect" in warning for warning in found.warnings)
     when = " It runs: stop and start it to make that so." if running else ""
-    return Done("done", f"{found.name} is saved with its devices.{when}")
+    return ChangeOutcome("done", f"{found.name} is saved with its devices.{when}")
 
 
-def _refused(error: ApiError, who: Person) -> Done:
-    if writing.moved(error):
+def _refused(error: ApiError, who: Person) -> ChangeOutcome:
+    if writing.is_conflict(error):
         text = "Nothing was changed: somebody else has changed it since you looked."
-        return Done("refused", text, (error.brief,), "MOVED", "look at it again, and ask anew")
+        return ChangeOutcome("refused", text, (error.brief,), "MOVED", "look at it again, and ask anew")
     step = error.next_step or ""
-    return Done("refused", f"Nothing was changed: {writing.why(error, who)}", error.details, error.code, step)
+    return ChangeOutcome("refused", f"Nothing was changed: {writing.why(error, who)}", error.details, error.code, step)

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from aliquot.dashboard.change_requests import SetFunctions, SetLayout, SetVgpus
+from aliquot.dashboard.change_requests import SetLayout, SetVgpus, SwitchFunctions
 from aliquot.dashboard.cluster.harvester_rows import plain
-from aliquot.dashboard.view_models import Act, Obstacle
+from aliquot.dashboard.view_models import ActionLine, Obstacle
 from aliquot.errors import UsageError
 from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.kinds import harvester_names as names
@@ -17,13 +17,13 @@ from aliquot.kubernetes.kinds.harvester import MigConfiguration, MigProfileSpec,
 from aliquot.kubernetes.virtual_machines.harvester.admission import mig_configurations as migs
 from aliquot.kubernetes.virtual_machines.harvester.admission import sriov_gpu_devices as gpus
 from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_devices as vgpus
-from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import Edit, World
+from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, ObjectEdit
 
 replace = msgspec.structs.replace
-ObjectAsk = SetFunctions | SetVgpus | SetLayout
+ObjectChangeRequest = SwitchFunctions | SetVgpus | SetLayout
 
 
-class Write(msgspec.Struct, frozen=True):
+class ObjectPatch(msgspec.Struct, frozen=True):
     """One patch of one object as it was seen: refused where it has changed since."""
 
     kind: type[KubeObject]
@@ -33,30 +33,30 @@ class Write(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
-class Judged(msgspec.Struct, frozen=True):
+class JudgedPatches(msgspec.Struct, frozen=True):
     """What an ask comes to."""
 
     nodes: tuple[str, ...]
-    writes: tuple[Write, ...] = ()
-    acts: tuple[Act, ...] = ()
+    writes: tuple[ObjectPatch, ...] = ()
+    actions: tuple[ActionLine, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
-class _Sum:
-    def __init__(self, world: World) -> None:
-        self.world = world
+class _Patches:
+    def __init__(self, snapshot: AdmissionSnapshot) -> None:
+        self.snapshot = snapshot
         self.nodes: list[str] = []
-        self.writes: list[Write] = []
-        self.acts: list[Act] = []
+        self.writes: list[ObjectPatch] = []
+        self.actions: list[ActionLine] = []
         self.obstacles: list[Obstacle] = []
         self.warnings: list[str] = []
 
-    def done(self) -> Judged:
-        return Judged(
+    def done(self) -> JudgedPatches:
+        return JudgedPatches(
             tuple(dict.fromkeys(self.nodes)),
             tuple(self.writes),
-            () if self.obstacles else tuple(self.acts),
+            () if self.obstacles else tuple(self.actions),
             tuple(self.obstacles),
             tuple(dict.fromkeys(self.warnings)),
         )
@@ -79,43 +79,43 @@ def split(word: str) -> tuple[str, str]:
     return node, name
 
 
-def judge(ask: ObjectAsk, world: World) -> Judged:
+def judge(request: ObjectChangeRequest, snapshot: AdmissionSnapshot) -> JudgedPatches:
     """Raises UsageError for a word that is not NODE/NAME."""
-    found = _Sum(world)
-    match ask:
-        case SetFunctions():
-            for word in dict.fromkeys(ask.gpus):
-                _functions(found, *split(word), on=ask.on)
+    found = _Patches(snapshot)
+    match request:
+        case SwitchFunctions():
+            for word in dict.fromkeys(request.gpus):
+                _functions(found, *split(word), on=request.on)
         case SetVgpus():
-            for word in dict.fromkeys(ask.places):
-                _vgpu(found, *split(word), ask.type)
+            for word in dict.fromkeys(request.places):
+                _vgpu(found, *split(word), request.type)
         case SetLayout():
-            _layout(found, ask)
+            _layout(found, request)
     return found.done()
 
 
-def _functions(found: _Sum, node: str, address: str, *, on: bool) -> None:
+def _functions(found: _Patches, node: str, address: str, *, on: bool) -> None:
     name = names.object_name(node, address) if ":" in address else address
     found.nodes.append(node)
-    old = found.world.gpus.get(name)
+    old = found.snapshot.gpus.get(name)
     if old is None:
         found.missing(node, address, "SRIOVGPUDevice", name)
         return
     if old.spec.enabled == on:
         return
     new = replace(old, spec=replace(old.spec, enabled=on))
-    edit: Edit[SRIOVGPUDevice] = Edit(name, "", old, new)
-    found.refuse(node, old.spec.address, "FUNCTIONS", list(gpus.update(edit, old, new, found.world)))
-    found.warnings += gpus.warnings(edit, found.world)
-    found.writes.append(Write(SRIOVGPUDevice, name, old.metadata.resource_version, {"enabled": on}))
+    edit: ObjectEdit[SRIOVGPUDevice] = ObjectEdit(name, "", old, new)
+    found.refuse(node, old.spec.address, "FUNCTIONS", list(gpus.update(edit, old, new, found.snapshot)))
+    found.warnings += gpus.warnings(edit, found.snapshot)
+    found.writes.append(ObjectPatch(SRIOVGPUDevice, name, old.metadata.resource_version, {"enabled": on}))
     what = f"virtual functions {'on' if on else 'off'}"
-    found.acts.append(Act(node, old.spec.address, "set", "", what, f"SRIOVGPUDevice {name} is to be so"))
-    found.world = replace(found.world, gpus={**found.world.gpus, name: new})
+    found.actions.append(ActionLine(node, old.spec.address, "set", "", what, f"SRIOVGPUDevice {name} is to be so"))
+    found.snapshot = replace(found.snapshot, gpus={**found.snapshot.gpus, name: new})
 
 
-def _vgpu(found: _Sum, node: str, name: str, kind: str) -> None:
+def _vgpu(found: _Patches, node: str, name: str, kind: str) -> None:
     found.nodes.append(node)
-    old = found.world.vgpus.get(name)
+    old = found.snapshot.vgpus.get(name)
     if old is None:
         found.missing(node, "", "VGPUDevice", name)
         return
@@ -125,46 +125,48 @@ def _vgpu(found: _Sum, node: str, name: str, kind: str) -> None:
         return
     spec = replace(old.spec, enabled=bool(kind), type_name=kind or old.spec.type_name)
     new = replace(old, spec=spec)
-    edit: Edit[VGPUDevice] = Edit(name, "", old, new)
-    found.refuse(node, old.spec.parent, "VGPU", list(vgpus.update(edit, old, new, found.world)))
+    edit: ObjectEdit[VGPUDevice] = ObjectEdit(name, "", old, new)
+    found.refuse(node, old.spec.parent, "VGPU", list(vgpus.update(edit, old, new, found.snapshot)))
     patch: dict[str, Any] = {"enabled": True, "vGPUTypeName": kind} if kind else {"enabled": False}
-    found.writes.append(Write(VGPUDevice, name, old.metadata.resource_version, patch))
+    found.writes.append(ObjectPatch(VGPUDevice, name, old.metadata.resource_version, patch))
     verb, what = ("create", kind) if kind else ("destroy", old.status.configured or old.spec.type_name)
-    act = Act(node, old.spec.parent, verb, "", f"{what} on {old.spec.address}", f"VGPUDevice {name} is to be so")
-    found.acts.append(act)
-    found.world = replace(found.world, vgpus={**found.world.vgpus, name: new})
+    action = ActionLine(
+        node, old.spec.parent, verb, "", f"{what} on {old.spec.address}", f"VGPUDevice {name} is to be so"
+    )
+    found.actions.append(action)
+    found.snapshot = replace(found.snapshot, vgpus={**found.snapshot.vgpus, name: new})
 
 
-def _layout(found: _Sum, ask: SetLayout) -> None:
-    name = names.object_name(ask.node, ask.gpu)
-    found.nodes.append(ask.node)
-    old = found.world.migs.get(name)
+def _layout(found: _Patches, request: SetLayout) -> None:
+    name = names.object_name(request.node, request.gpu)
+    found.nodes.append(request.node)
+    old = found.snapshot.migs.get(name)
     if old is None:
-        found.missing(ask.node, ask.gpu, "MigConfiguration", name)
+        found.missing(request.node, request.gpu, "MigConfiguration", name)
         return
-    rows = _requested(found, ask, old)
-    spec = replace(old.spec, enabled=ask.enabled, profile_spec=rows)
+    rows = _requested(found, request, old)
+    spec = replace(old.spec, enabled=request.enabled, profile_spec=rows)
     new = replace(old, spec=spec)
     if spec == old.spec:
         return
-    edit: Edit[MigConfiguration] = Edit(name, "", old, new)
-    found.refuse(ask.node, ask.gpu, "LAYOUT", list(migs.update(edit, old, new, found.world)))
-    patch = {"enabled": ask.enabled, "profileSpec": msgspec.to_builtins(rows)}
-    found.writes.append(Write(MigConfiguration, name, old.metadata.resource_version, patch))
-    asked = ", ".join(f"{r.requested} x {r.name.removeprefix('MIG ')}" for r in rows if r.requested)
-    what = f"MIG configuration {asked or 'empty'}" if ask.enabled else "MIG configuration off"
-    found.acts.append(Act(ask.node, ask.gpu, "set", "", what, f"MigConfiguration {name} is to be so"))
+    edit: ObjectEdit[MigConfiguration] = ObjectEdit(name, "", old, new)
+    found.refuse(request.node, request.gpu, "LAYOUT", list(migs.update(edit, old, new, found.snapshot)))
+    patch = {"enabled": request.enabled, "profileSpec": msgspec.to_builtins(rows)}
+    found.writes.append(ObjectPatch(MigConfiguration, name, old.metadata.resource_version, patch))
+    counts = ", ".join(f"{r.requested} x {r.name.removeprefix('MIG ')}" for r in rows if r.requested)
+    what = f"MIG configuration {counts or 'empty'}" if request.enabled else "MIG configuration off"
+    found.actions.append(ActionLine(request.node, request.gpu, "set", "", what, f"MigConfiguration {name} is to be so"))
 
 
-def _requested(found: _Sum, ask: SetLayout, old: MigConfiguration) -> tuple[MigProfileSpec, ...]:
+def _requested(found: _Patches, request: SetLayout, old: MigConfiguration) -> tuple[MigProfileSpec, ...]:
     """The object's rows with the counts that are asked for. A switch off leaves them as they are."""
-    if not ask.enabled and not ask.counts:
+    if not request.enabled and not request.counts:
         return old.spec.profile_spec
     known = {row.name.removeprefix("MIG "): row for row in old.spec.profile_spec}
-    for profile, count in ask.counts.items():
+    for profile, count in request.counts.items():
         if profile.removeprefix("MIG ") not in known and count:
-            text = f"{ask.gpu} has no profile {profile}: it has {', '.join(known)}"
-            found.obstacles.append(Obstacle("PROFILE", text, ask.node, ask.gpu))
-    counts = {name.removeprefix("MIG "): count for name, count in ask.counts.items()}
+            text = f"{request.gpu} has no profile {profile}: it has {', '.join(known)}"
+            found.obstacles.append(Obstacle("PROFILE", text, request.node, request.gpu))
+    counts = {name.removeprefix("MIG "): count for name, count in request.counts.items()}
     return tuple(replace(row, requested=counts.get(name, row.requested if not counts else 0))
                  for name, row in known.items())  # fmt: skip

@@ -12,11 +12,11 @@ from typing import ClassVar
 
 import msgspec
 
-from aliquot.core.engine.history import Past
+from aliquot.core.engine.history import PastRun
 from aliquot.dashboard.local import history as past
-from aliquot.dashboard.view_models import Change
+from aliquot.dashboard.view_models import PastChange
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.object_base import KubeObject, Part, ResourceType
+from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
 from aliquot.kubernetes.client.objects import Event, Node, ObjectReference
 from aliquot.kubernetes.gpu import names
 
@@ -27,11 +27,11 @@ _LATE_S = 900.0
 COMPONENTS = (names.FIELD_MANAGER, "aliquot-devices")
 
 
-class _Source(Part, frozen=True):
+class _Source(ApiStruct, frozen=True):
     component: str = ""
 
 
-class _Told(KubeObject, frozen=True):
+class _AgentEvent(KubeObject, frozen=True):
     """An event with who wrote it."""
 
     TYPE: ClassVar[ResourceType] = Event.TYPE
@@ -45,27 +45,27 @@ class _Told(KubeObject, frozen=True):
 
 
 async def changes(
-    api: Api, node: str | None, most: int, published: Mapping[str, Sequence[Past]] | None = None
-) -> tuple[Change, ...]:
+    api: Api, node: str | None, most: int, published: Mapping[str, Sequence[PastRun]] | None = None
+) -> tuple[PastChange, ...]:
     """The newest first. ``published`` are changes by node, as their agents tell them. Raises ApiError."""
     fields = {"involvedObject.kind": "Node"} | ({"involvedObject.name": node} if node else {})
-    events = await api.list(_Told, "default", fields=fields)
-    asked = await _asked(api, node)
-    pasts = {name: _once(found) for name, found in (published or {}).items() if node in (None, name)}
-    mine = [e for e in events if e.source.component in COMPONENTS and e.reason not in _STEPS]
-    found = [_of_event(e, asked) for e in mine if not _known(e, pasts.get(e.involved_object.name, ()))]
+    events = await api.list(_AgentEvent, "default", fields=fields)
+    requesters = await _requesters(api, node)
+    pasts = {name: _without_duplicates(found) for name, found in (published or {}).items() if node in (None, name)}
+    ended_events = [e for e in events if e.source.component in COMPONENTS and e.reason not in _STEPS]
+    found = [_of_event(e, requesters) for e in ended_events if not _known(e, pasts.get(e.involved_object.name, ()))]
     for name, runs in pasts.items():
-        found += [_of_past(name, run, *asked.get(name, ("", "")), last=n == 0) for n, run in enumerate(runs)]
+        found += [_of_past(name, run, *requesters.get(name, ("", "")), last=n == 0) for n, run in enumerate(runs)]
     # An event's time is in whole seconds: within one it is taken for the later.
     return tuple(sorted(found, key=lambda change: -int(change.ended))[:most])
 
 
-def _once(pasts: Sequence[Past]) -> list[Past]:
+def _without_duplicates(pasts: Sequence[PastRun]) -> list[PastRun]:
     """Both agents of a node tell of the same journal."""
     return sorted({run.run: run for run in pasts}.values(), key=lambda run: -run.ended)
 
 
-def _known(event: _Told, pasts: Sequence[Past]) -> bool:
+def _known(event: _AgentEvent, pasts: Sequence[PastRun]) -> bool:
     """Whether it tells the end of a change that the journal tells better: that was a moment before, or some minutes
     where clients of the GPUs had to come back first.
     """
@@ -73,28 +73,28 @@ def _known(event: _Told, pasts: Sequence[Past]) -> bool:
     return event.reason in _RAN and any(label in ("", p.name) and -5 <= at - p.ended <= _LATE_S for p in pasts)
 
 
-def _label(event: _Told) -> str:
+def _label(event: _AgentEvent) -> str:
     """The named config that it is about, "" for none."""
     config = re.match(r"'([^']*)'", event.message)
     return config.group(1) if config else ""
 
 
-def _of_past(node: str, run: Past, by: str, wanted: str, *, last: bool) -> Change:
+def _of_past(node: str, run: PastRun, by: str, wanted: str, *, last: bool) -> PastChange:
     found = past.change(node, run)
     return msgspec.structs.replace(found, by=f"web: {by}") if by and last and run.name == wanted else found
 
 
-def _of_event(event: _Told, asked: dict[str, tuple[str, str]]) -> Change:
+def _of_event(event: _AgentEvent, requesters: dict[str, tuple[str, str]]) -> PastChange:
     name = event.involved_object.name
     at = _seconds(event.last_timestamp)
     outcome = _ENDED.get(event.reason, "refused" if event.type == "Warning" else "done")
     if event.reason == "ApplyFailed" and "the former state is back" not in event.message:
         outcome = "partial"
     label = _label(event)
-    by, wanted = asked.get(name, ("", ""))
+    by, wanted = requesters.get(name, ("", ""))
     sentence = event.message.partition(" | next: ")[0]
     took = re.search(r" in (\d+\.\d) s, verified", sentence)
-    return Change(
+    return PastChange(
         node=name,
         at=at - float(took.group(1)) if took else at,
         ended=at,
@@ -110,17 +110,17 @@ class _By(msgspec.Struct, frozen=True):
     config: str = ""
 
 
-async def _asked(api: Api, node: str | None) -> dict[str, tuple[str, str]]:
+async def _requesters(api: Api, node: str | None) -> dict[str, tuple[str, str]]:
     """Who asked last by this page, and for what, by node."""
     found = {}
     for each in await api.list(Node, fields={"metadata.name": node} if node else None):
         text = each.metadata.annotations.get("aliquot.dev/asked-by", "")
         try:
-            said = msgspec.json.decode(text, type=_By) if text else _By()
+            requester = msgspec.json.decode(text, type=_By) if text else _By()
         except (msgspec.DecodeError, UnicodeError):
             continue
-        if said.by:
-            found[each.name] = (said.by, said.config)
+        if requester.by:
+            found[each.name] = (requester.by, requester.config)
     return found
 
 

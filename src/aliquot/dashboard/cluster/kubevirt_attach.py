@@ -8,24 +8,24 @@ from typing import Any
 
 import msgspec
 
-from aliquot.dashboard.change_requests import Attach, Detach
+from aliquot.dashboard.change_requests import AttachDevices, DetachDevices
 from aliquot.dashboard.cluster.harvester_rows import plain
 from aliquot.dashboard.cluster.vms import RESTART
-from aliquot.dashboard.view_models import Act, Device, MachineRow, Obstacle
+from aliquot.dashboard.view_models import ActionLine, Obstacle, VmDeviceRow, VmRow
 from aliquot.kubernetes.client.codec import decode
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine
-from aliquot.kubernetes.virtual_machines.kubevirt.admission import validate as check
-from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import Cluster
-from aliquot.kubernetes.virtual_machines.kubevirt.admission.mutate import Filled, fill
-from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import of_machine
+from aliquot.kubernetes.virtual_machines.kubevirt.admission import validation as check
+from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import VmClusterState
+from aliquot.kubernetes.virtual_machines.kubevirt.admission.mutation import FilledDevices, fill_devices
+from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import vm_demand
 
 JSON = dict[str, Any]
-FIRST_ALONE = (
+ONE_BOOT_DISPLAY = (
     "only one device of a machine can have the boot display (ramFB): {0} has it, the others are written without"
 )
 
 
-class Lists(msgspec.Struct, frozen=True):
+class DeviceLists(msgspec.Struct, frozen=True):
     """What a machine's device lists become. ``version`` is the machine's as it was read."""
 
     namespace: str
@@ -33,7 +33,7 @@ class Lists(msgspec.Struct, frozen=True):
     version: str
     gpus: list[JSON]
     host_devices: list[JSON]
-    acts: tuple[Act, ...] = ()
+    actions: tuple[ActionLine, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -44,43 +44,47 @@ class Lists(msgspec.Struct, frozen=True):
         return {"metadata": {"resourceVersion": self.version}, "spec": spec}
 
 
-def attach(ask: Attach | Detach, raw: JSON, row: MachineRow | None, cluster: Cluster) -> Lists:
+def attach(
+    request: AttachDevices | DetachDevices, raw: JSON, row: VmRow | None, cluster: VmClusterState
+) -> DeviceLists:
     """``raw`` is the machine as the API server has it, ``row`` as the page shows it."""
     gpus, hosts = lists(raw)
     free = {device.id: device for device in (row.free if row is not None else ())}
     obstacles: list[Obstacle] = []
-    acts: list[Act] = []
+    actions: list[ActionLine] = []
     before = len(gpus) + len(hosts)
-    if isinstance(ask, Attach):
-        chosen = [_chosen(ask, each, free, obstacles) for each in dict.fromkeys(ask.devices)]
+    if isinstance(request, AttachDevices):
+        chosen = [_chosen(request, each, free, obstacles) for each in dict.fromkeys(request.devices)]
         for device in filter(None, chosen):
             whole = not _is_vgpu(device, cluster)
             (hosts if whole else gpus).append({"name": device.id, "deviceName": device.resource})
-            acts.append(Act(device.node, device.parent, "attach", "", f"{device.type} ({device.id})", "asked for"))
+            actions.append(
+                ActionLine(device.node, device.parent, "attach", "", f"{device.type} ({device.id})", "asked for")
+            )
     else:
-        for name in dict.fromkeys(ask.devices):
+        for name in dict.fromkeys(request.devices):
             if not any(each.get("name") == name for each in (*gpus, *hosts)):
-                text = f"{ask.machine} has no device {name} (any more)"
-                obstacles.append(Obstacle("NO_DEVICE", text, ask.node))
-            acts.append(Act(ask.node, "", "detach", "", name, "asked for"))
-        gpus = [each for each in gpus if each.get("name") not in ask.devices]
-        hosts = [each for each in hosts if each.get("name") not in ask.devices]
+                text = f"{request.vm} has no device {name} (any more)"
+                obstacles.append(Obstacle("NO_DEVICE", text, request.node))
+            actions.append(ActionLine(request.node, "", "detach", "", name, "asked for"))
+        gpus = [each for each in gpus if each.get("name") not in request.devices]
+        hosts = [each for each in hosts if each.get("name") not in request.devices]
     try:
-        filled = fill(gpus, hosts, cluster)
+        filled = fill_devices(gpus, hosts, cluster)
     except (msgspec.ValidationError, AttributeError, TypeError):
-        filled = Filled(gpus, hosts, ("its devices cannot be read as KubeVirt's: nothing was filled in",))
-    if isinstance(ask, Attach):
-        obstacles += _complaints(ask, raw, filled, cluster)
+        filled = FilledDevices(gpus, hosts, ("its devices cannot be read as KubeVirt's: nothing was filled in",))
+    if isinstance(request, AttachDevices):
+        obstacles += _complaints(request, raw, filled, cluster)
     meta = raw.get("metadata", {})
-    return Lists(
-        namespace=ask.namespace,
-        name=ask.machine,
+    return DeviceLists(
+        namespace=request.namespace,
+        name=request.vm,
         version=str(meta.get("resourceVersion", "")),
         gpus=filled.gpus,
         host_devices=filled.host_devices,
-        acts=() if obstacles else tuple(acts),
+        actions=() if obstacles else tuple(actions),
         obstacles=tuple(obstacles),
-        warnings=(*_said(gpus, filled, before, row), *filled.warnings),
+        warnings=(*_warnings(gpus, filled, before, row), *filled.warnings),
     )
 
 
@@ -93,43 +97,47 @@ def lists(raw: JSON) -> tuple[list[JSON], list[JSON]]:
     return list(devices.get("gpus") or ()), list(devices.get("hostDevices") or ())
 
 
-def _chosen(ask: Attach, name: str, free: dict[str, Device], obstacles: list[Obstacle]) -> Device | None:
+def _chosen(
+    request: AttachDevices, name: str, free: dict[str, VmDeviceRow], obstacles: list[Obstacle]
+) -> VmDeviceRow | None:
     device = free.get(name)
     if device is None:
-        text = f"{name} is not free for {ask.machine}: only devices of its own node that no machine has can be attached"
-        obstacles.append(Obstacle("NOT_FREE", text, ask.node, next_step="kubectl get vgpudevices"))
-    elif ask.node and device.node != ask.node:
-        text = f"{name} is on node {device.node}, not on {ask.node}: all devices of a machine are on one node"
-        obstacles.append(Obstacle("ONE_NODE", text, ask.node))
+        text = f"{name} is not free for {request.vm}: only devices of its own node that no machine has can be attached"
+        obstacles.append(Obstacle("NOT_FREE", text, request.node, next_step="kubectl get vgpudevices"))
+    elif request.node and device.node != request.node:
+        text = f"{name} is on node {device.node}, not on {request.node}: all devices of a machine are on one node"
+        obstacles.append(Obstacle("ONE_NODE", text, request.node))
         return None
     return device
 
 
-def _is_vgpu(device: Device, cluster: Cluster) -> bool:
-    return device.id in cluster.world.vgpus
+def _is_vgpu(device: VmDeviceRow, cluster: VmClusterState) -> bool:
+    return device.id in cluster.snapshot.vgpus
 
 
-def _complaints(ask: Attach, raw: JSON, filled: Filled, cluster: Cluster) -> list[Obstacle]:
+def _complaints(request: AttachDevices, raw: JSON, filled: FilledDevices, cluster: VmClusterState) -> list[Obstacle]:
     """What admission would say to the machine as it would be."""
     domain = {"devices": {"gpus": filled.gpus, "hostDevices": filled.host_devices}}
     spec = {**raw.get("spec", {}), "template": {"spec": {"domain": domain}}}
     after = decode(msgspec.json.encode({"metadata": raw.get("metadata", {}), "spec": spec}), VirtualMachine)
-    said = [(text, "DEVICES") for text in check.devices(after.devices, cluster)]
-    if after.wanted and not said:
-        room = check.capacity(of_machine(after), cluster)
-        said += [] if room.fits else [(room.sentence, "CAPACITY")]
-    return [Obstacle(rule, plain(text), ask.node, next_step=text.partition(" | next: ")[2]) for text, rule in said]
+    complaints = [(text, "DEVICES") for text in check.device_errors(after.devices, cluster)]
+    if after.should_run and not complaints:
+        fit = check.check_fit(vm_demand(after), cluster)
+        complaints += [] if fit.fits else [(fit.sentence, "CAPACITY")]
+    return [
+        Obstacle(rule, plain(text), request.node, next_step=text.partition(" | next: ")[2]) for text, rule in complaints
+    ]
 
 
-def _said(gpus: list[JSON], filled: Filled, before: int, row: MachineRow | None) -> list[str]:
+def _warnings(gpus: list[JSON], filled: FilledDevices, before: int, row: VmRow | None) -> list[str]:
     """Which device has the boot display, where that was decided for the user; and when a running machine sees it."""
-    told = []
-    having = [each for each in filled.gpus if _ramfb(each)]
-    if len(filled.gpus) > 1 and filled.gpus != gpus and having:
-        told.append(FIRST_ALONE.format(having[0].get("name", "")))
+    warnings = []
+    with_display = [each for each in filled.gpus if _ramfb(each)]
+    if len(filled.gpus) > 1 and filled.gpus != gpus and with_display:
+        warnings.append(ONE_BOOT_DISPLAY.format(with_display[0].get("name", "")))
     if row is not None and row.running:
-        told.append(RESTART)
-    return told
+        warnings.append(RESTART)
+    return warnings
 
 
 def _ramfb(entry: JSON) -> bool:

@@ -9,27 +9,27 @@ import msgspec
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
-from aliquot.dashboard.view_models import NodeLook
+from aliquot.dashboard.view_models import ObservedNode
 from aliquot.kubernetes.client.object_base import Condition
 from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.node_document import Document
-from aliquot.kubernetes.gpu.node_status import PENDING, REBOOTING, Status, parse
+from aliquot.kubernetes.gpu.node_document import NodeDocument
+from aliquot.kubernetes.gpu.node_status import PENDING, REBOOTING, AgentStatus, parse
 from aliquot.kubernetes.manifests.values import AGENT, DEVICES
 
 
-class Parts(msgspec.Struct, frozen=True):
+class NodeParts(msgspec.Struct, frozen=True):
     """Everything about one node. ``pods`` are the agents' pods on it, None where nobody can tell."""
 
     name: str
     node: Node | None
-    gpus: Document | None
-    vgpus: Document | None
+    gpus: NodeDocument | None
+    vgpus: NodeDocument | None
     pods: tuple[Pod, ...] | None
     namespace: str
 
     @property
-    def concerns(self) -> bool:
+    def is_relevant(self) -> bool:
         """Whether it has GPUs, or should have an agent."""
         if self.gpus is not None or self.vgpus is not None:
             return True
@@ -38,23 +38,23 @@ class Parts(msgspec.Struct, frozen=True):
         return marked or names.CONFIG_LABEL in labels
 
 
-def look(parts: Parts, now: float) -> NodeLook:
+def node_view(parts: NodeParts, now: float) -> ObservedNode:
     """``now`` is wall time in seconds: what is fresh was seen now."""
     parts = current(parts)
-    trouble, step, since = _trouble(parts)
+    error, step, since = _error(parts)
     labels = parts.node.metadata.labels if parts.node is not None else {}
     notes = parts.node.metadata.annotations if parts.node is not None else {}
     status = parse(notes.get(names.STATUS_ANNOTATION))
     document = parts.gpus
     label = labels.get(names.CONFIG_LABEL, "")
     known = document is not None and document.label == label
-    return NodeLook(
+    return ObservedNode(
         name=parts.name,
         inventory=inventory(parts),
-        seen=_seen(parts, trouble, since, now),
-        trouble=trouble,
+        observed_at=_observed_at(parts, error, since, now),
+        error=error,
         next_step=step,
-        wish=label,
+        desired=label,
         drift=document.drift if document is not None and known else (),
         changing=_changing(status, labels),
         config=label,
@@ -64,12 +64,12 @@ def look(parts: Parts, now: float) -> NodeLook:
     )
 
 
-def current(parts: Parts) -> Parts:
+def current(parts: NodeParts) -> NodeParts:
     """Without what the agent said that left when the node was handed to virtual machines: its document goes with the
     node, and their agent sees the GPUs now.
     """
-    told, pods, node = parts.gpus, parts.pods, parts.node
-    if told is None or not told.pod or parts.vgpus is None or pods is None or node is None:
+    document, pods, node = parts.gpus, parts.pods, parts.node
+    if document is None or not document.pod or parts.vgpus is None or pods is None or node is None:
         return parts
     if node.metadata.labels.get(names.DEPLOY_LABEL) == "true" or _pods(pods, AGENT):
         return parts
@@ -77,17 +77,17 @@ def current(parts: Parts) -> Parts:
     return msgspec.structs.replace(parts, gpus=None) if followed else parts
 
 
-def inventory(parts: Parts) -> Inventory | None:
+def inventory(parts: NodeParts) -> Inventory | None:
     """Both agents' looks as one: of a GPU that is out of bounds for the one, what the other says."""
     one, other = parts.gpus, parts.vgpus
     if one is None or other is None:
         found = one or other
         return found.inventory if found is not None else None
-    theirs = {gpu.pci: gpu for gpu in other.inventory.gpus}
-    away = set(one.reserved)
-    gpus = [theirs.pop(gpu.pci, gpu) if gpu.pci in away else gpu for gpu in one.inventory.gpus]
+    other_gpus = {gpu.pci: gpu for gpu in other.inventory.gpus}
+    reserved = set(one.reserved)
+    gpus = [other_gpus.pop(gpu.pci, gpu) if gpu.pci in reserved else gpu for gpu in one.inventory.gpus]
     known = {gpu.pci for gpu in gpus}
-    gpus += [gpu for pci, gpu in theirs.items() if pci not in known]
+    gpus += [gpu for pci, gpu in other_gpus.items() if pci not in known]
     names = {table.name for table in one.inventory.tables}
     return msgspec.structs.replace(
         one.inventory,
@@ -98,7 +98,7 @@ def inventory(parts: Parts) -> Inventory | None:
     )
 
 
-def usage(parts: Parts) -> tuple[Usage, ...]:
+def usage(parts: NodeParts) -> tuple[Usage, ...]:
     """What each agent tells of the GPUs that are shown by its look (see ``inventory``)."""
     one, other = parts.gpus, parts.vgpus
     if one is None or other is None:
@@ -109,7 +109,7 @@ def usage(parts: Parts) -> tuple[Usage, ...]:
     return (*(u for u in one.usage if u.gpu in mine), *(u for u in other.usage if u.gpu not in mine))
 
 
-def _trouble(parts: Parts) -> tuple[str, str, float]:
+def _error(parts: NodeParts) -> tuple[str, str, float]:
     """Why what is shown may be old, what to type, and since when (seconds of wall time, 0 unknown)."""
     name = parts.name
     if parts.node is None:
@@ -120,20 +120,20 @@ def _trouble(parts: Parts) -> tuple[str, str, float]:
         text = f"node {name} is not ready{why}"
         return text, f"kubectl describe node {name}", _seconds(ready.last_transition_time)
     if parts.gpus is None and parts.vgpus is None:
-        return _untold(parts)
-    for document, app in _shown(parts):
-        away = _away(parts.pods, app) if document.pod and parts.pods is not None else None
-        if away is not None:
+        return _not_published(parts)
+    for document, app in _shown_documents(parts):
+        unavailable = _agent_unavailable(parts.pods, app) if document.pod and parts.pods is not None else None
+        if unavailable is not None:
             step = f"kubectl -n {parts.namespace} get pods -l app={app} --field-selector spec.nodeName={name}"
-            return f"the agent of {name} is away: {away[0]}", step, away[1]
-        if document.trouble:
+            return f"the agent of {name} is away: {unavailable[0]}", step, unavailable[1]
+        if document.read_error:
             # What it says to type is left out: a document is a node's word, and whoever reads this may do anything.
-            text = f"the GPUs of {name} are not read: {document.trouble.partition(' | next: ')[0]}"
+            text = f"the GPUs of {name} are not read: {document.read_error.partition(' | next: ')[0]}"
             return text, f"kubectl describe node {name}", _seconds(document.at)
     return "", "", 0.0
 
 
-def _shown(parts: Parts) -> list[tuple[Document, str]]:
+def _shown_documents(parts: NodeParts) -> list[tuple[NodeDocument, str]]:
     """The documents of which something is shown (see ``inventory``), and whose they are. An agent whose GPUs the other
     one tells of makes nothing old by being away.
     """
@@ -145,7 +145,7 @@ def _shown(parts: Parts) -> list[tuple[Document, str]]:
     return [(one, AGENT), (other, DEVICES)] if other is not None and theirs else [(one, AGENT)]
 
 
-def _untold(parts: Parts) -> tuple[str, str, float]:
+def _not_published(parts: NodeParts) -> tuple[str, str, float]:
     labels = parts.node.metadata.labels if parts.node is not None else {}
     name, where = parts.name, parts.namespace
     if labels.get(names.DEPLOY_LABEL) == "false":
@@ -155,27 +155,27 @@ def _untold(parts: Parts) -> tuple[str, str, float]:
     return text, f"kubectl -n {where} get pods -l app={AGENT} --field-selector spec.nodeName={name}", 0.0
 
 
-def _away(pods: Sequence[Pod], app: str) -> tuple[str, float] | None:
+def _agent_unavailable(pods: Sequence[Pod], app: str) -> tuple[str, float] | None:
     """None where a pod of the agent is ready."""
     mine = _pods(pods, app)
     if not mine:
         return "its pod is gone", 0.0
-    told: tuple[str, float] = ("its pod is not ready", 0.0)
+    reason: tuple[str, float] = ("its pod is not ready", 0.0)
     for pod in mine:
         ready = _condition(pod.status.conditions, "Ready")
         if ready is not None and ready.status == "True" and pod.metadata.deletion_timestamp is None:
             return None
         waiting = ", ".join(c.reason for c in pod.status.conditions if c.status != "True" and c.reason)
         why = f" ({waiting})" if waiting else ""
-        told = f"its pod {pod.name} is not ready{why}", _seconds(ready.last_transition_time if ready else None)
-    return told
+        reason = f"its pod {pod.name} is not ready{why}", _seconds(ready.last_transition_time if ready else None)
+    return reason
 
 
 def _pods(pods: Sequence[Pod], app: str) -> list[Pod]:
     return [pod for pod in pods if pod.metadata.labels.get("app") == app]
 
 
-def _changing(status: Status | None, labels: dict[str, str]) -> str:
+def _changing(status: AgentStatus | None, labels: dict[str, str]) -> str:
     if status is None or labels.get(names.STATE_LABEL) not in (PENDING, REBOOTING):
         return ""
     if status.state not in (PENDING, REBOOTING):
@@ -183,12 +183,12 @@ def _changing(status: Status | None, labels: dict[str, str]) -> str:
     return f"the agent ({status.progress})" if status.progress else "the agent"
 
 
-def _seen(parts: Parts, trouble: str, since: float, now: float) -> float:
+def _observed_at(parts: NodeParts, error: str, since: float, now: float) -> float:
     """A fresh look is of now: documents are written when something changes, not to tell the time."""
-    shown = _shown(parts)
+    shown = _shown_documents(parts)
     if not shown:
         return 0.0
-    if not trouble:
+    if not error:
         return now
     return max(since, *(_seconds(document.at) for document, _ in shown))
 

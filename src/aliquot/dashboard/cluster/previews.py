@@ -7,24 +7,37 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from aliquot.core.planner.plan import plan
-from aliquot.dashboard.change_requests import AnyAsk, Attach, Cut, Detach, MakeRoom, SetLayout
+from aliquot.dashboard.change_requests import (
+    AnyChangeRequest,
+    AttachDevices,
+    DetachDevices,
+    FitInstance,
+    PartitionGpu,
+    SetLayout,
+)
 from aliquot.dashboard.cluster import harvester_patches as objects
 from aliquot.dashboard.cluster import kubevirt_attach as attaching
 from aliquot.dashboard.cluster import user_client as writing
-from aliquot.dashboard.cluster.cluster_cache import View
-from aliquot.dashboard.cluster.desired_state import Way
-from aliquot.dashboard.local import desired_state as wishes
-from aliquot.dashboard.local import previews
+from aliquot.dashboard.cluster.cluster_cache import ClusterCache
+from aliquot.dashboard.cluster.desired_state import NodeChange
+from aliquot.dashboard.local import desired_state, previews
 from aliquot.dashboard.local.preview_requests import title
-from aliquot.dashboard.local.previews import Planned
-from aliquot.dashboard.view_models import Act, NodeLook, Obstacle, Picture, Preview, Virtual
+from aliquot.dashboard.local.previews import PlannedNode
+from aliquot.dashboard.view_models import (
+    ActionLine,
+    ChangePreview,
+    GpuPicture,
+    ObservedNode,
+    Obstacle,
+    VirtualizationView,
+)
 from aliquot.errors import AliquotError
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import NotFoundError
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.config_label import Trouble
+from aliquot.kubernetes.gpu.config_label import ConfigFailure
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine
-from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import World
+from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 
 _LEAVES = {
     "wait": "it waits until what holds instances has ended",
@@ -33,38 +46,38 @@ _LEAVES = {
 }
 
 
-def nodes(ask: AnyAsk, ways: Sequence[tuple[str, Way | Trouble]]) -> Preview:
+def nodes(request: AnyChangeRequest, changes: Sequence[tuple[str, NodeChange | ConfigFailure]]) -> ChangePreview:
     """What becomes of nodes, as their agents will plan it."""
-    found = [each for _, each in ways if isinstance(each, Way)]
-    extra = [_obstacle(node, each) for node, each in ways if isinstance(each, Trouble)]
-    planned = [Planned(each.node, each.plan, each.inventory) for each in found]
-    if isinstance(ask, MakeRoom) and found and found[0].plan.blocked and ask.policy == "refuse":
-        other = previews.instead(ask, found[0].inventory, _as_it_is)
+    found = [each for _, each in changes if isinstance(each, NodeChange)]
+    extra = [_obstacle(node, each) for node, each in changes if isinstance(each, ConfigFailure)]
+    planned = [PlannedNode(each.node, each.plan, each.inventory) for each in found]
+    if isinstance(request, FitInstance) and found and found[0].plan.blocked and request.policy == "refuse":
+        other = previews.alternative(request, found[0].inventory, _as_it_is)
         extra += [other] if other is not None else []
-    made = previews.preview(title(ask), planned, _as_it_is, extra)
-    acts = made.acts
+    made = previews.preview(title(request), planned, _as_it_is, extra)
+    actions = made.actions
     if not made.obstacles:
-        acts = (*acts, *(act for each in found for act in _label(each)))
+        actions = (*actions, *(action for each in found for action in _label(each)))
     return msgspec.structs.replace(
         made,
-        nodes=tuple(node for node, _ in ways),
-        acts=acts,
-        notes=(*made.notes, *(note for each in found for note in _notes(ask, each))),
-        warnings=tuple(dict.fromkeys((*made.warnings, *(w for each in found for w in _warnings(ask, each))))),
+        nodes=tuple(node for node, _ in changes),
+        actions=actions,
+        notes=(*made.notes, *(note for each in found for note in _notes(request, each))),
+        warnings=tuple(dict.fromkeys((*made.warnings, *(w for each in found for w in _warnings(request, each))))),
         secret=tuple(found),
     )
 
 
-def _label(each: Way) -> Sequence[Act]:
+def _label(each: NodeChange) -> Sequence[ActionLine]:
     """A wish that changes nothing on the GPUs is a change of the node all the same."""
-    if each.label == each.was:
+    if each.label == each.previous_label:
         return ()
-    was = f"it was {each.was}" if each.was else "it had none"
-    return (Act(each.node, "", "set", "", f"the named config {each.label}", was),)
+    reason = f"it was {each.previous_label}" if each.previous_label else "it had none"
+    return (ActionLine(each.node, "", "set", "", f"the named config {each.label}", reason),)
 
 
-def _notes(ask: AnyAsk, each: Way) -> Sequence[str]:
-    if isinstance(ask, Cut | MakeRoom) and each.text:
+def _notes(request: AnyChangeRequest, each: NodeChange) -> Sequence[str]:
+    if isinstance(request, PartitionGpu | FitInstance) and each.text:
         return (
             f"the wish of {each.node} becomes the config {each.label}, made for this node alone: this GPU as shown, "
             "its other GPUs as they are",
@@ -72,21 +85,21 @@ def _notes(ask: AnyAsk, each: Way) -> Sequence[str]:
     return ()
 
 
-def _warnings(ask: AnyAsk, each: Way) -> Sequence[str]:
+def _warnings(request: AnyChangeRequest, each: NodeChange) -> Sequence[str]:
     if each.plan.policy.held != "force" or not each.plan.actions:
         return ()
-    how = each.holders or ask.policy
-    told = (_LEAVES.get(how, _LEAVES["drain"]),)
+    how = each.holders or request.policy
+    lines = (_LEAVES.get(how, _LEAVES["drain"]),)
     if not each.holders:
-        return told
+        return lines
     note = f"{names.HOLDERS_ANNOTATION}={how}"
     back = f"kubectl annotate node {each.node} {names.HOLDERS_ANNOTATION}-"
-    return (*told, f"until the change has ended {each.node} has {note}; if this page ends before, that stays: {back}")
+    return (*lines, f"until the change has ended {each.node} has {note}; if this page ends before, that stays: {back}")
 
 
-def _obstacle(node: str, trouble: Trouble) -> Obstacle:
-    message = "; ".join((trouble.message, *trouble.details[:3]))
-    return Obstacle(trouble.reason, message, node, next_step=trouble.next_step)
+def _obstacle(node: str, error: ConfigFailure) -> Obstacle:
+    message = "; ".join((error.message, *error.details[:3]))
+    return Obstacle(error.reason, message, node, next_step=error.next_step)
 
 
 def _as_it_is(step: str, node: str) -> str:
@@ -94,62 +107,70 @@ def _as_it_is(step: str, node: str) -> str:
     return step
 
 
-def _judged(judged: objects.Judged, name: str, pictures: tuple[Picture, ...]) -> Preview:
+def _judged(judged: objects.JudgedPatches, name: str, pictures: tuple[GpuPicture, ...]) -> ChangePreview:
     """A judged ask as a preview."""
-    return Preview(
+    return ChangePreview(
         title=name,
         nodes=judged.nodes,
         pictures=pictures,
-        acts=judged.acts,
+        actions=judged.actions,
         obstacles=judged.obstacles,
-        summary=_count(len(judged.writes)) if judged.acts else "",
+        summary=_count(len(judged.writes)) if judged.actions else "",
         warnings=judged.warnings,
         secret=judged.writes,
     )
 
 
-def objects_asked(ask: objects.ObjectAsk, world: World, look: Callable[[str], NodeLook | None]) -> Preview:
+def object_preview(
+    request: objects.ObjectChangeRequest, snapshot: AdmissionSnapshot, find_node: Callable[[str], ObservedNode | None]
+) -> ChangePreview:
     """What becomes of Harvester's objects."""
-    return _judged(objects.judge(ask, world), title(ask), _pictures(ask, look) if isinstance(ask, SetLayout) else ())
+    return _judged(
+        objects.judge(request, snapshot),
+        title(request),
+        _pictures(request, find_node) if isinstance(request, SetLayout) else (),
+    )
 
 
 def _count(writes: int) -> str:
     return f"{writes} {'object' if writes == 1 else 'objects'} to change; the node's agent does the rest"
 
 
-def _pictures(ask: SetLayout, look: Callable[[str], NodeLook | None]) -> tuple[Picture, ...]:
+def _pictures(request: SetLayout, find_node: Callable[[str], ObservedNode | None]) -> tuple[GpuPicture, ...]:
     """How the planner would lay it out, where the GPU's own agent has told what is on it."""
-    found = look(ask.node)
-    if found is None or found.inventory is None or not ask.enabled:
+    found = find_node(request.node)
+    if found is None or found.inventory is None or not request.enabled:
         return ()
     try:
-        made = plan(found.inventory, wishes.layout(ask, found.inventory))
-        gpu = found.inventory.gpu(ask.gpu)
+        made = plan(found.inventory, desired_state.layout(request, found.inventory))
+        gpu = found.inventory.gpu(request.gpu)
     except (AliquotError, KeyError):
         return ()
-    return (previews.picture(ask.node, gpu, made.lanes.get(gpu.pci, ()), found.inventory),)
+    return (previews.picture(request.node, gpu, made.actions_by_gpu.get(gpu.pci, ()), found.inventory),)
 
 
-async def machine(ask: Attach | Detach, api: Api, view: View, rows: Virtual) -> Preview:
+async def vm_preview(
+    request: AttachDevices | DetachDevices, api: Api, cache: ClusterCache, rows: VirtualizationView
+) -> ChangePreview:
     """What becomes of a machine's devices. Raises ApiError."""
-    row = next((m for m in rows.machines if (m.namespace, m.name) == (ask.namespace, ask.machine)), None)
+    row = next((m for m in rows.vms if (m.namespace, m.name) == (request.namespace, request.vm)), None)
     try:
-        raw = await writing.raw(api, VirtualMachine.TYPE, ask.machine, ask.namespace)
+        raw = await writing.raw(api, VirtualMachine.TYPE, request.vm, request.namespace)
     except NotFoundError as error:
-        gone = Obstacle("NO_MACHINE", error.brief, ask.node, next_step=f"kubectl get vm -n {ask.namespace}")
-        return Preview(title(ask), (ask.node,), obstacles=(gone,))
-    found = attaching.attach(ask, raw, row, view.known.cluster())
-    return Preview(
-        title=title(ask),
-        nodes=(ask.node,) if ask.node else (),
-        acts=found.acts,
+        gone = Obstacle("NO_MACHINE", error.brief, request.node, next_step=f"kubectl get vm -n {request.namespace}")
+        return ChangePreview(title(request), (request.node,), obstacles=(gone,))
+    found = attaching.attach(request, raw, row, cache.admission_state.cluster())
+    return ChangePreview(
+        title=title(request),
+        nodes=(request.node,) if request.node else (),
+        actions=found.actions,
         obstacles=found.obstacles,
-        summary=_lists(found) if found.acts else "",
+        summary=_lists(found) if found.actions else "",
         warnings=found.warnings,
         secret=found,
     )
 
 
-def _lists(found: attaching.Lists) -> str:
+def _lists(found: attaching.DeviceLists) -> str:
     count = len(found.gpus) + len(found.host_devices)
     return f"{found.name} will have {count} {'device' if count == 1 else 'devices'}"

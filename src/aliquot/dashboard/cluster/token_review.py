@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from aliquot.dashboard.cluster.access_review import Reviews, Right, User
+from aliquot.dashboard.cluster.access_review import AccessReviews, AccessRight, ClusterUser
 from aliquot.dashboard.view_models import Person
 
-READ = (Right("list", "", "nodes"), Right("get", "", "nodes"))
+READ = (AccessRight("list", "", "nodes"), AccessRight("get", "", "nodes"))
 """Who may look at nodes may look at this page, which shows what nodes have."""
 
 
-class ClusterDoor:
-    """See ``dashboard.ports.Door``. Whoever a token stands for comes in if they may read nodes."""
+class ClusterAuthenticator:
+    """See ``dashboard.ports.Authenticator``. Whoever a token stands for comes in if they may read nodes."""
 
     hint = "a token of the cluster, for example what this prints: kubectl create token NAME -n NAMESPACE"
 
-    def __init__(self, reviews: Reviews) -> None:
+    def __init__(self, reviews: AccessReviews) -> None:
         self._reviews = reviews
 
     async def admit(self, token: str) -> Person | None:
@@ -24,5 +24,5 @@ class ClusterDoor:
             return None
         return Person(user.username, token, user.groups)
 
-    async def _may_read(self, user: User) -> bool:
+    async def _may_read(self, user: ClusterUser) -> bool:
         return all([await self._reviews.allowed(user, right) for right in READ])

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aliquot.core.config.boot_record import Kept, replay
+from aliquot.core.config.boot_record import RecordedRequest, replay
 from aliquot.core.config.select.command_line import adhoc
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish, VgpuWish
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, DesiredVgpu
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
-from aliquot.core.planner.vgpu.function_assignment import on_the_gpu_itself
-from aliquot.dashboard.change_requests import Cut, MakeRoom, SetLayout
+from aliquot.core.planner.vgpu.function_assignment import uses_physical_function
+from aliquot.dashboard.change_requests import FitInstance, PartitionGpu, SetLayout
 from aliquot.errors import ConfigError, NoSuchGpuError
 
 if TYPE_CHECKING:
@@ -33,66 +33,68 @@ def gpu(inventory: Inventory, pci: str) -> Gpu:
     return found
 
 
-def cut(ask: Cut, inventory: Inventory) -> Desired:
+def partition(request: PartitionGpu, inventory: Inventory) -> Desired:
     """Raises ConfigError with every fault of the text."""
     try:
-        desired = adhoc([gpu(inventory, ask.gpu).pci], [ask.mig.strip()], inventory)
+        desired = adhoc([gpu(inventory, request.gpu).pci], [request.mig.strip()], inventory)
     except ConfigError as error:
-        told = tuple(line.removeprefix("--mig ").removeprefix("--mig: ") for line in error.details)
+        details = tuple(line.removeprefix("--mig ").removeprefix("--mig: ") for line in error.details)
         raise ConfigError(
-            f"this cannot be read: {told[0]}" if told else error.brief, details=told[1:], next_step=error.next_step
+            f"this cannot be read: {details[0]}" if details else error.brief,
+            details=details[1:],
+            next_step=error.next_step,
         ) from error
-    faults = tuple(msgspec.structs.replace(f, message=f.message.removeprefix("--mig: ")) for f in desired.faults)
-    return msgspec.structs.replace(desired, faults=faults)
+    errors = tuple(msgspec.structs.replace(f, message=f.message.removeprefix("--mig: ")) for f in desired.failures)
+    return msgspec.structs.replace(desired, failures=errors)
 
 
-def layout(ask: SetLayout, inventory: Inventory) -> Desired:
+def layout(request: SetLayout, inventory: Inventory) -> Desired:
     """Raises ConfigError for a profile that no table knows, or a count below zero."""
-    if any(count < 0 for count in ask.counts.values()):
+    if any(count < 0 for count in request.counts.values()):
         raise ConfigError("a count is 0 or more")
-    parts = [f"{name}*{count}" for name, count in ask.counts.items() if count]
-    mig = (",".join(parts) or "empty") if ask.enabled else "disabled"
-    return cut(Cut(node=ask.node, gpu=ask.gpu, mig=mig), inventory)
+    parts = [f"{name}*{count}" for name, count in request.counts.items() if count]
+    mig = (",".join(parts) or "empty") if request.enabled else "disabled"
+    return partition(PartitionGpu(node=request.node, gpu=request.gpu, mig=mig), inventory)
 
 
-def room(ask: MakeRoom, inventory: Inventory) -> Desired:
+def fit_instance(request: FitInstance, inventory: Inventory) -> Desired:
     """One more of a profile, beside as many of each as there are. Held instances are pinned, idle ones may move.
 
     Raises ConfigError for a profile that this GPU does not have.
     """
-    here = gpu(inventory, ask.gpu)
-    if not here.mig.capable or here.lost:
-        return cut(Cut(node=ask.node, gpu=ask.gpu, mig=ask.profile), inventory)
-    family = inventory.family(here)
-    profile = family.by_name.get(ask.profile)
+    target = gpu(inventory, request.gpu)
+    if not target.mig.capable or target.lost:
+        return partition(PartitionGpu(node=request.node, gpu=request.gpu, mig=request.profile), inventory)
+    family = inventory.family(target)
+    profile = family.by_name.get(request.profile)
     if profile is None:
         names = ", ".join(p.name for p in family.profiles)
         raise ConfigError(
-            f"{here.product} has no profile {ask.profile!r}",
+            f"{target.product} has no profile {request.profile!r}",
             details=(f"it has: {names}",),
-            next_step=f"aliquot profiles {here.pci}",
+            next_step=f"aliquot profiles {target.pci}",
         )
-    new = InstanceWish(profile.id, profile.name, (profile.default_compute.id,))
-    there = tuple(_stays(here, i.id) for i in here.instances) if here.mig.enabled else ()
-    wish = GpuWish(here.pci, mig=True, instances=(*there, new), source="room")
-    return Desired((wish,), name=f"one more {profile.name}")
+    new = DesiredInstance(profile.id, profile.name, (profile.default_compute.id,))
+    existing = tuple(_keep_instance(target, i.id) for i in target.instances) if target.mig.enabled else ()
+    desired_gpu = DesiredGpu(target.pci, mig=True, instances=(*existing, new), source="room")
+    return Desired((desired_gpu,), name=f"one more {profile.name}")
 
 
-def _stays(here: Gpu, number: int) -> InstanceWish:
-    instance = here.instance(number)
+def _keep_instance(target: Gpu, number: int) -> DesiredInstance:
+    instance = target.instance(number)
     assert instance is not None
     compute = tuple(c.profile_id for c in instance.compute_instances)
     if not instance.held:
-        return InstanceWish(instance.profile_id, instance.profile, compute)
+        return DesiredInstance(instance.profile_id, instance.profile, compute)
     starts = tuple(c.place.start for c in instance.compute_instances)
-    return InstanceWish(instance.profile_id, instance.profile, compute, instance.place.start, starts)
+    return DesiredInstance(instance.profile_id, instance.profile, compute, instance.place.start, starts)
 
 
 def functions(pcis: Sequence[str], on: bool, inventory: Inventory) -> Desired:
     """Virtual functions on, or off with the vGPUs on them."""
     gone = None if on else ()
     gpus = [gpu(inventory, pci) for pci in dict.fromkeys(pcis)]
-    return Desired(tuple(GpuWish(g.pci, mig=None, instances=None, vgpus=gone, functions=on) for g in gpus))
+    return Desired(tuple(DesiredGpu(g.pci, mig=None, instances=None, vgpus=gone, functions=on) for g in gpus))
 
 
 def vgpus(places: Sequence[str], name: str, inventory: Inventory) -> Desired:
@@ -100,10 +102,12 @@ def vgpus(places: Sequence[str], name: str, inventory: Inventory) -> Desired:
 
     Raises ConfigError for a type that no table knows, NoSuchGpuError for a place that is not there.
     """
-    wished: dict[str, list[str]] = {}
+    places_by_gpu: dict[str, list[str]] = {}
     for place in dict.fromkeys(places):
-        wished.setdefault(owner(inventory, place).pci, []).append(place)
-    return Desired(tuple(_vgpus(inventory, gpu(inventory, pci), here, name) for pci, here in wished.items()))
+        places_by_gpu.setdefault(owner(inventory, place).pci, []).append(place)
+    return Desired(
+        tuple(_desired_vgpus(inventory, gpu(inventory, pci), chosen, name) for pci, chosen in places_by_gpu.items())
+    )
 
 
 def owner(inventory: Inventory, place: str) -> Gpu:
@@ -118,33 +122,35 @@ def owner(inventory: Inventory, place: str) -> Gpu:
     )
 
 
-def _vgpus(inventory: Inventory, here: Gpu, places: Collection[str], name: str) -> GpuWish:
-    stay = [VgpuWish(v.type_id, v.type, v.function, v.uuid) for v in here.vgpus if place_of(here, v) not in places]
-    made: list[VgpuWish] = []
+def _desired_vgpus(inventory: Inventory, target: Gpu, places: Collection[str], name: str) -> DesiredGpu:
+    stay = [
+        DesiredVgpu(v.type_id, v.type, v.function, v.uuid) for v in target.vgpus if place_of(target, v) not in places
+    ]
+    made: list[DesiredVgpu] = []
     if name:
-        type_id, full = _type(inventory, here, name)
-        made = [VgpuWish(type_id, full, "" if on_the_gpu_itself(here) else place) for place in sorted(places)]
-    return GpuWish(here.pci, mig=None, instances=None, vgpus=(*stay, *made))
+        type_id, full = _type(inventory, target, name)
+        made = [DesiredVgpu(type_id, full, "" if uses_physical_function(target) else place) for place in sorted(places)]
+    return DesiredGpu(target.pci, mig=None, instances=None, vgpus=(*stay, *made))
 
 
-def place_of(here: Gpu, vgpu: Vgpu) -> str:
+def place_of(target: Gpu, vgpu: Vgpu) -> str:
     """The name of the place that a vGPU is at: its function, its UUID where the GPU itself carries them all."""
-    return vgpu.uuid if on_the_gpu_itself(here) else vgpu.function
+    return vgpu.uuid if uses_physical_function(target) else vgpu.function
 
 
-def _type(inventory: Inventory, here: Gpu, name: str) -> tuple[int, str]:
-    from aliquot.core.config.select.vgpu_lookup import alternatives, find
-    from aliquot.core.config.text.vgpu_request import parse_type
+def _type(inventory: Inventory, target: Gpu, name: str) -> tuple[int, str]:
+    from aliquot.core.config.select.vgpu_lookup import alternatives, find_type
+    from aliquot.core.config.text.vgpu_request import parse_vgpu_request
 
-    table = inventory.vgpu_table(here)
+    table = inventory.vgpu_table(target)
     if table is None:
-        raise ConfigError(f"{here.product} has no vGPU types that are known", next_step="aliquot vgpu types")
-    wish = parse_type(name, 1)
-    found = find(table, wish)
+        raise ConfigError(f"{target.product} has no vGPU types that are known", next_step="aliquot vgpu types")
+    type_request = parse_vgpu_request(name, 1)
+    found = find_type(table, type_request)
     if found is None or found.id is None:
         raise ConfigError(
-            f"{here.product} has no vGPU type {name}{alternatives(wish, table)}",
-            next_step=f"aliquot vgpu types {here.pci}",
+            f"{target.product} has no vGPU type {name}{alternatives(type_request, table)}",
+            next_step=f"aliquot vgpu types {target.pci}",
         )
     return found.id, found.name
 
@@ -156,7 +162,7 @@ def config(file: ConfigFile, name: str, inventory: Inventory) -> Desired:
     return select(file, name, inventory)
 
 
-def repair(kept: Sequence[Kept], inventory: Inventory) -> Desired:
+def repair(recorded: Sequence[RecordedRequest], inventory: Inventory) -> Desired:
     """What was asked last, for the GPUs that are there."""
-    desired, gone = replay(kept, inventory)
+    desired, gone = replay(recorded, inventory)
     return msgspec.structs.replace(desired, notes=(*desired.notes, *(f.message for f in gone)))

@@ -8,53 +8,53 @@ import msgspec
 
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
 from aliquot.core.rendering import vgpu_picture as shares
-from aliquot.dashboard.change_requests import Attach, Detach
+from aliquot.dashboard.change_requests import AttachDevices, DetachDevices
 from aliquot.dashboard.local.previews import Address, obstacle
-from aliquot.dashboard.view_models import Act, Device, MachineRow, Obstacle, Preview
+from aliquot.dashboard.view_models import ActionLine, ChangePreview, Obstacle, VmDeviceRow, VmRow
 from aliquot.errors import BlockedError
 from aliquot.libvirt import attach
 from aliquot.libvirt.check import check
-from aliquot.libvirt.choose import Ask, holder
-from aliquot.libvirt.device_rules import Around
-from aliquot.libvirt.identify import Known, hostdev_of, know, users, vgpus
-from aliquot.libvirt.models import PCI, Domain, Hostdev
+from aliquot.libvirt.choose import VmDeviceRequest, holder
+from aliquot.libvirt.device_rules import VmContext
+from aliquot.libvirt.identify import IdentifiedDevice, hostdev_of, identify_device, vgpus, vm_by_device
+from aliquot.libvirt.models import PCI, Hostdev, LibvirtDomain
 
 
-class Guest(msgspec.Struct, frozen=True):
+class VmChange(msgspec.Struct, frozen=True):
     """What a preview of a machine is made of, and carried out by."""
 
     node: str
-    ask: Attach | Detach
-    change: attach.Change
+    request: AttachDevices | DetachDevices
+    change: attach.DeviceChange
 
 
-def machines(inventory: Inventory, around: Around) -> tuple[MachineRow, ...]:
+def vm_rows(inventory: Inventory, around: VmContext) -> tuple[VmRow, ...]:
     """A row for each domain, by name."""
     free = tuple(_free(inventory, around.domains))
-    return tuple(_machine(inventory, d, around, free) for d in sorted(around.domains, key=lambda d: d.name))
+    return tuple(_vm_row(inventory, d, around, free) for d in sorted(around.domains, key=lambda domain: domain.name))
 
 
-def _machine(inventory: Inventory, domain: Domain, around: Around, free: tuple[Device, ...]) -> MachineRow:
+def _vm_row(inventory: Inventory, domain: LibvirtDomain, around: VmContext, free: tuple[VmDeviceRow, ...]) -> VmRow:
     report = check(inventory, domain, around)
-    known = [know(inventory, h) for h in domain.hostdevs]
-    return MachineRow(
+    known = [identify_device(inventory, h) for h in domain.hostdevs]
+    return VmRow(
         name=domain.name,
         namespace="",
         node=inventory.node,
         running=domain.running,
         devices=tuple(_device(inventory, k) for k in known),
         free=free,
-        warnings=tuple(b.message for b in report.every) + (report.notes if known else ()),
+        warnings=tuple(b.message for b in report.all_problems) + (report.notes if known else ()),
         why_not="" if domain.persistent else "it has no definition: what it has ends when it is shut down",
     )
 
 
-def _device(inventory: Inventory, known: Known) -> Device:
+def _device(inventory: Inventory, known: IdentifiedDevice) -> VmDeviceRow:
     gpu, vgpu = known.gpu, known.vgpu
     if gpu is None:
-        return Device(known.hostdev.key, inventory.node, known.hostdev.shown)
-    what = shares.short(vgpu.type) if vgpu else "whole GPU" if known.whole else "virtual function"
-    return Device(
+        return VmDeviceRow(known.hostdev.key, inventory.node, known.hostdev.shown)
+    what = shares.short(vgpu.type) if vgpu else "whole GPU" if known.whole_gpu else "virtual function"
+    return VmDeviceRow(
         known.hostdev.key, inventory.node, what, gpu.pci, several=_several(inventory, gpu, vgpu) if vgpu else None
     )
 
@@ -65,17 +65,17 @@ def _several(inventory: Inventory, gpu: Gpu, vgpu: Vgpu) -> bool | None:
     return kind.per_vm > 1 if kind is not None else None
 
 
-def _free(inventory: Inventory, domains: Sequence[Domain]) -> Iterator[Device]:
+def _free(inventory: Inventory, domains: Sequence[LibvirtDomain]) -> Iterator[VmDeviceRow]:
     """vGPUs, and what vfio-pci has, that no machine has in its definition and nobody has open."""
-    busy = users(tuple(domains))
+    busy = vm_by_device(tuple(domains))
     for gpu, vgpu in vgpus(inventory):
-        known = Known(hostdev_of(gpu, vgpu), gpu=gpu, vgpu=vgpu)
+        known = IdentifiedDevice(hostdev_of(gpu, vgpu), gpu=gpu, vgpu=vgpu)
         if holder(known, busy) is None:
             yield _device(inventory, known)
     for gpu in inventory.gpus:
-        handed = [f.pci for f in (gpu.virtual.functions if gpu.virtual else ()) if f.driver == "vfio-pci"]
-        for address in [*([gpu.pci] if gpu.passthrough else []), *handed]:
-            known = know(inventory, Hostdev(PCI, address=address))
+        vfio_bound = [f.pci for f in (gpu.virtual.functions if gpu.virtual else ()) if f.driver == "vfio-pci"]
+        for address in [*([gpu.pci] if gpu.passthrough else []), *vfio_bound]:
+            known = identify_device(inventory, Hostdev(PCI, address=address))
             if holder(known, busy) is None:
                 yield _device(inventory, known)
 
@@ -83,40 +83,42 @@ def _free(inventory: Inventory, domains: Sequence[Domain]) -> Iterator[Device]:
 # -- what an ask comes to
 
 
-def preview(ask: Attach | Detach, inventory: Inventory, around: Around, address: Address) -> Preview:
+def preview(
+    request: AttachDevices | DetachDevices, inventory: Inventory, around: VmContext, address: Address
+) -> ChangePreview:
     """Raises AliquotError for what is wrong on every machine: no such VM, a device that is named twice."""
-    domain = attach.find(around.domains, ask.machine)
-    words = Ask(devices=ask.devices)
-    verb = "attach" if isinstance(ask, Attach) else "detach"
-    some = ask.devices[0] if len(ask.devices) == 1 else f"{len(ask.devices)} devices"
-    title = f"{verb.capitalize()} {some} {'to' if verb == 'attach' else 'from'} {domain.name}"
+    domain = attach.find_domain(around.domains, request.vm)
+    words = VmDeviceRequest(devices=request.devices)
+    verb = "attach" if isinstance(request, AttachDevices) else "detach"
+    device_text = request.devices[0] if len(request.devices) == 1 else f"{len(request.devices)} devices"
+    title = f"{verb.capitalize()} {device_text} {'to' if verb == 'attach' else 'from'} {domain.name}"
     try:
-        where = attach.target(domain, live=False, config=False)
-        if isinstance(ask, Attach):
-            change = attach.attaching(inventory, domain, words, where, around)
+        where = attach.change_target(domain, live=False, config=False)
+        if isinstance(request, AttachDevices):
+            change = attach.plan_attach(inventory, domain, words, where, around)
         else:
-            change = attach.detaching(inventory, domain, words, where, every=False)
+            change = attach.plan_detach(inventory, domain, words, where, all_devices=False)
     except BlockedError as error:
-        said = Obstacle(error.code, error.brief, inventory.node, suggestion="; ".join(error.details))
+        refusal = Obstacle(error.code, error.brief, inventory.node, suggestion="; ".join(error.details))
         step = address(error.next_step, inventory.node) if error.next_step else ""
-        return Preview(title, (inventory.node,), obstacles=(msgspec.structs.replace(said, next_step=step),))
+        return ChangePreview(title, (inventory.node,), obstacles=(msgspec.structs.replace(refusal, next_step=step),))
     obstacles = tuple(obstacle(inventory.node, b, address) for b in change.blockers)
-    every = list(zip(change.devices, change.what, strict=True))
-    acts = tuple(Act(inventory.node, _gpu(inventory, h), verb, "", what, h.shown) for h, what in every)
-    return Preview(
+    every = list(zip(change.devices, change.descriptions, strict=True))
+    actions = tuple(ActionLine(inventory.node, _gpu(inventory, h), verb, "", what, h.shown) for h, what in every)
+    return ChangePreview(
         title,
         (inventory.node,),
-        acts=() if obstacles else acts,
+        actions=() if obstacles else actions,
         obstacles=obstacles,
-        summary="" if obstacles else f"{len(acts)} to {verb}",
+        summary="" if obstacles else f"{len(actions)} to {verb}",
         notes=change.notes,
         warnings=tuple(
             f"{h.shown} gets ramFB: it shows the guest's screen before its driver runs" for h, _ in every if h.ramfb
         ),
-        secret=Guest(inventory.node, ask, change),
+        secret=VmChange(inventory.node, request, change),
     )
 
 
 def _gpu(inventory: Inventory, hostdev: Hostdev) -> str:
-    known = know(inventory, hostdev)
+    known = identify_device(inventory, hostdev)
     return known.gpu.pci if known.gpu else ""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aliquot.core.config.boot_record import Kept
-from aliquot.core.engine.ports import Record
-from aliquot.core.engine.step_timing import Watch, unwatched
+from aliquot.core.config.boot_record import RecordedRequest
+from aliquot.core.engine.ports import JournalEntry
+from aliquot.core.engine.step_timing import StepListener, ignore_step
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.model.usage import Usage
@@ -24,38 +24,38 @@ from aliquot.errors import BlockedError, StorageError
 from aliquot.foundation import driver_calls, paths
 
 if TYPE_CHECKING:
-    from aliquot.core.engine.context import Outcome
-    from aliquot.dashboard.local.shared_cache import Habit
-    from aliquot.hardware.state.current_run import Changing
+    from aliquot.core.engine.context import ApplyOutcome
+    from aliquot.dashboard.local.shared_cache import SharedCache
+    from aliquot.hardware.state.current_run import CurrentRun
     from aliquot.node.connect import Connection
 
-Tell = Callable[[str], None]
-Use = Callable[["Connection", Inventory], "tuple[Usage, ...]"]
+NodeReporter = Callable[[str], None]
+ReadUsage = Callable[["Connection", Inventory], "tuple[Usage, ...]"]
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """A fresh look at a node: what is, and what was asked of it last. ``fault`` says why the latter is not known.
-    ``usage`` is None where nobody looked. ``begun`` is when the reading began (``time.monotonic``).
+class NodeObservation(msgspec.Struct, frozen=True):
+    """A fresh look at a node: what is, and what was asked of it last. ``record_error`` says why the latter is not
+    known. ``usage`` is None where nobody looked. ``begun`` is when the reading began (``time.monotonic``).
     """
 
     inventory: Inventory
-    kept: tuple[Kept, ...] = ()
-    fault: str = ""
+    recorded: tuple[RecordedRequest, ...] = ()
+    record_error: str = ""
     usage: tuple[Usage, ...] | None = None
     begun: float = 0.0
 
 
-class Spot:
+class NodeAccess:
     """This machine (``node`` None), or a simulated node of a state directory. With a ``habit`` it is one of many: then
     the simulator is spoken to directly, else by whatever way ALIQUOT_BACKEND says.
     """
 
-    def __init__(self, node: str | None, state_dir: str | None = None, habit: Habit | None = None) -> None:
+    def __init__(self, node: str | None, state_dir: str | None = None, cache: SharedCache | None = None) -> None:
         self.name = node or os.uname().nodename
         self.simulated = node is not None
         self._node = node
         self._state_dir = state_dir or paths.state_dir()
-        self._habit = habit
+        self._cache = cache
         self._run, self.directory = paths.directories(node, self._state_dir)
 
     @property
@@ -70,67 +70,67 @@ class Spot:
         return os.path.join(self.directory, JOURNAL)
 
     @contextmanager
-    def opened(self, by: str = "", *, looking: bool = False) -> Iterator[Connection]:
+    def opened(self, by: str = "", *, observing: bool = False) -> Iterator[Connection]:
         """The node, open. ``by`` is for whom. What containers and jobs have counts as held. Raises what ``connect``
         raises.
         """
-        from aliquot.node.claims import watch
+        from aliquot.node.claims import attach_claims
         from aliquot.node.connect import connect
         from aliquot.slurm.holders import jobs
 
-        through = "direct" if self._habit is not None else ""
-        calm = looking and self._habit is not None and self._habit.calm(self.directory)
+        through = "direct" if self._cache is not None else ""
+        no_workloads = observing and self._cache is not None and self._cache.no_workloads(self.directory)
         try:
-            with connect(self._node, state_dir=self._state_dir, through=through) as connection:
-                if not calm:
-                    watch(connection, (jobs.source,))
+            with connect(self._node, state_dir=self._state_dir, backend=through) as connection:
+                if not no_workloads:
+                    attach_claims(connection, (jobs.source,))
                 connection.by = by
                 yield connection
         except OSError as error:  # what lies beside the GPUs went away while it was read: a node that was stopped
             raise BlockedError(f"{self.name} cannot be reached: {error.strerror or error}") from error
 
-    def look(self, *, use: Use | None = None) -> Seen:
-        """``use`` reads what the pieces are used for. Raises whatever keeps the node from being read."""
-        from aliquot.hardware.state.boot_record_file import FileWishes
+    def observe(self, *, read_usage: ReadUsage | None = None) -> NodeObservation:
+        """``read_usage`` reads what the pieces are used for. Raises whatever keeps the node from being read."""
+        from aliquot.hardware.state.boot_record_file import BootRecordFile
 
         begun = time.monotonic()
-        with self.opened(looking=True) as connection:
-            with self._habit.reading(connection) if self._habit is not None else nullcontext():
+        with self.opened(observing=True) as connection:
+            with self._cache.reading(connection) if self._cache is not None else nullcontext():
                 inventory = connection.backend.read()
-            usage = use(connection, inventory) if use is not None else None
+            usage = read_usage(connection, inventory) if read_usage is not None else None
         try:
-            return Seen(inventory, FileWishes(self.directory).load(), usage=usage, begun=begun)
+            return NodeObservation(inventory, BootRecordFile(self.directory).load(), usage=usage, begun=begun)
         except StorageError as error:
-            return Seen(inventory, fault=error.brief, usage=usage, begun=begun)
+            return NodeObservation(inventory, record_error=error.brief, usage=usage, begun=begun)
 
-    def changing(self) -> Changing | None:
+    def changing(self) -> CurrentRun | None:
         """The change that is under way, whoever makes it. No GPU is asked."""
         from aliquot.foundation import lock
         from aliquot.hardware.state import current_run as changing
         from aliquot.hardware.state.journal_reader import last_run
 
-        who = lock.holder(self.lock)
-        if not who:
+        lock_holder = lock.holder(self.lock)
+        if not lock_holder:
             return None
         try:
             found = last_run(self.journal)
         except StorageError:
             found = []
-        return changing.told(who, found, lock.since(self.lock))
+        return changing.describe_run(lock_holder, found, lock.since(self.lock))
 
-    def apply(self, plan: Plan, by: str, tell: Tell, watch: Watch = unwatched) -> Outcome:
-        """``watch`` is told each step, ``tell`` also a driver call that hangs. Raises what ``engine.apply`` refuses to
-        start, and whatever keeps the node from being opened.
+    def apply(self, plan: Plan, by: str, report: NodeReporter, watch: StepListener = ignore_step) -> ApplyOutcome:
+        """``watch`` is told each step, ``report`` also a driver call that hangs. Raises what ``engine.apply`` refuses
+        to start, and whatever keeps the node from being opened.
         """
         from aliquot.core.engine.apply import apply
         from aliquot.foundation.call_watchdog import CallWatchdog
 
-        with CallWatchdog(tell, driver_calls.hangs_s()), self.opened(by) as connection:
-            world = connection.world()
-            world.watch = watch
-            return apply(plan, world, tell)
+        with CallWatchdog(report, driver_calls.hangs_s()), self.opened(by) as connection:
+            context = connection.execution_context()
+            context.on_step = watch
+            return apply(plan, context, report)
 
-    def records(self) -> list[Record]:
+    def journal_entries(self) -> list[JournalEntry]:
         """The journal. Raises StorageError."""
         from aliquot.hardware.state.journal_reader import read
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from aliquot.dashboard.local import node_views as looks
-from aliquot.dashboard.local.fleet_state import Board
-from aliquot.dashboard.local.node_access import Seen, Spot
-from aliquot.dashboard.local.poll_node import Taken, take
+from aliquot.dashboard.local.fleet_state import FleetState
+from aliquot.dashboard.local.node_access import NodeAccess, NodeObservation
+from aliquot.dashboard.local.poll_node import PolledNode, poll
 from aliquot.dashboard.local.worker_threads import Threads
 from aliquot.errors import AliquotError, DriverHangsError
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from aliquot.core.model.inventory import Inventory
     from aliquot.core.model.usage import Usage
     from aliquot.node.connect import Connection
-    from aliquot.node.usage_record import UsageWatch
+    from aliquot.node.usage_tracker import UsageTracker
 
 WATCHED_S = 1.5
-ALONE_S = 15.0
+UNWATCHED_S = 15.0
 """How often the node is looked at while somebody watches the page, and while nobody does."""
 
 USAGE_S = 10.0
@@ -28,52 +28,52 @@ SAMPLE_S = 0.2
 """How often what its pieces are used for is read, and how long that measures how busy they are."""
 
 
-class OneNode:
-    """See ``source.Feed``."""
+class NodePoller:
+    """See ``source.Poller``."""
 
-    def __init__(self, spot: Spot, board: Board) -> None:
-        self._spot = spot
-        self._board = board
+    def __init__(self, access: NodeAccess, state: FleetState) -> None:
+        self._access = access
+        self._state = state
         self._threads = Threads(2, "look")
-        self._watch: UsageWatch | None = None
-        self._used = 0.0
+        self._watch: UsageTracker | None = None
+        self._usage_read_at = 0.0
 
-    def spot(self, node: str) -> Spot | None:
-        return self._spot if node == self._spot.name else None
+    def access(self, node: str) -> NodeAccess | None:
+        return self._access if node == self._access.name else None
 
-    def spots(self) -> Iterable[Spot]:
-        return (self._spot,)
+    def accesses(self) -> Iterable[NodeAccess]:
+        return (self._access,)
 
     async def run(self) -> None:
         try:
             while True:
-                await self.refresh(self._spot.name, None)
-                self._board.state(ready=True)
-                await self._board.pause(WATCHED_S, ALONE_S)
+                await self.refresh(self._access.name, None)
+                self._state.set_status(ready=True)
+                await self._state.pause(WATCHED_S, UNWATCHED_S)
         finally:
             self._threads.close()
 
-    async def refresh(self, node: str, seen: Seen | None) -> None:
-        former, begun = self._board.look(self._spot.name), time.monotonic()
+    async def refresh(self, node: str, observation: NodeObservation | None) -> None:
+        previous, begun = self._state.node_view(self._access.name), time.monotonic()
         try:
-            taken = await self._threads.run(lambda: self._take(seen), node)
+            polled = await self._threads.run(lambda: self._poll(observation), node)
         except DriverHangsError as error:
-            taken = looks.failed(former, error, begun), None
-        self._board.show([taken])
+            polled = looks.failed(previous, error, begun), None
+        self._state.update([polled])
 
-    def _take(self, seen: Seen | None) -> Taken:
-        return take(self._spot, self._board.look(self._spot.name), seen, use=self._use)
+    def _poll(self, observation: NodeObservation | None) -> PolledNode:
+        return poll(self._access, self._state.node_view(self._access.name), observation, read_usage=self._read_usage)
 
-    def _use(self, connection: Connection, inventory: Inventory) -> tuple[Usage, ...]:
+    def _read_usage(self, connection: Connection, inventory: Inventory) -> tuple[Usage, ...]:
         """What the pieces are used for, from time to time. A driver that cannot tell is no trouble."""
-        from aliquot.node.usage_record import UsageWatch
+        from aliquot.node.usage_tracker import UsageTracker
 
-        former = self._board.look(self._spot.name).usage
-        if former and time.monotonic() - self._used < USAGE_S:
-            return former
-        self._used = time.monotonic()
+        previous = self._state.node_view(self._access.name).usage
+        if previous and time.monotonic() - self._usage_read_at < USAGE_S:
+            return previous
+        self._usage_read_at = time.monotonic()
         try:
-            self._watch = self._watch or UsageWatch(connection, keep=False)
-            return self._watch.look(connection, inventory, SAMPLE_S)
+            self._watch = self._watch or UsageTracker(connection, persist=False)
+            return self._watch.sample(connection, inventory, SAMPLE_S)
         except AliquotError:
             return ()

@@ -9,11 +9,11 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.rendering import plan_summary as summary
 from aliquot.dashboard.local.previews import Address
-from aliquot.dashboard.view_models import Done
+from aliquot.dashboard.view_models import ChangeOutcome
 from aliquot.errors import AliquotError
 
 if TYPE_CHECKING:
-    from aliquot.core.engine.context import Outcome
+    from aliquot.core.engine.context import ApplyOutcome
 
 _SENTENCES = {
     "undone": "It failed, and the former state is back.",
@@ -22,36 +22,36 @@ _SENTENCES = {
 }
 
 
-def ended(plan: Plan, before: Inventory, outcome: Outcome, address: Address) -> Done:
+def apply_outcome(plan: Plan, before: Inventory, outcome: ApplyOutcome, address: Address) -> ChangeOutcome:
     """An apply that was begun."""
     if outcome.status == "nothing":
-        return Done("nothing", "There was nothing to do: it is as asked already.")
+        return ChangeOutcome("nothing", "There was nothing to do: it is as asked already.")
     if outcome.error is None:
-        sentence = f"Done: {summary.deeds(plan)}."
+        sentence = f"Done: {summary.applied_text(plan)}."
         if outcome.status == "done":
-            return Done("done", f"{sentence} Verified by a fresh read.")
-        return Done("reboot", f"{sentence} {_reboot(plan, before)}, then ask for the same again.")
+            return ChangeOutcome("done", f"{sentence} Verified by a fresh read.")
+        return ChangeOutcome("reboot", f"{sentence} {_reboot(plan, before)}, then ask for the same again.")
     error = outcome.error
     details = [f"{error.code}: {error.brief}", *error.details, *outcome.sentences]
     details += [f"differs from before: {d.message}" for d in outcome.drift]
     status = outcome.status if outcome.calls or outcome.status == "partial" else "refused"
     sentence = _SENTENCES[outcome.status] if status != "refused" else f"Nothing was changed: {error.brief}"
     step = address(error.next_step, plan.node) if error.next_step else ""
-    return Done(status, sentence, tuple(details if status != "refused" else details[1:]), error.code, step)
+    return ChangeOutcome(status, sentence, tuple(details if status != "refused" else details[1:]), error.code, step)
 
 
-def refused(node: str, error: AliquotError, address: Address, *, touched: bool = False) -> Done:
+def refused(node: str, error: AliquotError, address: Address, *, touched: bool = False) -> ChangeOutcome:
     """An apply that was not begun, or (``touched``) one of which nobody could read afterwards what it came to."""
     step = address(error.next_step, node) if error.next_step else ""
     if touched:
-        return Done("partial", f"It was begun, and then: {error.brief}", error.details, error.code, step)
-    return Done("refused", f"Nothing was changed: {error.brief}", error.details, error.code, step)
+        return ChangeOutcome("partial", f"It was begun, and then: {error.brief}", error.details, error.code, step)
+    return ChangeOutcome("refused", f"Nothing was changed: {error.brief}", error.details, error.code, step)
 
 
 _ORDER = ("partial", "undone", "stopped", "refused", "reboot", "done", "nothing")
 
 
-def together(parts: Sequence[tuple[str, Done]]) -> Done:
+def merge_outcomes(parts: Sequence[tuple[str, ChangeOutcome]]) -> ChangeOutcome:
     """Several nodes' ends as one: what went wrong first. Where some changed and others did not it is ``partial``."""
     if len(parts) == 1:
         return parts[0][1]
@@ -67,14 +67,14 @@ def together(parts: Sequence[tuple[str, Done]]) -> Done:
     first = bad[0][1] if bad else parts[0][1]
     count = sum(done.status in ("done", "reboot", "nothing") for _, done in parts)
     sentence = f"{count} of {len(parts)} nodes are as asked."
-    return Done(worst, sentence, details, first.code, first.next_step)
+    return ChangeOutcome(worst, sentence, details, first.code, first.next_step)
 
 
-def _all(done: Done) -> tuple[str, ...]:
+def _all(done: ChangeOutcome) -> tuple[str, ...]:
     return (done.sentence, *done.details)
 
 
 def _reboot(plan: Plan, before: Inventory) -> str:
     """What is to be restarted: a guest that has the GPU whole cannot reset it, and its host need not be restarted."""
-    guest = any(g.pci in plan.reboots and not g.reset for g in before.gpus)
+    guest = any(g.pci in plan.reboots and not g.resettable for g in before.gpus)
     return f"GPU {', '.join(plan.reboots)} needs a reboot of {'this virtual machine' if guest else plan.node}"

@@ -7,28 +7,27 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aliquot.core.model.desired import Desired, Fault
+from aliquot.core.model.desired import Desired, ResolutionFailure
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan
 from aliquot.core.rendering import vgpu_picture as shares
 from aliquot.dashboard.change_requests import (
     POLICIES,
-    AnyAsk,
-    Attach,
-    Cut,
-    Detach,
-    MakeRoom,
+    AnyChangeRequest,
+    AttachDevices,
+    DetachDevices,
+    FitInstance,
+    PartitionGpu,
     Repair,
-    SetFunctions,
     SetLayout,
     SetVgpus,
+    SwitchFunctions,
     UseConfig,
 )
-from aliquot.dashboard.local import desired_state as wishes
-from aliquot.dashboard.local import previews
-from aliquot.dashboard.local.node_access import Seen
-from aliquot.dashboard.local.previews import Address, Planned
-from aliquot.dashboard.view_models import Preview
+from aliquot.dashboard.local import desired_state, previews
+from aliquot.dashboard.local.node_access import NodeObservation
+from aliquot.dashboard.local.previews import Address, PlannedNode
+from aliquot.dashboard.view_models import ChangePreview
 from aliquot.errors import AliquotError, BlockedError, ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -37,17 +36,17 @@ if TYPE_CHECKING:
 LONGEST_S = 3600.0
 
 
-def nodes_of(ask: AnyAsk) -> tuple[str, ...]:
+def nodes_of(request: AnyChangeRequest) -> tuple[str, ...]:
     """The nodes that an ask is about, each once. Raises UsageError for one that is about none."""
-    match ask:
-        case SetFunctions():
-            found = tuple(dict.fromkeys(node for node, _ in map(_split, ask.gpus)))
+    match request:
+        case SwitchFunctions():
+            found = tuple(dict.fromkeys(node for node, _ in map(_split, request.gpus)))
         case SetVgpus():
-            found = tuple(dict.fromkeys(node for node, _ in map(_split, ask.places)))
+            found = tuple(dict.fromkeys(node for node, _ in map(_split, request.places)))
         case UseConfig():
-            found = tuple(dict.fromkeys(ask.nodes))
+            found = tuple(dict.fromkeys(request.nodes))
         case _:
-            found = (ask.node,)
+            found = (request.node,)
     if not found:
         raise UsageError("nothing is chosen: tick at least one")
     return found
@@ -61,96 +60,101 @@ def _split(word: str) -> tuple[str, str]:
     return node, name
 
 
-def policy(ask: AnyAsk) -> Policy:
+def policy(request: AnyChangeRequest) -> Policy:
     """What may be done to held instances. Raises UsageError."""
-    if ask.policy not in POLICIES:
-        raise UsageError(f"{ask.policy!r} is no policy for held instances; there are: {', '.join(POLICIES)}")
-    if not 0 <= ask.timeout_s <= LONGEST_S:
+    if request.policy not in POLICIES:
+        raise UsageError(f"{request.policy!r} is no policy for held instances; there are: {', '.join(POLICIES)}")
+    if not 0 <= request.timeout_s <= LONGEST_S:
         raise UsageError(f"the time to wait is 0 to {LONGEST_S:.0f} seconds")
-    return Policy(held=ask.policy, timeout_s=ask.timeout_s)
+    return Policy(held=request.policy, timeout_s=request.timeout_s)
 
 
-def preview(ask: AnyAsk, seen: Mapping[str, Seen], file: ConfigFile | None, address: Address) -> Preview:
-    """What it comes to for the nodes that were ``seen``. Raises AliquotError for what is wrong on every machine; what
-    is not possible here or now is in the obstacles. A GPU that is not there any more is one of these.
+def preview(
+    request: AnyChangeRequest, observations: Mapping[str, NodeObservation], file: ConfigFile | None, address: Address
+) -> ChangePreview:
+    """What it comes to for the nodes that were ``observations``. Raises AliquotError for what is wrong on every
+    machine; what is not possible here or now is in the obstacles. A GPU that is not there any more is one of these.
     """
-    rules = policy(ask)
+    rules = policy(request)
     planned = []
-    for node in nodes_of(ask):
-        if node not in seen:
+    for node in nodes_of(request):
+        if node not in observations:
             continue
-        look = seen[node]
+        observation = observations[node]
         try:
-            desired = wish(ask, node, look, file)
+            desired = desired_for(request, node, observation, file)
         except BlockedError as error:
-            desired = Desired((), faults=(Fault(error.code, _told(error), next_step=error.next_step),))
-        planned.append(Planned(node, plan(look.inventory, desired, rules), look.inventory))
+            desired = Desired(
+                (), failures=(ResolutionFailure(error.code, _sentence(error), next_step=error.next_step),)
+            )
+        planned.append(PlannedNode(node, plan(observation.inventory, desired, rules), observation.inventory))
     extra = []
-    if isinstance(ask, MakeRoom) and planned and planned[0].plan.blocked and ask.policy == "refuse":
-        other = previews.instead(ask, planned[0].inventory, address)
+    if isinstance(request, FitInstance) and planned and planned[0].plan.blocked and request.policy == "refuse":
+        other = previews.alternative(request, planned[0].inventory, address)
         extra = [other] if other is not None else []
-    made = previews.preview(title(ask), planned, address)
+    made = previews.preview(title(request), planned, address)
     return msgspec.structs.replace(made, obstacles=(*made.obstacles, *extra))
 
 
-def _told(error: AliquotError) -> str:
+def _sentence(error: AliquotError) -> str:
     return "; ".join((error.brief, *error.details))
 
 
-def wish(ask: AnyAsk, node: str, seen: Seen, file: ConfigFile | None) -> Desired:
+def desired_for(request: AnyChangeRequest, node: str, observation: NodeObservation, file: ConfigFile | None) -> Desired:
     """The wish of one ask for one node."""
-    inventory = seen.inventory
-    match ask:
-        case Cut():
-            return wishes.cut(ask, inventory)
-        case MakeRoom():
-            return wishes.room(ask, inventory)
+    inventory = observation.inventory
+    match request:
+        case PartitionGpu():
+            return desired_state.partition(request, inventory)
+        case FitInstance():
+            return desired_state.fit_instance(request, inventory)
         case SetLayout():
-            return wishes.layout(ask, inventory)
-        case SetFunctions():
-            return wishes.functions(_mine(ask.gpus, node), ask.on, inventory)
+            return desired_state.layout(request, inventory)
+        case SwitchFunctions():
+            return desired_state.functions(_names_on(request.gpus, node), request.on, inventory)
         case SetVgpus():
-            return wishes.vgpus(_mine(ask.places, node), ask.type, inventory)
+            return desired_state.vgpus(_names_on(request.places, node), request.type, inventory)
         case UseConfig():
             if file is None:
                 raise ConfigError("this page was started without a config file: give it one with --file")
-            return wishes.config(file, ask.config, inventory)
+            return desired_state.config(file, request.config, inventory)
         case Repair():
-            if not seen.kept:
+            if not observation.recorded:
                 raise ConfigError("nothing is recorded to go back to: nobody has asked for anything yet")
-            return wishes.repair(seen.kept, inventory)
-        case Attach() | Detach():
+            return desired_state.repair(observation.recorded, inventory)
+        case AttachDevices() | DetachDevices():
             raise AssertionError("machines are asked of libvirt, not of the planner")
 
 
-def _mine(words: Sequence[str], node: str) -> tuple[str, ...]:
+def _names_on(words: Sequence[str], node: str) -> tuple[str, ...]:
     return tuple(name for where, name in map(_split, words) if where == node)
 
 
-def title(ask: AnyAsk) -> str:
+def title(request: AnyChangeRequest) -> str:
     """An ask in a few words."""
-    match ask:
-        case Cut():
-            where = f"GPU {ask.gpu} of {ask.node}"
+    match request:
+        case PartitionGpu():
+            where = f"GPU {request.gpu} of {request.node}"
             whole = {"empty": f"Destroy all instances of {where}", "disabled": f"Switch MIG mode off on {where}"}
-            return whole.get(ask.mig.strip(), f"Cut {where} into {ask.mig}")
-        case MakeRoom():
-            return f"Make room for one more {ask.profile} on GPU {ask.gpu} of {ask.node}"
+            return whole.get(request.mig.strip(), f"Cut {where} into {request.mig}")
+        case FitInstance():
+            return f"Make room for one more {request.profile} on GPU {request.gpu} of {request.node}"
         case SetLayout():
-            return f"{'Set' if ask.enabled else 'Switch off'} the MIG configuration of GPU {ask.gpu} of {ask.node}"
-        case SetFunctions():
-            return f"Switch virtual functions {'on' if ask.on else 'off'}: {_some(ask.gpus, 'GPU')}"
+            verb = "Set" if request.enabled else "Switch off"
+            return f"{verb} the MIG configuration of GPU {request.gpu} of {request.node}"
+        case SwitchFunctions():
+            return f"Switch virtual functions {'on' if request.on else 'off'}: {_some(request.gpus, 'GPU')}"
         case SetVgpus():
-            what = f"Make {shares.short(ask.type)}" if ask.type else "Destroy the vGPU"
-            return f"{what} on {_some(ask.places, 'place')}"
+            what = f"Make {shares.short(request.type)}" if request.type else "Destroy the vGPU"
+            return f"{what} on {_some(request.places, 'place')}"
         case UseConfig():
-            return f'Use the named config "{ask.config}" on {_some(ask.nodes, "node")}'
+            return f'Use the named config "{request.config}" on {_some(request.nodes, "node")}'
         case Repair():
-            return f"Bring {ask.node} back to what was asked last"
-        case Attach():
-            return f"Attach {_some(ask.devices, 'device')} to {ask.machine}"
-        case Detach():
-            return f"Detach {_some(ask.devices, 'device')} from {ask.machine}"
+            return f"Bring {request.node} back to what was asked last"
+        case AttachDevices():
+            return f"Attach {_some(request.devices, 'device')} to {request.vm}"
+        case DetachDevices():
+            return f"Detach {_some(request.devices, 'device')} from {request.vm}"
 
 
 def _some(words: Sequence[str], what: str) -> str:

@@ -11,18 +11,18 @@ from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Blocker, Plan
 from aliquot.core.planner.explain import explain
 from aliquot.core.rendering import action_text as acts
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import plan_summary as summary
 from aliquot.core.rendering import vgpu_picture as shares
-from aliquot.dashboard.change_requests import MakeRoom
-from aliquot.dashboard.view_models import Act, Obstacle, Picture, Preview
+from aliquot.dashboard.change_requests import FitInstance
+from aliquot.dashboard.view_models import ActionLine, ChangePreview, GpuPicture, Obstacle
 from aliquot.errors import AliquotError
 
 Address = Callable[[str, str], str]
 """A next step (``aliquot show``) and a node's name, to the command as one would type it for that node."""
 
 
-class Planned(msgspec.Struct, frozen=True):
+class PlannedNode(msgspec.Struct, frozen=True):
     """A node's plan, and the inventory that it was made from."""
 
     node: str
@@ -30,17 +30,19 @@ class Planned(msgspec.Struct, frozen=True):
     inventory: Inventory
 
 
-def preview(title: str, planned: Sequence[Planned], address: Address, extra: Sequence[Obstacle] = ()) -> Preview:
+def preview(
+    title: str, planned: Sequence[PlannedNode], address: Address, extra: Sequence[Obstacle] = ()
+) -> ChangePreview:
     """Everything of some plans that belong together."""
     obstacles = [*extra, *(o for each in planned for o in _obstacles(each, address))]
-    lines = [summary.figures(each.plan) for each in planned if not each.plan.blocked]
+    lines = [summary.plan_text(each.plan) for each in planned if not each.plan.blocked]
     if len(planned) > 1:
         lines = [f"{p.node}: {line}" for p, line in zip([p for p in planned if not p.plan.blocked], lines, strict=True)]
-    return Preview(
+    return ChangePreview(
         title=title,
         nodes=tuple(each.node for each in planned),
         pictures=tuple(p for each in planned for p in _pictures(each)),
-        acts=() if obstacles else tuple(a for each in planned for a in _acts(each)),
+        actions=() if obstacles else tuple(a for each in planned for a in _action_lines(each)),
         obstacles=tuple(obstacles),
         summary="" if obstacles else "; ".join(lines[:_MOST]) + (" ..." if len(lines) > _MOST else ""),
         notes=tuple(dict.fromkeys(note for each in planned for note in each.plan.notes)),
@@ -52,14 +54,14 @@ def preview(title: str, planned: Sequence[Planned], address: Address, extra: Seq
 _MOST = 4
 
 
-def _acts(each: Planned) -> Iterator[Act]:
+def _action_lines(each: PlannedNode) -> Iterator[ActionLine]:
     for action in each.plan.actions:
         gpu = each.inventory.gpu(action.gpu)
-        verb, letter, what = acts.act(action, gpu, each.plan.lanes[action.gpu])
-        yield Act(each.node, action.gpu, verb, letter, what, action.reason)
+        verb, letter, what = acts.describe_action(action, gpu, each.plan.actions_by_gpu[action.gpu])
+        yield ActionLine(each.node, action.gpu, verb, letter, what, action.reason)
 
 
-def _warnings(each: Planned) -> Iterator[str]:
+def _warnings(each: PlannedNode) -> Iterator[str]:
     plan = each.plan
     if plan.policy.held == "force" and plan.actions:
         yield "held instances may be destroyed: whatever runs on them ends"
@@ -69,52 +71,58 @@ def _warnings(each: Planned) -> Iterator[str]:
         yield f"GPU {pci}: the change is complete only after a reboot of {each.node}"
 
 
-def _pictures(each: Planned) -> Iterator[Picture]:
+def _pictures(each: PlannedNode) -> Iterator[GpuPicture]:
     """The GPUs that change; of a plan that is blocked those that stand in the way, as they are."""
     pcis = dict.fromkeys(a.gpu for a in each.plan.actions) or dict.fromkeys(b.gpu for b in each.plan.blockers)
     for gpu in each.inventory.gpus:
         if gpu.pci in pcis:
-            yield picture(each.node, gpu, each.plan.lanes.get(gpu.pci, ()), each.inventory)
+            yield picture(each.node, gpu, each.plan.actions_by_gpu.get(gpu.pci, ()), each.inventory)
 
 
-def picture(node: str, gpu: Gpu, actions: Sequence[Action], inventory: Inventory) -> Picture:
+def picture(node: str, gpu: Gpu, actions: Sequence[Action], inventory: Inventory) -> GpuPicture:
     """One GPU before and after its lane."""
     modes = [a.mode for a in actions if isinstance(a, SetMode)]
     mig = modes[-1] == "enabled" if modes else gpu.mig.enabled
     table = inventory.vgpu_table(gpu)
-    before, after = pieces.now(gpu), pieces.planned(gpu, actions) if mig else ()
-    was, will = shares.now(gpu, table), shares.planned(gpu, actions, table)
+    before, after = mig_picture.current_instances(gpu), mig_picture.planned_instances(gpu, actions) if mig else ()
+    was, will = shares.current_vgpus(gpu, table), shares.planned_vgpus(gpu, actions, table)
     bar = not mig and (was or will) and shares.drawable(gpu, table, (*was, *will))
-    return Picture(
+    return GpuPicture(
         node=node,
         gpu=gpu.pci,
-        title=pieces.title(gpu),
+        title=mig_picture.title(gpu),
         slices=inventory.family(gpu).memory_slices if gpu.family and (mig or gpu.mig.enabled) else 0,
-        divided=pieces.divided(gpu),
+        divided=mig_picture.has_divided_instances(gpu),
         before=before,
         after=after,
         now=_words(gpu, gpu.mig.enabled, before, was, gpu.passthrough),
-        planned=_words(gpu, mig, after, will, _handed(gpu, actions)) if actions else "",
+        planned=_words(gpu, mig, after, will, _passed_through(gpu, actions)) if actions else "",
         region=table.region if bar and table else 0,
         shares_before=was,
         shares_after=will,
     )
 
 
-def _handed(gpu: Gpu, actions: Sequence[Action]) -> bool:
+def _passed_through(gpu: Gpu, actions: Sequence[Action]) -> bool:
     after = [a.on for a in actions if isinstance(a, SetPassthrough) and not a.function]
     return after[-1] if after else gpu.passthrough
 
 
-def _words(gpu: Gpu, mig: bool, placed: Sequence[pieces.Piece], virtual: Sequence[shares.Share], handed: bool) -> str:
+def _words(
+    gpu: Gpu,
+    mig: bool,
+    placed: Sequence[mig_picture.DrawnInstance],
+    virtual: Sequence[shares.DrawnVgpu],
+    passed_through: bool,
+) -> str:
     """``1g.5gb:3  (a held)``, with vGPUs where there are any."""
-    if handed:
+    if passed_through:
         return "passed through"
-    words = [pieces.summary(placed)] if mig else ["MIG disabled"] if gpu.mig.capable else []
+    words = [mig_picture.summary(placed)] if mig else ["MIG disabled"] if gpu.mig.capable else []
     return "; ".join([*words, *([shares.summary(virtual)] if virtual else [])]) or "no vGPU"
 
 
-def _obstacles(each: Planned, address: Address) -> Iterator[Obstacle]:
+def _obstacles(each: PlannedNode, address: Address) -> Iterator[Obstacle]:
     for blocker in each.plan.blockers:
         yield obstacle(each.node, blocker, address)
 
@@ -132,35 +140,39 @@ def obstacle(node: str, blocker: Blocker, address: Address) -> Obstacle:
     )
 
 
-def without(made: Preview, away: Mapping[str, AliquotError], address: Address) -> Preview:
+def with_unreachable(made: ChangePreview, unreachable: Mapping[str, AliquotError], address: Address) -> ChangePreview:
     """A preview that some nodes could not be asked for."""
     found = tuple(
         Obstacle(
             e.code, "; ".join((e.brief, *e.details)), node, next_step=address(e.next_step, node) if e.next_step else ""
         )
-        for node, e in away.items()
+        for node, e in unreachable.items()
     )
     return msgspec.structs.replace(
-        made, nodes=(*made.nodes, *away), obstacles=(*found, *made.obstacles), acts=(), summary=""
+        made, nodes=(*made.nodes, *unreachable), obstacles=(*found, *made.obstacles), actions=(), summary=""
     )
 
 
-def instead(ask: MakeRoom, inventory: Inventory, address: Address) -> Obstacle | None:
+def alternative(request: FitInstance, inventory: Inventory, address: Address) -> Obstacle | None:
     """What would make room for one more of a profile if something were given up: the cheapest plan, which ``Cut``
     takes as its text. None where nothing helps.
     """
-    answers = explain(inventory, ask.profile, ask.gpu).answers
+    answers = explain(inventory, request.profile, request.gpu).answers
     plan = answers[0].plan if answers else None
     if plan is None or not plan.changes:
         return None
-    gpu = inventory.gpu(ask.gpu)
-    gone = [acts.act(a, gpu, plan.actions)[2] for a in plan.actions if acts.act(a, gpu, plan.actions)[0] == "destroy"]
+    gpu = inventory.gpu(request.gpu)
+    gone = [
+        acts.describe_action(a, gpu, plan.actions)[2]
+        for a in plan.actions
+        if acts.describe_action(a, gpu, plan.actions)[0] == "destroy"
+    ]
     text = ",".join(f"{w.name}@{w.start}" for g in plan.desired.gpus for w in g.instances or ())
     return Obstacle(
         rule="WOULD_COST",
-        message=f"Moving alone does not help. Giving up {' and '.join(gone)} would make room for {ask.profile}.",
-        node=ask.node,
-        gpu=ask.gpu,
+        message=f"Moving alone does not help. Giving up {' and '.join(gone)} would make room for {request.profile}.",
+        node=request.node,
+        gpu=request.gpu,
         suggestion=text,
-        next_step=address(answers[0].next_step or "", ask.node),
+        next_step=address(answers[0].next_step or "", request.node),
     )

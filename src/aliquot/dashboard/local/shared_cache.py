@@ -11,49 +11,49 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aliquot.node.connect import Connection
-    from aliquot.sim.prefetched_files import Asks
+    from aliquot.sim.prefetched_files import FileReads
 
 FRESH_S = 2.0
 """How long it is believed that no container and no job runs on this machine."""
 
 
-class Habit:
+class SharedCache:
     """Thread-safe."""
 
     def __init__(self) -> None:
-        self._foreseen: Asks = ()
-        self._lonely = (0.0, False)
+        self._prefetched: FileReads = ()
+        self._checked = (0.0, False)
         self._lock = threading.Lock()
 
-    def calm(self, directory: str) -> bool:
+    def no_workloads(self, directory: str) -> bool:
         """Whether nobody can have devices of a node but those whom its driver knows: no container, no job runs on this
         machine, and nothing is reserved of the node.
         """
         from aliquot.node.holders.reservations import FILE
 
-        return self._alone() and not os.path.exists(os.path.join(directory, FILE))
+        return self._host_idle() and not os.path.exists(os.path.join(directory, FILE))
 
-    def _alone(self) -> bool:
+    def _host_idle(self) -> bool:
         from aliquot.node.holders import containers as visible
         from aliquot.slurm.holders import jobs as jobs_here
 
         with self._lock:
-            when, alone = self._lonely
+            when, idle = self._checked
             if not when or time.monotonic() - when > FRESH_S:
-                alone = not visible.anybody() and not jobs_here.anybody()
-                self._lonely = time.monotonic(), alone
-            return alone
+                idle = not visible.any_running() and not jobs_here.any_job()
+                self._checked = time.monotonic(), idle
+            return idle
 
     @contextmanager
     def reading(self, connection: Connection) -> Iterator[None]:
         """Of a simulated node the kernel's files that the last look at any read are read at once."""
-        from aliquot.sim.prefetched_files import ForeseenFiles
+        from aliquot.sim.prefetched_files import PrefetchedFiles
 
         sim = connection.sim
         if sim is None:
             yield
             return
-        files = ForeseenFiles(sim, self._foreseen)
+        files = PrefetchedFiles(sim, self._prefetched)
         connection.backend.kernel.files = files
         yield
-        self._foreseen = files.asked
+        self._prefetched = files.reads

@@ -8,188 +8,206 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from aliquot.core.engine.step_timing import RECORD, Step, Watch, unwatched
-from aliquot.dashboard.change_requests import AnyAsk, Attach, Detach
+from aliquot.core.engine.step_timing import RECORD, StepListener, TimedStep, ignore_step
+from aliquot.dashboard.change_requests import AnyChangeRequest, AttachDevices, DetachDevices
 from aliquot.dashboard.local import history as past
 from aliquot.dashboard.local import outcome_text as ends
-from aliquot.dashboard.local import preview_requests as asked
-from aliquot.dashboard.local import previews
-from aliquot.dashboard.local.fleet_state import Board
-from aliquot.dashboard.local.libvirt_rows import Guest
-from aliquot.dashboard.local.node_access import Seen, Spot
-from aliquot.dashboard.local.previews import Address, Planned
+from aliquot.dashboard.local import preview_requests, previews
+from aliquot.dashboard.local.fleet_state import FleetState
+from aliquot.dashboard.local.libvirt_rows import VmChange
+from aliquot.dashboard.local.node_access import NodeAccess, NodeObservation
+from aliquot.dashboard.local.previews import Address, PlannedNode
 from aliquot.dashboard.local.worker_threads import Threads
-from aliquot.dashboard.ports import Tell
-from aliquot.dashboard.view_models import Change, Done, Fleet, Person, Preview, Virtual
+from aliquot.dashboard.ports import Reporter
+from aliquot.dashboard.view_models import (
+    ChangeOutcome,
+    ChangePreview,
+    ObservedFleet,
+    PastChange,
+    Person,
+    VirtualizationView,
+)
 from aliquot.errors import AliquotError, BlockedError, PermissionDeniedError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.core.config.file import ConfigFile
-    from aliquot.dashboard.local.libvirt_vms import Machines
+    from aliquot.dashboard.local.libvirt_vms import LibvirtVms
 
 
 MOST_APPLIES = 32
 """Changes that run side by side; some may wait long for instances to be let go. Nobody's look waits for them."""
 
 
-class Feed(Protocol):
+class Poller(Protocol):
     """What keeps a board fresh, for ever."""
 
-    def spot(self, node: str) -> Spot | None:
+    def access(self, node: str) -> NodeAccess | None:
         """None for a node that is not there."""
         ...
 
-    def spots(self) -> Iterable[Spot]: ...
+    def accesses(self) -> Iterable[NodeAccess]: ...
 
     async def run(self) -> None: ...
 
-    async def refresh(self, node: str, seen: Seen | None) -> None:
+    async def refresh(self, node: str, observation: NodeObservation | None) -> None:
         """What is known of a node by now: a look that somebody has just taken, or (None) a reason to take one."""
         ...
 
 
-class Here:
-    """See ``dashboard.ports.Source``. ``kind``: node or simulator."""
+class LocalSource:
+    """See ``dashboard.ports.FleetSource``. ``kind``: node or simulator."""
 
     def __init__(
-        self, kind: str, title: str, board: Board, feed: Feed, *, file: ConfigFile | None, address: Address
+        self, kind: str, title: str, state: FleetState, poller: Poller, *, file: ConfigFile | None, address: Address
     ) -> None:
         self.kind = kind
         self.title = title
-        self.steps: Watch = unwatched
-        self.machines: Machines | None = None
-        self._board = board
-        self._feed = feed
+        self.steps: StepListener = ignore_step
+        self.vms: LibvirtVms | None = None
+        self._state = state
+        self._poller = poller
         self._file = file
         self._address = address
         self._threads = Threads(8, "ask")
         self._appliers = Threads(MOST_APPLIES, "apply")
 
     @property
-    def fleet(self) -> Fleet:
-        return self._board.fleet
+    def fleet(self) -> ObservedFleet:
+        return self._state.fleet
 
     @property
-    def virtual(self) -> Virtual:
-        found = self._board.virtual
-        if self.machines is not None:
-            return self.machines.beside(found)
-        return msgspec.structs.replace(found, no_machines=(NO_MACHINES,))
+    def virtual(self) -> VirtualizationView:
+        found = self._state.virtual
+        if self.vms is not None:
+            return self.vms.with_vms(found)
+        return msgspec.structs.replace(found, no_vms=(NO_VMS,))
 
     @property
     def configs(self) -> tuple[str, ...]:
         return self._file.names if self._file is not None else ()
 
     async def run(self) -> None:
-        if self.machines is None:
-            await self._feed.run()
+        if self.vms is None:
+            await self._poller.run()
             return
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._feed.run())
-            group.create_task(self.machines.run(self._board))
+            group.create_task(self._poller.run())
+            group.create_task(self.vms.run(self._state))
 
     async def changed(self, since: int) -> None:
-        await self._board.changed(since)
+        await self._state.changed(since)
 
     # -- asking
 
-    async def preview(self, ask: AnyAsk, who: Person) -> Preview:
+    async def preview(self, request: AnyChangeRequest, who: Person) -> ChangePreview:
         if who.reads_only:
-            raise PermissionDeniedError(LOOKER)
-        if isinstance(ask, Attach | Detach):
-            return await self._guest(ask)
-        nodes = asked.nodes_of(ask)
-        asked.policy(ask)
-        looks = await asyncio.gather(*(self._look(node) for node in nodes))
-        found = {node: look for node, look in zip(nodes, looks, strict=True) if isinstance(look, Seen)}
-        away = {node: look for node, look in zip(nodes, looks, strict=True) if not isinstance(look, Seen)}
-        made = await self._threads.run(lambda: asked.preview(ask, found, self._file, self._address))
-        return previews.without(made, away, self._address) if away else made
+            raise PermissionDeniedError(READ_ONLY)
+        if isinstance(request, AttachDevices | DetachDevices):
+            return await self._vm_preview(request)
+        nodes = preview_requests.nodes_of(request)
+        preview_requests.policy(request)
+        observations = await asyncio.gather(*(self._observe(node) for node in nodes))
+        found = {
+            node: observation
+            for node, observation in zip(nodes, observations, strict=True)
+            if isinstance(observation, NodeObservation)
+        }
+        unreachable = {
+            node: observation
+            for node, observation in zip(nodes, observations, strict=True)
+            if not isinstance(observation, NodeObservation)
+        }
+        made = await self._threads.run(lambda: preview_requests.preview(request, found, self._file, self._address))
+        return previews.with_unreachable(made, unreachable, self._address) if unreachable else made
 
-    async def _guest(self, ask: Attach | Detach) -> Preview:
-        machines = self.machines
-        if machines is None:
-            raise BlockedError(NO_MACHINES)
-        self._known(ask.node)
-        if not ask.devices:
+    async def _vm_preview(self, request: AttachDevices | DetachDevices) -> ChangePreview:
+        vms = self.vms
+        if vms is None:
+            raise BlockedError(NO_VMS)
+        self._find(request.node)
+        if not request.devices:
             raise UsageError("nothing is chosen: tick at least one")
-        return await self._threads.run(lambda: machines.preview(ask), ask.node)
+        return await self._threads.run(lambda: vms.preview(request), request.node)
 
-    def _known(self, node: str) -> Spot:
-        spot = self._feed.spot(node)
-        if spot is None:
+    def _find(self, node: str) -> NodeAccess:
+        access = self._poller.access(node)
+        if access is None:
             raise BlockedError(f"there is no node {node} (any more)", next_step="aliquot sim list")
-        return spot
+        return access
 
-    async def _look(self, node: str) -> Seen | AliquotError:
+    async def _observe(self, node: str) -> NodeObservation | AliquotError:
         """A fresh one, or why there is none. Raises BlockedError for a node that is not there."""
-        spot = self._known(node)
+        access = self._find(node)
         try:
-            seen = await self._threads.run(spot.look, node)
+            observation = await self._threads.run(access.observe, node)
         except AliquotError as error:
             return error
-        await self._feed.refresh(node, seen)
-        return seen
+        await self._poller.refresh(node, observation)
+        return observation
 
     # -- doing
 
-    async def carry_out(self, preview: Preview, who: Person, tell: Tell) -> Done:
+    async def execute(self, preview: ChangePreview, who: Person, report: Reporter) -> ChangeOutcome:
         if who.reads_only:
-            return Done("refused", f"Nothing was changed. {LOOKER}", code="NO_PERMISSION")
+            return ChangeOutcome("refused", f"Nothing was changed. {READ_ONLY}", code="NO_PERMISSION")
         if preview.obstacles:
             first = preview.obstacles[0]
-            return Done("refused", f"Nothing was changed: {first.message}", code=first.rule, next_step=first.next_step)
-        if self.machines is not None and isinstance(preview.secret, Guest):
-            machines, guest = self.machines, preview.secret
-            done = await self._threads.run(lambda: machines.carry_out(guest, tell), patient=True)
-            await machines.refresh(self._board)
+            return ChangeOutcome(
+                "refused", f"Nothing was changed: {first.message}", code=first.rule, next_step=first.next_step
+            )
+        if self.vms is not None and isinstance(preview.secret, VmChange):
+            vms, vm_change = self.vms, preview.secret
+            done = await self._threads.run(lambda: vms.execute(vm_change, report), patient=True)
+            await vms.refresh(self._state)
             return done
         planned = preview.secret
         assert isinstance(planned, tuple)
         several = len(planned) > 1
-        ended = await asyncio.gather(*(self._apply(each, who, tell, several) for each in planned))
-        return ends.together([(each.node, done) for each, done in zip(planned, ended, strict=True)])
+        ended = await asyncio.gather(*(self._apply(each, who, report, several) for each in planned))
+        return ends.merge_outcomes([(each.node, done) for each, done in zip(planned, ended, strict=True)])
 
-    async def _apply(self, planned: Planned, who: Person, tell: Tell, several: bool) -> Done:
+    async def _apply(self, planned: PlannedNode, who: Person, report: Reporter, several: bool) -> ChangeOutcome:
         node, plan = planned.node, planned.plan
-        spot = self._feed.spot(node)
-        if spot is None:
-            return Done("refused", f"Nothing was changed: there is no node {node} any more.", code="NO_NODE")
+        access = self._poller.access(node)
+        if access is None:
+            return ChangeOutcome("refused", f"Nothing was changed: there is no node {node} any more.", code="NO_NODE")
 
         touched = False
 
-        def told(line: str) -> None:
-            tell(f"{node}: {line}" if several else line)
+        def report_line(line: str) -> None:
+            report(f"{node}: {line}" if several else line)
 
-        def watched(step: Step) -> None:  # lines are told of a run that was cut off before, too
+        def watch_step(step: TimedStep) -> None:  # lines are told of a run that was cut off before, too
             nonlocal touched
-            touched = touched or step.act or (step.name == RECORD and not step.code)
+            touched = touched or step.is_action or (step.name == RECORD and not step.code)
             self.steps(step)
 
-        self._board.begin(node, who.name)
+        self._state.begin(node, who.name)
         try:
-            outcome = await self._appliers.run(lambda: spot.apply(plan, who.name, told, watched), patient=True)
+            outcome = await self._appliers.run(
+                lambda: access.apply(plan, who.name, report_line, watch_step), patient=True
+            )
         except AliquotError as error:
             return ends.refused(node, error, self._address, touched=touched)
         finally:
-            self._board.end(node, who.name)
-            await self._feed.refresh(node, None)
-        return ends.ended(plan, planned.inventory, outcome, self._address)
+            self._state.end(node, who.name)
+            await self._poller.refresh(node, None)
+        return ends.apply_outcome(plan, planned.inventory, outcome, self._address)
 
     # -- the past, and rights
 
-    async def history(self, node: str | None = None, most: int = 200) -> tuple[Change, ...]:
-        spots = [s for s in self._feed.spots() if node in (None, s.name)]
-        busy = frozenset(look.name for look in self.fleet.nodes if look.changing)
-        return await self._threads.run(lambda: past.changes(spots, most, busy))
+    async def history(self, node: str | None = None, most: int = 200) -> tuple[PastChange, ...]:
+        accesses = [s for s in self._poller.accesses() if node in (None, s.name)]
+        busy = frozenset(view.name for view in self.fleet.nodes if view.changing)
+        return await self._threads.run(lambda: past.changes(accesses, most, busy))
 
     async def may(self, who: Person, what: str) -> str:
         if who.reads_only:
-            return LOOKER
+            return READ_ONLY
         if what == "config" and not self.configs:
             return "This page was started without a config file: there is no named config to use."
         if what in ("attach", "detach"):
-            return self.machines.why_not if self.machines is not None else NO_MACHINES
+            return self.vms.why_not if self.vms is not None else NO_VMS
         return ""
 
     async def aclose(self) -> None:
@@ -197,8 +215,8 @@ class Here:
         self._appliers.close()
 
 
-LOOKER = "You may look, and change nothing."
-NO_MACHINES = (
+READ_ONLY = "You may look, and change nothing."
+NO_VMS = (
     "Simulated nodes have no virtual machines. Those of libvirt are on the page of the machine that they run on "
     "(aliquot dashboard, there), those of KubeVirt on the page of their cluster."
 )

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from aliquot.core.config.boot_record import Kept
+from aliquot.core.config.boot_record import RecordedRequest
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
 from aliquot.core.model.vgpu_checks import DRIVER, warnings
 from aliquot.core.planner.compute_grouping import same_instances
-from aliquot.core.planner.fragmentation import holes
+from aliquot.core.planner.fragmentation import find_fragmentation
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import VFIO
-from aliquot.core.planner.vgpu.creatable_types import TypeAnswer, types
+from aliquot.core.planner.vgpu.creatable_types import TypeAnswer, type_answers
 from aliquot.core.rendering import action_text as acts
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import vgpu_picture as shares
-from aliquot.dashboard.local import desired_state as wishes
-from aliquot.dashboard.view_models import MigRow, ProfileRow, SriovRow, VgpuRow, Virtual
+from aliquot.dashboard.local import desired_state
+from aliquot.dashboard.view_models import MigRow, ProfileRow, SriovRow, VgpuRow, VirtualizationView
 
 MDEV = "mdev"
 """The kernel world in which the GPU itself carries its vGPUs."""
@@ -27,9 +27,9 @@ DIFFERS = "out-of-sync"
 OFF = "disabled"
 
 
-def rows(inventory: Inventory, kept: Sequence[Kept] = ()) -> Virtual:
+def rows(inventory: Inventory, recorded: Sequence[RecordedRequest] = ()) -> VirtualizationView:
     """Every row of a node."""
-    asked = {each.wish.pci: each for each in kept}
+    recorded_by_gpu = {each.desired.pci: each for each in recorded}
     vgpus: list[VgpuRow] = []
     sriov: list[SriovRow] = []
     for gpu in inventory.gpus:
@@ -37,10 +37,10 @@ def rows(inventory: Inventory, kept: Sequence[Kept] = ()) -> Virtual:
             continue
         if gpu.virtual.total:
             sriov.append(_sriov(inventory, gpu))
-        if gpu.virtual.functions or gpu.virtual.world:
+        if gpu.virtual.functions or gpu.virtual.framework:
             vgpus += _places(inventory, gpu)
-    migs = tuple(_mig(inventory, g, asked.get(g.pci)) for g in inventory.gpus if g.mig.capable and g.family)
-    return Virtual(tuple(sriov), tuple(vgpus), migs, (), tuple(_missing(inventory)))
+    migs = tuple(_mig(inventory, g, recorded_by_gpu.get(g.pci)) for g in inventory.gpus if g.mig.capable and g.family)
+    return VirtualizationView(tuple(sriov), tuple(vgpus), migs, (), tuple(_missing(inventory)))
 
 
 # -- SR-IOV
@@ -52,7 +52,7 @@ def _sriov(inventory: Inventory, gpu: Gpu) -> SriovRow:
     return SriovRow(
         node=inventory.node,
         gpu=gpu.pci,
-        product=pieces.product(gpu),
+        product=mig_picture.product(gpu),
         name=gpu.pci,
         enabled=on,
         functions=len(gpu.virtual.functions),
@@ -75,7 +75,7 @@ def _functions(gpu: Gpu) -> str:
 
 def _why_not_switched(inventory: Inventory, gpu: Gpu, on: bool) -> str:
     """The planner's own word. Without the vGPU host driver functions are good for passing them through only."""
-    made = plan(inventory, wishes.functions([gpu.pci], on, inventory))
+    made = plan(inventory, desired_state.functions([gpu.pci], on, inventory))
     return made.blockers[0].message if made.blockers else ""
 
 
@@ -84,15 +84,15 @@ def _why_not_switched(inventory: Inventory, gpu: Gpu, on: bool) -> str:
 
 def _places(inventory: Inventory, gpu: Gpu) -> Iterator[VgpuRow]:
     """A row for each virtual function; for each mdev, and each that could be made, where the GPU carries them."""
-    answers = types(inventory, gpu)
+    answers = type_answers(inventory, gpu)
     able = tuple(shares.short(a.name) for a in answers if a.creatable)
     why = "" if able else _why_none(answers)
     assert gpu.virtual is not None
-    if gpu.virtual.world == MDEV:
+    if gpu.virtual.framework == MDEV:
         for vgpu in gpu.vgpus:
-            yield _taken(inventory, gpu, vgpu, wishes.place_of(gpu, vgpu), able)
+            yield _taken(inventory, gpu, vgpu, desired_state.place_of(gpu, vgpu), able)
         for n in range(max((a.now for a in answers), default=0)):
-            yield _row(inventory, gpu, f"{wishes.SPARE}{gpu.pci}#{n + 1}", gpu.pci, types=able, state="free")
+            yield _row(inventory, gpu, f"{desired_state.SPARE}{gpu.pci}#{n + 1}", gpu.pci, types=able, state="free")
         return
     on = {v.function: v for v in gpu.vgpus}
     for function in gpu.virtual.functions:
@@ -100,15 +100,15 @@ def _places(inventory: Inventory, gpu: Gpu) -> Iterator[VgpuRow]:
             yield _taken(inventory, gpu, on[function.pci], function.pci, able)
         elif function.driver == VFIO:
             used = tuple(map(str, function.holders))
-            said = "handed out whole (vfio-pci)"
-            yield _row(inventory, gpu, function.pci, function.pci, holders=used, state=said, why_not=f"it is {said}")
+            usage = "handed out whole (vfio-pci)"
+            yield _row(inventory, gpu, function.pci, function.pci, holders=used, state=usage, why_not=f"it is {usage}")
         else:
             yield _row(inventory, gpu, function.pci, function.pci, types=able, state="free", why_not=why)
 
 
 def _taken(inventory: Inventory, gpu: Gpu, vgpu: Vgpu, name: str, able: tuple[str, ...]) -> VgpuRow:
     holders = tuple(map(str, vgpu.holders))
-    said = f"held by {acts.holders(vgpu.holders)}" if holders else "idle"
+    usage = f"held by {acts.holders(vgpu.holders)}" if holders else "idle"
     return _row(
         inventory,
         gpu,
@@ -118,8 +118,8 @@ def _taken(inventory: Inventory, gpu: Gpu, vgpu: Vgpu, name: str, able: tuple[st
         uuid=vgpu.uuid,
         types=able,
         holders=holders,
-        state=said,
-        why_not=f"it is {said}" if holders else "",
+        state=usage,
+        why_not=f"it is {usage}" if holders else "",
     )
 
 
@@ -137,7 +137,7 @@ def _row(
     why_not: str = "",
 ) -> VgpuRow:
     return VgpuRow(
-        inventory.node, name, address, gpu.pci, pieces.product(gpu), type, uuid, types, holders, state, why_not
+        inventory.node, name, address, gpu.pci, mig_picture.product(gpu), type, uuid, types, holders, state, why_not
     )
 
 
@@ -150,41 +150,41 @@ def _why_none(answers: Sequence[TypeAnswer]) -> str:
 # -- MIG
 
 
-def _mig(inventory: Inventory, gpu: Gpu, kept: Kept | None) -> MigRow:
+def _mig(inventory: Inventory, gpu: Gpu, recorded: RecordedRequest | None) -> MigRow:
     family = inventory.family(gpu)
     present = Counter(i.profile_id for i in gpu.instances)
-    wish = kept.wish if kept is not None else None
-    wishes = wish.instances if wish is not None else None
-    open_or_met = wishes is None or same_instances(wishes, gpu.instances)
-    asked = present if open_or_met else Counter(w.profile_id for w in wishes or ())
-    found = holes(inventory, gpu)
-    room = {r.profile_id: r.now for r in found.rooms} if found is not None else {}
+    desired_gpu = recorded.desired if recorded is not None else None
+    desired_instances = desired_gpu.instances if desired_gpu is not None else None
+    open_or_met = desired_instances is None or same_instances(desired_instances, gpu.instances)
+    requested = present if open_or_met else Counter(w.profile_id for w in desired_instances or ())
+    found = find_fragmentation(inventory, gpu)
+    available = {r.profile_id: r.now for r in found.capacities} if found is not None else {}
     profiles = tuple(
         ProfileRow(
             name=p.name,
             id=p.id,
-            requested=asked[p.id],
+            requested=requested[p.id],
             present=present[p.id],
-            available=room.get(p.id, 0) if gpu.mig.enabled else p.max_instances,
+            available=available.get(p.id, 0) if gpu.mig.enabled else p.max_instances,
             total=p.max_instances,
         )
         for p in family.profiles
     )
-    met = open_or_met and (wish is None or wish.mig in (None, gpu.mig.enabled))
+    met = open_or_met and (desired_gpu is None or desired_gpu.mig in (None, gpu.mig.enabled))
     status = (ALIKE if gpu.mig.enabled else OFF) if met else DIFFERS
     return MigRow(
         node=inventory.node,
         gpu=gpu.pci,
-        product=pieces.product(gpu),
+        product=mig_picture.product(gpu),
         name=gpu.pci,
         enabled=gpu.mig.enabled,
         status=status,
         profiles=profiles,
-        why_not=_why_not_cut(gpu),
+        why_not=_why_not_partitioned(gpu),
     )
 
 
-def _why_not_cut(gpu: Gpu) -> str:
+def _why_not_partitioned(gpu: Gpu) -> str:
     if gpu.lost:
         return "it has fallen off the bus"
     if gpu.passthrough:

@@ -60,7 +60,7 @@ class Threads:
             return future.result()
 
     def _check(self, node: str, thread: int, begun: Future[T]) -> None:
-        error = driver_calls.hang(self._hangs_s, thread)
+        error = driver_calls.find_hang(self._hangs_s, thread)
         if error is not None:
             self._stuck[node] = thread
             begun.add_done_callback(lambda _: self._stuck.pop(node, None))

@@ -9,43 +9,43 @@ import msgspec
 
 from aliquot.dashboard import formatting as words
 from aliquot.dashboard.node_strips import Strip, strip
-from aliquot.dashboard.page import Region, Shown, Visit
+from aliquot.dashboard.page import PageContent, Region, Visit
 from aliquot.dashboard.pages.fleet_summary import headline
-from aliquot.dashboard.pages.node_summary import Digest, capacity, digest
+from aliquot.dashboard.pages.node_summary import NodeSummary, capacity, summarize
 from aliquot.dashboard.pages.shared import first
-from aliquot.dashboard.view_models import Fleet, NodeLook
+from aliquot.dashboard.view_models import ObservedFleet, ObservedNode
 
 FEW = 24
 """Up to so many rows come with their pictures; of more, a browser asks for those that it shows."""
 
-PROBLEMS: tuple[tuple[str, str, Callable[[NodeLook, Digest], bool]], ...] = (
-    ("", "all nodes", lambda look, d: True),
-    ("holes", "with holes", lambda look, d: d.holed > 0),
-    ("closable", "with holes that can be closed", lambda look, d: d.closable > 0),
-    ("drift", "with drift", lambda look, d: bool(look.drift)),
-    ("stale", "that do not answer", lambda look, d: look.stale),
-    ("lost", "with lost GPUs", lambda look, d: d.lost > 0),
-    ("changing", "being changed", lambda look, d: bool(look.changing)),
-    ("idle", "with idle instances", lambda look, d: d.idle > 0),
-    ("free", "with free memory slices", lambda look, d: d.free > 0),
+PROBLEMS: tuple[tuple[str, str, Callable[[ObservedNode, NodeSummary], bool]], ...] = (
+    ("", "all nodes", lambda view, summary: True),
+    ("holes", "with holes", lambda view, summary: summary.fragmented > 0),
+    ("closable", "with holes that can be closed", lambda view, summary: summary.closable > 0),
+    ("drift", "with drift", lambda view, summary: bool(view.drift)),
+    ("stale", "that do not answer", lambda view, summary: view.stale),
+    ("lost", "with lost GPUs", lambda view, summary: summary.lost > 0),
+    ("changing", "being changed", lambda view, summary: bool(view.changing)),
+    ("idle", "with idle instances", lambda view, summary: summary.idle > 0),
+    ("free", "with free memory slices", lambda view, summary: summary.free > 0),
 )
 """What nodes can be shown alone: the query's word, its label, which nodes it means."""
 
-SORTS: tuple[tuple[str, str, Callable[[NodeLook, Digest], int]], ...] = (
-    ("name", "Node", lambda look, d: 0),
-    ("instances", "Instances", lambda look, d: -(d.held + d.idle)),
-    ("free", "Free", lambda look, d: -d.free),
-    ("holes", "Holes", lambda look, d: -(d.holed * 1000 + d.stranded)),
-    ("drift", "Drift", lambda look, d: -len(look.drift)),
-    ("state", "State", lambda look, d: -(4 * look.stale + 2 * bool(d.lost) + bool(look.changing))),
+SORTS: tuple[tuple[str, str, Callable[[ObservedNode, NodeSummary], int]], ...] = (
+    ("name", "Node", lambda view, summary: 0),
+    ("instances", "Instances", lambda view, summary: -(summary.held + summary.idle)),
+    ("free", "Free", lambda view, summary: -summary.free),
+    ("holes", "Holes", lambda view, summary: -(summary.fragmented * 1000 + summary.stranded)),
+    ("drift", "Drift", lambda view, summary: -len(view.drift)),
+    ("state", "State", lambda view, summary: -(4 * view.stale + 2 * bool(summary.lost) + bool(view.changing))),
 )
 """Orders of the rows: the query's word, the column's head, the key (most first; then by name)."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class FleetRow(msgspec.Struct, frozen=True):
     """One node's row in words. ``mood`` colours it: ``bad``, ``odd`` or ""; ``marked`` are the columns to look at.
-    ``away`` is when a node that does not answer was seen last (seconds of wall time), and how long ago; (0, "") for one
-    that does, or was never seen. ``strip`` is its picture, None where the browser asks for it.
+    ``last_seen`` is when a node that does not answer was seen last (seconds of wall time), and how long ago; (0, "")
+    for one that does, or was never seen. ``strip`` is its picture, None where the browser asks for it.
     """
 
     id: str
@@ -54,10 +54,10 @@ class Row(msgspec.Struct, frozen=True):
     products: str
     instances: str
     free: str
-    holes: str
+    fragmentation: str
     drift: str
     state: str
-    away: tuple[float, str]
+    last_seen: tuple[float, str]
     mood: str
     stale: bool
     marked: tuple[str, ...]
@@ -65,7 +65,7 @@ class Row(msgspec.Struct, frozen=True):
     strip: Strip | None = None
 
 
-class Column(msgspec.Struct, frozen=True):
+class FleetColumn(msgspec.Struct, frozen=True):
     """A head of the table: where a click leads, and how the rows are ordered by it now."""
 
     word: str
@@ -73,19 +73,19 @@ class Column(msgspec.Struct, frozen=True):
     order: str
 
 
-async def show(visit: Visit) -> Shown:
+async def show(visit: Visit) -> PageContent:
     fleet = visit.source.fleet
     text, problem, sort = first(visit, "q").strip(), first(visit, "show"), first(visit, "sort") or "name"
-    found = [(look, digest(look)) for look in fleet.nodes]
+    found = [(view, summarize(view)) for view in fleet.nodes]
     shown = ordered([pair for pair in found if _matches(pair, text, problem)], sort)
     few = len(shown) <= FEW
-    rows = [_region(look, row, few) for look, row in shown]
-    figures, sums = headline(found), capacity(fleet)
+    rows = [_region(view, row, few) for view, row in shown]
+    totals, sums = headline(found), capacity(fleet)
     status = {"fleet": fleet, "kind": visit.source.kind, "now": len(shown), "all": len(found), "asked": bool(problem)}
-    known: dict[str, Any] = {"figures": figures, "id": "figures"}
+    known: dict[str, Any] = {"figures": totals, "id": "figures"}
     regions = (
         Region("status", "fleet_status.html", (*_key(fleet), len(shown), len(found)), status | {"text": text}),
-        Region("figures", "fleet_figures.html", figures, known),
+        Region("figures", "fleet_figures.html", totals, known),
         Region("capacity", "fleet_capacity.html", sums, {"sums": sums}),
         *rows,
     )
@@ -98,22 +98,22 @@ async def show(visit: Visit) -> Shown:
         "sort": sort,
         "empty": not found,
     }
-    return Shown("fleet.html", "Fleet", regions, context)
+    return PageContent("fleet.html", "Fleet", regions, context)
 
 
-def _key(fleet: Fleet) -> tuple[object, ...]:
-    return fleet.ready, fleet.trouble, fleet.next_step
+def _key(fleet: ObservedFleet) -> tuple[object, ...]:
+    return fleet.ready, fleet.error, fleet.next_step
 
 
-def _matches(pair: tuple[NodeLook, Digest], text: str, problem: str) -> bool:
-    look, row = pair
-    meant = next((test for word, _, test in PROBLEMS if word == problem), None)
-    if meant is not None and not meant(look, row):
+def _matches(pair: tuple[ObservedNode, NodeSummary], text: str, problem: str) -> bool:
+    view, row = pair
+    is_selected = next((test for word, _, test in PROBLEMS if word == problem), None)
+    if is_selected is not None and not is_selected(view, row):
         return False
-    return not text or text.casefold() in f"{look.name} {row.products} {look.config} {look.trouble}".casefold()
+    return not text or text.casefold() in f"{view.name} {row.products} {view.config} {view.error}".casefold()
 
 
-def ordered(found: list[tuple[NodeLook, Digest]], sort: str) -> list[tuple[NodeLook, Digest]]:
+def ordered(found: list[tuple[ObservedNode, NodeSummary]], sort: str) -> list[tuple[ObservedNode, NodeSummary]]:
     """By name, or what has most first."""
     key = next((key for word, _, key in SORTS if word == sort), SORTS[0][2])
     return sorted(found, key=lambda pair: (key(*pair), _natural(pair[0].name)))
@@ -134,68 +134,70 @@ def _natural(name: str) -> list[tuple[str, int]]:
     return [*parts, (word, int(digits[:18]) if digits else -1)]
 
 
-def _region(look: NodeLook, row: Digest, pictured: bool) -> Region:
-    id = f"row-{words.key(look.name)}"
-    return Region(id, "fleet_row.html", (look.revision, pictured), {"row": _row(id, look, row, pictured)})
+def _region(view: ObservedNode, row: NodeSummary, pictured: bool) -> Region:
+    id = f"row-{words.key(view.name)}"
+    return Region(id, "fleet_row.html", (view.revision, pictured), {"row": _row(id, view, row, pictured)})
 
 
-def _row(id: str, look: NodeLook, row: Digest, pictured: bool) -> Row:
-    return Row(
+def _row(id: str, view: ObservedNode, row: NodeSummary, pictured: bool) -> FleetRow:
+    return FleetRow(
         id=id,
-        path=words.path("nodes", look.name),
+        path=words.path("nodes", view.name),
         name=row.shown,
         products=row.products or "never read",
         instances=f"{row.held} held, {row.idle} idle" if row.held or row.idle else "none" if row.gpus else "",
         free=_free(row),
-        holes=_holes(row),
-        drift=f"{len(look.drift)} not as asked" if look.drift else "none" if look.wish else "not asked",
-        state=_state(look, row),
-        away=(look.seen, f"{words.span(words.now() - look.seen)} ago") if look.stale and look.seen else (0.0, ""),
-        mood="bad" if look.stale or row.lost else "odd" if look.drift or row.closable or look.changing else "",
-        stale=look.stale,
-        marked=tuple(name for name, here in (("holes", row.closable), ("drift", look.drift)) if here),
-        pictures=words.path("pictures", look.name),
-        strip=strip(look.inventory) if pictured and look.inventory else None,
+        fragmentation=_fragmentation(row),
+        drift=f"{len(view.drift)} not as asked" if view.drift else "none" if view.desired else "not asked",
+        state=_state(view, row),
+        last_seen=(view.observed_at, f"{words.span(words.now() - view.observed_at)} ago")
+        if view.stale and view.observed_at
+        else (0.0, ""),
+        mood="bad" if view.stale or row.lost else "odd" if view.drift or row.closable or view.changing else "",
+        stale=view.stale,
+        marked=tuple(name for name, odd in (("holes", row.closable), ("drift", view.drift)) if odd),
+        pictures=words.path("pictures", view.name),
+        strip=strip(view.inventory) if pictured and view.inventory else None,
     )
 
 
-def _free(row: Digest) -> str:
+def _free(row: NodeSummary) -> str:
     if row.slices or not row.gpus:
         return f"{row.free} of {row.slices} slices" if row.slices else ""
     return "MIG off" if row.capable else "no MIG"
 
 
-def _holes(row: Digest) -> str:
-    if not row.holed:
+def _fragmentation(row: NodeSummary) -> str:
+    if not row.fragmented:
         return "none" if row.slices else ""
-    left = row.holed - row.closable
+    left = row.fragmented - row.closable
     parts = [f"{row.closable} to close"] if row.closable else []
     return ", ".join([*parts, *([f"{left} left over"] if left else [])])
 
 
-def _state(look: NodeLook, row: Digest) -> str:
-    said = []
-    if look.stale:
-        said.append("does not answer" if look.seen else "does not answer, never seen")
-    said += [f"{words.number(row.lost, 'GPU')} lost"] if row.lost else []
-    said += [f"changed by {words.clean(look.changing, 60)}"] if look.changing else []
-    said += [words.clean(look.state, 40)] if look.state and not look.stale else []
-    return "; ".join(said) or "fresh"
+def _state(view: ObservedNode, row: NodeSummary) -> str:
+    parts = []
+    if view.stale:
+        parts.append("does not answer" if view.observed_at else "does not answer, never seen")
+    parts += [f"{words.number(row.lost, 'GPU')} lost"] if row.lost else []
+    parts += [f"changed by {words.clean(view.changing, 60)}"] if view.changing else []
+    parts += [words.clean(view.state, 40)] if view.state and not view.stale else []
+    return "; ".join(parts) or "fresh"
 
 
-def _columns(text: str, problem: str, sort: str) -> tuple[Column, ...]:
+def _columns(text: str, problem: str, sort: str) -> tuple[FleetColumn, ...]:
     def path(word: str) -> str:
-        asked = {"q": text, "show": problem, "sort": word if word != "name" else ""}
-        return "/?" + words.query(asked)
+        parameters = {"q": text, "show": problem, "sort": word if word != "name" else ""}
+        return "/?" + words.query(parameters)
 
     def order(word: str) -> str:
         return "" if word != sort else "ascending" if word == "name" else "descending"
 
-    return tuple(Column(head, path(word), order(word)) for word, head, _ in SORTS)
+    return tuple(FleetColumn(head, path(word), order(word)) for word, head, _ in SORTS)
 
 
-async def pictures(visit: Visit) -> Shown:
+async def pictures(visit: Visit) -> PageContent:
     """A node's GPUs as a strip, for a row that has come into view."""
-    look = visit.source.fleet.by_name.get(visit.params["node"])
-    drawn = strip(look.inventory) if look and look.inventory else None
-    return Shown("strip.html", "", context={"strip": drawn}, status=200 if look else 404)
+    view = visit.source.fleet.by_name.get(visit.params["node"])
+    drawn = strip(view.inventory) if view and view.inventory else None
+    return PageContent("strip.html", "", context={"strip": drawn}, status=200 if view else 404)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.dashboard.pages.node_summary import Digest
-from aliquot.dashboard.view_models import NodeLook
+from aliquot.dashboard.pages.node_summary import NodeSummary
+from aliquot.dashboard.view_models import ObservedNode
 
 
-class Figure(msgspec.Struct, frozen=True):
+class FleetTotal(msgspec.Struct, frozen=True):
     """One figure above the table; ``path`` shows the nodes that it counts. ``mood`` is ``calm`` where none of what
     would need attention is there, else ``odd`` or ``bad``.
     """
@@ -20,49 +20,51 @@ class Figure(msgspec.Struct, frozen=True):
     mood: str = ""
 
 
-def headline(found: list[tuple[NodeLook, Digest]]) -> tuple[Figure, ...]:
+def headline(found: list[tuple[ObservedNode, NodeSummary]]) -> tuple[FleetTotal, ...]:
     """What there is and what is free, then what may want a look."""
-    looks, rows = [look for look, _ in found], [row for _, row in found]
+    views, rows = [view for view, _ in found], [row for _, row in found]
     gpus, lost = sum(r.gpus for r in rows), sum(r.lost for r in rows)
     slices = _number(sum(r.slices for r in rows))
     return (
-        _figure(len(found), "node" if len(found) == 1 else "nodes"),
-        _figure(gpus, "GPU" if gpus == 1 else "GPUs", *((f"{lost} lost", "lost", "bad") if lost else ())),
-        _figure(sum(r.held for r in rows), "instances held", "something runs on them"),
-        _figure(sum(r.idle for r in rows), "instances idle", "ready to be given out", "idle"),
-        _figure(sum(r.free for r in rows), "memory slices free", f"of {slices} in MIG mode", "free"),
-        _holes(sum(r.holed for r in rows), sum(r.closable for r in rows)),
-        _drifted(sum(bool(look.drift) for look in looks)),
-        _stale(sum(look.stale for look in looks)),
+        _total(len(found), "node" if len(found) == 1 else "nodes"),
+        _total(gpus, "GPU" if gpus == 1 else "GPUs", *((f"{lost} lost", "lost", "bad") if lost else ())),
+        _total(sum(r.held for r in rows), "instances held", "something runs on them"),
+        _total(sum(r.idle for r in rows), "instances idle", "ready to be given out", "idle"),
+        _total(sum(r.free for r in rows), "memory slices free", f"of {slices} in MIG mode", "free"),
+        _fragmentation(sum(r.fragmented for r in rows), sum(r.closable for r in rows)),
+        _drifted(sum(bool(view.drift) for view in views)),
+        _stale(sum(view.stale for view in views)),
     )
 
 
-def _holes(holed: int, closable: int) -> Figure:
-    what = "GPU with holes" if holed == 1 else "GPUs with holes"
+def _fragmentation(fragmented: int, closable: int) -> FleetTotal:
+    what = "GPU with holes" if fragmented == 1 else "GPUs with holes"
     if not closable:
-        return _figure(holed, what, "left over: nothing to close", "holes") if holed else _calm(what)
+        return _total(fragmented, what, "left over: nothing to close", "holes") if fragmented else _zero(what)
     rest = (
-        "to close by moving idle ones" if closable == holed else f"{_number(closable)} to close, the rest is left over"
+        "to close by moving idle ones"
+        if closable == fragmented
+        else f"{_number(closable)} to close, the rest is left over"
     )
-    return _figure(holed, what, rest, "closable", "odd")
+    return _total(fragmented, what, rest, "closable", "odd")
 
 
-def _drifted(count: int) -> Figure:
+def _drifted(count: int) -> FleetTotal:
     what = "node drifted" if count == 1 else "nodes drifted"
-    return _figure(count, what, "not what was asked for", "drift", "odd") if count else _calm(what, "all as asked")
+    return _total(count, what, "not what was asked for", "drift", "odd") if count else _zero(what, "all as asked")
 
 
-def _stale(count: int) -> Figure:
+def _stale(count: int) -> FleetTotal:
     what = "node does not answer" if count == 1 else "nodes do not answer"
-    return _figure(count, what, "shown as last seen", "stale", "bad") if count else _calm(what)
+    return _total(count, what, "shown as last seen", "stale", "bad") if count else _zero(what)
 
 
-def _calm(what: str, note: str = "") -> Figure:
-    return _figure(0, what, note, mood="calm")
+def _zero(what: str, note: str = "") -> FleetTotal:
+    return _total(0, what, note, mood="calm")
 
 
-def _figure(count: int, what: str, note: str = "", show: str = "", mood: str = "") -> Figure:
-    return Figure(_number(count), what, note, f"/?show={show}" if show else "", mood)
+def _total(count: int, what: str, note: str = "", show: str = "", mood: str = "") -> FleetTotal:
+    return FleetTotal(_number(count), what, note, f"/?show={show}" if show else "", mood)
 
 
 def _number(count: int) -> str:

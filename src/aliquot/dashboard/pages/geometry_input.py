@@ -5,29 +5,29 @@ from __future__ import annotations
 from aliquot.core.config.select.command_line import adhoc
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.dashboard import formatting as words
-from aliquot.dashboard.change_requests import AnyAsk, Cut
+from aliquot.dashboard.change_requests import AnyChangeRequest, PartitionGpu
 from aliquot.dashboard.pages.shared import gpu_at
-from aliquot.dashboard.view_models import Fleet
+from aliquot.dashboard.view_models import ObservedFleet
 from aliquot.errors import AliquotError
 
 
-def faults(inventory: Inventory, gpu: Gpu, text: str) -> tuple[str, ...]:
+def errors(inventory: Inventory, gpu: Gpu, text: str) -> tuple[str, ...]:
     """Sentences about a text that is no geometry of this GPU; none where it is one."""
     if not text:
         return ()
     try:
-        found = adhoc([gpu.pci], [text], inventory).faults
+        found = adhoc([gpu.pci], [text], inventory).failures
     except AliquotError as error:
         return tuple(words.clean(line, 400) for line in (error.brief, *error.details))
-    return tuple(words.clean(fault.message, 400) for fault in found)
+    return tuple(words.clean(found_error.message, 400) for found_error in found)
 
 
-def way_back(fleet: Fleet, ask: AnyAsk) -> str:
+def form_path(fleet: ObservedFleet, request: AnyChangeRequest) -> str:
     """The page that shows a typed geometry with its faults; "" where nothing was typed, or nothing is wrong with it."""
-    look = fleet.by_name.get(ask.node) if isinstance(ask, Cut) else None
-    if look is None or not isinstance(ask, Cut):
+    view = fleet.by_name.get(request.node) if isinstance(request, PartitionGpu) else None
+    if view is None or not isinstance(request, PartitionGpu):
         return ""
-    found = gpu_at(look, ask.gpu)
-    if found is None or not faults(*found, ask.mig):
+    found = gpu_at(view, request.gpu)
+    if found is None or not errors(*found, request.mig):
         return ""
-    return words.path("nodes", look.name, "gpus", ask.gpu) + "?" + words.query({"mig": ask.mig}) + "#forms"
+    return words.path("nodes", view.name, "gpus", request.gpu) + "?" + words.query({"mig": request.mig}) + "#forms"

@@ -7,20 +7,20 @@ from typing import Any
 import msgspec
 
 from aliquot.core.model.inventory import Gpu, Inventory
-from aliquot.core.planner.fragmentation import Holes, holes
+from aliquot.core.planner.fragmentation import Fragmentation, find_fragmentation
 from aliquot.dashboard import formatting as words
-from aliquot.dashboard.page import Region, Shown, Visit
+from aliquot.dashboard.page import PageContent, Region, Visit
 from aliquot.dashboard.pages import capacity as fits
 from aliquot.dashboard.pages import geometry_input as typed
 from aliquot.dashboard.pages import instances, vgpus
-from aliquot.dashboard.pages.gpu_card import GpuView, view
-from aliquot.dashboard.pages.shared import FLEET, Crumb, absent, first, gpu_at, refusals, standing
-from aliquot.dashboard.view_models import NodeLook, SriovRow, VgpuRow
+from aliquot.dashboard.pages.gpu_view import GpuView, gpu_view
+from aliquot.dashboard.pages.shared import FLEET, Crumb, absent, first, freshness, gpu_at, refusals
+from aliquot.dashboard.view_models import ObservedNode, SriovRow, VgpuRow
 
 TAGS = ("cut", "make-room", "functions", "vgpus")
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ProfileChoice(msgspec.Struct, frozen=True):
     """A profile in the chooser by counts: how many there are, and the most that a GPU can hold."""
 
     name: str
@@ -29,9 +29,9 @@ class Choice(msgspec.Struct, frozen=True):
     memory: str
 
 
-class Cutting(msgspec.Struct, frozen=True):
+class PartitionForm(msgspec.Struct, frozen=True):
     """What the forms for cutting offer. ``mode`` and ``pending`` are MIG's; ``text`` is the geometry that is there, as
-    it would be typed, or what was typed and is wrong by ``faults``.
+    it would be typed, or what was typed and is wrong by ``errors``.
     """
 
     node: str
@@ -40,97 +40,112 @@ class Cutting(msgspec.Struct, frozen=True):
     capable: bool
     mode: str
     pending: str
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[ProfileChoice, ...] = ()
     text: str = ""
     count: int = 0
     held: int = 0
-    faults: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
 
 
-async def show(visit: Visit) -> Shown:
-    look = visit.source.fleet.by_name.get(visit.params["node"])
-    if look is None:
+async def show(visit: Visit) -> PageContent:
+    view = visit.source.fleet.by_name.get(visit.params["node"])
+    if view is None:
         return absent(visit, "node", visit.params["node"], FLEET)
-    up = Crumb(words.clean(look.name), words.path("nodes", look.name))
-    found = gpu_at(look, visit.params["pci"])
+    up = Crumb(words.clean(view.name), words.path("nodes", view.name))
+    found = gpu_at(view, visit.params["pci"])
     if found is None:
         return absent(visit, "GPU", visit.params["pci"], up)
     inventory, gpu = found
-    hole = holes(inventory, gpu)
-    drawn = view(look, inventory, gpu, hole)
-    may = await refusals(visit, TAGS, look)
-    ways = tuple(may.items())
+    fragmentation = find_fragmentation(inventory, gpu)
+    drawn = gpu_view(view, inventory, gpu, fragmentation)
+    may = await refusals(visit, TAGS, view)
+    permissions = tuple(may.items())
     want = first(visit, "want")
     regions = [
-        _head(look, gpu, drawn),
-        _picture(inventory, gpu, drawn, hole, want),
-        *([_instances(look, gpu, ways, may)] if gpu.mig.capable or gpu.holders else []),
-        *([_fits(look, inventory, gpu, hole, want, ways, may)] if hole else []),
-        *([_forms(_cutting(look, inventory, gpu, first(visit, "mig")), ways, may)] if gpu.mig.capable else []),
-        *_virtual(visit, look, gpu, ways, may),
+        _head(view, gpu, drawn),
+        _picture(inventory, gpu, drawn, fragmentation, want),
+        *([_instances(view, gpu, permissions, may)] if gpu.mig.capable or gpu.holders else []),
+        *([_fits(view, inventory, gpu, fragmentation, want, permissions, may)] if fragmentation else []),
+        *(
+            [_forms(_partition_form(view, inventory, gpu, first(visit, "mig")), permissions, may)]
+            if gpu.mig.capable
+            else []
+        ),
+        *_virtual(visit, view, gpu, permissions, may),
     ]
     title = f"{drawn.name} of {up.word}"
-    context = {"crumbs": (FLEET, up), "gpu": drawn, "divided": hole is not None, "ids": tuple(r.id for r in regions)}
-    return Shown("gpu.html", title, tuple(regions), context)
+    context = {
+        "crumbs": (FLEET, up),
+        "gpu": drawn,
+        "divided": fragmentation is not None,
+        "ids": tuple(r.id for r in regions),
+    }
+    return PageContent("gpu.html", title, tuple(regions), context)
 
 
-def _head(look: NodeLook, gpu: Gpu, drawn: GpuView) -> Region:
-    key = (look.seen if look.stale else 0, look.trouble, look.changing, drawn.facts, drawn.drift)
-    return Region("gpu", "gpu_head.html", key, {"look": standing(look), "gpu": drawn, "node": look.name})
+def _head(view: ObservedNode, gpu: Gpu, drawn: GpuView) -> Region:
+    key = (view.observed_at if view.stale else 0, view.error, view.changing, drawn.facts, drawn.drift)
+    return Region("gpu", "gpu_head.html", key, {"look": freshness(view), "gpu": drawn, "node": view.name})
 
 
-def _picture(inventory: Inventory, gpu: Gpu, drawn: GpuView, hole: Holes | None, want: str) -> Region:
+def _picture(inventory: Inventory, gpu: Gpu, drawn: GpuView, fragmentation: Fragmentation | None, want: str) -> Region:
     bar = drawn.bar
-    known = hole is not None and want in {r.profile for r in hole.rooms}
-    if hole and known:
-        bar = fits.pointed(inventory, gpu, bar, hole, want)
+    known = fragmentation is not None and want in {r.profile for r in fragmentation.capacities}
+    if fragmentation and known:
+        bar = fits.pointed(inventory, gpu, bar, fragmentation, want)
     known_want = want if known else ""
     context = {"gpu": drawn, "bar": bar, "want": known_want}
     return Region("picture", "gpu_picture.html", (drawn, bar, known_want), context)
 
 
-def _instances(look: NodeLook, gpu: Gpu, ways: tuple[Any, ...], may: dict[str, str]) -> Region:
-    usage = tuple(u for u in look.usage if u.gpu == gpu.pci)
-    context = {"rows": instances.rows(gpu, usage), "gpu": gpu, "node": look.name, "may": may}
+def _instances(view: ObservedNode, gpu: Gpu, permissions: tuple[Any, ...], may: dict[str, str]) -> Region:
+    usage = tuple(u for u in view.usage if u.gpu == gpu.pci)
+    context = {"rows": instances.rows(gpu, usage), "gpu": gpu, "node": view.name, "may": may}
     whole = next((u for u in usage if u.instance is None), None)
     context["whole"] = words.memory(whole.memory_used_mib) if whole else ""
-    return Region("instances", "gpu_instances.html", (gpu, usage, ways), context)
+    return Region("instances", "gpu_instances.html", (gpu, usage, permissions), context)
 
 
 def _fits(
-    look: NodeLook, inventory: Inventory, gpu: Gpu, hole: Holes, want: str, ways: tuple[Any, ...], may: dict[str, str]
+    view: ObservedNode,
+    inventory: Inventory,
+    gpu: Gpu,
+    fragmentation: Fragmentation,
+    want: str,
+    permissions: tuple[Any, ...],
+    may: dict[str, str],
 ) -> Region:
-    way = fits.way(inventory, gpu, hole, want) if want else None
-    rows = fits.fits(inventory, gpu, hole)
+    advice = fits.advice(inventory, gpu, fragmentation, want) if want else None
+    rows = fits.fits(inventory, gpu, fragmentation)
     family = inventory.family(gpu)
     source = "this GPU's driver" if family.source == "driver" else "the catalog"
     context = {
         "rows": rows,
-        "way": way,
+        "way": advice,
         "want": want,
-        "unknown": words.clean(want, 60) if want and way is None else "",
-        "node": look.name,
+        "unknown": words.clean(want, 60) if want and advice is None else "",
+        "node": view.name,
         "gpu": gpu,
         "may": may,
-        "path": words.path("nodes", look.name, "gpus", gpu.pci),
+        "path": words.path("nodes", view.name, "gpus", gpu.pci),
         "source_of_table": source,
         "estimates": tuple(words.clean(e, 200) for e in family.estimates),
     }
-    return Region("fits", "gpu_fits.html", (rows, way, ways), context)
+    return Region("fits", "gpu_fits.html", (rows, advice, permissions), context)
 
 
-def _forms(cutting: Cutting, ways: tuple[Any, ...], may: dict[str, str]) -> Region:
-    return Region("forms", "gpu_forms.html", (cutting, ways), {"cut": cutting, "may": may})
+def _forms(form: PartitionForm, permissions: tuple[Any, ...], may: dict[str, str]) -> Region:
+    return Region("forms", "gpu_forms.html", (form, permissions), {"cut": form, "may": may})
 
 
-def _cutting(look: NodeLook, inventory: Inventory, gpu: Gpu, given: str) -> Cutting:
+def _partition_form(view: ObservedNode, inventory: Inventory, gpu: Gpu, given: str) -> PartitionForm:
     capable = gpu.mig.capable and not gpu.lost and not gpu.passthrough
-    base = Cutting(look.name, gpu.pci, words.gpu_name(gpu), capable, gpu.mig.current, gpu.mig.pending)
+    base = PartitionForm(view.name, gpu.pci, words.gpu_name(gpu), capable, gpu.mig.current, gpu.mig.pending)
     if not capable or gpu.family is None:
         return base
     present = [i.profile_id for i in gpu.instances]
     choices = tuple(
-        Choice(p.name, present.count(p.id), p.max_instances, words.memory(p.memory_mib))
+        ProfileChoice(p.name, present.count(p.id), p.max_instances, words.memory(p.memory_mib))
         for p in inventory.family(gpu).profiles
     )
     ordered = sorted(gpu.instances, key=lambda i: i.place.start)
@@ -142,20 +157,24 @@ def _cutting(look: NodeLook, inventory: Inventory, gpu: Gpu, given: str) -> Cutt
         text=words.clean(given, 500) if given else text,
         count=len(present),
         held=held,
-        faults=typed.faults(inventory, gpu, given),
+        errors=typed.errors(inventory, gpu, given),
     )
 
 
-def _virtual(visit: Visit, look: NodeLook, gpu: Gpu, ways: tuple[Any, ...], may: dict[str, str]) -> tuple[Region, ...]:
+def _virtual(
+    visit: Visit, view: ObservedNode, gpu: Gpu, permissions: tuple[Any, ...], may: dict[str, str]
+) -> tuple[Region, ...]:
     """Virtual functions and vGPUs, where this GPU can have them."""
     virtual = visit.source.virtual
-    sriov = next((r for r in virtual.sriov if (r.node, r.gpu) == (look.name, gpu.pci)), None)
-    rows = tuple(r for r in virtual.vgpus if (r.node, r.parent) == (look.name, gpu.pci))
+    sriov = next((r for r in virtual.sriov if (r.node, r.gpu) == (view.name, gpu.pci)), None)
+    rows = tuple(r for r in virtual.vgpus if (r.node, r.parent) == (view.name, gpu.pci))
     if sriov is None and not rows:
         return ()
-    return (_sharing(sriov, rows, ways, may),)
+    return (_sharing(sriov, rows, permissions, may),)
 
 
-def _sharing(sriov: SriovRow | None, rows: tuple[VgpuRow, ...], ways: tuple[Any, ...], may: dict[str, str]) -> Region:
+def _sharing(
+    sriov: SriovRow | None, rows: tuple[VgpuRow, ...], permissions: tuple[Any, ...], may: dict[str, str]
+) -> Region:
     context = {"sriov": sriov, **vgpus.table(rows), "may": may}
-    return Region("sharing", "gpu_sharing.html", (sriov, rows, ways), context)
+    return Region("sharing", "gpu_sharing.html", (sriov, rows, permissions), context)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.dashboard import formatting as words
-from aliquot.dashboard.page import Region, Shown, Visit
+from aliquot.dashboard.page import PageContent, Region, Visit
 from aliquot.dashboard.pages.shared import first
-from aliquot.dashboard.view_models import Change
+from aliquot.dashboard.view_models import PastChange
 
 ENDS = {
     "done": ("done", "good"),
@@ -22,48 +22,48 @@ ENDS = {
 """How a change ended: its words, and its colour."""
 
 
-class Past(msgspec.Struct, frozen=True):
+class HistoryRow(msgspec.Struct, frozen=True):
     """One change in words."""
 
     id: str
     node: str
     path: str
     at: str
-    at_machine: str
+    at_iso: str
     took: str
     by: str
     title: str
     outcome: str
     mood: str
-    acts: tuple[str, ...]
+    actions: tuple[str, ...]
     sentence: str
 
 
-def past(change: Change, n: int) -> Past:
+def history_row(change: PastChange, number: int) -> HistoryRow:
     outcome, mood = ENDS.get(change.outcome, (words.clean(change.outcome), ""))
-    return Past(
-        id=f"change-{n}",
+    return HistoryRow(
+        id=f"change-{number}",
         node=words.clean(change.node),
         path=words.path("nodes", change.node),
         at=words.moment(change.at) or "at an unknown time",
-        at_machine=words.machine_moment(change.at),
+        at_iso=words.iso_moment(change.at),
         took=words.took(change.ended - change.at) if change.at and change.ended >= change.at else "",
         by=words.clean(change.by) or "unknown",
         title=words.clean(change.title, 300),
         outcome=outcome,
         mood=mood,
-        acts=tuple(words.clean(act, 300) for act in change.acts),
+        actions=tuple(words.clean(action, 300) for action in change.actions),
         sentence=words.clean(change.sentence, 600),
     )
 
 
-async def show(visit: Visit) -> Shown:
+async def show(visit: Visit) -> PageContent:
     node = first(visit, "node")
     found = await visit.source.history(node or None)
-    rows = tuple(past(change, n) for n, change in enumerate(found))
+    rows = tuple(history_row(change, n) for n, change in enumerate(found))
     shown = words.clean(node)
     fleet = visit.source.fleet
     gone = bool(node) and fleet.ready and node not in fleet.by_name
     region = Region("changes", "history_rows.html", (found, gone), {"rows": rows, "node": shown, "gone": gone})
-    nodes = tuple((look.name, words.clean(look.name)) for look in fleet.nodes[:1000])
-    return Shown("history.html", "History", (region,), {"node": node, "shown": shown, "nodes": nodes})
+    nodes = tuple((view.name, words.clean(view.name)) for view in fleet.nodes[:1000])
+    return PageContent("history.html", "History", (region,), {"node": node, "shown": shown, "nodes": nodes})

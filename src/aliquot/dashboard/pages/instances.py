@@ -8,11 +8,11 @@ import msgspec
 
 from aliquot.core.model.inventory import Gpu, GpuInstance
 from aliquot.core.model.usage import Usage
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import mig_picture
 from aliquot.dashboard import formatting as words
 
 
-class Inside(msgspec.Struct, frozen=True):
+class ComputeInstanceRow(msgspec.Struct, frozen=True):
     """A compute instance, where it is not all of its GPU instance."""
 
     profile: str
@@ -38,7 +38,7 @@ class InstanceRow(msgspec.Struct, frozen=True):
     used: float | None
     busy: str
     peak: str = ""
-    inside: tuple[Inside, ...] = ()
+    inside: tuple[ComputeInstanceRow, ...] = ()
     vgpus: tuple[str, ...] = ()
     rest: str = ""
 
@@ -47,7 +47,7 @@ def rows(gpu: Gpu, usage: Sequence[Usage]) -> tuple[InstanceRow, ...]:
     """From the lowest memory slice on, with the letters of the picture."""
     known = {u.instance: u for u in usage if u.gpu == gpu.pci}
     ordered = sorted(gpu.instances, key=lambda i: i.place.start)
-    return tuple(_row(gpu, pieces.LETTERS[n], i, known.get(i.id)) for n, i in enumerate(ordered))
+    return tuple(_row(gpu, mig_picture.LETTERS[n], i, known.get(i.id)) for n, i in enumerate(ordered))
 
 
 def _row(gpu: Gpu, letter: str, instance: GpuInstance, usage: Usage | None) -> InstanceRow:
@@ -72,12 +72,12 @@ def _row(gpu: Gpu, letter: str, instance: GpuInstance, usage: Usage | None) -> I
         peak=f"at most {words.memory(known.peak_mib)} seen" if known.peak_mib is not None else "",
         inside=inside,
         vgpus=tuple(f"{words.clean(v.type)} on {v.function}" for v in gpu.vgpus if v.gpu_instance == instance.id),
-        rest=_rest(gpu, instance) if not instance.held and not pieces.divided(gpu) else "",
+        rest=_rest(gpu, instance) if not instance.held and not mig_picture.has_divided_instances(gpu) else "",
     )
 
 
-def _inside(profile: str, uuid: str, held: bool) -> Inside:
-    return Inside(words.clean(profile), words.clean(uuid), "held" if held else "idle")
+def _inside(profile: str, uuid: str, held: bool) -> ComputeInstanceRow:
+    return ComputeInstanceRow(words.clean(profile), words.clean(uuid), "held" if held else "idle")
 
 
 def _memory(used: int | None, total: int | None) -> str:
@@ -86,5 +86,5 @@ def _memory(used: int | None, total: int | None) -> str:
     return words.memory(used) + (f" of {words.memory(total)}" if total is not None else "")
 
 
-def _rest(gpu: Gpu, gone: GpuInstance) -> str:
-    return ",".join(f"{i.profile}@{i.place.start}" for i in gpu.instances if i is not gone) or "empty"
+def _rest(gpu: Gpu, removed: GpuInstance) -> str:
+    return ",".join(f"{i.profile}@{i.place.start}" for i in gpu.instances if i is not removed) or "empty"

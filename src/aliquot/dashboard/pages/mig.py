@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.dashboard import formatting as words
-from aliquot.dashboard.page import Region, Shown, Visit
+from aliquot.dashboard.page import PageContent, Region, Visit
 from aliquot.dashboard.pages.shared import FEW, first, missing, part, refusals
 from aliquot.dashboard.view_models import MigRow, ProfileRow
 
@@ -13,7 +13,7 @@ MOST = 48
 """Configurations on one page."""
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class MigLayoutCard(msgspec.Struct, frozen=True):
     """A GPU's configuration in words. ``mood`` is ``odd`` where it is not as asked."""
 
     id: str
@@ -30,8 +30,8 @@ class Configuration(msgspec.Struct, frozen=True):
     why_not: str
 
 
-def configuration(row: MigRow) -> Configuration:
-    return Configuration(
+def configuration(row: MigRow) -> MigLayoutCard:
+    return MigLayoutCard(
         id=f"mig-{words.key(f'{row.node}/{row.gpu}')}",
         node=row.node,
         shown=words.clean(row.node),
@@ -47,16 +47,18 @@ def configuration(row: MigRow) -> Configuration:
     )
 
 
-async def show(visit: Visit) -> Shown:
+async def show(visit: Visit) -> PageContent:
     virtual = visit.source.virtual
     may, lacks = await refusals(visit, ("layout",)), missing(virtual)
-    ways = tuple(may.items())
-    found, pager = part(visit, "/mig", virtual.migs, MOST, lambda r: f"{r.node} {r.gpu} {r.product} {r.status}")
+    permissions = tuple(may.items())
+    found, pager = part(
+        visit, "/mig", virtual.migs, MOST, lambda row: f"{row.node} {row.gpu} {row.product} {row.status}"
+    )
     shown = [(row, configuration(row)) for row in found]
     regions = (
         Region("missing", "missing.html", (lacks, not shown), {"missing": lacks, "empty": not shown}),
-        *(Region(c.id, "mig_gpu.html", (row, ways), {"mig": c, "may": may}) for row, c in shown),
+        *(Region(c.id, "mig_gpu.html", (row, permissions), {"mig": c, "may": may}) for row, c in shown),
     )
     q = first(visit, "q")
     context = {"rows": tuple(c.id for _, c in shown), "pager": pager, "q": q, "many": q or len(virtual.migs) > FEW}
-    return Shown("mig.html", "MIG configurations", regions, context)
+    return PageContent("mig.html", "MIG configurations", regions, context)

@@ -8,21 +8,21 @@ from aliquot.core.config.boot_record import NAME
 from aliquot.core.model import driver_checks as drivers
 from aliquot.core.model.inventory import Inventory
 from aliquot.dashboard import formatting as words
-from aliquot.dashboard.page import Region, Shown, Visit
-from aliquot.dashboard.pages.gpu_card import view
+from aliquot.dashboard.page import PageContent, Region, Visit
+from aliquot.dashboard.pages.gpu_view import gpu_view
 from aliquot.dashboard.pages.node_summary import products
-from aliquot.dashboard.pages.shared import FLEET, absent, refusals, standing
-from aliquot.dashboard.view_models import NodeLook
+from aliquot.dashboard.pages.shared import FLEET, absent, freshness, refusals
+from aliquot.dashboard.view_models import ObservedNode
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """What stands below a node's name. ``wish`` is what was asked last, ``named`` the same where somebody named it."""
+class NodeOverview(msgspec.Struct, frozen=True):
+    """What stands below a node's name. ``desired`` is what was requested last, ``named`` the name of that, if any."""
 
     name: str
     raw: str
     products: str = ""
     driver: str = ""
-    wish: str = ""
+    desired: str = ""
     named: str = ""
     config: str = ""
     state: str = ""
@@ -32,49 +32,49 @@ class Facts(msgspec.Struct, frozen=True):
     drift: tuple[str, ...] = ()
 
 
-async def show(visit: Visit) -> Shown:
-    look = visit.source.fleet.by_name.get(visit.params["node"])
-    if look is None:
+async def show(visit: Visit) -> PageContent:
+    view = visit.source.fleet.by_name.get(visit.params["node"])
+    if view is None:
         return absent(visit, "node", visit.params["node"], FLEET)
-    told = facts(look)
-    may = await refusals(visit, ("repair", "config", "make-room"), look)
+    overview = facts(view)
+    may = await refusals(visit, ("repair", "config", "make-room"), view)
     configs = visit.source.configs
-    top = {"look": standing(look), "facts": told, "may": may}
-    regions = [Region("node", "node_state.html", (look.revision, tuple(may.items())), top)]
-    inventory = look.inventory
-    for drawn in [view(look, inventory, gpu) for gpu in inventory.gpus] if inventory else ():
-        drawn_with = {"gpu": drawn, "node": look.name, "stale": look.stale, "may": may}
-        regions.append(Region(drawn.id, "node_gpu.html", (drawn, look.stale, may["make-room"]), drawn_with))
+    top = {"look": freshness(view), "facts": overview, "may": may}
+    regions = [Region("node", "node_state.html", (view.revision, tuple(may.items())), top)]
+    inventory = view.inventory
+    for drawn in [gpu_view(view, inventory, gpu) for gpu in inventory.gpus] if inventory else ():
+        drawn_with = {"gpu": drawn, "node": view.name, "stale": view.stale, "may": may}
+        regions.append(Region(drawn.id, "node_gpu.html", (drawn, view.stale, may["make-room"]), drawn_with))
     gpus = tuple(r.id for r in regions[1:])
     if configs:
-        known = {"facts": told, "configs": configs, "may": may}
-        regions.append(Region("use", "node_config.html", (told.config, configs, may["config"]), known))
+        known = {"facts": overview, "configs": configs, "may": may}
+        regions.append(Region("use", "node_config.html", (overview.config, configs, may["config"]), known))
     context = {
         "crumbs": (FLEET,),
-        "name": told.name,
+        "name": overview.name,
         "gpus": gpus,
         "configured": bool(configs),
-        "history": "/history?" + words.query({"node": look.name}),
+        "history": "/history?" + words.query({"node": view.name}),
     }
-    return Shown("node.html", told.name, tuple(regions), context)
+    return PageContent("node.html", overview.name, tuple(regions), context)
 
 
-def facts(look: NodeLook) -> Facts:
-    inventory = look.inventory
-    told = Facts(
-        name=words.clean(look.name),
-        raw=look.name,
-        wish=words.clean(look.wish),
-        named=words.clean(look.wish) if look.wish != NAME else "",
-        config=words.clean(look.config),
-        state=words.clean(look.state),
-        message=words.clean(look.message, 400),
-        drift=tuple(words.placed(words.clean(d.message, 300)) for d in look.drift),
+def facts(view: ObservedNode) -> NodeOverview:
+    inventory = view.inventory
+    overview = NodeOverview(
+        name=words.clean(view.name),
+        raw=view.name,
+        desired=words.clean(view.desired),
+        named=words.clean(view.desired) if view.desired != NAME else "",
+        config=words.clean(view.config),
+        state=words.clean(view.state),
+        message=words.clean(view.message, 400),
+        drift=tuple(words.placed(words.clean(d.message, 300)) for d in view.drift),
     )
     if inventory is None:
-        return told
+        return overview
     return msgspec.structs.replace(
-        told,
+        overview,
         products=products(inventory),
         driver=_driver(inventory),
         notes=tuple(words.clean(s, 600) for s in (*inventory.notes, *drivers.notes(inventory))),

@@ -7,9 +7,9 @@ from collections import Counter
 import msgspec
 
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
-from aliquot.core.planner.fragmentation import Holes, holes
+from aliquot.core.planner.fragmentation import Fragmentation, find_fragmentation
 from aliquot.dashboard import formatting as words
-from aliquot.dashboard.view_models import Fleet, NodeLook
+from aliquot.dashboard.view_models import ObservedFleet, ObservedNode
 
 
 class ProfileCount(msgspec.Struct, frozen=True):
@@ -35,10 +35,10 @@ class ProfileCount(msgspec.Struct, frozen=True):
         )
 
 
-class Digest(msgspec.Struct, frozen=True):
+class NodeSummary(msgspec.Struct, frozen=True):
     """``held`` and ``idle`` count GPU instances and vGPUs. ``free`` of ``slices`` memory slices are free, ``stranded``
-    of them fit nothing. ``capable`` GPUs could be in MIG mode. ``holed`` GPUs have a hole; of ``closable`` ones moving
-    idle instances would close one.
+    of them fit nothing. ``capable`` GPUs could be in MIG mode. ``is_fragmented`` GPUs have a hole; of ``closable`` ones
+    moving idle instances would close one.
     """
 
     name: str
@@ -52,60 +52,60 @@ class Digest(msgspec.Struct, frozen=True):
     slices: int = 0
     capable: int = 0
     stranded: int = 0
-    holed: int = 0
+    fragmented: int = 0
     closable: int = 0
     profiles: tuple[tuple[str, ProfileCount], ...] = ()
 
 
-_seen: dict[str, tuple[NodeLook, Digest]] = {}
+_cache: dict[str, tuple[ObservedNode, NodeSummary]] = {}
 _MOST = 16384
 
 
-def digest(look: NodeLook) -> Digest:
+def summarize(view: ObservedNode) -> NodeSummary:
     """Remembered until the node has another look."""
-    found = _seen.get(look.name)
-    if found is None or found[0] is not look:
-        if len(_seen) >= _MOST:
-            _seen.clear()
-        found = _seen[look.name] = (look, _digest(look))
+    found = _cache.get(view.name)
+    if found is None or found[0] is not view:
+        if len(_cache) >= _MOST:
+            _cache.clear()
+        found = _cache[view.name] = (view, _summarize(view))
     return found[1]
 
 
-def _digest(look: NodeLook) -> Digest:
-    shown = words.clean(look.name) or "(no name)"
-    inventory = look.inventory
+def _summarize(view: ObservedNode) -> NodeSummary:
+    shown = words.clean(view.name) or "(no name)"
+    inventory = view.inventory
     if inventory is None:
-        return Digest(look.name, shown)
-    found = [(gpu, holes(inventory, gpu)) for gpu in inventory.gpus]
+        return NodeSummary(view.name, shown)
+    found = [(gpu, find_fragmentation(inventory, gpu)) for gpu in inventory.gpus]
     in_mig = [h for _, h in found if h]
-    there = [i.held for g in inventory.gpus for i in g.instances]
-    there += [v.held for g in inventory.gpus for v in own_vgpus(g)]
+    held_flags = [i.held for g in inventory.gpus for i in g.instances]
+    held_flags += [v.held for g in inventory.gpus for v in own_vgpus(g)]
     profiles: dict[str, ProfileCount] = {}
-    for gpu, hole in found:
-        if hole:
-            for name, count in _profiles(inventory, gpu, hole):
+    for gpu, fragmentation in found:
+        if fragmentation:
+            for name, count in _profiles(inventory, gpu, fragmentation):
                 profiles[name] = profiles.get(name, ProfileCount()) + count
-    return Digest(
-        name=look.name,
+    return NodeSummary(
+        name=view.name,
         shown=shown,
         products=products(inventory),
         gpus=len(inventory.gpus),
         lost=sum(g.lost for g in inventory.gpus),
-        held=sum(there),
-        idle=len(there) - sum(there),
+        held=sum(held_flags),
+        idle=len(held_flags) - sum(held_flags),
         free=sum(len(h.free) for h in in_mig),
         slices=sum(inventory.family(g).memory_slices for g, h in found if h),
         capable=sum(g.mig.capable for g in inventory.gpus),
         stranded=sum(len(h.stranded) for h in in_mig),
-        holed=sum(holed(h) for h in in_mig),
+        fragmented=sum(is_fragmented(h) for h in in_mig),
         closable=sum(bool(h.lost) for h in in_mig),
         profiles=tuple(profiles.items()),
     )
 
 
-def holed(hole: Holes) -> bool:
+def is_fragmented(fragmentation: Fragmentation) -> bool:
     """Whether there is free memory on a GPU that could be of more use."""
-    return bool(hole.stranded or hole.lost)
+    return bool(fragmentation.stranded or fragmentation.lost)
 
 
 def own_vgpus(gpu: Gpu) -> tuple[Vgpu, ...]:
@@ -119,24 +119,24 @@ def products(inventory: Inventory) -> str:
     return ", ".join(f"{n} x {name}" if n > 1 else name for name, n in counts.items()) or "no GPU"
 
 
-def _profiles(inventory: Inventory, gpu: Gpu, hole: Holes) -> list[tuple[str, ProfileCount]]:
+def _profiles(inventory: Inventory, gpu: Gpu, fragmentation: Fragmentation) -> list[tuple[str, ProfileCount]]:
     held = Counter(i.profile_id for i in gpu.instances if i.held)
     idle = Counter(i.profile_id for i in gpu.instances if not i.held)
     family = inventory.family(gpu)
     return [
         (r.profile, ProfileCount(held[i], idle[i], r.now, r.repacked, family.by_id[i].max_instances, 1))
-        for r in hole.rooms
+        for r in fragmentation.capacities
         for i in (r.profile_id,)
     ]
 
 
-def capacity(fleet: Fleet) -> tuple[tuple[str, ProfileCount], ...]:
+def capacity(fleet: ObservedFleet) -> tuple[tuple[str, ProfileCount], ...]:
     """Each profile over the whole fleet: first those of which more would fit if idle instances moved, the smallest
     first.
     """
     total: dict[str, ProfileCount] = {}
-    for look in fleet.nodes:
-        for name, count in digest(look).profiles:
+    for view in fleet.nodes:
+        for name, count in summarize(view).profiles:
             total[name] = total[name] + count if name in total else count
     return tuple(sorted(total.items(), key=lambda item: (item[1].repacked <= item[1].now, _size(item[0]))))
 

@@ -6,56 +6,56 @@ import re
 from collections.abc import Sequence
 
 from aliquot.dashboard import formatting as words
-from aliquot.dashboard.view_models import Act, Preview
+from aliquot.dashboard.view_models import ActionLine, ChangePreview
 
 MOST_NAMED = 3
 """Of more things only the number and the letters are said."""
 
 
-def promise(preview: Preview) -> str:
+def promise(preview: ChangePreview) -> str:
     """What will happen and what stays, in one sentence."""
-    moved = moves(preview.acts)
-    there = [act for pair in moved for act in pair]
-    deeds = [*_moved(moved), *_deeds([act for act in preview.acts if act not in there])]
+    moved = moves(preview.actions)
+    moved_actions = [action for pair in moved for action in pair]
+    phrases = [*_moved(moved), *_phrases([action for action in preview.actions if action not in moved_actions])]
     stays = preview.summary.split(",")[0].strip() if "kept" in preview.summary else ""
     count = stays.split(" ")[0]
     rest = "Everything else stays as it is."
     if count.isdigit() and int(count):
         rest = f"{words.number(int(count), 'instance')} {'stays' if count == '1' else 'stay'} untouched."
-    return f"This will {words.listed(deeds)}{_where(preview)}. {rest}" if deeds else ""
+    return f"This will {words.listed(phrases)}{_where(preview)}. {rest}" if phrases else ""
 
 
-def moves(acts: Sequence[Act]) -> tuple[tuple[Act, Act], ...]:
+def moves(actions: Sequence[ActionLine]) -> tuple[tuple[ActionLine, ActionLine], ...]:
     """Instances that are destroyed and made again elsewhere on the same GPU."""
     out = []
-    free = [a for a in acts if a.verb == "create" and " at " in a.what]
-    for gone in acts:
-        if gone.verb != "destroy" or " at " not in gone.what:
+    free = [a for a in actions if a.verb == "create" and " at " in a.what]
+    for destroyed in actions:
+        if destroyed.verb != "destroy" or " at " not in destroyed.what:
             continue
-        here = (gone.node, gone.gpu, gone.what.split(" at ")[0])
-        again = next((a for a in free if (a.node, a.gpu, a.what.split(" at ")[0]) == here), None)
-        if again is not None:
-            free.remove(again)
-            out.append((gone, again))
+        instance = (destroyed.node, destroyed.gpu, destroyed.what.split(" at ")[0])
+        created = next((a for a in free if (a.node, a.gpu, a.what.split(" at ")[0]) == instance), None)
+        if created is not None:
+            free.remove(created)
+            out.append((destroyed, created))
     return tuple(out)
 
 
-def _moved(pairs: Sequence[tuple[Act, Act]]) -> list[str]:
+def _moved(pairs: Sequence[tuple[ActionLine, ActionLine]]) -> list[str]:
     """``move c (2g.10gb) to slices 2-3``."""
     if len(pairs) > MOST_NAMED:
         return [f"move {len(pairs)} instances"]
     out = []
-    for gone, again in pairs:
-        profile, _, where = words.placed(words.clean(again.what, 80)).partition(" on ")
-        out.append(f"move {gone.letter} ({profile}) to {where}")
+    for destroyed, created in pairs:
+        profile, _, where = words.placed(words.clean(created.what, 80)).partition(" on ")
+        out.append(f"move {destroyed.letter} ({profile}) to {where}")
     return out
 
 
-def _deeds(acts: Sequence[Act]) -> list[str]:
+def _phrases(actions: Sequence[ActionLine]) -> list[str]:
     """``destroy b (2g.10gb on slices 4-5)``; of many their number, size and letters."""
     out = []
-    for verb in dict.fromkeys(map(_verb, acts)):
-        own = [a for a in acts if _verb(a) == verb]
+    for verb in dict.fromkeys(map(_verb, actions)):
+        own = [a for a in actions if _verb(a) == verb]
         letters = [a.letter for a in own if a.letter]
         sizes = {re.split(r" at | on |,", a.what)[0] for a in own}
         if verb not in _PLAIN:
@@ -81,20 +81,20 @@ _SWITCHES = (
 )
 
 
-def _verb(act: Act) -> str:
+def _verb(action: ActionLine) -> str:
     """What an act does, as people say it."""
-    if act.verb != "set":
-        return act.verb
-    return next((said for pattern, said in _SWITCHES if pattern.search(act.what)), "set")
+    if action.verb != "set":
+        return action.verb
+    return next((phrase for pattern, phrase in _SWITCHES if pattern.search(action.what)), "set")
 
 
-def _thing(act: Act) -> str:
-    what = words.placed(words.clean(act.what, 80))
-    return f"{act.letter} ({what})" if act.letter else what
+def _thing(action: ActionLine) -> str:
+    what = words.placed(words.clean(action.what, 80))
+    return f"{action.letter} ({what})" if action.letter else what
 
 
-def _where(preview: Preview) -> str:
-    gpus = {(a.node, a.gpu) for a in preview.acts if a.gpu}
+def _where(preview: ChangePreview) -> str:
+    gpus = {(a.node, a.gpu) for a in preview.actions if a.gpu}
     if len(gpus) == 1:
         node, gpu = next(iter(gpus))
         return f" on GPU {gpu} of {words.clean(node)}"
@@ -104,23 +104,23 @@ def _where(preview: Preview) -> str:
     return f" on {len(gpus)} GPUs of {words.clean(next(iter(nodes))) if len(nodes) == 1 else f'{len(nodes)} nodes'}"
 
 
-def button(preview: Preview) -> str:
+def button(preview: ChangePreview) -> str:
     """What the button says that applies it: what it does."""
-    verbs = words.listed(dict.fromkeys(map(_verb, preview.acts)))
-    gpus = {(a.node, a.gpu) for a in preview.acts if a.gpu}
+    verbs = words.listed(dict.fromkeys(map(_verb, preview.actions)))
+    gpus = {(a.node, a.gpu) for a in preview.actions if a.gpu}
     where = f" on {len(gpus)} GPUs" if len(gpus) > 1 else f" on GPU {next(iter(gpus))[1]}" if gpus else ""
     return f"{verbs[:1].upper()}{verbs[1:]}{where}" if verbs else "Apply"
 
 
-def text(preview: Preview) -> str:
+def text(preview: ChangePreview) -> str:
     """The plan as lines that can be pasted into a ticket."""
     out = [words.clean(preview.title, 300), words.clean(preview.summary, 400)]
     for each in preview.pictures:
         out += [f"{words.clean(each.node)} {words.clean(each.title)}", f"  now      {words.clean(each.now, 200)}"]
         out += [f"  planned  {words.clean(each.planned, 200)}"] if each.planned else []
-    for n, act in enumerate(preview.acts, 1):
-        head = " ".join(filter(None, (act.verb, act.letter, words.clean(act.what, 200))))
-        out.append(f"{n:>3} {act.gpu}  {head}  ({words.clean(act.reason, 300)})")
+    for n, action in enumerate(preview.actions, 1):
+        head = " ".join(filter(None, (action.verb, action.letter, words.clean(action.what, 200))))
+        out.append(f"{n:>3} {action.gpu}  {head}  ({words.clean(action.reason, 300)})")
     for o in preview.obstacles:
         out += [
             f"blocked[{words.clean(o.rule)}]: {words.clean(o.message, 600)}",

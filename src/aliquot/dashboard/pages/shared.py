@@ -9,8 +9,8 @@ import msgspec
 
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.dashboard import formatting as words
-from aliquot.dashboard.page import Shown, Visit
-from aliquot.dashboard.view_models import NodeLook, Person, Virtual
+from aliquot.dashboard.page import PageContent, Visit
+from aliquot.dashboard.view_models import ObservedNode, Person, VirtualizationView
 from aliquot.foundation.decimals import decimal
 
 
@@ -29,18 +29,18 @@ class Pager(msgspec.Struct, frozen=True):
     after: str = ""
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """How fresh a node's look is, in words. ``at`` is when it was read (seconds of wall time), ``seen`` that as people
-    and as machines write it.
+class Freshness(msgspec.Struct, frozen=True):
+    """How fresh a node's look is, in words. ``at`` is when it was read (seconds of wall time), ``observed`` that as
+    people and as machines write it.
     """
 
-    trouble: str = ""
+    error: str = ""
     next_step: str = ""
     changing: str = ""
     ago: str = ""
     at: int = 0
-    seen: str = ""
-    seen_machine: str = ""
+    observed: str = ""
+    observed_iso: str = ""
 
 
 FLEET = Crumb("Fleet", "/")
@@ -65,32 +65,32 @@ def part(
     at = decimal(start) or 0
     at = at if at < len(found) else 0
 
-    def way(to: int) -> str:
-        kept = {key: first(visit, key) for key in visit.query if key != "from"}
-        return f"{path}?" + words.query({**kept, "from": str(to)})
+    def link(to: int) -> str:
+        parameters = {key: first(visit, key) for key in visit.query if key != "from"}
+        return f"{path}?" + words.query({**parameters, "from": str(to)})
 
-    before = way(max(0, at - most)) if at else ""
-    after = way(at + most) if at + most < len(found) else ""
-    said = f"{at + 1} to {min(at + most, len(found))} of {len(found)}" if before or after else ""
-    return found[at : at + most], Pager(said, before, after)
+    before = link(max(0, at - most)) if at else ""
+    after = link(at + most) if at + most < len(found) else ""
+    range_text = f"{at + 1} to {min(at + most, len(found))} of {len(found)}" if before or after else ""
+    return found[at : at + most], Pager(range_text, before, after)
 
 
-def standing(look: NodeLook) -> Standing:
-    ago = words.span(words.now() - look.seen) if look.seen else ""
-    return Standing(
-        words.clean(look.trouble, 400),
-        words.clean(look.next_step, 400),
-        words.clean(look.changing, 200),
+def freshness(view: ObservedNode) -> Freshness:
+    ago = words.span(words.now() - view.observed_at) if view.observed_at else ""
+    return Freshness(
+        words.clean(view.error, 400),
+        words.clean(view.next_step, 400),
+        words.clean(view.changing, 200),
         ago,
-        int(look.seen),
-        words.moment(look.seen),
-        words.machine_moment(look.seen),
+        int(view.observed_at),
+        words.moment(view.observed_at),
+        words.iso_moment(view.observed_at),
     )
 
 
-async def refusals(visit: Visit, tags: Sequence[str], look: NodeLook | None = None) -> dict[str, str]:
+async def refusals(visit: Visit, tags: Sequence[str], view: ObservedNode | None = None) -> dict[str, str]:
     """Why this person cannot change things of each kind now, "" where they can."""
-    if look is not None and look.stale:
+    if view is not None and view.stale:
         return dict.fromkeys(tags, "The node cannot be read just now: nothing can be planned until it answers again.")
     return {tag: await refusal(visit, visit.who, tag) for tag in tags}
 
@@ -101,19 +101,19 @@ async def refusal(visit: Visit, who: Person, tag: str) -> str:
     return words.clean(await visit.source.may(who, tag), 400)
 
 
-def gpu_at(look: NodeLook, pci: str) -> tuple[Inventory, Gpu] | None:
+def gpu_at(view: ObservedNode, pci: str) -> tuple[Inventory, Gpu] | None:
     """The GPU at an address, as it was last seen."""
-    inventory = look.inventory
+    inventory = view.inventory
     gpu = next((g for g in inventory.gpus if g.pci == pci), None) if inventory else None
     return (inventory, gpu) if inventory and gpu else None
 
 
-def absent(visit: Visit, what: str, name: str, back: Crumb) -> Shown:
+def absent(visit: Visit, what: str, name: str, back: Crumb) -> PageContent:
     """The page for something that is not there, or not there any more. Before everything was looked at once nobody
     knows that: the page says so, and asks again by itself.
     """
-    looking = not visit.source.fleet.ready and not visit.source.fleet.trouble
-    return Shown(
+    looking = not visit.source.fleet.ready and not visit.source.fleet.error
+    return PageContent(
         template="absent.html",
         title="Still looking" if looking else f"No such {what}",
         context={"what": what, "name": words.clean(name), "back": back, "looking": looking},
@@ -121,7 +121,7 @@ def absent(visit: Visit, what: str, name: str, back: Crumb) -> Shown:
     )
 
 
-def missing(virtual: Virtual) -> tuple[str, ...]:
+def missing(virtual: VirtualizationView) -> tuple[str, ...]:
     """What must be there for virtual machines and is not."""
     return sentences(virtual.missing)
 

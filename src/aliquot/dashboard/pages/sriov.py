@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.dashboard import formatting as words
-from aliquot.dashboard.page import Region, Shown, Visit
+from aliquot.dashboard.page import PageContent, Region, Visit
 from aliquot.dashboard.pages.shared import FEW, first, missing, part, refusals
 from aliquot.dashboard.view_models import SriovRow
 
@@ -13,7 +13,7 @@ MOST = 200
 """Rows on one page."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class SriovLine(msgspec.Struct, frozen=True):
     """A row in words. ``value`` is what an ask names the GPU by, ``places`` where its vGPUs are."""
 
     id: str
@@ -31,8 +31,8 @@ class Line(msgspec.Struct, frozen=True):
     places: str
 
 
-def line(row: SriovRow) -> Line:
-    return Line(
+def line(row: SriovRow) -> SriovLine:
+    return SriovLine(
         id=words.key(f"{row.node}/{row.gpu}"),
         value=f"{row.node}/{row.gpu}",
         node=words.clean(row.node),
@@ -49,10 +49,12 @@ def line(row: SriovRow) -> Line:
     )
 
 
-async def show(visit: Visit) -> Shown:
+async def show(visit: Visit) -> PageContent:
     virtual = visit.source.virtual
     may, lacks = await refusals(visit, ("functions",)), missing(virtual)
-    found, pager = part(visit, "/sriov", virtual.sriov, MOST, lambda r: f"{r.node} {r.gpu} {r.product} {r.name}")
+    found, pager = part(
+        visit, "/sriov", virtual.sriov, MOST, lambda row: f"{row.node} {row.gpu} {row.product} {row.name}"
+    )
     able = [row for row in found if row.enabled or not row.why_not]
     rest = [row for row in found if row not in able]
     context = {
@@ -65,4 +67,4 @@ async def show(visit: Visit) -> Shown:
     }
     region = Region("functions", "sriov_table.html", (tuple(found), tuple(may.items()), lacks, pager), context)
     q = first(visit, "q")
-    return Shown("sriov.html", "SR-IOV GPUs", (region,), {"q": q, "many": q or len(virtual.sriov) > FEW})
+    return PageContent("sriov.html", "SR-IOV GPUs", (region,), {"q": q, "many": q or len(virtual.sriov) > FEW})

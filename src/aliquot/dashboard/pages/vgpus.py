@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from aliquot.dashboard import formatting as words
-from aliquot.dashboard.page import Region, Shown, Visit
+from aliquot.dashboard.page import PageContent, Region, Visit
 from aliquot.dashboard.pages.shared import first, missing, part, refusals
 from aliquot.dashboard.view_models import VgpuRow
 
@@ -20,7 +20,7 @@ ALIKE = 4
 """So many empty places of a GPU, of which nothing can be made now, are one row."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class VgpuPlaceRow(msgspec.Struct, frozen=True):
     """A row. ``value`` is what an ask names it by; ``id`` is for elements. ``more`` places are like it, the last of
     them at ``address``.
     """
@@ -42,15 +42,15 @@ class Place(msgspec.Struct, frozen=True):
     more: int = 0
 
 
-class Parent(msgspec.Struct, frozen=True):
+class ParentChoice(msgspec.Struct, frozen=True):
     """A GPU that rows belong to, as the filter names it, and where it is in words."""
 
     value: str
     label: str
 
 
-def place(row: VgpuRow) -> Place:
-    return Place(
+def place(row: VgpuRow) -> VgpuPlaceRow:
+    return VgpuPlaceRow(
         id=words.key(f"{row.node}/{row.name}"),
         value=f"{row.node}/{row.name}",
         node=words.clean(row.node),
@@ -81,9 +81,9 @@ def table(rows: tuple[VgpuRow, ...]) -> dict[str, Any]:
     }
 
 
-def folded(rows: tuple[VgpuRow, ...]) -> Iterator[Place]:
+def folded(rows: tuple[VgpuRow, ...]) -> Iterator[VgpuPlaceRow]:
     """The rows, those together of which nothing can be made and that are alike."""
-    for (_, _, useless, _), group in groupby(rows, lambda r: (r.node, r.parent, _useless(r), r.why_not)):
+    for (_, _, useless, _), group in groupby(rows, lambda row: (row.node, row.parent, _useless(row), row.why_not)):
         found = list(group)
         if useless and len(found) >= ALIKE:
             yield msgspec.structs.replace(place(found[0]), address=words.clean(found[-1].address), more=len(found) - 1)
@@ -101,7 +101,7 @@ BACKED = re.compile(r"-\d+-\d+[A-Z]+$")
 
 def caps(rows: tuple[VgpuRow, ...]) -> tuple[str, ...]:
     """Why places stay empty: what is there takes all that the GPU has."""
-    said = []
+    sentences = []
     for node, gpu in dict.fromkeys((r.node, r.parent) for r in rows):
         own = [r for r in rows if (r.node, r.parent) == (node, gpu)]
         made = [r for r in own if r.enabled]
@@ -113,30 +113,30 @@ def caps(rows: tuple[VgpuRow, ...]) -> tuple[str, ...]:
         where = f"GPU {words.clean(gpu)} of {words.clean(node)}"
         if any(BACKED.search(r.type) for r in made):
             why = words.clean(empty[0].why_not, 300) or "its GPU instances are taken"
-            said.append(
+            sentences.append(
                 f"{where} has {taken}; its other {left} stay empty: {why}. A vGPU needs a GPU instance of its type's "
                 "profile: more of these, cut on the GPU's own page, make room for more."
             )
         else:
-            said.append(
+            sentences.append(
                 f"{where} is full: {taken} take all that it can give. Its other {left} stay empty. That is no fault: a "
                 "GPU has more places than memory. A smaller type would leave room for more."
             )
-    return tuple(said)
+    return tuple(sentences)
 
 
-async def show(visit: Visit) -> Shown:
+async def show(visit: Visit) -> PageContent:
     virtual = visit.source.virtual
     parent = first(visit, "parent")
-    asked = [r for r in virtual.vgpus if not parent or parent in (r.parent, f"{r.node}/{r.parent}")]
-    found, pager = part(visit, "/vgpus", asked, MOST, lambda r: f"{r.node} {r.name} {r.address} {r.type}")
+    selected = [r for r in virtual.vgpus if not parent or parent in (r.parent, f"{r.node}/{r.parent}")]
+    found, pager = part(visit, "/vgpus", selected, MOST, lambda row: f"{row.node} {row.name} {row.address} {row.type}")
     rows = tuple(found)
     may = await refusals(visit, ("vgpus",))
     lacks = missing(virtual)
     parents = tuple(
-        Parent(f"{node}/{gpu}", f"{words.clean(node)}: {words.clean(product.removeprefix('NVIDIA '))}, {gpu}")
+        ParentChoice(f"{node}/{gpu}", f"{words.clean(node)}: {words.clean(product.removeprefix('NVIDIA '))}, {gpu}")
         for node, gpu, product in dict.fromkeys((r.node, r.parent, r.parent_product) for r in virtual.vgpus)
     )
     context = {**table(rows), "may": may, "missing": lacks, "all": len(virtual.vgpus), "pager": pager}
     region = Region("places", "vgpus_table.html", (rows, tuple(may.items()), lacks, pager), context)
-    return Shown("vgpus.html", "vGPUs", (region,), {"parents": parents, "parent": parent})
+    return PageContent("vgpus.html", "vGPUs", (region,), {"parents": parents, "parent": parent})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.dashboard import formatting as words
-from aliquot.dashboard.page import Region, Shown, Visit
+from aliquot.dashboard.page import PageContent, Region, Visit
 from aliquot.dashboard.pages.shared import FEW, first, missing, part, refusals, sentences
-from aliquot.dashboard.view_models import SIMULATOR, Device, MachineRow
+from aliquot.dashboard.view_models import SIMULATOR, VmDeviceRow, VmRow
 
 MOST = 48
 """Machines on one page."""
@@ -20,7 +20,7 @@ RAMFB = (
 )
 
 
-class Offer(msgspec.Struct, frozen=True):
+class DeviceChoice(msgspec.Struct, frozen=True):
     """A device in words. ``rule`` is what must be heeded before it is chosen."""
 
     value: str
@@ -30,7 +30,7 @@ class Offer(msgspec.Struct, frozen=True):
     closed: bool = False
 
 
-class Machine(msgspec.Struct, frozen=True):
+class VmCard(msgspec.Struct, frozen=True):
     """A machine in words. ``rules`` are shown before anything is saved."""
 
     id: str
@@ -41,15 +41,15 @@ class Machine(msgspec.Struct, frozen=True):
     where: str
     state: str
     running: bool
-    devices: tuple[Offer, ...]
-    free: tuple[Offer, ...]
+    devices: tuple[DeviceChoice, ...]
+    free: tuple[DeviceChoice, ...]
     rules: tuple[str, ...]
     why_not: str
 
 
-def machine(row: MachineRow) -> Machine:
+def vm_card(row: VmRow) -> VmCard:
     shown = f"{row.namespace}/{row.name}" if row.namespace else row.name
-    return Machine(
+    return VmCard(
         id=f"vm-{words.key(f'{row.node}/{row.namespace}/{row.name}')}",
         name=row.name,
         namespace=row.namespace,
@@ -58,48 +58,48 @@ def machine(row: MachineRow) -> Machine:
         where=words.clean(row.node) or "no node yet",
         state="running" if row.running else "stopped",
         running=row.running,
-        devices=tuple(_offer(d, "has") for d in row.devices),
+        devices=tuple(_device_choice(d, "has") for d in row.devices),
         free=tuple(_free(d, row.devices) for d in row.free),
         rules=rules(row),
         why_not=words.clean(row.why_not, 300),
     )
 
 
-def _offer(device: Device, word: str) -> Offer:
+def _device_choice(device: VmDeviceRow, word: str) -> DeviceChoice:
     parent = f" of GPU {words.clean(device.parent)}" if device.parent else ""
     key = words.key(f"{word}/{device.node}/{device.id}")
-    return Offer(device.id, key, f"{words.clean(device.type)}{parent} ({words.clean(device.id)})")
+    return DeviceChoice(device.id, key, f"{words.clean(device.type)}{parent} ({words.clean(device.id)})")
 
 
-def _free(device: Device, there: tuple[Device, ...]) -> Offer:
-    offer = _offer(device, "free")
+def _free(device: VmDeviceRow, attached: tuple[VmDeviceRow, ...]) -> DeviceChoice:
+    offer = _device_choice(device, "free")
     if device.several is not False:
         return offer
-    return msgspec.structs.replace(offer, rule=NOT_BESIDE if there else SEVERAL, closed=bool(there))
+    return msgspec.structs.replace(offer, rule=NOT_BESIDE if attached else SEVERAL, closed=bool(attached))
 
 
-def rules(row: MachineRow) -> tuple[str, ...]:
+def rules(row: VmRow) -> tuple[str, ...]:
     """What must hold for this machine as a whole."""
-    said = [words.clean(text, 400) for text in row.warnings]
-    if len(row.free) + len(row.devices) > 1 and row.free and not any("ramfb" in text.casefold() for text in said):
-        said.append(RAMFB)
-    return tuple(said)
+    notes = [words.clean(text, 400) for text in row.warnings]
+    if len(row.free) + len(row.devices) > 1 and row.free and not any("ramfb" in text.casefold() for text in notes):
+        notes.append(RAMFB)
+    return tuple(notes)
 
 
-async def show(visit: Visit) -> Shown:
+async def show(visit: Visit) -> PageContent:
     virtual = visit.source.virtual
-    may, lacks, none = await refusals(visit, ("attach", "detach")), missing(virtual), sentences(virtual.no_machines)
-    ways = tuple(may.items())
-    found, pager = part(visit, "/machines", virtual.machines, MOST, lambda r: f"{r.namespace}/{r.name} {r.node}")
-    shown = [(row, machine(row)) for row in found]
-    nobody = ("There is no virtual machine here.",)
+    may, lacks, none = await refusals(visit, ("attach", "detach")), missing(virtual), sentences(virtual.no_vms)
+    permissions = tuple(may.items())
+    found, pager = part(visit, "/machines", virtual.vms, MOST, lambda row: f"{row.namespace}/{row.name} {row.node}")
+    shown = [(row, vm_card(row)) for row in found]
+    no_vm = ("There is no virtual machine here.",)
     if visit.source.kind == SIMULATOR:
-        lacks, none, nobody = (), (), none or nobody  # nothing is amiss, and nothing can be done about it
-    known = {"missing": lacks, "absent": none, "empty": nobody if not shown else ()}
+        lacks, none, no_vm = (), (), none or no_vm  # nothing is amiss, and nothing can be done about it
+    known = {"missing": lacks, "absent": none, "empty": no_vm if not shown else ()}
     regions = (
         Region("missing", "machines_missing.html", tuple(known.values()), known),
-        *(Region(m.id, "machine.html", (row, ways), {"vm": m, "may": may}) for row, m in shown),
+        *(Region(m.id, "machine.html", (row, permissions), {"vm": m, "may": may}) for row, m in shown),
     )
     q = first(visit, "q")
-    context = {"rows": tuple(m.id for _, m in shown), "pager": pager, "q": q, "many": q or len(virtual.machines) > FEW}
-    return Shown("machines.html", "Virtual machines", regions, context)
+    context = {"rows": tuple(m.id for _, m in shown), "pager": pager, "q": q, "many": q or len(virtual.vms) > FEW}
+    return PageContent("machines.html", "Virtual machines", regions, context)

@@ -44,6 +44,6 @@ def foreign_write(request: Request, trusted: frozenset[str], *, secure: bool) ->
     return ""
 
 
-def same(given: str, kept: str) -> bool:
+def same(given: str, expected: str) -> bool:
     """Whether two secrets are the same, in a time that does not tell how much of them is."""
-    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), kept.encode())
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())

@@ -34,7 +34,7 @@ HEADERS = {
 LOCAL = ("localhost",)
 
 
-class Guard:
+class SecurityMiddleware:
     """Stands before everything else. ``hosts`` are the names that people reach this server by, besides localhost."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str] = ()) -> None:
@@ -54,18 +54,18 @@ class Guard:
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        if self._welcome(scope):
+        if self._host_allowed(scope):
             try:
                 await self._app(scope, receive, sending)
             except asyncio.CancelledError:
                 log.info("%s %s was cut off by the end of the page", scope["method"], scope["path"])
-            except Exception as fault:  # noqa: BLE001 - it was answered: what is left is to say so, once
-                log.error("%s %s broke", scope["method"], scope["path"], exc_info=fault)
+            except Exception as error:  # noqa: BLE001 - it was answered: what is left is to say so, once
+                log.error("%s %s broke", scope["method"], scope["path"], exc_info=error)
         else:
             text = "this server does not go by that name; whoever started it can allow it: --allowed-host NAME\n"
             await PlainTextResponse(text, 421, {"connection": "close"})(scope, receive, sending)
 
-    def _welcome(self, scope: Scope) -> bool:
+    def _host_allowed(self, scope: Scope) -> bool:
         values = [value for key, value in scope["headers"] if key == b"host"]
         if len(values) != 1:
             return False

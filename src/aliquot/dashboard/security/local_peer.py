@@ -38,20 +38,20 @@ def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def _owner(
-    here: ipaddress.IPv4Address | ipaddress.IPv6Address,
+    local: ipaddress.IPv4Address | ipaddress.IPv6Address,
     port: int,
-    there: ipaddress.IPv4Address | ipaddress.IPv6Address,
+    remote: ipaddress.IPv4Address | ipaddress.IPv6Address,
     to: int,
 ) -> int | None:
-    """The user of the socket at ``here`` that is connected with ``there``. Raises OSError."""
-    if here.version != there.version:
+    """The user of the socket at ``local`` that is connected with ``remote``. Raises OSError."""
+    if local.version != remote.version:
         return None
-    family = socket.AF_INET if here.version == 4 else socket.AF_INET6
-    name = struct.pack("!HH16s16s", port, to, here.packed, there.packed) + struct.pack("=III", 0, _ANY, _ANY)
-    asked = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, _ANY) + name
+    family = socket.AF_INET if local.version == 4 else socket.AF_INET6
+    name = struct.pack("!HH16s16s", port, to, local.packed, remote.packed) + struct.pack("=III", 0, _ANY, _ANY)
+    query = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, _ANY) + name
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as kernel:
         kernel.settimeout(_PATIENCE_S)
-        kernel.send(struct.pack("=IHHII", 16 + len(asked), _SOCK_DIAG_BY_FAMILY, _REQUEST, 1, 0) + asked)
+        kernel.send(struct.pack("=IHHII", 16 + len(query), _SOCK_DIAG_BY_FAMILY, _REQUEST, 1, 0) + query)
         answer = kernel.recv(4096)
     if struct.unpack_from("=IH", answer)[1] != _SOCK_DIAG_BY_FAMILY:
         return None  # no such socket here

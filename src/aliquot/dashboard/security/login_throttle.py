@@ -24,7 +24,7 @@ CHECKS = 2
 """How many tokens of throttled addresses are checked at a time: each may cost a call of the API server."""
 
 
-class Attempts:
+class LoginAttempts:
     """Wrong tokens by address (a /64 of IPv6), and by token and address.
 
     ``total`` counts all. ``clock`` is in seconds, and never goes back.
@@ -40,18 +40,18 @@ class Attempts:
         """Return the seconds until this token from this address is checked again, 0 for now."""
         return self._wait(self._credentials.get((_network(client), digest(token))))
 
-    def guessing(self, client: str) -> float:
+    def throttled_for(self, client: str) -> float:
         """Return the seconds for which this address is throttled, 0 if it is not."""
         return self._wait(self._addresses.get(_network(client)))
 
-    def wrong(self, client: str, token: str) -> None:
+    def count_wrong(self, client: str, token: str) -> None:
         """Count one more wrong token."""
         self.total += 1
         network, now = _network(client), self._clock()
         _count(self._addresses, network, now)
         _count(self._credentials, (network, digest(token)), now)
 
-    def right(self, client: str, token: str) -> None:
+    def forget(self, client: str, token: str) -> None:
         """Forget that this token was wrong. The address stays throttled: a guesser may share it."""
         self._credentials.pop((_network(client), digest(token)), None)
 

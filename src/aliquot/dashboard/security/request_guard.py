@@ -12,11 +12,11 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from aliquot.dashboard.ports import Door
+from aliquot.dashboard.ports import Authenticator
 from aliquot.dashboard.security.csrf import foreign_write, same
 from aliquot.dashboard.security.local_peer import owner
-from aliquot.dashboard.security.login_throttle import CHECKS, Attempts
-from aliquot.dashboard.security.sessions import Session, Sessions
+from aliquot.dashboard.security.login_throttle import CHECKS, LoginAttempts
+from aliquot.dashboard.security.sessions import LoginSession, LoginSessions
 from aliquot.dashboard.security.token_authenticator import digest
 from aliquot.dashboard.view_models import Person
 from aliquot.errors import AliquotError
@@ -37,7 +37,7 @@ Form = dict[str, tuple[str, ...]]
 """What a form holds: the values of each name, in their order."""
 
 
-class Refused(Exception):
+class RequestRefusedError(Exception):
     """A request that is not answered as asked: with ``status`` and a sentence."""
 
     def __init__(self, status: int, sentence: str, next_step: str = "", *, retry_s: float = 0.0) -> None:
@@ -45,49 +45,49 @@ class Refused(Exception):
         self.status, self.sentence, self.next_step, self.retry_s = status, sentence, next_step, retry_s
 
 
-class Caller(msgspec.Struct, frozen=True):
+class RequestCaller(msgspec.Struct, frozen=True):
     """Who asks: a session of a browser, or with ``bearer`` a program (or a proxy) that says its token each time."""
 
-    session: Session
+    session: LoginSession
     bearer: bool = False
 
 
-class Gate:
+class RequestGuard:
     """``secure`` says that we speak HTTPS; ``trusted`` are what a proxy before us goes by. The cookie's name has the
     port in it: browsers send a host's cookies to all its ports, and two pages must not log each other out.
     """
 
     def __init__(
         self,
-        door: Door,
-        sessions: Sessions,
+        authenticator: Authenticator,
+        sessions: LoginSessions,
         *,
         secure: bool,
         trusted: frozenset[str],
         port: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.door, self.sessions, self.secure, self.trusted = door, sessions, secure, trusted
-        self.attempts = Attempts()
+        self.authenticator, self.sessions, self.secure, self.trusted = authenticator, sessions, secure, trusted
+        self.attempts = LoginAttempts()
         self._checks = asyncio.Semaphore(CHECKS)
         self._clock = clock
         self.cookie = f"__Host-aliquot-{port}" if secure else f"aliquot-{port}"
-        self._bearers: OrderedDict[bytes, tuple[Session, float]] = OrderedDict()
+        self._bearers: OrderedDict[bytes, tuple[LoginSession, float]] = OrderedDict()
 
     def cookie_is_secure(self, request: Request) -> bool:
         """Whether the cookie may only travel by HTTPS: a proxy before us may speak it."""
         return self.secure or request.headers.get("x-forwarded-proto", "").lower() == "https"
 
-    async def caller(self, request: Request) -> Caller | None:
+    async def caller(self, request: Request) -> RequestCaller | None:
         """None for somebody unknown. Raises Refused for a wrong Authorization, AliquotError where nobody can tell."""
         if (given := request.headers.get("authorization")) is not None:
-            return Caller(await self._bearer(request, given), bearer=True)
+            return RequestCaller(await self._bearer(request, given), bearer=True)
         session = self.sessions.find(request.cookies.get(self.cookie, ""))
         if session is not None and session.owner != owner(request):
             return None  # the cookie of another user of this machine: a page of his at another port was sent it
-        return Caller(session) if session is not None and await self.still(session) else None
+        return RequestCaller(session) if session is not None and await self.still_valid(session) else None
 
-    async def still(self, session: Session) -> bool:
+    async def still_valid(self, session: LoginSession) -> bool:
         """Whether a session may go on. Tokens that others give out end, or are taken back: the door is asked again now
         and then. Where it cannot tell, nobody is thrown out: what they write is checked by others anyway.
         """
@@ -97,7 +97,7 @@ class Gate:
         if token and self._clock() - session.checked > RECHECK_S:
             session.checked = self._clock()
             try:
-                person = await self.door.admit(token)
+                person = await self.authenticator.admit(token)
             except AliquotError:
                 return True
             if person is None:
@@ -106,17 +106,17 @@ class Gate:
             session.person = person
         return True
 
-    async def _bearer(self, request: Request, given: str) -> Session:
+    async def _bearer(self, request: Request, given: str) -> LoginSession:
         scheme, _, token = given.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            raise Refused(401, "the Authorization header has to be: Bearer TOKEN")
+            raise RequestRefusedError(401, "the Authorization header has to be: Bearer TOKEN")
         key, now = digest(token.strip()), self._clock()
         session, until = self._bearers.get(key, (None, 0.0))
         if session is not None and now < until:
             return session
         person = await self.admit(request, token.strip())
         if session is None or session.person != person or not self.sessions.alive(session):
-            session = Session(person, now)
+            session = LoginSession(person, now)
         self._bearers[key] = (session, now + BEARER_S)
         self._bearers.move_to_end(key)
         while len(self._bearers) > MOST_BEARERS:
@@ -128,43 +128,45 @@ class Gate:
         client = request.client.host if request.client else ""
         if (wait := self.attempts.wait(client, token)) > 0:
             raise _throttled(wait)
-        guessing = self.attempts.guessing(client)
+        guessing = self.attempts.throttled_for(client)
         async with self._checks if guessing else nullcontext():
-            person = await self.door.admit(token) if len(token) <= MOST_TOKEN else None
+            person = await self.authenticator.admit(token) if len(token) <= MOST_TOKEN else None
         if person is not None:
-            self.attempts.right(client, token)
+            self.attempts.forget(client, token)
             return person
-        self.attempts.wrong(client, token)
+        self.attempts.count_wrong(client, token)
         if guessing:
-            raise _throttled(self.attempts.guessing(client))
-        raise Refused(401, "this token opens nothing here", f"Give {self.door.hint}.")
+            raise _throttled(self.attempts.throttled_for(client))
+        raise RequestRefusedError(401, "this token opens nothing here", f"Give {self.authenticator.hint}.")
 
-    def check_write(self, request: Request, caller: Caller | None, form: Form) -> None:
+    def check_write(self, request: Request, caller: RequestCaller | None, form: Form) -> None:
         """Raises Refused for a form that no page of ours sent. Programs that say their token need no ``csrf``."""
         if reason := foreign_write(request, self.trusted, secure=self.secure):
-            raise Refused(403, reason, "Open the page itself and do it there.")
+            raise RequestRefusedError(403, reason, "Open the page itself and do it there.")
         if caller is None or caller.bearer:
             return
         if not same(first(form, "csrf"), caller.session.csrf):
-            raise Refused(403, "this form is from an earlier login", "Go back, load the page again and repeat it.")
+            raise RequestRefusedError(
+                403, "this form is from an earlier login", "Go back, load the page again and repeat it."
+            )
 
     async def form(self, request: Request) -> Form:
         """The fields of a form. Raises Refused for one that is too large, too slow, or no form."""
         if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
-            raise Refused(415, "a form has to come as application/x-www-form-urlencoded")
+            raise RequestRefusedError(415, "a form has to come as application/x-www-form-urlencoded")
         body = await _body(request)
         try:
             pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
         except ValueError as error:
-            raise Refused(400, "this form cannot be read") from error
+            raise RequestRefusedError(400, "this form cannot be read") from error
         fields: dict[str, list[str]] = {}
         for name, value in pairs:
             fields.setdefault(name, []).append(value)
         return {name: tuple(values) for name, values in fields.items()}
 
 
-def _throttled(wait: float) -> Refused:
-    return Refused(429, f"too many wrong tokens came from here: try again in {wait:.0f} s", retry_s=wait)
+def _throttled(wait: float) -> RequestRefusedError:
+    return RequestRefusedError(429, f"too many wrong tokens came from here: try again in {wait:.0f} s", retry_s=wait)
 
 
 def first(form: Form, name: str) -> str:
@@ -179,10 +181,12 @@ async def _body(request: Request) -> bytes:
             async for part in request.stream():
                 length += len(part)
                 if length > MOST_BYTES:
-                    raise Refused(413, f"this form is larger than {MOST_BYTES // 1024} KiB", "Choose fewer at a time.")
+                    raise RequestRefusedError(
+                        413, f"this form is larger than {MOST_BYTES // 1024} KiB", "Choose fewer at a time."
+                    )
                 parts.append(part)
     except TimeoutError as error:
-        raise Refused(408, f"the form did not come within {BODY_S:g} s") from error
+        raise RequestRefusedError(408, f"the form did not come within {BODY_S:g} s") from error
     except ClientDisconnect as error:
-        raise Refused(400, "the form broke off") from error
+        raise RequestRefusedError(400, "the form broke off") from error
     return b"".join(parts)

@@ -17,7 +17,7 @@ MOST = 512
 """Only people with a token make sessions; the one unused longest gives way."""
 
 
-class Session:
+class LoginSession:
     """One login. ``csrf`` is what its forms carry; ``ended`` is set when it is over, for streams that are open.
     ``owner`` is the user of this machine whose browser it is, None for another machine's.
     """
@@ -31,24 +31,24 @@ class Session:
         self.streams = 0
 
 
-class Sessions:
+class LoginSessions:
     """By the digest of their id: what is in memory opens nothing. ``clock`` is in seconds, and never goes back."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._by_digest: dict[bytes, Session] = {}
+        self._by_digest: dict[bytes, LoginSession] = {}
 
-    def open(self, person: Person) -> tuple[str, Session]:
+    def open(self, person: Person) -> tuple[str, LoginSession]:
         """A new session and its id, for the cookie."""
         self.sweep()
         while len(self._by_digest) >= MOST:
             self._end(min(self._by_digest, key=lambda d: self._by_digest[d].used))
         id = secrets.token_urlsafe(32)
-        session = Session(person, self._clock())
+        session = LoginSession(person, self._clock())
         self._by_digest[digest(id)] = session
         return id, session
 
-    def find(self, id: str) -> Session | None:
+    def find(self, id: str) -> LoginSession | None:
         """The session, used now; None where it is over or never was."""
         key = digest(id)
         session = self._by_digest.get(key)
@@ -60,7 +60,7 @@ class Sessions:
         session.used = self._clock()
         return session
 
-    def alive(self, session: Session) -> bool:
+    def alive(self, session: LoginSession) -> bool:
         """Whether a session, or a stream of it, may go on; that it is asked counts as use."""
         if session.ended.is_set() or self._clock() - session.begun > ABSOLUTE_S:
             return False
@@ -72,7 +72,7 @@ class Sessions:
         """Pages that are open and live."""
         return sum(session.streams for session in self._by_digest.values())
 
-    def close(self, session: Session) -> None:
+    def close(self, session: LoginSession) -> None:
         for key, known in list(self._by_digest.items()):
             if known is session:
                 self._end(key)
@@ -89,13 +89,13 @@ class Sessions:
             self._end(key)
 
     @property
-    def all(self) -> tuple[Session, ...]:
+    def all(self) -> tuple[LoginSession, ...]:
         return tuple(self._by_digest.values())
 
     def __len__(self) -> int:
         return len(self._by_digest)
 
-    def _over(self, session: Session) -> bool:
+    def _over(self, session: LoginSession) -> bool:
         now = self._clock()
         return now - session.begun > ABSOLUTE_S or now - session.used > IDLE_S
 

@@ -20,7 +20,7 @@ def digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-class TokenDoor:
+class TokenAuthenticator:
     """Whoever has the token may come in, as ``person``. A ticket does the same once, within ten minutes."""
 
     def __init__(self, token: str, person: Person, hint: str) -> None:
@@ -48,11 +48,11 @@ class TokenDoor:
         return self._person if hmac.compare_digest(digest(token), self._token) else None
 
 
-def new_token_door(token: str, path: str) -> tuple[TokenDoor, str]:
+def new_token_authenticator(token: str, path: str) -> tuple[TokenAuthenticator, str]:
     """The door for a token from a file, or for one made now: that one is the second value, "" for the other."""
     made = "" if token else secrets.token_urlsafe(32)
     hint = f"the token in {path}" if token else "the token that the command printed"
-    return TokenDoor(token or made, Person(_user()), hint), made
+    return TokenAuthenticator(token or made, Person(_user()), hint), made
 
 
 def _user() -> str:

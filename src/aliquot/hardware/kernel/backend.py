@@ -16,32 +16,32 @@ import msgspec
 
 from aliquot.core.engine.ports import Clock
 from aliquot.core.model import vgpu_types as vgpu
-from aliquot.core.model.inventory import Gpu, Inventory, VirtualHost
+from aliquot.core.model.inventory import Gpu, HostVirtualization, Inventory
 from aliquot.errors import AliquotError, HardwareError, InUseError
-from aliquot.foundation.signals import whole
+from aliquot.foundation.signals import uninterrupted
 from aliquot.foundation.threads import SystemClock
-from aliquot.hardware.kernel.errors import name, refused
+from aliquot.hardware.kernel.errors import errno_name, kernel_file_error
 from aliquot.hardware.kernel.framework import CURRENT, TYPES
-from aliquot.hardware.kernel.host import host, vgpu_driver
+from aliquot.hardware.kernel.host import read_host, vgpu_driver_loaded
 from aliquot.hardware.kernel.pci import DEVICES, VFIO, attribute
-from aliquot.hardware.kernel.pci import handed_out as lent_gpus
-from aliquot.hardware.kernel.reader import Scene, Seen, look
+from aliquot.hardware.kernel.pci import vfio_gpus as lent_gpus
+from aliquot.hardware.kernel.reader import GpuKernelState, KernelReadContext, read_gpu_state
 from aliquot.hardware.kernel.sriov_manage import Tools
 from aliquot.hardware.kernel.sysfs import Malformed
-from aliquot.hardware.kernel.vfio_holders import Holders, Unasked
-from aliquot.hardware.kernel.vgpu_owners import Owners
-from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.kernel.vfio_holders import Holders, NoHolderScan
+from aliquot.hardware.kernel.vgpu_owners import OwnerMapFile
+from aliquot.hardware.kernel_files import KernelFiles
 
 if TYPE_CHECKING:
-    from aliquot.hardware.kernel.driver_types import Memory
+    from aliquot.hardware.kernel.driver_types import LearnedTypes
     from aliquot.hardware.kernel.vgpus import Vgpus
 
 replace = msgspec.structs.replace
 Suspend = Callable[[], AbstractContextManager[None]]
-Mixed = Callable[[str], bool | None]
+MixedSizeQuery = Callable[[str], bool | None]
 
 
-def _cannot_tell(pci: str) -> bool | None:
+def _unknown_mixed_size(pci: str) -> bool | None:
     return None
 
 
@@ -53,101 +53,111 @@ class Kernel:
 
     def __init__(
         self,
-        files: Files,
+        files: KernelFiles,
         tools: Tools,
         directory: str,
         boot: Callable[[], str],
         *,
         clock: Clock | None = None,
-        say: Callable[[str], None] = lambda _: None,
-        everything: bool = False,
+        report: Callable[[str], None] = lambda _: None,
+        all_drivers: bool = False,
     ) -> None:
         self.files = files
         self.tools = tools
-        self.owners = Owners(directory)
+        self.owners = OwnerMapFile(directory)
         self._boot = boot
         self._clock = clock or SystemClock()
-        self._say = say
-        self._everything = everything
+        self._report = report
+        self._all_drivers = all_drivers
         self._directory = directory
-        self._turns: defaultdict[str, Lock] = defaultdict(Lock)
+        self._gpu_locks: defaultdict[str, Lock] = defaultdict(Lock)
 
     # -- reading
 
-    def read(self, inventory: Inventory, mixed: Mixed = _cannot_tell) -> Inventory:
+    def read(self, inventory: Inventory, mixed_size: MixedSizeQuery = _unknown_mixed_size) -> Inventory:
         """The inventory with the kernel's side of each GPU, and with the GPUs that only the kernel sees. A GPU whose
         files cannot be read keeps what NVML said, with a note; it hides no other.
         """
-        scene, faults = self._scene(mixed)
-        seen = [self._look(scene, gpu) for gpu in inventory.gpus]
-        notes = [note for each in seen for note in each.notes]
-        gpus = [each.gpu for each in seen]
+        context, owner_notes = self._read_context(mixed_size)
+        states = [self._read_state(context, gpu) for gpu in inventory.gpus]
+        notes = [note for each in states for note in each.notes]
+        gpus = [each.gpu for each in states]
         try:
-            away, told = self._away(scene, {gpu.pci for gpu in gpus})
-            on = host(self.files, self.tools)
+            absent, absent_notes = self._absent_gpus(context, {gpu.pci for gpu in gpus})
+            virtualization = read_host(self.files, self.tools)
         except (OSError, Malformed) as failure:
-            away, told, on = (), (f"the kernel cannot be asked about passthrough: {_words(failure)}",), VirtualHost()
-        if away:
-            gpus = [replace(gpu, index=n) for n, gpu in enumerate(sorted((*gpus, *away), key=lambda g: g.pci))]
-        tables = {(t.pci_device, t.subsystem): t for t in (each.table for each in seen) if t is not None}
+            absent, absent_notes, virtualization = (
+                (),
+                (f"the kernel cannot be asked about passthrough: {_failure_text(failure)}",),
+                HostVirtualization(),
+            )
+        if absent:
+            gpus = [replace(gpu, index=n) for n, gpu in enumerate(sorted((*gpus, *absent), key=lambda g: g.pci))]
+        tables = {(t.pci_device, t.subsystem): t for t in (each.table for each in states) if t is not None}
         return replace(
             inventory,
             gpus=tuple(gpus),
-            notes=(*inventory.notes, *faults, *notes, *told),
+            notes=(*inventory.notes, *owner_notes, *notes, *absent_notes),
             vgpu_tables=tuple(tables.values()),
-            host=on,
+            host=virtualization,
         )
 
-    def read_gpu(self, gpu: Gpu, mixed: Mixed = _cannot_tell) -> Gpu:
+    def read_gpu(self, gpu: Gpu, mixed_size: MixedSizeQuery = _unknown_mixed_size) -> Gpu:
         """One GPU with its kernel's side. Raises HardwareError, PermissionDeniedError where that cannot be read."""
-        scene, _ = self._scene(mixed)
-        return self._sure(scene, gpu).gpu
+        context, _ = self._read_context(mixed_size)
+        return self._read_state_or_raise(context, gpu).gpu
 
     def passthrough(self) -> tuple[Gpu, ...]:
         """The GPUs that NVML does not know: vfio-pci has them, or (``everything``) whoever. Raises as ``read_gpu``."""
-        scene, _ = self._scene(_cannot_tell)
+        context, _ = self._read_context(_unknown_mixed_size)
         try:
-            return self._away(scene, set())[0]
+            return self._absent_gpus(context, set())[0]
         except OSError as failure:
-            raise refused(failure, "looking for GPUs in passthrough", DEVICES) from failure
-        except Malformed as nonsense:
-            raise HardwareError(str(nonsense), next_step="aliquot show") from nonsense
+            raise kernel_file_error(failure, "looking for GPUs in passthrough", DEVICES) from failure
+        except Malformed as malformed:
+            raise HardwareError(str(malformed), next_step="aliquot show") from malformed
 
-    def _away(self, scene: Scene, known: set[str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-        if not scene.book.handed and not lent_gpus(self.files) and not self._everything:
+    def _absent_gpus(self, context: KernelReadContext, known: set[str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+        if not context.owner_map.passthrough and not lent_gpus(self.files) and not self._all_drivers:
             return (), ()
         from aliquot.hardware.kernel.passthrough import absent_gpus
 
-        return absent_gpus(scene, known, self._everything)
+        return absent_gpus(context, known, self._all_drivers)
 
-    def _scene(self, mixed: Mixed) -> tuple[Scene, tuple[str, ...]]:
-        book, fault = self.owners.load()
-        scene = Scene(self.files, book, self._boot, Holders(self.files), lambda: self._memory, mixed)
-        return scene, ((fault,) if fault else ())
+    def _read_context(self, mixed_size: MixedSizeQuery) -> tuple[KernelReadContext, tuple[str, ...]]:
+        owner_map, problem = self.owners.load()
+        context = KernelReadContext(
+            self.files, owner_map, self._boot, Holders(self.files), lambda: self._learned_types, mixed_size
+        )
+        return context, ((problem,) if problem else ())
 
-    def _look(self, scene: Scene, gpu: Gpu) -> Seen:
+    def _read_state(self, context: KernelReadContext, gpu: Gpu) -> GpuKernelState:
         if gpu.lost:
-            return Seen(gpu, None, ())
+            return GpuKernelState(gpu, None, ())
         try:
-            return look(scene, gpu)
+            return read_gpu_state(context, gpu)
         except (OSError, Malformed, AliquotError) as failure:
-            return Seen(gpu, None, (f"GPU {gpu.pci}: its kernel side cannot be read: {_words(failure)}",))
+            return GpuKernelState(
+                gpu, None, (f"GPU {gpu.pci}: its kernel side cannot be read: {_failure_text(failure)}",)
+            )
 
-    def _sure(self, scene: Scene, gpu: Gpu) -> Seen:
+    def _read_state_or_raise(self, context: KernelReadContext, gpu: Gpu) -> GpuKernelState:
         try:
-            return look(scene, gpu)
+            return read_gpu_state(context, gpu)
         except OSError as failure:
-            raise refused(failure, f"reading the kernel side of {gpu.pci}", f"{DEVICES}/{gpu.pci}") from failure
-        except Malformed as nonsense:
-            raise HardwareError(str(nonsense), next_step="aliquot show") from nonsense
+            raise kernel_file_error(
+                failure, f"reading the kernel side of {gpu.pci}", f"{DEVICES}/{gpu.pci}"
+            ) from failure
+        except Malformed as malformed:
+            raise HardwareError(str(malformed), next_step="aliquot show") from malformed
 
     # -- acts
 
     @cached_property
-    def _memory(self) -> Memory:
-        from aliquot.hardware.kernel.driver_types import Memory
+    def _learned_types(self) -> LearnedTypes:
+        from aliquot.hardware.kernel.driver_types import LearnedTypes
 
-        return Memory(self._directory)
+        return LearnedTypes(self._directory)
 
     @cached_property
     def _vgpus(self) -> Vgpus:
@@ -163,61 +173,63 @@ class Kernel:
         """
         from aliquot.hardware.kernel import sriov
         from aliquot.hardware.kernel import sriov_switch as switching
-        from aliquot.hardware.kernel.passthrough import on_record
+        from aliquot.hardware.kernel.passthrough import write_ahead_record
 
-        with self._acting(gpu.pci):
-            now = self._now(gpu).gpu
+        with self._exclusively(gpu.pci):
+            current = self._current_state(gpu).gpu
             if sriov.count(self.files, gpu.pci) != count:
-                self._refuse_if_used(now)
-                with on_record(self.files, self.owners, now, self._boot()), suspend():
-                    switching.switch(self.files, self.tools, self._clock, gpu.pci, count)
+                self._refuse_if_used(current)
+                with write_ahead_record(self.files, self.owners, current, self._boot()), suspend():
+                    switching.set_function_count(self.files, self.tools, self._clock, gpu.pci, count)
                 self._vgpus.forget(gpu)
             if count:
-                manager = vgpu_driver(self.files) is True
-                ready = self._lists_types if manager else lambda function: True
-                switching.wait(self.files, self._clock, gpu.pci, count, ready, self._say)
+                has_vgpu_driver = vgpu_driver_loaded(self.files) is True
+                ready = self._lists_types if has_vgpu_driver else lambda function: True
+                switching.wait_until_ready(self.files, self._clock, gpu.pci, count, ready, self._report)
 
     def create_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str) -> None:
         """``gpu`` as NVML reads it now, for its instances. Raises as ``Backend.create_vgpu``."""
-        with self._acting(gpu.pci), whole():
-            seen = self._now(gpu)
-            types = seen.table or vgpu.table(gpu.pci_device, gpu.subsystem)
-            self._vgpus.create(seen.gpu, types, function, type_id, uuid)
+        with self._exclusively(gpu.pci), uninterrupted():
+            state = self._current_state(gpu)
+            types = state.table or vgpu.table(gpu.pci_device, gpu.subsystem)
+            self._vgpus.create(state.gpu, types, function, type_id, uuid)
 
-    def destroy_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str, claim: str) -> None:
+    def destroy_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str, ownership_token: str) -> None:
         """Raises as ``Backend.destroy_vgpu``."""
-        with self._acting(gpu.pci), whole():
-            self._vgpus.destroy(gpu, function, type_id, uuid, claim)
+        with self._exclusively(gpu.pci), uninterrupted():
+            self._vgpus.destroy(gpu, function, type_id, uuid, ownership_token)
 
     def set_passthrough(self, gpu: Gpu, on: bool, function: str = "", suspend: Suspend = nullcontext) -> None:
         """``gpu`` as NVML, or ``passthrough``, reads it now. Raises as ``Backend.set_passthrough``; BlockedError where
         the IOMMU is off or its group holds what is not of the same board.
         """
-        from aliquot.hardware.kernel.passthrough import hand_back, hand_out
+        from aliquot.hardware.kernel.passthrough import disable_passthrough, enable_passthrough
 
-        quietly = nullcontext if function else suspend
-        with self._acting(gpu.pci), whole():
+        suspend_session = nullcontext if function else suspend
+        with self._exclusively(gpu.pci), uninterrupted():
             if not on:
-                hand_back(self.files, self.owners, gpu.pci, function, quietly)
+                disable_passthrough(self.files, self.owners, gpu.pci, function, suspend_session)
                 return
-            now = gpu if gpu.passthrough else self._now(gpu).gpu
-            hand_out(self.files, self.owners, self._clock, now, function, self._boot(), quietly)
+            current = gpu if gpu.passthrough else self._current_state(gpu).gpu
+            enable_passthrough(self.files, self.owners, self._clock, current, function, self._boot(), suspend_session)
 
     @contextmanager
-    def _acting(self, pci: str) -> Iterator[None]:
+    def _exclusively(self, pci: str) -> Iterator[None]:
         """One act at a time on a GPU; whatever else its files refuse meanwhile is an error of ours as well."""
-        with self._turns[pci]:
+        with self._gpu_locks[pci]:
             try:
                 yield
             except OSError as failure:
-                raise refused(failure, f"working on {pci}", str(failure.filename or f"{DEVICES}/{pci}")) from failure
-            except Malformed as nonsense:
-                raise HardwareError(str(nonsense), next_step="aliquot show") from nonsense
+                raise kernel_file_error(
+                    failure, f"working on {pci}", str(failure.filename or f"{DEVICES}/{pci}")
+                ) from failure
+            except Malformed as malformed:
+                raise HardwareError(str(malformed), next_step="aliquot show") from malformed
 
-    def _now(self, gpu: Gpu) -> Seen:
+    def _current_state(self, gpu: Gpu) -> GpuKernelState:
         """A fresh look before an act, without the scan for holders: whoever destroys looks for them apart."""
-        scene, _ = self._scene(_cannot_tell)
-        return self._sure(replace(scene, holders=Unasked(self.files)), gpu)
+        context, _ = self._read_context(_unknown_mixed_size)
+        return self._read_state_or_raise(replace(context, holders=NoHolderScan(self.files)), gpu)
 
     def _refuse_if_used(self, gpu: Gpu) -> None:
         """Nothing may be on a virtual function when their number changes: all of them go. Raises InUseError."""
@@ -235,7 +247,7 @@ class Kernel:
         return self.files.exists(attribute(function, CURRENT)) or self.files.exists(attribute(function, TYPES))
 
 
-def _words(failure: Exception) -> str:
+def _failure_text(failure: Exception) -> str:
     if isinstance(failure, OSError):
-        return f"{failure.filename or ''} {name(failure)}".strip()
+        return f"{failure.filename or ''} {errno_name(failure)}".strip()
     return str(failure)

@@ -11,48 +11,52 @@ from aliquot.errors import HardwareError
 from aliquot.hardware.kernel import pci as bus
 from aliquot.hardware.kernel import sriov
 from aliquot.hardware.kernel.pci_ids import PciNames, pci_names
-from aliquot.hardware.kernel.sysfs import Malformed, absent, names, number, optional, target
-from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.kernel.sysfs import Malformed, is_absent, link_target, list_names, read_number, read_optional
+from aliquot.hardware.kernel_files import KernelFiles
 
 _DISPLAY = ("0300", "0302")
 _PCI_BRIDGE = "0604"
 
 
-def scan(files: Files, names_of: PciNames | None = None) -> tuple[PciFunction, ...]:
+def scan(files: KernelFiles, names_of: PciNames | None = None) -> tuple[PciFunction, ...]:
     """Every such function, in the order of addresses. One that goes away meanwhile is not listed.
 
     Raises HardwareError where the bus cannot be read, or says nonsense: who cannot see a function must not take it for
     gone, since the objects that stand for it would be deleted.
     """
-    known = names_of or pci_names()
+    id_names = names_of or pci_names()
     try:
-        ours = [a for a in names(files, bus.DEVICES) if number(files, bus.attribute(a, "vendor")) == bus.NVIDIA]
-        groups = {group for group in (bus.group(files, a) for a in ours) if group is not None}
+        nvidia = [
+            a for a in list_names(files, bus.DEVICES) if read_number(files, bus.attribute(a, "vendor")) == bus.NVIDIA
+        ]
+        groups = {group for group in (bus.group(files, a) for a in nvidia) if group is not None}
         shared = {member for group in groups for member in bus.members(files, group)}
-        found = [_function(files, address, known) for address in sorted(shared.union(ours))]
+        found = [_function(files, address, id_names) for address in sorted(shared.union(nvidia))]
     except (OSError, Malformed) as failure:
-        where = getattr(failure, "filename", None) or bus.DEVICES
-        said = getattr(failure, "strerror", None) or str(failure)
-        raise HardwareError(f"the PCI bus cannot be read: {said}", next_step=f"ls -l {where}") from failure
+        path = getattr(failure, "filename", None) or bus.DEVICES
+        reason = getattr(failure, "strerror", None) or str(failure)
+        raise HardwareError(f"the PCI bus cannot be read: {reason}", next_step=f"ls -l {path}") from failure
     return tuple(f for f in found if f is not None and f.class_id != _PCI_BRIDGE)
 
 
-def _function(files: Files, pci: str, known: PciNames) -> PciFunction | None:
+def _function(files: KernelFiles, pci: str, id_names: PciNames) -> PciFunction | None:
     """None where it has gone away since it was listed."""
     try:
-        vendor, device, kind = (number(files, bus.attribute(pci, name)) for name in ("vendor", "device", "class"))
-        if vendor is None or device is None or kind is None:
+        vendor, device, class_code = (
+            read_number(files, bus.attribute(pci, name)) for name in ("vendor", "device", "class")
+        )
+        if vendor is None or device is None or class_code is None:
             return None
-        ids, class_id = (f"{vendor:04x}", f"{device:04x}"), f"{kind >> 8:04x}"
-        physfn = target(files, bus.attribute(pci, "physfn"))
+        ids, class_id = (f"{vendor:04x}", f"{device:04x}"), f"{class_code >> 8:04x}"
+        physfn = link_target(files, bus.attribute(pci, "physfn"))
         return PciFunction(
             address=pci,
             vendor_id=ids[0],
             device_id=ids[1],
             class_id=class_id,
-            vendor=known.vendor(ids[0]),
-            product=known.product(*ids),
-            subclass=known.subclass(class_id),
+            vendor=id_names.vendor(ids[0]),
+            product=id_names.product(*ids),
+            subclass=id_names.subclass(class_id),
             subsystem=_subsystem(files, pci),
             iommu_group=bus.group(files, pci),
             driver=bus.driver(files, pci),
@@ -60,35 +64,35 @@ def _function(files: Files, pci: str, known: PciNames) -> PciFunction | None:
             physfn=physfn,
             sriov=_sriov(files, pci),
             total=sriov.total(files, pci),
-            virtual=_virtual(files, pci),
+            virtual=_virtual_functions(files, pci),
             gpu=vendor == bus.NVIDIA and class_id in _DISPLAY and not physfn,
         )
     except OSError as failure:
-        if absent(failure):
+        if is_absent(failure):
             return None
         raise
 
 
-def _subsystem(files: Files, pci: str) -> str:
+def _subsystem(files: KernelFiles, pci: str) -> str:
     """The board's ids, packed as NVML packs them (``0x157E10DE``); empty where there are none."""
-    vendor, device = (number(files, bus.attribute(pci, f"subsystem_{name}")) for name in ("vendor", "device"))
+    vendor, device = (read_number(files, bus.attribute(pci, f"subsystem_{name}")) for name in ("vendor", "device"))
     return "" if vendor is None or device is None else f"0x{device:04X}{vendor:04X}"
 
 
-def _numa(files: Files, pci: str) -> int | None:
+def _numa(files: KernelFiles, pci: str) -> int | None:
     """The kernel says -1 where the machine has no nodes, or its firmware does not tell."""
-    node = number(files, bus.attribute(pci, "numa_node"))
+    node = read_number(files, bus.attribute(pci, "numa_node"))
     return None if node is None or node < 0 else node
 
 
-def _sriov(files: Files, pci: str) -> bool:
+def _sriov(files: KernelFiles, pci: str) -> bool:
     """A Tesla T4 has the capability, and 0 there: its virtual functions would be nothing."""
-    text = optional(files, bus.attribute(pci, "sriov_vf_device"))
+    text = read_optional(files, bus.attribute(pci, "sriov_vf_device"))
     return bool(text) and text not in ("0", "0000", "0x0")
 
 
-def _virtual(files: Files, pci: str) -> tuple[str, ...]:
+def _virtual_functions(files: KernelFiles, pci: str) -> tuple[str, ...]:
     """Lexical: virtfn0, virtfn1, virtfn10, ..., virtfn2. Harvester's lists have this order, and clients keep them."""
-    links = sorted(name for name in names(files, f"{bus.DEVICES}/{pci}") if name.startswith("virtfn"))
-    found = (target(files, bus.attribute(pci, link)) for link in links)
+    links = sorted(name for name in list_names(files, f"{bus.DEVICES}/{pci}") if name.startswith("virtfn"))
+    found = (link_target(files, bus.attribute(pci, link)) for link in links)
     return tuple(filter(None, found))

@@ -35,12 +35,12 @@ _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _TAKEN = (errno.EBUSY, errno.EEXIST)
 
 
-def name(failure: OSError) -> str:
+def errno_name(failure: OSError) -> str:
     """``EBUSY`` for errno 16."""
     return errno.errorcode.get(failure.errno or 0, str(failure.errno))
 
 
-def refused(
+def kernel_file_error(
     failure: OSError, attempt: str, path: str, meaning: Mapping[int, str] | None = None, following: str | None = None
 ) -> AliquotError:
     """The error for one refused read or write. ``attempt`` is a noun phrase that starts the sentence; ``meaning`` says
@@ -49,7 +49,7 @@ def refused(
     number = failure.errno or 0
     known = (meaning or {}).get(number) or _MEANING.get(number) or (os.strerror(number) if number else str(failure))
     brief = f"{attempt} failed: {known}"
-    details: tuple[str, ...] = (f"{path}: {name(failure)}",)
+    details: tuple[str, ...] = (f"{path}: {errno_name(failure)}",)
     if number == errno.EIO:
         details += (NVRM_CODES,)
     if number in _TAKEN:

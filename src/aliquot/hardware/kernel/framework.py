@@ -14,18 +14,18 @@ TYPES = "mdev_supported_types"
 CURRENT = "nvidia/current_vgpu_type"
 
 
-class Offer(msgspec.Struct, frozen=True):
+class VgpuTypeOffer(msgspec.Struct, frozen=True):
     """A vGPU type that the driver knows at a function. ``name`` and ``description`` are empty where they were not
-    asked; ``free`` is how many can be made of it there now.
+    asked; ``available`` is how many can be made of it there now.
     """
 
     type_id: int
-    free: int
+    available: int
     name: str = ""
     description: str = ""
 
 
-class Found(msgspec.Struct, frozen=True):
+class KernelVgpu(msgspec.Struct, frozen=True):
     """A vGPU as the kernel shows it. ``uuid`` is empty where the world has none; ``devices`` are the files below /dev
     by which a virtual machine opens it; ``placement`` what the driver says, which counts in mixed-size mode only.
     """
@@ -38,22 +38,22 @@ class Found(msgspec.Struct, frozen=True):
     placement: int | None = None
 
 
-class World(Protocol):
+class VgpuFramework(Protocol):
     """How vGPUs are listed, made and ended at a function. Everything raises OSError, and Malformed for nonsense."""
 
     name: str
 
-    def list_types(self, function: str, unknown: Callable[[int], bool]) -> tuple[Offer, ...]:
+    def list_types(self, function: str, unknown: Callable[[int], bool]) -> tuple[VgpuTypeOffer, ...]:
         """The types that can be told at a function, ascending. Names of those that are ``unknown`` are asked."""
         ...
 
-    def inspect(self, function: str) -> tuple[Found, ...]:
+    def inspect(self, function: str) -> tuple[KernelVgpu, ...]:
         """The vGPUs of a function."""
         ...
 
     def create(self, function: str, type_id: int, uuid: str) -> None: ...
 
-    def destroy(self, found: Found) -> None: ...
+    def destroy(self, kernel_vgpu: KernelVgpu) -> None: ...
 
     def path(self, function: str, type_id: int) -> str:
         """The file that a creation writes, for messages."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.hardware.kernel.framework import CURRENT, MDEV, SRIOV_MDEV, TYPES, World
+from aliquot.hardware.kernel.framework import CURRENT, MDEV, SRIOV_MDEV, TYPES, VgpuFramework
 from aliquot.hardware.kernel.pci import attribute
-from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.kernel_files import KernelFiles
 
 
-def world(files: Files, pci: str, functions: Sequence[str], sriov: bool) -> World | None:
+def detect_framework(files: KernelFiles, pci: str, functions: Sequence[str], sriov: bool) -> VgpuFramework | None:
     """The world of a GPU: of its first virtual function that shows one, else of the GPU itself where it has no SR-IOV.
     None where no vGPU driver is at work (or virtual functions are off, so that nothing shows).
     """
@@ -25,7 +25,7 @@ def world(files: Files, pci: str, functions: Sequence[str], sriov: bool) -> Worl
     return None
 
 
-def _mdev(files: Files, name: str) -> World:
-    from aliquot.hardware.kernel.mdev import Mdev
+def _mdev(files: KernelFiles, name: str) -> VgpuFramework:
+    from aliquot.hardware.kernel.mdev import MdevFramework
 
-    return Mdev(files, name)
+    return MdevFramework(files, name)

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from aliquot.core.model.inventory import VirtualHost
+from aliquot.core.model.inventory import HostVirtualization
 from aliquot.hardware.kernel.pci import DRIVERS, GROUPS, VFIO
 from aliquot.hardware.kernel.sriov_manage import Tools
-from aliquot.hardware.kernel.sysfs import names, optional
-from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.kernel.sysfs import list_names, read_optional
+from aliquot.hardware.kernel_files import KernelFiles
 
 NVSWITCHES = "/proc/driver/nvidia-nvswitch/devices"
 """A folder for each NVSwitch (open GPU kernel modules, kernel-open/nvidia/procfs_nvswitch.c)."""
 _MANAGER = "nvidia_vgpu_vfio"
 
 
-def host(files: Files, tools: Tools) -> VirtualHost:
+def read_host(files: KernelFiles, tools: Tools) -> HostVirtualization:
     """Reads a handful of files. Modules that are built in show in /sys/module as loaded ones do. Raises OSError."""
-    return VirtualHost(
-        iommu=bool(names(files, GROUPS)),
-        vfio=_module(files, "vfio_pci") or files.exists(f"{DRIVERS}/{VFIO}"),
-        vgpu_manager=vgpu_driver(files),
+    return HostVirtualization(
+        iommu=bool(list_names(files, GROUPS)),
+        vfio=_module_loaded(files, "vfio_pci") or files.exists(f"{DRIVERS}/{VFIO}"),
+        vgpu_manager=vgpu_driver_loaded(files),
         sriov_manage=tools.sriov_manage,
-        kernel=optional(files, "/proc/sys/kernel/osrelease") or "",
-        nvswitch=bool(names(files, NVSWITCHES)),
+        kernel=read_optional(files, "/proc/sys/kernel/osrelease") or "",
+        nvswitch=bool(list_names(files, NVSWITCHES)),
     )
 
 
-def vgpu_driver(files: Files) -> bool | None:
+def vgpu_driver_loaded(files: KernelFiles) -> bool | None:
     """Whether NVIDIA's vGPU host driver is at work; None where no NVIDIA driver is loaded at all."""
-    if _module(files, _MANAGER):
+    if _module_loaded(files, _MANAGER):
         return True
-    loaded = optional(files, "/proc/modules") or ""
+    loaded = read_optional(files, "/proc/modules") or ""
     if any(line.startswith(f"{_MANAGER} ") for line in loaded.splitlines()):
         return True
-    return False if _module(files, "nvidia") or files.exists("/proc/driver/nvidia/version") else None
+    return False if _module_loaded(files, "nvidia") or files.exists("/proc/driver/nvidia/version") else None
 
 
-def _module(files: Files, name: str) -> bool:
+def _module_loaded(files: KernelFiles, name: str) -> bool:
     return files.exists(f"/sys/module/{name}")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from aliquot.hardware.kernel.framework import TYPES, Found, Offer
+from aliquot.hardware.kernel.framework import TYPES, KernelVgpu, VgpuTypeOffer
 from aliquot.hardware.kernel.pci import DEVICES, attribute
-from aliquot.hardware.kernel.sysfs import Malformed, names, number, optional, target
-from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.kernel.sysfs import Malformed, link_target, list_names, read_number, read_optional
+from aliquot.hardware.kernel_files import KernelFiles
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _TYPE = re.compile(r"[A-Za-z][\w-]*-(\d+)")
@@ -20,54 +20,56 @@ _NONE = 0xFFFF
 """From here on a GPU instance or place stands for none: nvml.h has 0xFFFF as the invalid place, others are all ones."""
 
 
-class Mdev:
+class MdevFramework:
     """Mediated devices. ``name`` is the world's: of the GPU itself, or of its virtual functions."""
 
-    def __init__(self, files: Files, name: str) -> None:
+    def __init__(self, files: KernelFiles, name: str) -> None:
         self.name = name
         self._files = files
 
-    def list_types(self, function: str, unknown: Callable[[int], bool]) -> tuple[Offer, ...]:
+    def list_types(self, function: str, unknown: Callable[[int], bool]) -> tuple[VgpuTypeOffer, ...]:
         """Every type of the function, also those of which none can be made now: their directories stay."""
         offers = []
         for type_id, folder in sorted(self._folders(function).items()):
-            free = number(self._files, f"{folder}/available_instances") or 0
-            told = unknown(type_id)
-            name = optional(self._files, f"{folder}/name") or "" if told else ""
-            description = optional(self._files, f"{folder}/description") or "" if told else ""
-            offers.append(Offer(type_id, free, name, description))
+            available = read_number(self._files, f"{folder}/available_instances") or 0
+            read_names = unknown(type_id)
+            name = read_optional(self._files, f"{folder}/name") or "" if read_names else ""
+            description = read_optional(self._files, f"{folder}/description") or "" if read_names else ""
+            offers.append(VgpuTypeOffer(type_id, available, name, description))
         return tuple(offers)
 
-    def inspect(self, function: str) -> tuple[Found, ...]:
-        inside = sorted(name.lower() for name in names(self._files, f"{DEVICES}/{function}") if _UUID.fullmatch(name))
-        return tuple(found for uuid in inside if (found := self._found(function, uuid)) is not None)
+    def inspect(self, function: str) -> tuple[KernelVgpu, ...]:
+        uuids = sorted(
+            name.lower() for name in list_names(self._files, f"{DEVICES}/{function}") if _UUID.fullmatch(name)
+        )
+        return tuple(found for uuid in uuids if (found := self._read_vgpu(function, uuid)) is not None)
 
-    def _found(self, function: str, uuid: str) -> Found | None:
+    def _read_vgpu(self, function: str, uuid: str) -> KernelVgpu | None:
         """One mediated device; None if it went while it was looked at."""
         folder = attribute(function, uuid)
-        word = target(self._files, f"{folder}/mdev_type")
-        kind = _TYPE.fullmatch(word)
-        if kind is None and word:
-            raise Malformed(f"{folder}/mdev_type is {word[:40]!r}, which has no type's number")
-        if kind is None:
+        type_name = link_target(self._files, f"{folder}/mdev_type")
+        match = _TYPE.fullmatch(type_name)
+        if match is None and type_name:
+            raise Malformed(f"{folder}/mdev_type is {type_name[:40]!r}, which has no type's number")
+        if match is None:
             return None
-        group = target(self._files, f"{folder}/iommu_group")
+        group = link_target(self._files, f"{folder}/iommu_group")
         devices = (f"/dev/vfio/{group}",) if group else ()
-        cdevs = names(self._files, f"{folder}/vfio-dev")
-        return Found(
+        cdevs = list_names(self._files, f"{folder}/vfio-dev")
+        return KernelVgpu(
             function,
-            int(kind[1]),
+            int(match[1]),
             uuid,
             (*devices, *(f"/dev/vfio/devices/{c}" for c in sorted(cdevs))),
-            valid(number(self._files, f"{folder}/nvidia/gpu_instance_id")),
-            valid(number(self._files, f"{folder}/nvidia/placement_id")),
+            valid_id(read_number(self._files, f"{folder}/nvidia/gpu_instance_id")),
+            valid_id(read_number(self._files, f"{folder}/nvidia/placement_id")),
         )
 
     def create(self, function: str, type_id: int, uuid: str) -> None:
         self._files.write(self.path(function, type_id), uuid)
 
-    def destroy(self, found: Found) -> None:
-        self._files.write(attribute(found.function, f"{found.uuid}/remove"), "1")
+    def destroy(self, kernel_vgpu: KernelVgpu) -> None:
+        self._files.write(attribute(kernel_vgpu.function, f"{kernel_vgpu.uuid}/remove"), "1")
 
     def path(self, function: str, type_id: int) -> str:
         folder = self._folders(function).get(type_id) or attribute(function, f"{TYPES}/nvidia-{type_id}")
@@ -75,10 +77,10 @@ class Mdev:
 
     def _folders(self, function: str) -> dict[int, str]:
         root = attribute(function, TYPES)
-        found = ((name, _TYPE.fullmatch(name)) for name in names(self._files, root))
-        return {int(kind[1]): f"{root}/{name}" for name, kind in found if kind is not None}
+        found = ((name, _TYPE.fullmatch(name)) for name in list_names(self._files, root))
+        return {int(match[1]): f"{root}/{name}" for name, match in found if match is not None}
 
 
-def valid(told: int | None) -> int | None:
+def valid_id(value: int | None) -> int | None:
     """A GPU instance or place as the driver tells it, None for the numbers that stand for none."""
-    return told if told is not None and 0 <= told < _NONE else None
+    return value if value is not None and 0 <= value < _NONE else None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.hardware.kernel.sysfs import Malformed, names, number, optional, target
-from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.kernel.sysfs import Malformed, link_target, list_names, read_number, read_optional
+from aliquot.hardware.kernel_files import KernelFiles
 
 DEVICES = "/sys/bus/pci/devices"
 DRIVERS = "/sys/bus/pci/drivers"
@@ -23,7 +23,7 @@ _BRIDGE = 0x06
 _NONE = "(null)"
 
 
-class Identity(msgspec.Struct, frozen=True):
+class PciFunctionIds(msgspec.Struct, frozen=True):
     """What a function is: ids packed as NVML packs them (``0x25B610DE``)."""
 
     pci_device: str
@@ -46,67 +46,69 @@ def attribute(pci: str, name: str) -> str:
     return f"{DEVICES}/{pci}/{name}"
 
 
-def identity(files: Files, pci: str) -> Identity:
+def identity(files: KernelFiles, pci: str) -> PciFunctionIds:
     """Raises Malformed where the ids cannot be read."""
 
     def packed(device: str, vendor: str) -> str:
-        low, high = number(files, attribute(pci, vendor)), number(files, attribute(pci, device))
+        low, high = read_number(files, attribute(pci, vendor)), read_number(files, attribute(pci, device))
         if low is None or high is None:
             raise Malformed(f"{DEVICES}/{pci} has no {vendor} or {device}")
         return f"0x{high:04X}{low:04X}"
 
-    return Identity(packed("device", "vendor"), packed("subsystem_device", "subsystem_vendor"))
+    return PciFunctionIds(packed("device", "vendor"), packed("subsystem_device", "subsystem_vendor"))
 
 
-def is_gpu(files: Files, pci: str) -> bool:
+def is_gpu(files: KernelFiles, pci: str) -> bool:
     """Whether it is a physical display function of NVIDIA's: VGA or 3D controller, no virtual function, no audio."""
-    if number(files, attribute(pci, "vendor")) != NVIDIA:
+    if read_number(files, attribute(pci, "vendor")) != NVIDIA:
         return False
-    kind = number(files, attribute(pci, "class")) or 0
-    return kind >> 8 in _DISPLAY and not files.exists(attribute(pci, "physfn"))
+    class_code = read_number(files, attribute(pci, "class")) or 0
+    return class_code >> 8 in _DISPLAY and not files.exists(attribute(pci, "physfn"))
 
 
-def driver_gpus(files: Files) -> tuple[str, ...]:
+def driver_gpus(files: KernelFiles) -> tuple[str, ...]:
     """The GPUs that NVIDIA's driver has, in PCI order. Reads its folder only."""
-    return tuple(p for p in sorted(names(files, f"{DRIVERS}/{DRIVER}")) if p.count(":") == 2 and is_gpu(files, p))
+    return tuple(p for p in sorted(list_names(files, f"{DRIVERS}/{DRIVER}")) if p.count(":") == 2 and is_gpu(files, p))
 
 
-def untaken(files: Files) -> tuple[str, ...]:
+def unmanaged_gpus(files: KernelFiles) -> tuple[str, ...]:
     """The NVIDIA GPUs that neither NVIDIA's driver nor vfio-pci has, in PCI order. Reads the whole bus."""
-    found = (p for p in sorted(names(files, DEVICES)) if is_gpu(files, p))
+    found = (p for p in sorted(list_names(files, DEVICES)) if is_gpu(files, p))
     return tuple(p for p in found if driver(files, p) not in (DRIVER, VFIO))
 
 
-def handed_out(files: Files) -> tuple[str, ...]:
+def vfio_gpus(files: KernelFiles) -> tuple[str, ...]:
     """The NVIDIA GPUs that vfio-pci has, in PCI order. Reads its folder only."""
-    return tuple(p for p in sorted(names(files, f"{DRIVERS}/{VFIO}")) if p.count(":") == 2 and is_gpu(files, p))
+    return tuple(p for p in sorted(list_names(files, f"{DRIVERS}/{VFIO}")) if p.count(":") == 2 and is_gpu(files, p))
 
 
-def driver(files: Files, pci: str) -> str:
+def driver(files: KernelFiles, pci: str) -> str:
     """The driver that a function is bound to; empty where there is none."""
-    return target(files, attribute(pci, "driver"))
+    return link_target(files, attribute(pci, "driver"))
 
 
-def override(files: Files, pci: str) -> str:
+def driver_override(files: KernelFiles, pci: str) -> str:
     """The only driver that may bind it, empty where any may."""
-    text = optional(files, attribute(pci, "driver_override")) or ""
+    text = read_optional(files, attribute(pci, "driver_override")) or ""
     return "" if text == _NONE else text
 
 
-def group(files: Files, pci: str) -> int | None:
+def group(files: KernelFiles, pci: str) -> int | None:
     """The number of its IOMMU group; None with the IOMMU off."""
-    name = target(files, attribute(pci, "iommu_group"))
+    name = link_target(files, attribute(pci, "iommu_group"))
     return int(name) if name.isdigit() else None
 
 
-def members(files: Files, number_of_group: int) -> tuple[str, ...]:
+def members(files: KernelFiles, group_number: int) -> tuple[str, ...]:
     """The addresses in an IOMMU group, in PCI order."""
-    return tuple(sorted(names(files, f"{GROUPS}/{number_of_group}/devices")))
+    return tuple(sorted(list_names(files, f"{GROUPS}/{group_number}/devices")))
 
 
-def member(files: Files, pci: str) -> Member:
-    kind = number(files, attribute(pci, "class")) or 0
-    return Member(pci, driver(files, pci), kind >> 16 == _BRIDGE, number(files, attribute(pci, "vendor")) == NVIDIA)
+def member(files: KernelFiles, pci: str) -> Member:
+    class_code = read_number(files, attribute(pci, "class")) or 0
+    return Member(
+        pci, driver(files, pci), class_code >> 16 == _BRIDGE, read_number(files, attribute(pci, "vendor")) == NVIDIA
+    )
 
 
 def slot(pci: str) -> str:
@@ -114,17 +116,17 @@ def slot(pci: str) -> str:
     return pci.rpartition(".")[0]
 
 
-def rebind(files: Files, pci: str, wanted: str | None) -> None:
+def rebind(files: KernelFiles, pci: str, wanted: str | None) -> None:
     """Take a function from its driver and give it to ``wanted``: empty for none, None for any but vfio-pci that takes
     it. Raises OSError; a driver that does not take it raises nothing.
     """
-    now = driver(files, pci)
-    if now != wanted:
+    current = driver(files, pci)
+    if current != wanted:
         files.write(attribute(pci, "driver_override"), wanted or "\n")
-        if now and (wanted is not None or now == VFIO):
+        if current and (wanted is not None or current == VFIO):
             files.write(attribute(pci, "driver/unbind"), pci)
         if wanted != "":
             files.write(PROBE, pci)
-    if wanted != VFIO and override(files, pci):
+    if wanted != VFIO and driver_override(files, pci):
         # The override stays for vfio-pci alone: after the next unbind any driver may have the function again.
         files.write(attribute(pci, "driver_override"), "\n")

@@ -32,17 +32,17 @@ class PciNames:
 
     def subclass(self, class_id: str) -> str:
         """``3D controller`` for ``0302``; the class's name where the subclass has none."""
-        name, below = self._section(f"C {class_id[:2]}")
-        return below.get(class_id[2:4], name)
+        name, entries = self._section(f"C {class_id[:2]}")
+        return entries.get(class_id[2:4], name)
 
     def _section(self, head: str) -> tuple[str, dict[str, str]]:
         """A vendor's or class's name and what is listed below it; earlier databases win."""
         if head not in self._vendors:
-            name, below = "", dict[str, str]()
+            name, entries = "", dict[str, str]()
             for text in reversed(self._texts):
-                here, listed = _read(text, head)
-                name, below = here or name, {**below, **listed}
-            self._vendors[head] = (name, below)
+                found_name, listed = _read(text, head)
+                name, entries = found_name or name, {**entries, **listed}
+            self._vendors[head] = (name, entries)
         return self._vendors[head]
 
 
@@ -52,14 +52,14 @@ def _read(text: str, head: str) -> tuple[str, dict[str, str]]:
     if start < 0:
         return "", {}
     lines = text[start + 1 :].splitlines()
-    below: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for line in lines[1:]:
         if line and line[0] not in "\t#":
             break
         if line[:1] == "\t" and line[1:2] != "\t":
             key, _, name = line.strip().partition(" ")
-            below[key.lower()] = name.strip()
-    return lines[0][len(head) :].strip(), below
+            entries[key.lower()] = name.strip()
+    return lines[0][len(head) :].strip(), entries
 
 
 @cache

@@ -5,48 +5,48 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.hardware.kernel import pci as bus
-from aliquot.hardware.kernel.sysfs import amount, names, number, optional
-from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.kernel.sysfs import list_names, read_count, read_number, read_optional
+from aliquot.hardware.kernel_files import KernelFiles
 
 
-class Link(msgspec.Struct, frozen=True):
+class VirtualFunctionLink(msgspec.Struct, frozen=True):
     """A virtual function: K of ``virtfnK``, and its address."""
 
     number: int
     pci: str
 
 
-def total(files: Files, pci: str) -> int:
+def total(files: KernelFiles, pci: str) -> int:
     """How many virtual functions a GPU can have; 0 without SR-IOV, or with one that its driver does not use (a Tesla T4
     has the capability and no ``sriov_vf_device``).
     """
-    most = amount(files, bus.attribute(pci, "sriov_totalvfs"))
-    if most and optional(files, bus.attribute(pci, "sriov_vf_device")) in ("0", "0000", "0x0"):
+    limit = read_count(files, bus.attribute(pci, "sriov_totalvfs"))
+    if limit and read_optional(files, bus.attribute(pci, "sriov_vf_device")) in ("0", "0000", "0x0"):
         return 0
-    return most
+    return limit
 
 
-def count(files: Files, pci: str) -> int:
+def count(files: KernelFiles, pci: str) -> int:
     """How many virtual functions are switched on."""
-    return amount(files, bus.attribute(pci, "sriov_numvfs"))
+    return read_count(files, bus.attribute(pci, "sriov_numvfs"))
 
 
-def predicted(files: Files, pci: str, most: int) -> tuple[str, ...]:
+def function_addresses(files: KernelFiles, pci: str, limit: int) -> tuple[str, ...]:
     """The addresses that virtual functions have or will have, by number: offset and stride count in routing ids."""
-    offset = number(files, bus.attribute(pci, "sriov_offset"))
-    stride = number(files, bus.attribute(pci, "sriov_stride"))
+    offset = read_number(files, bus.attribute(pci, "sriov_offset"))
+    stride = read_number(files, bus.attribute(pci, "sriov_stride"))
     if offset is None or stride is None:
         return ()
     domain, base, device, function = (int(part, 16) for part in pci.replace(".", ":").split(":"))
-    ids = [(base << 8 | device << 3 | function) + offset + k * stride for k in range(most)]
+    ids = [(base << 8 | device << 3 | function) + offset + k * stride for k in range(limit)]
     return tuple(f"{domain:04x}:{i >> 8:02x}:{i >> 3 & 0x1F:02x}.{i & 7}" for i in ids)
 
 
-def links(files: Files, pci: str) -> tuple[Link, ...]:
+def links(files: KernelFiles, pci: str) -> tuple[VirtualFunctionLink, ...]:
     """The virtual functions that exist, in the order of their numbers (``virtfn10`` after ``virtfn9``)."""
-    numbers = [name[6:] for name in names(files, f"{bus.DEVICES}/{pci}") if name.startswith("virtfn")]
+    numbers = [name[6:] for name in list_names(files, f"{bus.DEVICES}/{pci}") if name.startswith("virtfn")]
     found = []
     for k in sorted(int(n) for n in numbers if n.isdigit()):
         address = files.link(bus.attribute(pci, f"virtfn{k}")).rpartition("/")[2]
-        found.append(Link(k, address))
+        found.append(VirtualFunctionLink(k, address))
     return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Protocol
 
-from aliquot.foundation.signals import whole
+from aliquot.foundation.signals import uninterrupted
 from aliquot.hardware.programs import run_to_end
 
 PROGRAM = "/usr/lib/nvidia/sriov-manage"
@@ -53,12 +53,12 @@ class DriverTools:
 
     def manage(self, pci: str, on: bool) -> tuple[int, str]:
         """Other statuses where the program cannot be run, or does not end."""
-        way_in = ["chroot", self._root, PROGRAM] if self._chroot else [self.sriov_manage]
+        command = ["chroot", self._root, PROGRAM] if self._chroot else [self.sriov_manage]
         try:
-            with whole():
-                ran = run_to_end([*way_in, "-e" if on else "-d", pci], self._timeout_s)
-        except TimeoutError as late:
-            return _TIMED_OUT, str(late)
+            with uninterrupted():
+                result = run_to_end([*command, "-e" if on else "-d", pci], self._timeout_s)
+        except TimeoutError as timeout:
+            return _TIMED_OUT, str(timeout)
         except OSError as failure:
             return _CANNOT_RUN, f"it cannot be run: {failure.strerror}"
-        return ran.status, ran.out + ran.err
+        return result.status, result.out + result.err

@@ -14,11 +14,11 @@ from aliquot.core.engine.ports import Clock
 from aliquot.errors import HardwareError, InUseError
 from aliquot.foundation.backoff import Backoff
 from aliquot.hardware.kernel import pci as bus
-from aliquot.hardware.kernel.errors import CLIENTS, refused
+from aliquot.hardware.kernel.errors import CLIENTS, kernel_file_error
 from aliquot.hardware.kernel.sriov import count, links
 from aliquot.hardware.kernel.sriov_manage import Tools
-from aliquot.hardware.kernel.sysfs import optional
-from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.kernel.sysfs import read_optional
+from aliquot.hardware.kernel_files import KernelFiles
 
 DEADLINE_S = 120.0
 """How long virtual functions may take to appear: 8 GPUs with 160 of them need 30 s and more (gpu-operator#2002)."""
@@ -26,35 +26,35 @@ DEADLINE_S = 120.0
 LOCK_S = 10.0
 """How long the unbind lock is asked for again: a client that has just ended still has it for a moment."""
 
-_TELL_S = 10.0
+_REPORT_S = 10.0
 _BUSY = "unbindlock"
 
 
-def switch(files: Files, tools: Tools, clock: Clock, pci: str, wanted: int) -> None:
+def set_function_count(files: KernelFiles, tools: Tools, clock: Clock, pci: str, wanted: int) -> None:
     """Make it ``wanted`` virtual functions, which must not be the number that there is. Does not wait for them. Raises
     InUseError while a client has the GPU, HardwareError.
     """
-    now = count(files, pci)
+    current = count(files, pci)
     if tools.sriov_manage:
         before = bus.driver(files, pci)
         try:
-            if now:
+            if current:
                 _manage(tools, clock, pci, False)
             if wanted:
                 _manage(tools, clock, pci, True)
         finally:
-            _give_back(files, pci, before)
+            _restore_driver(files, pci, before)
         return
     path = bus.attribute(pci, "sriov_numvfs")
-    for value in ([0] if now else []) + ([wanted] if wanted else []):
+    for value in ([0] if current else []) + ([wanted] if wanted else []):
         try:
             files.write(path, str(value))
         except OSError as failure:
             attempt = f"switching the virtual functions of {pci} {'on' if value else 'off'}"
-            raise refused(failure, attempt, path, _MEANING, _NEXT) from failure
+            raise kernel_file_error(failure, attempt, path, _MEANING, _NEXT) from failure
 
 
-def _give_back(files: Files, pci: str, driver: str) -> None:
+def _restore_driver(files: KernelFiles, pci: str, driver: str) -> None:
     """A program that stopped half-way leaves the GPU without its driver, where no undo reaches it."""
     with suppress(OSError):
         if driver and not bus.driver(files, pci):
@@ -79,12 +79,12 @@ def _manage(tools: Tools, clock: Clock, pci: str, on: bool) -> None:
     attempt = f"switching the virtual functions of {pci} {'on' if on else 'off'}"
     deadline, tries = clock.now() + LOCK_S, 0
     while True:
-        status, said = tools.manage(pci, on)
+        status, output = tools.manage(pci, on)
         # The program's status does not always tell: what it says about the lock does.
-        busy = _BUSY in said.lower().replace(" ", "")
+        busy = _BUSY in output.lower().replace(" ", "")
         if not busy and status == 0:
             return
-        lines = tuple(line.strip() for line in said.splitlines() if line.strip())[:8]
+        lines = tuple(line.strip() for line in output.splitlines() if line.strip())[:8]
         details = (f"{tools.sriov_manage} ended with status {status}", *lines)
         if not busy:
             raise HardwareError(f"{attempt} failed", details=details, next_step=f"aliquot show {pci}")
@@ -98,20 +98,25 @@ def _manage(tools: Tools, clock: Clock, pci: str, on: bool) -> None:
         clock.sleep(_LOCK_POLL.pause(tries))
 
 
-def wait(
-    files: Files, clock: Clock, pci: str, wanted: int, lists_types: Callable[[str], bool], say: Callable[[str], None]
+def wait_until_ready(
+    files: KernelFiles,
+    clock: Clock,
+    pci: str,
+    wanted: int,
+    lists_types: Callable[[str], bool],
+    report: Callable[[str], None],
 ) -> None:
     """Return when there are ``wanted`` virtual functions, each with a driver and ready (``lists_types``). Raises
     HardwareError after DEADLINE_S, saying which are not.
     """
-    deadline, told, tries = clock.now() + DEADLINE_S, clock.now() + _TELL_S, 0
+    deadline, next_report, tries = clock.now() + DEADLINE_S, clock.now() + _REPORT_S, 0
     ready: set[str] = set()
-    by_hand = optional(files, bus.attribute(pci, "sriov_drivers_autoprobe")) == "0"
+    probe_manually = read_optional(files, bus.attribute(pci, "sriov_drivers_autoprobe")) == "0"
     while True:
         found = links(files, pci)
         for link in found:
             if link.pci not in ready:
-                if by_hand and not bus.driver(files, link.pci):
+                if probe_manually and not bus.driver(files, link.pci):
                     _probe(files, link.pci)
                 if bus.driver(files, link.pci) and lists_types(link.pci):
                     ready.add(link.pci)
@@ -119,23 +124,23 @@ def wait(
             return
         if clock.now() >= deadline:
             break
-        if clock.now() >= told:
-            say(f"GPU {pci}: {len(ready)} of {wanted} virtual functions are ready")
-            told = clock.now() + _TELL_S
+        if clock.now() >= next_report:
+            report(f"GPU {pci}: {len(ready)} of {wanted} virtual functions are ready")
+            next_report = clock.now() + _REPORT_S
         tries += 1
         clock.sleep(_READY_POLL.pause(tries))
-    late = [link.pci for link in found if link.pci not in ready]
+    not_ready = [link.pci for link in found if link.pci not in ready]
     raise HardwareError(
         f"{len(ready)} of {wanted} virtual functions of {pci} were ready after {DEADLINE_S:.0f} s",
         details=(
             f"{len(found)} exist",
-            *([f"without a driver or without vGPU types: {', '.join(late)}"] if late else []),
+            *([f"without a driver or without vGPU types: {', '.join(not_ready)}"] if not_ready else []),
         ),
         next_step="look for NVRM messages in the kernel log (dmesg | grep -i nvrm), then run: aliquot show",
     )
 
 
-def _probe(files: Files, pci: str) -> None:
+def _probe(files: KernelFiles, pci: str) -> None:
     try:
         files.write(bus.PROBE, pci)
     except OSError:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aliquot.hardware.kernel.framework import CURRENT, VENDOR_VFIO, Found, Offer
-from aliquot.hardware.kernel.mdev import valid
+from aliquot.hardware.kernel.framework import CURRENT, VENDOR_VFIO, KernelVgpu, VgpuTypeOffer
+from aliquot.hardware.kernel.mdev import valid_id
 from aliquot.hardware.kernel.pci import attribute
-from aliquot.hardware.kernel.sysfs import Malformed, amount, names, number, optional, target
-from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.kernel.sysfs import Malformed, link_target, list_names, read_count, read_number, read_optional
+from aliquot.hardware.kernel_files import KernelFiles
 
 CREATABLE = "nvidia/creatable_vgpu_types"
 
@@ -23,51 +23,53 @@ class VendorVfio:
 
     name = VENDOR_VFIO
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: KernelFiles) -> None:
         self._files = files
 
-    def list_types(self, function: str, unknown: Callable[[int], bool]) -> tuple[Offer, ...]:
-        return parse(optional(self._files, attribute(function, CREATABLE)) or "", attribute(function, CREATABLE))
+    def list_types(self, function: str, unknown: Callable[[int], bool]) -> tuple[VgpuTypeOffer, ...]:
+        return parse_creatable_types(
+            read_optional(self._files, attribute(function, CREATABLE)) or "", attribute(function, CREATABLE)
+        )
 
-    def inspect(self, function: str) -> tuple[Found, ...]:
-        type_id = amount(self._files, attribute(function, CURRENT))
+    def inspect(self, function: str) -> tuple[KernelVgpu, ...]:
+        type_id = read_count(self._files, attribute(function, CURRENT))
         if not type_id:
             return ()
         return (
-            Found(
+            KernelVgpu(
                 function,
                 type_id,
                 "",
-                devices(self._files, function),
-                valid(number(self._files, attribute(function, "nvidia/gpu_instance_id"))),
-                valid(number(self._files, attribute(function, "nvidia/placement_id"))),
+                vfio_devices(self._files, function),
+                valid_id(read_number(self._files, attribute(function, "nvidia/gpu_instance_id"))),
+                valid_id(read_number(self._files, attribute(function, "nvidia/placement_id"))),
             ),
         )
 
     def create(self, function: str, type_id: int, uuid: str) -> None:
         self._files.write(self.path(function, type_id), str(type_id))
 
-    def destroy(self, found: Found) -> None:
-        self._files.write(attribute(found.function, CURRENT), "0")
+    def destroy(self, kernel_vgpu: KernelVgpu) -> None:
+        self._files.write(attribute(kernel_vgpu.function, CURRENT), "0")
 
     def path(self, function: str, type_id: int) -> str:
         return attribute(function, CURRENT)
 
 
-def parse(text: str, path: str) -> tuple[Offer, ...]:
+def parse_creatable_types(text: str, path: str) -> tuple[VgpuTypeOffer, ...]:
     """The lines of a creatable list, ascending by id. Raises Malformed for anything but a header and ``id : name``."""
     offers = []
     for line in filter(str.strip, text.splitlines()):
         word, colon, name = (part.strip() for part in line.partition(":"))
         if word.isdigit() and name:
-            offers.append(Offer(int(word), 1, name))
+            offers.append(VgpuTypeOffer(int(word), 1, name))
         elif word.upper() != "ID" or not colon:
             raise Malformed(f"{path} has a line that is no type: {line.strip()[:60]!r}")
     return tuple(sorted(offers, key=lambda offer: offer.type_id))
 
 
-def devices(files: Files, function: str) -> tuple[str, ...]:
+def vfio_devices(files: KernelFiles, function: str) -> tuple[str, ...]:
     """The files by which a virtual machine opens a function: of its IOMMU group, and of the device itself (iommufd)."""
-    group = target(files, attribute(function, "iommu_group"))
-    own = tuple(f"/dev/vfio/devices/{name}" for name in sorted(names(files, attribute(function, "vfio-dev"))))
+    group = link_target(files, attribute(function, "iommu_group"))
+    own = tuple(f"/dev/vfio/devices/{name}" for name in sorted(list_names(files, attribute(function, "vfio-dev"))))
     return ((f"/dev/vfio/{group}",) if group else ()) + own

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from aliquot.core.engine.ports import Clock
-from aliquot.core.model.inventory import Stranger
+from aliquot.core.model.inventory import IommuGroupPeer
 from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError
 from aliquot.foundation.backoff import Backoff
 from aliquot.hardware.kernel import pci as bus
-from aliquot.hardware.kernel.errors import CLIENTS, refused
-from aliquot.hardware.kernel.sysfs import optional
-from aliquot.hardware.kernel.vendor_vfio import devices
+from aliquot.hardware.kernel.errors import CLIENTS, kernel_file_error
+from aliquot.hardware.kernel.sysfs import read_optional
+from aliquot.hardware.kernel.vendor_vfio import vfio_devices
 from aliquot.hardware.kernel.vfio_holders import Holders
-from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.kernel_files import KernelFiles
 
 LOCK_S = 10.0
 _LOCK_POLL = Backoff(first=0.1, longest=1.0)
@@ -35,7 +35,7 @@ class NoIommuError(BlockedError):
     code = "NO_IOMMU"
 
 
-def companions(files: Files, pci: str) -> tuple[bus.Member, ...]:
+def companions(files: KernelFiles, pci: str) -> tuple[bus.Member, ...]:
     """What must go with a function: the rest of its IOMMU group, if that is of the same board (audio, USB). Raises
     NoIommuError, and GroupError that lists what is foreign.
     """
@@ -45,7 +45,7 @@ def companions(files: Files, pci: str) -> tuple[bus.Member, ...]:
             f"{pci} is in no IOMMU group: the IOMMU is off",
             next_step="switch it on in the firmware and with intel_iommu=on (AMD: amd_iommu=on), then reboot",
         )
-    own, foreign = _sorted(files, pci, group)
+    own, foreign = _split_group(files, pci, group)
     if foreign:
         raise GroupError(
             f"{pci} shares IOMMU group {group} with devices that are not part of it",
@@ -55,19 +55,19 @@ def companions(files: Files, pci: str) -> tuple[bus.Member, ...]:
     return own
 
 
-def strangers(files: Files, pci: str, group: int | None) -> tuple[Stranger, ...]:
+def group_peers(files: KernelFiles, pci: str, group: int | None) -> tuple[IommuGroupPeer, ...]:
     """Those for whose sake ``companions`` refuses; none without an IOMMU group."""
-    return () if group is None else tuple(Stranger(m.pci, m.driver) for m in _sorted(files, pci, group)[1])
+    return () if group is None else tuple(IommuGroupPeer(m.pci, m.driver) for m in _split_group(files, pci, group)[1])
 
 
-def _sorted(files: Files, pci: str, group: int) -> tuple[tuple[bus.Member, ...], tuple[bus.Member, ...]]:
+def _split_group(files: KernelFiles, pci: str, group: int) -> tuple[tuple[bus.Member, ...], tuple[bus.Member, ...]]:
     """The rest of a function's IOMMU group: what goes with it, and what is foreign."""
     others = [m for p in bus.members(files, group) if p != pci and not (m := bus.member(files, p)).bridge]
-    own = tuple(m for m in others if m.nvidia and beside(files, pci, m.pci))
+    own = tuple(m for m in others if m.nvidia and same_board(files, pci, m.pci))
     return own, tuple(m for m in others if m not in own and m.driver not in _STUB)
 
 
-def beside(files: Files, pci: str, other: str) -> bool:
+def same_board(files: KernelFiles, pci: str, other: str) -> bool:
     """Whether two functions are one board and go together. A virtual function goes alone: where the platform isolates
     nothing, its group holds its GPU and the other ones, and vGPUs are at work on those.
     """
@@ -75,7 +75,7 @@ def beside(files: Files, pci: str, other: str) -> bool:
     return bus.slot(pci) == bus.slot(other) and not alone
 
 
-def lock(files: Files, clock: Clock, pci: str) -> bool:
+def acquire_unbind_lock(files: KernelFiles, clock: Clock, pci: str) -> bool:
     """Ask NVIDIA's driver to let go of a GPU: granted if nobody has it open. Whether there is such a lock. Raises
     InUseError. Unbinding without it waits inside the kernel for the last client.
     """
@@ -88,8 +88,8 @@ def lock(files: Files, clock: Clock, pci: str) -> bool:
             files.write(path, "1")
         except OSError as failure:
             if failure.errno not in (errno.EBUSY, errno.EAGAIN):
-                raise refused(failure, f"locking {pci} against new clients", path) from failure
-        if (optional(files, path) or "").endswith("1"):
+                raise kernel_file_error(failure, f"locking {pci} against new clients", path) from failure
+        if (read_optional(files, path) or "").endswith("1"):
             return True
         if clock.now() + _LOCK_POLL.pause(tries + 1) > deadline:
             raise InUseError(
@@ -101,7 +101,7 @@ def lock(files: Files, clock: Clock, pci: str) -> bool:
         clock.sleep(_LOCK_POLL.pause(tries))
 
 
-def give(files: Files, clock: Clock, pci: str, others: Sequence[str]) -> None:
+def bind_to_vfio(files: KernelFiles, clock: Clock, pci: str, others: Sequence[str]) -> None:
     """Bind a function and its companions to vfio-pci: all or none. Raises BlockedError without that driver, InUseError,
     HardwareError, PermissionDeniedError.
     """
@@ -110,14 +110,14 @@ def give(files: Files, clock: Clock, pci: str, others: Sequence[str]) -> None:
             "the driver vfio-pci is not loaded", next_step=f"modprobe vfio-pci, then: aliquot passthrough enable {pci}"
         )
     before = {each: bus.driver(files, each) for each in (pci, *others)}
-    locked = before[pci] == "nvidia" and lock(files, clock, pci)
-    done: list[str] = []
+    locked = before[pci] == "nvidia" and acquire_unbind_lock(files, clock, pci)
+    attempted: list[str] = []
     try:
         for each in (*others, pci):
-            done.append(each)
+            attempted.append(each)
             _bind(files, each, bus.VFIO)
     except AliquotError:
-        for each in reversed(done):
+        for each in reversed(attempted):
             with suppress(AliquotError):
                 _bind(files, each, before[each])
         if locked and bus.driver(files, pci) == "nvidia":
@@ -126,13 +126,13 @@ def give(files: Files, clock: Clock, pci: str, others: Sequence[str]) -> None:
         raise
 
 
-def take_back(files: Files, pci: str, drivers: Mapping[str, str | None]) -> None:
+def restore_drivers(files: KernelFiles, pci: str, drivers: Mapping[str, str | None]) -> None:
     """Give a function and its companions to the drivers that they had; None stands for any that takes it. Raises
     InUseError while a virtual machine has one open, else the first failure; the others are given back all the same.
     """
     holders = Holders(files)
-    lent = [each for each in drivers if bus.driver(files, each) == bus.VFIO]
-    found = [str(h) for each in lent for h in holders.of(devices(files, each))]
+    on_vfio = [each for each in drivers if bus.driver(files, each) == bus.VFIO]
+    found = [str(h) for each in on_vfio for h in holders.of(vfio_devices(files, each))]
     if found:
         raise InUseError(
             f"{pci} is open in {', '.join(dict.fromkeys(found))}",
@@ -148,17 +148,17 @@ def take_back(files: Files, pci: str, drivers: Mapping[str, str | None]) -> None
         raise failures[0]
 
 
-def _bind(files: Files, pci: str, wanted: str | None) -> None:
+def _bind(files: KernelFiles, pci: str, wanted: str | None) -> None:
     attempt = f"giving {pci} to {wanted or ('no driver' if wanted == '' else 'a driver')}"
     try:
         bus.rebind(files, pci, wanted)
-        now = bus.driver(files, pci)
+        current = bus.driver(files, pci)
     except OSError as failure:
         meaning = {errno.EINVAL: "the driver does not take it", errno.ENODEV: "no driver takes it"}
-        raise refused(failure, attempt, f"{bus.DEVICES}/{pci}", meaning) from failure
-    if now != wanted and (wanted is not None or now == bus.VFIO):
+        raise kernel_file_error(failure, attempt, f"{bus.DEVICES}/{pci}", meaning) from failure
+    if current != wanted and (wanted is not None or current == bus.VFIO):
         raise HardwareError(
-            f"{attempt} failed: it is bound to {now or 'no driver'}",
+            f"{attempt} failed: it is bound to {current or 'no driver'}",
             details=(f"{bus.DEVICES}/{pci}/driver",),
             next_step="look into the kernel log (dmesg | grep -i vfio), then run: aliquot show",
         )

@@ -10,8 +10,8 @@ from functools import cached_property
 from itertools import pairwise
 
 from aliquot.core.model.inventory import UNKNOWN_HOLDER, Holder
-from aliquot.hardware.kernel.errors import name
-from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.kernel.errors import errno_name
+from aliquot.hardware.kernel_files import KernelFiles
 
 PROC = "/proc"
 _VFIO = "/dev/vfio/"
@@ -25,17 +25,17 @@ _GONE = (errno.ENOENT, errno.ESRCH)
 class Holders:
     """One look. The scan is made when it is first asked for, and serves every question after that."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: KernelFiles) -> None:
         self._files = files
 
     def of(self, devices: tuple[str, ...]) -> tuple[Holder, ...]:
         """Who has one of these files open; one holder that says why it is unknown where that cannot be told."""
         if not devices:
             return ()
-        seen, fault = self._scan
-        pids = sorted({pid for device in devices for pid in seen.get(device, ())})
+        pids_by_device, problem = self._scan
+        pids = sorted({pid for device in devices for pid in pids_by_device.get(device, ())})
         found = tuple(self._holder(pid) for pid in pids)
-        return found or ((Holder("process", UNKNOWN_HOLDER, fault),) if fault else ())
+        return found or ((Holder("process", UNKNOWN_HOLDER, problem),) if problem else ())
 
     @cached_property
     def _scan(self) -> tuple[dict[str, set[int]], str]:
@@ -44,18 +44,18 @@ class Holders:
         try:
             entries = self._files.names(PROC)
         except OSError as failure:
-            return {}, f"{PROC} cannot be read: {name(failure)}"
-        fault = self._hidden(entries)
+            return {}, f"{PROC} cannot be read: {errno_name(failure)}"
+        problem = self._hidden_reason(entries)
         for entry in filter(str.isdigit, entries):
             try:
-                for device in self._open(f"{PROC}/{entry}/fd"):
+                for device in self._open_devices(f"{PROC}/{entry}/fd"):
                     found.setdefault(device, set()).add(int(entry))
             except OSError as failure:
                 if failure.errno not in _GONE:
-                    fault = fault or f"open files of process {entry} cannot be read: {name(failure)}"
-        return found, fault
+                    problem = problem or f"open files of process {entry} cannot be read: {errno_name(failure)}"
+        return found, problem
 
-    def _open(self, folder: str) -> set[str]:
+    def _open_devices(self, folder: str) -> set[str]:
         """The VFIO devices that one process has open."""
         found = set()
         for number in self._files.names(folder):
@@ -71,12 +71,12 @@ class Holders:
                 found.add(_VFIO + own.removeprefix("noiommu-"))
         return found
 
-    def _hidden(self, entries: tuple[str, ...]) -> str:
+    def _hidden_reason(self, entries: tuple[str, ...]) -> str:
         try:
-            space = self._files.link(f"{PROC}/self/ns/pid")
+            namespace = self._files.link(f"{PROC}/self/ns/pid")
         except OSError:
             return ""  # no such file in a tree that is not a machine's own
-        if space != _HOST_PIDS:
+        if namespace != _HOST_PIDS:
             return "processes of the host are hidden from this container (run it with hostPID)"
         if "1" not in entries:
             return (
@@ -96,7 +96,7 @@ class Holders:
             return Holder("process", str(pid))
 
 
-class Unasked(Holders):
+class NoHolderScan(Holders):
     """For looks that need no holders: the scan of a busy host takes longer than all the rest."""
 
     def of(self, devices: tuple[str, ...]) -> tuple[Holder, ...]:

@@ -18,36 +18,36 @@ import msgspec
 from aliquot.errors import AliquotError
 from aliquot.foundation import atomic_file, state_store
 from aliquot.foundation.state_store import StateFile
-from aliquot.hardware.kernel.framework import Found
+from aliquot.hardware.kernel.framework import KernelVgpu
 
 FILE = "vgpu-owners.json"
-FORMER = "owners.json"
-_same_process = Lock()
+OLD_FILE = "owners.json"
+_process_lock = Lock()
 
 
-class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+class VgpuOwner(msgspec.Struct, frozen=True, omit_defaults=True):
     """A vGPU. ``number`` is its function's (-1: the GPU itself), which finds the function again where addresses have
-    moved; ``gpu`` the GPU's UUID; ``claim`` empty for one that was found and not made here.
+    moved; ``gpu`` the GPU's UUID; ``new_token`` empty for one that was found and not made here.
     """
 
     function: str
     type_id: int
     type: str = ""
     uuid: str = ""
-    claim: str = ""
+    ownership_token: str = msgspec.field(default="", name="claim")
     pci: str = ""
     gpu: str = ""
     number: int = -1
     gpu_instance: int | None = None
     boot: str = ""
 
-    def carries(self, found: Found) -> bool:
+    def matches(self, kernel_vgpu: KernelVgpu) -> bool:
         """Whether this is the entry of a vGPU that the kernel shows."""
-        same = (self.function, self.type_id) == (found.function, found.type_id)
-        return same and found.uuid in ("", self.uuid)
+        same = (self.function, self.type_id) == (kernel_vgpu.function, kernel_vgpu.type_id)
+        return same and kernel_vgpu.uuid in ("", self.uuid)
 
 
-class Handed(msgspec.Struct, frozen=True, omit_defaults=True):
+class PassthroughRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A function that was given to vfio-pci: a GPU, or one of its virtual functions. ``drivers`` are the drivers that
     it and its companions in the IOMMU group had. The rest is what NVML can no longer say of a GPU.
     """
@@ -61,75 +61,75 @@ class Handed(msgspec.Struct, frozen=True, omit_defaults=True):
     boot: str = ""
 
 
-class Book(msgspec.Struct, frozen=True):
+class OwnerMap(msgspec.Struct, frozen=True):
     """The whole map."""
 
-    vgpus: tuple[Owner, ...] = ()
-    handed: tuple[Handed, ...] = ()
+    vgpus: tuple[VgpuOwner, ...] = ()
+    passthrough: tuple[PassthroughRecord, ...] = msgspec.field(default=(), name="handed")
 
-    def owner(self, found: Found, boot: str) -> Owner | None:
+    def find_owner(self, kernel_vgpu: KernelVgpu, boot: str) -> VgpuOwner | None:
         """The entry of a vGPU that exists: one of this boot, else one of an earlier boot, without its claim."""
-        hits = [owner for owner in self.vgpus if owner.carries(found)]
-        for owner in hits:
+        matching = [owner for owner in self.vgpus if owner.matches(kernel_vgpu)]
+        for owner in matching:
             if owner.boot == boot:
                 return owner
-        return msgspec.structs.replace(hits[-1], claim="") if hits else None
+        return msgspec.structs.replace(matching[-1], ownership_token="") if matching else None
 
-    def of_function(self, function: str) -> Handed | None:
-        return next((h for h in self.handed if h.function == function), None)
+    def passthrough_of(self, function: str) -> PassthroughRecord | None:
+        return next((h for h in self.passthrough if h.function == function), None)
 
-    def with_owner(self, owner: Owner) -> Book:
+    def with_owner(self, owner: VgpuOwner) -> OwnerMap:
         """With this entry in the place of every other that it makes untrue."""
-        kept = [o for o in self.vgpus if not _replaced(o, owner)]
-        return msgspec.structs.replace(self, vgpus=(*kept, owner))
+        remaining = [o for o in self.vgpus if not _replaces(o, owner)]
+        return msgspec.structs.replace(self, vgpus=(*remaining, owner))
 
-    def without(self, owners: Iterable[Owner]) -> Book:
+    def without_owners(self, owners: Iterable[VgpuOwner]) -> OwnerMap:
         gone = set(owners)
         return msgspec.structs.replace(self, vgpus=tuple(o for o in self.vgpus if o not in gone))
 
-    def with_handed(self, handed: Handed) -> Book:
-        return msgspec.structs.replace(self, handed=(*self._others(handed.function), handed))
+    def with_passthrough(self, record: PassthroughRecord) -> OwnerMap:
+        return msgspec.structs.replace(self, passthrough=(*self._other_passthrough(record.function), record))
 
-    def without_handed(self, function: str) -> Book:
-        return msgspec.structs.replace(self, handed=self._others(function))
+    def without_passthrough(self, function: str) -> OwnerMap:
+        return msgspec.structs.replace(self, passthrough=self._other_passthrough(function))
 
-    def _others(self, function: str) -> tuple[Handed, ...]:
-        return tuple(h for h in self.handed if h.function != function)
+    def _other_passthrough(self, function: str) -> tuple[PassthroughRecord, ...]:
+        return tuple(h for h in self.passthrough if h.function != function)
 
 
-def _replaced(old: Owner, new: Owner) -> bool:
+def _replaces(old: VgpuOwner, new: VgpuOwner) -> bool:
     """A virtual function carries one vGPU; of the GPU itself (number -1) there may be many. A UUID is one vGPU's."""
     return (old.function == new.function and new.number >= 0) or bool(new.uuid and old.uuid == new.uuid)
 
 
-def _merged(ours: Book, older: Book) -> Book:
+def _merge(ours: OwnerMap, older: OwnerMap) -> OwnerMap:
     """Both maps; where they speak of the same function, an older release changed it since and did not see ours."""
-    book = ours
+    owner_map = ours
     for owner in older.vgpus:
-        book = book.with_owner(owner)
-    for handed in older.handed:
-        book = book.with_handed(handed)
-    return book
+        owner_map = owner_map.with_owner(owner)
+    for record in older.passthrough:
+        owner_map = owner_map.with_passthrough(record)
+    return owner_map
 
 
-class Owners:
+class OwnerMapFile:
     """The map in ``directory``. Threads and processes may change it at once; each change reads it afresh."""
 
     def __init__(self, directory: str) -> None:
         self.path = os.path.join(directory, FILE)
-        self._former = os.path.join(directory, FORMER)
+        self._old_path = os.path.join(directory, OLD_FILE)
         """Also the name of the lock, which releases before the state store take as well."""
-        self._file = StateFile(self.path, "vgpu-owners", Book, Book(), former=FORMER, merge=_merged)
+        self._file = StateFile(self.path, "vgpu-owners", OwnerMap, OwnerMap(), legacy_name=OLD_FILE, merge=_merge)
 
-    def load(self) -> tuple[Book, str]:
+    def load(self) -> tuple[OwnerMap, str]:
         """The map, and a sentence that says why it has no vGPU although there is a file (empty where there is none)."""
         try:
-            book = self._file.load()
+            owner_map = self._file.load()
         except AliquotError as error:
-            return Book(), f"the owner map cannot be read: {error.brief}: no vGPU counts as ours"
+            return OwnerMap(), f"the owner map cannot be read: {error.brief}: no vGPU counts as ours"
         if not self.damaged:
-            return book, ""
-        return msgspec.structs.replace(book, vgpus=()), (
+            return owner_map, ""
+        return msgspec.structs.replace(owner_map, vgpus=()), (
             f"the owner map {self.damaged} is damaged: vGPUs that exist are kept, and which ones were made here is "
             "not known any more"
         )
@@ -137,20 +137,20 @@ class Owners:
     @property
     def damaged(self) -> str:
         """The file that the last load could not understand; empty for none."""
-        return next((path for path in (self.path, self._former) if path in state_store.unreadable), "")
+        return next((path for path in (self.path, self._old_path) if path in state_store.unreadable), "")
 
-    def change(self, edit: Callable[[Book], Book]) -> Book:
+    def change(self, edit: Callable[[OwnerMap], OwnerMap]) -> OwnerMap:
         """Change the map; the new one is on disk when this returns. A damaged one is set aside first. Raises
         StorageError.
         """
-        with _same_process, atomic_file.alone(self._former):
-            book, fault = self.load()
-            changed = edit(book)
-            if changed != book or fault:
+        with _process_lock, atomic_file.exclusive(self._old_path):
+            owner_map, problem = self.load()
+            changed = edit(owner_map)
+            if changed != owner_map or problem:
                 self._file.save(changed)
             return changed
 
 
-def claim() -> str:
+def new_token() -> str:
     """A fresh token."""
     return os.urandom(8).hex()

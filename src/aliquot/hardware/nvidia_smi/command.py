@@ -6,15 +6,15 @@ Its exit status is NVML's return code for most commands, but not for all (a warn
 
 from __future__ import annotations
 
-from aliquot.core.engine.programs import Programs, Ran
+from aliquot.core.engine.programs import DriverPrograms, ProgramResult
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import AliquotError, NoDriverError
-from aliquot.foundation.driver_calls import Running
+from aliquot.foundation.driver_calls import DriverCall
 
 NVIDIA_SMI = "nvidia-smi"
-LOOK_S = 60.0
+READ_TIMEOUT_S = 60.0
 """How long a listing may take. A GPU in trouble answers late; eight healthy ones take some seconds."""
-ACT_S = 180.0
+WRITE_TIMEOUT_S = 180.0
 _LINES = 8
 _CANNOT_RUN = (126, 127)
 _NOTHING = ("no gpu instances found", "no compute instances found", "no mig-enabled devices found")
@@ -45,59 +45,59 @@ _WORDS: tuple[tuple[str, int], ...] = (
 class Smi:
     """nvidia-smi where ``programs`` run."""
 
-    def __init__(self, programs: Programs) -> None:
+    def __init__(self, programs: DriverPrograms) -> None:
         self.programs = programs
         self.calls = 0
 
-    def run(self, *words: str, timeout_s: float = LOOK_S) -> Ran:
+    def run(self, *arguments: str, timeout_s: float = READ_TIMEOUT_S) -> ProgramResult:
         """The command's end, whatever it says. Raises NoDriverError where there is no such program."""
         self.calls += 1
-        command = (NVIDIA_SMI, *words)
+        command = (NVIDIA_SMI, *arguments)
         # A listing hangs as any call does; only what changes a GPU may take its time.
-        bound_s = timeout_s if timeout_s > LOOK_S else 0.0
-        with Running(f"{' '.join(command)} ({self.programs.place})", bound_s=bound_s):
-            ran = self.programs.run(command, timeout_s)
-        if ran.status in _CANNOT_RUN:
+        bound_s = timeout_s if timeout_s > READ_TIMEOUT_S else 0.0
+        with DriverCall(f"{' '.join(command)} ({self.programs.location})", bound_s=bound_s):
+            result = self.programs.run(command, timeout_s)
+        if result.status in _CANNOT_RUN:
             raise NoDriverError(
-                f"there is no {NVIDIA_SMI} ({self.programs.place})",
-                details=tuple(_lines(ran)),
+                f"there is no {NVIDIA_SMI} ({self.programs.location})",
+                details=tuple(_lines(result)),
                 next_step="install the NVIDIA driver there, then run: aliquot show",
             )
-        return ran
+        return result
 
-    def ok(self, attempt: str, *words: str, gpu: str = "", timeout_s: float = LOOK_S) -> str:
+    def run_checked(self, attempt: str, *arguments: str, gpu: str = "", timeout_s: float = READ_TIMEOUT_S) -> str:
         """What a command printed. ``attempt`` starts the sentence of an error. Raises what its words stand for."""
-        ran = self.run(*words, timeout_s=timeout_s)
-        if ran.status:
-            raise self.error(attempt, ran, words, gpu)
-        return ran.out
+        result = self.run(*arguments, timeout_s=timeout_s)
+        if result.status:
+            raise self.error(attempt, result, arguments, gpu)
+        return result.out
 
-    def listed(self, attempt: str, *words: str, gpu: str = "") -> str:
-        """As ``ok``, but nothing to list is an empty text. Any other refusal is none: instances that cannot be seen
-        must not be taken for gone.
+    def run_listing(self, attempt: str, *arguments: str, gpu: str = "") -> str:
+        """As ``run_checked``, but nothing to list is an empty text. Any other refusal is none: instances that cannot be
+        seen must not be taken for gone.
         """
-        ran = self.run(*words)
-        if ran.status and not any(nothing in ran.words.lower() for nothing in _NOTHING):
-            raise self.error(attempt, ran, words, gpu)
-        return "" if ran.status else ran.out
+        result = self.run(*arguments)
+        if result.status and not any(nothing in result.output.lower() for nothing in _NOTHING):
+            raise self.error(attempt, result, arguments, gpu)
+        return "" if result.status else result.out
 
-    def error(self, attempt: str, ran: Ran, words: tuple[str, ...], gpu: str = "") -> AliquotError:
+    def error(self, attempt: str, result: ProgramResult, arguments: tuple[str, ...], gpu: str = "") -> AliquotError:
         """The error for a command that was refused."""
-        error = codes.error(code_of(ran), attempt, gpu=gpu)
-        command = " ".join((NVIDIA_SMI, *words))
-        said = f"{command} ended with status {ran.status} ({self.programs.place})"
-        error.details = (*error.details, said, *_lines(ran))
+        error = codes.error(code_of(result), attempt, gpu=gpu)
+        command = " ".join((NVIDIA_SMI, *arguments))
+        summary = f"{command} ended with status {result.status} ({self.programs.location})"
+        error.details = (*error.details, summary, *_lines(result))
         return error
 
 
-def code_of(ran: Ran) -> int:
+def code_of(result: ProgramResult) -> int:
     """The NVML code that a refusal stands for."""
-    said = ran.words.lower()
-    for words, code in _WORDS:
-        if words in said:
+    output = result.output.lower()
+    for phrase, code in _WORDS:
+        if phrase in output:
             return code
-    return ran.status if ran.status in codes.TABLE else codes.UNKNOWN
+    return result.status if result.status in codes.TABLE else codes.UNKNOWN
 
 
-def _lines(ran: Ran) -> list[str]:
-    return [line.strip() for line in ran.words.splitlines() if line.strip()][:_LINES]
+def _lines(result: ProgramResult) -> list[str]:
+    return [line.strip() for line in result.output.splitlines() if line.strip()][:_LINES]

@@ -9,46 +9,46 @@ from aliquot.core.model.facts import Facts, GpuFacts, MigDevice
 from aliquot.core.model.ids import pci_address
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance
 from aliquot.hardware.nvidia_smi.command import Smi
-from aliquot.hardware.nvidia_smi.reader import Seen
+from aliquot.hardware.nvidia_smi.reader import SmiReading
 from aliquot.hardware.nvml.tables import Tables
 
 
-class Capabilities:
+class ComputeCapabilities:
     """Compute capabilities. A GPU's never changes, so that each is asked for once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def of(self, smi: Smi, seen: Seen) -> dict[str, tuple[int, int]]:
+    def read(self, smi: Smi, reading: SmiReading) -> dict[str, tuple[int, int]]:
         """Those of the GPUs that were seen, by PCI address. What was not answered is asked again by the next look."""
-        gpus = [(each.pci, each.uuid) for each in seen.log.gpus]
+        gpus = [(each.pci, each.uuid) for each in reading.log.gpus]
         if not self._known.keys() >= set(gpus):
             found = _capabilities(smi)
             self._known |= {(pci, uuid): found[pci] for pci, uuid in gpus if any(found.get(pci, ()))}
         return {pci: self._known[pci, uuid] for pci, uuid in gpus if (pci, uuid) in self._known}
 
 
-def facts(smi: Smi, seen: Seen, tables: Tables, known: Capabilities) -> Facts:
+def facts_from_reading(smi: Smi, reading: SmiReading, tables: Tables, cache: ComputeCapabilities) -> Facts:
     """NUMA nodes and the class of a function are not nvidia-smi's to tell: a scan of the bus has them."""
-    capabilities = known.of(smi, seen)
-    there = {g.pci: g for g in seen.gpus if not g.lost}
+    capabilities = cache.read(smi, reading)
+    present = {g.pci: g for g in reading.gpus if not g.lost}
     gpus = tuple(
         GpuFacts(r.pci, r.memory_mib, capabilities.get(r.pci, (0, 0)), vgpu=r.guest)
-        for r in seen.log.gpus
-        if r.pci in there
+        for r in reading.log.gpus
+        if r.pci in present
     )
-    devices = tuple(d for gpu in there.values() for d in _devices(gpu, tables))
-    return Facts(seen.log.driver, _pair(seen.log.cuda), gpus, devices)
+    devices = tuple(d for gpu in present.values() for d in _devices(gpu, tables))
+    return Facts(reading.log.driver, _version_pair(reading.log.cuda), gpus, devices)
 
 
 def _capabilities(smi: Smi) -> dict[str, tuple[int, int]]:
     """By PCI address; none where this nvidia-smi does not know the field (before R510)."""
-    ran = smi.run("--query-gpu=pci.bus_id,compute_cap", "--format=csv,noheader")
-    rows = [line.split(", ") for line in ran.out.splitlines()] if ran.status == 0 else []
-    return {pci_address(row[0]): _pair(row[1]) for row in rows if len(row) == 2}
+    result = smi.run("--query-gpu=pci.bus_id,compute_cap", "--format=csv,noheader")
+    rows = [line.split(", ") for line in result.out.splitlines()] if result.status == 0 else []
+    return {pci_address(row[0]): _version_pair(row[1]) for row in rows if len(row) == 2}
 
 
-def _pair(text: str) -> tuple[int, int]:
+def _version_pair(text: str) -> tuple[int, int]:
     major, _, minor = text.strip().partition(".")
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
@@ -76,7 +76,7 @@ def _device(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, number: i
     if profile is None:
         return bare
     kind = next((c for c in profile.compute if c.id == compute.profile_id), None)
-    words = {"ce": "copy", "dec": "decoder", "enc": "encoder", "jpeg": "jpeg", "ofa": "ofa"}
-    engines = {word: profile.engines.get(key) or 0 for key, word in words.items()}
+    names = {"ce": "copy", "dec": "decoder", "enc": "encoder", "jpeg": "jpeg", "ofa": "ofa"}
+    engines = {word: profile.engines.get(key) or 0 for key, word in names.items()}
     sm = (kind.sm if kind is not None else None) or (profile.sm if kind is not None and kind.default else None)
     return msgspec.structs.replace(bare, multiprocessors=-1 if sm is None else sm, **engines)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from aliquot.core.model.xids import Xid
 
 
-class Unwatched:
-    """Implements ``nvml.health.Events`` for GPUs whose XIDs cannot be heard."""
+class NoXidEvents:
+    """Implements ``nvml.health.XidEvents`` for GPUs whose XIDs cannot be heard."""
 
     def __init__(self, gpus: Callable[[], tuple[str, ...]]) -> None:
         self._gpus = gpus

@@ -8,38 +8,42 @@ import msgspec
 
 from aliquot.core.model.catalog import Family
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder
-from aliquot.hardware.nvidia_smi.list_output import Instance
+from aliquot.hardware.nvidia_smi.list_output import ListedInstance
 from aliquot.hardware.nvml.capability_minors import ci_minor, gi_minor
 from aliquot.hardware.nvml.instances import NO_INSTANCE, Process
-from aliquot.hardware.nvml.partition_ids import swapped
+from aliquot.hardware.nvml.partition_ids import slots_mirrored
 
-Ids = tuple[str, int, int | None]
+MigDeviceIds = tuple[str, int, int | None]
 """A MIG device: the GPU's UUID, GPU instance, compute instance."""
 
 
-class Rows(msgspec.Struct, frozen=True):
+class InstanceRows(msgspec.Struct, frozen=True):
     """What is listed of one GPU."""
 
-    instances: tuple[Instance, ...] = ()
-    compute: tuple[Instance, ...] = ()
+    instances: tuple[ListedInstance, ...] = ()
+    compute: tuple[ListedInstance, ...] = ()
 
 
-def filled(gpu: Gpu, table: Family, rows: Rows, uuids: Mapping[Ids, str], processes: Sequence[Process]) -> Gpu:
+def with_instances(
+    gpu: Gpu, table: Family, rows: InstanceRows, uuids: Mapping[MigDeviceIds, str], processes: Sequence[Process]
+) -> Gpu:
     """The GPU with its instances and holders."""
     found = tuple(
         _instance(gpu, table, each, [c for c in rows.compute if c.instance == each.instance], uuids, processes)
         for each in sorted(rows.instances, key=lambda i: i.instance)
     )
-    outside = _distinct(h for gi, _, h in processes if gi == NO_INSTANCE)
-    return msgspec.structs.replace(gpu, instances=found, holders=outside, swapped=swapped(table, found))
+    gpu_holders = _distinct(h for gi, _, h in processes if gi == NO_INSTANCE)
+    return msgspec.structs.replace(
+        gpu, instances=found, holders=gpu_holders, slots_mirrored=slots_mirrored(table, found)
+    )
 
 
 def _instance(
     gpu: Gpu,
     table: Family,
-    row: Instance,
-    inside: Sequence[Instance],
-    uuids: Mapping[Ids, str],
+    row: ListedInstance,
+    compute_rows: Sequence[ListedInstance],
+    uuids: Mapping[MigDeviceIds, str],
     processes: Sequence[Process],
 ) -> GpuInstance:
     profile = table.by_id.get(row.profile)
@@ -64,7 +68,7 @@ def _instance(
                 capability_minor=ci_minor(gpu.minor, gi, ci),
                 holders=_distinct(h for g, c, h in processes if (g, c) == (gi, ci)),
             )
-            for ci, each in sorted((c.compute or 0, c) for c in inside)
+            for ci, each in sorted((c.compute or 0, c) for c in compute_rows)
         ),
     )
 

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from aliquot.core.model.placement import Placement
-from aliquot.hardware.nvml.profiles import Row
+from aliquot.hardware.nvml.profiles import GpuProfileRow
 
 _GPU = re.compile(r"^GPU +(\d+): (.*) \(UUID: (\S+)\)$")
 _MIG = re.compile(r"^ +MIG (\S*?[a-z]) *Device +(\d+): \(UUID: (\S+)\)$")
@@ -35,15 +35,15 @@ _DOUBLE = 9
 _UNKNOWN_INDEX = 1000
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ListedGpu(msgspec.Struct, frozen=True):
     """A GPU of ``-L``: its index, its UUID, and its MIG devices' numbers and UUIDs in their order."""
 
     index: int
     uuid: str
-    mig: tuple[tuple[int, str], ...] = ()
+    mig_devices: tuple[tuple[int, str], ...] = ()
 
 
-class Instance(msgspec.Struct, frozen=True):
+class ListedInstance(msgspec.Struct, frozen=True):
     """A row of ``-lgi`` (``compute`` None) or ``-lci``: the GPU's index, ids, the profile's name and id, the place."""
 
     gpu: int
@@ -54,56 +54,57 @@ class Instance(msgspec.Struct, frozen=True):
     place: Placement
 
 
-def gpus(text: str) -> tuple[Listed, ...]:
+def parse_gpus(text: str) -> tuple[ListedGpu, ...]:
     """``-L``."""
-    found: list[Listed] = []
+    found: list[ListedGpu] = []
     for line in text.splitlines():
         if match := _GPU.match(line):
-            found.append(Listed(int(match[1]), match[3]))
+            found.append(ListedGpu(int(match[1]), match[3]))
         elif (match := _MIG.match(line)) and found:
             last = found[-1]
-            found[-1] = msgspec.structs.replace(last, mig=(*last.mig, (int(match[2]), match[3])))
+            found[-1] = msgspec.structs.replace(last, mig_devices=(*last.mig_devices, (int(match[2]), match[3])))
     return tuple(found)
 
 
-def instances(text: str) -> tuple[Instance, ...]:
+def parse_instances(text: str) -> tuple[ListedInstance, ...]:
     """``mig -lgi``."""
     matches = filter(None, map(_INSTANCE.match, text.splitlines()))
     return tuple(
-        Instance(int(m[1]), int(m[4]), None, m[2], int(m[3]), Placement(int(m[5]), int(m[6]))) for m in matches
+        ListedInstance(int(m[1]), int(m[4]), None, m[2], int(m[3]), Placement(int(m[5]), int(m[6]))) for m in matches
     )
 
 
-def compute_instances(text: str) -> tuple[Instance, ...]:
+def parse_compute_instances(text: str) -> tuple[ListedInstance, ...]:
     """``mig -lci``."""
     matches = filter(None, map(_COMPUTE.match, text.splitlines()))
     return tuple(
-        Instance(int(m[1]), int(m[2]), int(m[5]), m[3], int(m[4]), Placement(int(m[6]), int(m[7]))) for m in matches
+        ListedInstance(int(m[1]), int(m[2]), int(m[5]), m[3], int(m[4]), Placement(int(m[6]), int(m[7])))
+        for m in matches
     )
 
 
-def placements(text: str) -> dict[int, tuple[Placement, ...]]:
+def parse_placements(text: str) -> dict[int, tuple[Placement, ...]]:
     """``mig -lgipp`` of one GPU: by profile id."""
     matches = filter(None, map(_PLACES.match, (line.rstrip() for line in text.splitlines())))
     return {int(m[2]): tuple(Placement(int(s), int(m[4])) for s in m[3].split(",")) for m in matches}
 
 
-def profiles(text: str, places: dict[int, tuple[Placement, ...]]) -> tuple[Row, ...]:
+def parse_profiles(text: str, placements: dict[int, tuple[Placement, ...]]) -> tuple[GpuProfileRow, ...]:
     """``mig -lgip`` of one GPU, in NVML's order. A row has two lines; the second has the other engines."""
-    found: list[Row] = []
+    found: list[GpuProfileRow] = []
     for line in text.splitlines():
         if match := _PROFILE.match(line):
-            found.append(_row(match, places, len(found)))
+            found.append(_row(match, placements, len(found)))
         elif (match := _ENGINES.match(line)) and found:
             engines = dict(zip(("ce", "jpeg", "ofa"), map(int, match.groups()), strict=True))
             found[-1] = msgspec.structs.replace(found[-1], engines={**found[-1].engines, **engines})
-    return tuple(sorted(_told_apart(found), key=lambda row: row.index))
+    return tuple(sorted(_with_double_memory(found), key=lambda row: row.index))
 
 
-def _row(match: re.Match[str], places: dict[int, tuple[Placement, ...]], position: int) -> Row:
+def _row(match: re.Match[str], placements: dict[int, tuple[Placement, ...]], position: int) -> GpuProfileRow:
     name, number = match[2], int(match[3])
     slices = int(found[1]) if (found := _SLICES.match(name)) else 0
-    return Row(
+    return GpuProfileRow(
         index=_index(name, slices, position),
         id=number,
         name=name,
@@ -114,7 +115,7 @@ def _row(match: re.Match[str], places: dict[int, tuple[Placement, ...]], positio
         memory_mib=round(float(match[6]) * 1024),
         gfx="+gfx" in name,
         p2p=match[7] == "Yes",
-        placements=places.get(number),
+        placements=placements.get(number),
     )
 
 
@@ -125,7 +126,7 @@ def _index(name: str, slices: int, position: int) -> int:
     return _PLAIN.get(slices, _UNKNOWN_INDEX + position)
 
 
-def _told_apart(rows: list[Row]) -> list[Row]:
+def _with_double_memory(rows: list[GpuProfileRow]) -> list[GpuProfileRow]:
     """Of two plain profiles with one slice, the one with more memory is the double one."""
     plain = [r for r in rows if r.index == 0]
     if len(plain) < 2:
@@ -134,7 +135,7 @@ def _told_apart(rows: list[Row]) -> list[Row]:
     return [msgspec.structs.replace(r, index=_DOUBLE) if r in plain and r is not small else r for r in rows]
 
 
-def made(text: str) -> int | None:
+def parse_created_id(text: str) -> int | None:
     """The id of what a create command says that it made."""
     match = _MADE.search(text)
     return int(match[1]) if match else None

@@ -19,8 +19,8 @@ _GUEST = "vgpu"
 Path = tuple[str, ...]
 
 
-class Report(msgspec.Struct, frozen=True):
-    """One GPU. ``processes`` are the clients, in the order of GPU instance, compute instance and pid. ``mixed`` is
+class GpuReport(msgspec.Struct, frozen=True):
+    """One GPU. ``processes`` are the clients, in the order of GPU instance, compute instance and pid. ``mixed_size`` is
     mixed-size mode, None where this GPU, in its present mode, has none; ``memory_mib`` 0 where nobody says.
     """
 
@@ -33,7 +33,7 @@ class Report(msgspec.Struct, frozen=True):
     mig: Mig
     resettable: bool
     guest: bool
-    mixed: bool | None
+    mixed_size: bool | None
     architecture: str
     memory_mib: int
     processes: tuple[Process, ...]
@@ -44,7 +44,7 @@ class Log(msgspec.Struct, frozen=True):
 
     driver: str
     cuda: str
-    gpus: tuple[Report, ...]
+    gpus: tuple[GpuReport, ...]
 
     @property
     def nvml(self) -> str:
@@ -90,30 +90,30 @@ def _facts(lines: Sequence[str]) -> Iterator[tuple[Path, str]]:
         yield tuple(above), value.strip()
 
 
-def _report(pci: str, facts: Sequence[tuple[Path, str]]) -> Report:
-    told: dict[Path, str] = {}
+def _report(pci: str, facts: Sequence[tuple[Path, str]]) -> GpuReport:
+    values: dict[Path, str] = {}
     for path, value in facts:
-        told.setdefault(path, value)
+        values.setdefault(path, value)
 
-    def one(*path: str) -> str:
-        return told.get(path, "")
+    def value_of(*path: str) -> str:
+        return values.get(path, "")
 
-    mode = one("GPU Virtualization Mode", "Virtualization Mode").lower()
-    mixed = one("GPU Virtualization Mode", "vGPU Heterogeneous Mode")
-    minor = one("Minor Number")
-    return Report(
+    mode = value_of("GPU Virtualization Mode", "Virtualization Mode").lower()
+    mixed_size = value_of("GPU Virtualization Mode", "vGPU Heterogeneous Mode")
+    minor = value_of("Minor Number")
+    return GpuReport(
         pci=pci,
-        uuid=one("GPU UUID"),
-        product=one("Product Name"),
-        pci_device=_packed(one("PCI", "Device Id")),
-        subsystem=_packed(one("PCI", "Sub System Id")),
+        uuid=value_of("GPU UUID"),
+        product=value_of("Product Name"),
+        pci_device=_packed(value_of("PCI", "Device Id")),
+        subsystem=_packed(value_of("PCI", "Sub System Id")),
         minor=int(minor) if minor.isdigit() else -1,
-        mig=_mig(one("MIG Mode", "Current"), one("MIG Mode", "Pending")),
+        mig=_mig(value_of("MIG Mode", "Current"), value_of("MIG Mode", "Pending")),
         resettable=mode != _PASSED_THROUGH,
         guest=mode == _GUEST,
-        mixed={"Enabled": True, "Disabled": False}.get(mixed),
-        architecture=one("Product Architecture").lower().partition(" ")[0],
-        memory_mib=_mib(one("FB Memory Usage", "Total")),
+        mixed_size={"Enabled": True, "Disabled": False}.get(mixed_size),
+        architecture=value_of("Product Architecture").lower().partition(" ")[0],
+        memory_mib=_mib(value_of("FB Memory Usage", "Total")),
         processes=tuple(_processes(facts)),
     )
 

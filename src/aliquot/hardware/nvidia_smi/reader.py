@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from aliquot.core.engine.programs import Ran
+from aliquot.core.engine.programs import ProgramResult
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.inventory import Gpu
 from aliquot.errors import AliquotError, HardwareError
 from aliquot.hardware.nvidia_smi import list_output as lists
 from aliquot.hardware.nvidia_smi import query_output as report
 from aliquot.hardware.nvidia_smi.command import Smi, code_of
-from aliquot.hardware.nvidia_smi.instances import Ids, Rows, filled
-from aliquot.hardware.nvidia_smi.query_output import Log, Report
+from aliquot.hardware.nvidia_smi.instances import InstanceRows, MigDeviceIds, with_instances
+from aliquot.hardware.nvidia_smi.query_output import GpuReport, Log
 from aliquot.hardware.nvidia_smi.tables import SmiSource
 from aliquot.hardware.nvml.tables import Tables
 
@@ -22,25 +22,25 @@ _ONE_BY_ONE = (codes.GPU_IS_LOST, codes.UNKNOWN, codes.RESET_REQUIRED)
 """What nvidia-smi says of the whole node when one GPU does not answer."""
 
 
-class Card(msgspec.Struct):
+class SmiGpu(msgspec.Struct):
     """A GPU's report and its index. ``handle`` is what its tables are read by."""
 
     pci_device: str
     subsystem: str
     product: str
     handle: object
-    report: Report
+    report: GpuReport
     index: int
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SmiReading(msgspec.Struct, frozen=True):
     """One look at a node. ``log`` has no GPU that fell off the bus."""
 
     log: Log
     gpus: tuple[Gpu, ...]
 
 
-class Reader:
+class SmiReader:
     """``addresses`` are the GPUs that the kernel's driver has: asked for when nvidia-smi gives up on the whole node."""
 
     def __init__(self, smi: Smi, addresses: Callable[[], Iterable[str]]) -> None:
@@ -48,7 +48,7 @@ class Reader:
         self._smi = smi
         self._addresses = addresses
         self._known: dict[str, Gpu] = {}
-        self._uuids: dict[Ids, str] = {}
+        self._uuids: dict[MigDeviceIds, str] = {}
 
     def forget(self) -> None:
         """GPUs have come or gone."""
@@ -58,28 +58,28 @@ class Reader:
         """What is reported of the node and its GPUs, without their instances. Raises an AliquotError."""
         return self._log()[0]
 
-    def node(self) -> Seen:
+    def read_node(self) -> SmiReading:
         """Every GPU, in the order of addresses; one that fell off the bus hides no other. Raises an AliquotError."""
         log, lost = self._log()
         if lost is None and not log.gpus:
-            return Seen(log, ())
-        gpus = self._together(log) if lost is None else [self._alone(each) for each in log.gpus]
+            return SmiReading(log, ())
+        gpus = self._read_together(log) if lost is None else [self._read_one(gpu_report) for gpu_report in log.gpus]
         gpus += [self._lost(pci) for pci in lost or ()]
         gpus = [msgspec.structs.replace(g, index=n) for n, g in enumerate(sorted(gpus, key=lambda g: g.pci))]
         self._known = {g.pci: g for g in gpus}
-        return Seen(log, tuple(gpus))
+        return SmiReading(log, tuple(gpus))
 
-    def gpu(self, each: Report) -> Gpu:
+    def gpu(self, gpu_report: GpuReport) -> Gpu:
         """A GPU that was just reported, with its instances."""
-        return self._alone(each)
+        return self._read_one(gpu_report)
 
-    def report(self, pci: str) -> Report:
+    def report(self, pci: str) -> GpuReport:
         """One GPU, read afresh. Raises GpuLostError."""
         attempt = f"reading {pci}"
-        ran = self._smi.run("-q", "-i", pci)
-        if ran.status:
-            raise self._smi.error(attempt, ran, ("-q", "-i", pci), pci)
-        found = next((r for r in self._parsed(attempt, ran).gpus if r.pci == pci), None)
+        result = self._smi.run("-q", "-i", pci)
+        if result.status:
+            raise self._smi.error(attempt, result, ("-q", "-i", pci), pci)
+        found = next((r for r in self._parse(attempt, result).gpus if r.pci == pci), None)
         if found is None:
             raise codes.error(codes.NOT_FOUND, f"looking for GPU {pci}", gpu=pci)
         return found
@@ -89,135 +89,137 @@ class Reader:
     def _log(self) -> tuple[Log, list[str] | None]:
         """The report; and where the GPUs had to be asked one by one, those that do not answer."""
         attempt = "reading the GPUs"
-        ran = self._smi.run("-q")
-        if ran.status == 0:
-            return self._parsed(attempt, ran), None
-        if code_of(ran) == codes.NOT_FOUND:
+        result = self._smi.run("-q")
+        if result.status == 0:
+            return self._parse(attempt, result), None
+        if code_of(result) == codes.NOT_FOUND:
             return Log("", "", ()), None
-        if code_of(ran) in _ONE_BY_ONE:
-            return self._apart(self._smi.error(attempt, ran, ("-q",)))
-        raise self._smi.error(attempt, ran, ("-q",))
+        if code_of(result) in _ONE_BY_ONE:
+            return self._read_one_by_one(self._smi.error(attempt, result, ("-q",)))
+        raise self._smi.error(attempt, result, ("-q",))
 
-    def _parsed(self, attempt: str, ran: Ran) -> Log:
+    def _parse(self, attempt: str, result: ProgramResult) -> Log:
         try:
-            return report.parse(ran.out)
-        except ValueError as nonsense:
+            return report.parse(result.out)
+        except ValueError as malformed:
             raise HardwareError(
                 f"{attempt} failed: nvidia-smi -q says what nobody understands",
-                details=(str(nonsense), self._smi.programs.place),
+                details=(str(malformed), self._smi.programs.location),
                 next_step="compare with the output of: nvidia-smi -q",
-            ) from nonsense
+            ) from malformed
 
-    def _apart(self, refusal: AliquotError) -> tuple[Log, list[str]]:
+    def _read_one_by_one(self, refusal: AliquotError) -> tuple[Log, list[str]]:
         """GPU by GPU: what answers, and the addresses that do not. Raises ``refusal`` where none does."""
         logs: list[Log] = []
         lost: list[str] = []
         for pci in sorted({*self._known, *self._addresses()}):
-            ran = self._smi.run("-q", "-i", pci)
-            if ran.status == 0:
-                logs.append(self._parsed(f"reading {pci}", ran))
-            elif code_of(ran) in (*_ONE_BY_ONE, codes.NOT_FOUND):
+            result = self._smi.run("-q", "-i", pci)
+            if result.status == 0:
+                logs.append(self._parse(f"reading {pci}", result))
+            elif code_of(result) in (*_ONE_BY_ONE, codes.NOT_FOUND):
                 lost.append(pci)
             else:
-                raise self._smi.error(f"reading {pci}", ran, ("-q", "-i", pci), pci)
+                raise self._smi.error(f"reading {pci}", result, ("-q", "-i", pci), pci)
         if not logs:
             raise refusal
         return msgspec.structs.replace(logs[0], gpus=tuple(r for log in logs for r in log.gpus)), lost
 
     def _lost(self, pci: str) -> Gpu:
         """What was known of it before; a stranger has only its address."""
-        before = self._known.get(pci)
-        if before is None:
+        previous = self._known.get(pci)
+        if previous is None:
             return Gpu(pci=pci, uuid="", index=-1, product="GPU that fell off the bus", lost=True)
         return Gpu(
             pci=pci,
-            uuid=before.uuid,
-            index=before.index,
-            product=before.product,
-            pci_device=before.pci_device,
-            subsystem=before.subsystem,
+            uuid=previous.uuid,
+            index=previous.index,
+            product=previous.product,
+            pci_device=previous.pci_device,
+            subsystem=previous.subsystem,
             lost=True,
         )
 
     # -- GPUs
 
-    def _together(self, log: Log) -> list[Gpu]:
+    def _read_together(self, log: Log) -> list[Gpu]:
         """All GPUs with one command per list. MIG GPUs first: only they tell placements, and each product's table is
         read once. The report has the GPUs in the order of their indexes, by which the lists name them.
         """
-        cut = any(r.mig.enabled for r in log.gpus)
-        instances, compute = self._instances() if cut else ((), ())
-        cards = [_card(each, number) for number, each in enumerate(log.gpus)]
+        partitioned = any(r.mig.enabled for r in log.gpus)
+        instances, compute = self._instances() if partitioned else ((), ())
+        smi_gpus = [_smi_gpu(gpu_report, number) for number, gpu_report in enumerate(log.gpus)]
         rows = {
-            c.index: Rows(
+            c.index: InstanceRows(
                 tuple(i for i in instances if i.gpu == c.index), tuple(i for i in compute if i.gpu == c.index)
             )
-            for c in cards
+            for c in smi_gpus
         }
-        if any(self._nameless(c.report, rows[c.index]) for c in cards):
-            named = lists.gpus(self._smi.ok("listing the GPUs", "-L"))
-            for card in cards if self._compute() == compute else ():
-                self._learn(card.report, rows[card.index], named)
-        order = sorted(cards, key=lambda c: not c.report.mig.enabled)
-        found = {c.index: self._filled(c, rows[c.index]) for c in order}
-        return [found[c.index] for c in cards]
+        if any(self._has_unknown_uuid(c.report, rows[c.index]) for c in smi_gpus):
+            listed_gpus = lists.parse_gpus(self._smi.run_checked("listing the GPUs", "-L"))
+            for smi_gpu in smi_gpus if self._compute() == compute else ():
+                self._learn(smi_gpu.report, rows[smi_gpu.index], listed_gpus)
+        order = sorted(smi_gpus, key=lambda c: not c.report.mig.enabled)
+        found = {c.index: self._with_instances(c, rows[c.index]) for c in order}
+        return [found[c.index] for c in smi_gpus]
 
-    def _alone(self, each: Report) -> Gpu:
-        index = self._known[each.pci].index if each.pci in self._known else -1
-        rows = Rows(*self._instances(each.pci)) if each.mig.enabled else Rows()
-        if index < 0 or self._nameless(each, rows):
-            named = lists.gpus(self._smi.ok(f"listing {each.pci}", "-L", "-i", each.pci, gpu=each.pci))
-            if rows.compute and self._compute(each.pci) == rows.compute:
-                self._learn(each, rows, named)
-            index = next((n.index for n in named if n.uuid == each.uuid and index < 0), index)
-        return self._filled(_card(each, index), rows)
+    def _read_one(self, gpu_report: GpuReport) -> Gpu:
+        index = self._known[gpu_report.pci].index if gpu_report.pci in self._known else -1
+        rows = InstanceRows(*self._instances(gpu_report.pci)) if gpu_report.mig.enabled else InstanceRows()
+        if index < 0 or self._has_unknown_uuid(gpu_report, rows):
+            listed_gpus = lists.parse_gpus(
+                self._smi.run_checked(f"listing {gpu_report.pci}", "-L", "-i", gpu_report.pci, gpu=gpu_report.pci)
+            )
+            if rows.compute and self._compute(gpu_report.pci) == rows.compute:
+                self._learn(gpu_report, rows, listed_gpus)
+            index = next((n.index for n in listed_gpus if n.uuid == gpu_report.uuid and index < 0), index)
+        return self._with_instances(_smi_gpu(gpu_report, index), rows)
 
-    def _nameless(self, each: Report, rows: Rows) -> bool:
+    def _has_unknown_uuid(self, gpu_report: GpuReport, rows: InstanceRows) -> bool:
         """Whether a MIG device's UUID is not known. They follow from the GPU and the two ids since R470, so that one
         look at each is enough.
         """
-        return any((each.uuid, c.instance, c.compute) not in self._uuids for c in rows.compute)
+        return any((gpu_report.uuid, c.instance, c.compute) not in self._uuids for c in rows.compute)
 
-    def _learn(self, each: Report, rows: Rows, named: Sequence[lists.Listed]) -> None:
+    def _learn(self, gpu_report: GpuReport, rows: InstanceRows, listed_gpus: Sequence[lists.ListedGpu]) -> None:
         """``-L`` has MIG devices in the order of GPU instance and compute instance. It is believed where the list of
         compute instances was the same before and after: a UUID that was given to the wrong one would stay there.
         """
         order = sorted((c.instance, c.compute) for c in rows.compute)
-        uuids = next((n.mig for n in named if n.uuid == each.uuid), ())
+        uuids = next((n.mig_devices for n in listed_gpus if n.uuid == gpu_report.uuid), ())
         if len(order) == len(uuids):
-            self._uuids |= {(each.uuid, *ids): uuid for ids, (_, uuid) in zip(order, uuids, strict=True)}
+            self._uuids |= {(gpu_report.uuid, *ids): uuid for ids, (_, uuid) in zip(order, uuids, strict=True)}
 
-    def _instances(self, pci: str = "") -> tuple[tuple[lists.Instance, ...], tuple[lists.Instance, ...]]:
+    def _instances(self, pci: str = "") -> tuple[tuple[lists.ListedInstance, ...], tuple[lists.ListedInstance, ...]]:
         """GPU instances and compute instances, of one GPU or of all."""
-        at = ("-i", pci) if pci else ()
+        selector = ("-i", pci) if pci else ()
         attempt = f"listing the instances of {pci or 'all GPUs'}"
-        inside = lists.instances(self._smi.listed(attempt, "mig", *at, "-lgi", gpu=pci))
-        return (inside, self._compute(pci)) if inside else ((), ())
+        gpu_instances = lists.parse_instances(self._smi.run_listing(attempt, "mig", *selector, "-lgi", gpu=pci))
+        return (gpu_instances, self._compute(pci)) if gpu_instances else ((), ())
 
-    def _compute(self, pci: str = "") -> tuple[lists.Instance, ...]:
-        at = ("-i", pci) if pci else ()
+    def _compute(self, pci: str = "") -> tuple[lists.ListedInstance, ...]:
+        selector = ("-i", pci) if pci else ()
         attempt = f"listing the compute instances of {pci or 'all GPUs'}"
-        return lists.compute_instances(self._smi.listed(attempt, "mig", *at, "-lci", gpu=pci))
+        return lists.parse_compute_instances(self._smi.run_listing(attempt, "mig", *selector, "-lci", gpu=pci))
 
-    def _filled(self, card: Card, rows: Rows) -> Gpu:
-        each = card.report
-        table = self.tables.of(card, each.mig)
+    def _with_instances(self, smi_gpu: SmiGpu, rows: InstanceRows) -> Gpu:
+        gpu_report = smi_gpu.report
+        table = self.tables.for_gpu(smi_gpu, gpu_report.mig)
         bare = Gpu(
-            pci=each.pci,
-            uuid=each.uuid,
-            index=card.index,
-            product=each.product,
-            pci_device=each.pci_device,
-            subsystem=each.subsystem,
-            minor=each.minor,
+            pci=gpu_report.pci,
+            uuid=gpu_report.uuid,
+            index=smi_gpu.index,
+            product=gpu_report.product,
+            pci_device=gpu_report.pci_device,
+            subsystem=gpu_report.subsystem,
+            minor=gpu_report.minor,
             family=None if table is None else table.name,
-            mig=each.mig,
-            reset=each.resettable,
+            mig=gpu_report.mig,
+            resettable=gpu_report.resettable,
         )
-        if not each.mig.enabled or table is None:
-            return msgspec.structs.replace(bare, holders=tuple(dict.fromkeys(h for _, _, h in each.processes)))
-        return filled(bare, table, rows, self._uuids, each.processes)
+        if not gpu_report.mig.enabled or table is None:
+            return msgspec.structs.replace(bare, holders=tuple(dict.fromkeys(h for _, _, h in gpu_report.processes)))
+        return with_instances(bare, table, rows, self._uuids, gpu_report.processes)
 
 
-def _card(each: Report, index: int) -> Card:
-    return Card(each.pci_device, each.subsystem, each.product, each, each, index)
+def _smi_gpu(gpu_report: GpuReport, index: int) -> SmiGpu:
+    return SmiGpu(gpu_report.pci_device, gpu_report.subsystem, gpu_report.product, gpu_report, gpu_report, index)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from aliquot.core.engine.programs import Programs
+from aliquot.core.engine.programs import DriverPrograms
 from aliquot.errors import AliquotError
-from aliquot.foundation.signals import whole
+from aliquot.foundation.signals import uninterrupted
 from aliquot.hardware.kernel.sriov_manage import PROGRAM, TIMEOUT_S
 
-_ASK_S = 30.0
+_PROBE_TIMEOUT_S = 30.0
 _CANNOT_RUN = (126, 127)
 """What a shell, and a container runtime, say of a program that is not there or cannot be started."""
 
@@ -17,7 +17,7 @@ class ProgramTools:
     only while it was not found.
     """
 
-    def __init__(self, programs: Programs) -> None:
+    def __init__(self, programs: DriverPrograms) -> None:
         self._programs = programs
         self._found = False
 
@@ -26,15 +26,15 @@ class ProgramTools:
         """Its path where ``programs`` run; empty where it is not there, or nothing can be run now."""
         if not self._found:
             try:
-                self._found = self._programs.run((PROGRAM, "-h"), _ASK_S).status not in _CANNOT_RUN
+                self._found = self._programs.run((PROGRAM, "-h"), _PROBE_TIMEOUT_S).status not in _CANNOT_RUN
             except AliquotError:
                 self._found = False
         return PROGRAM if self._found else ""
 
     def manage(self, pci: str, on: bool) -> tuple[int, str]:
         """Raises NoDriverError where nothing can be run any more, HardwareError where it does not end."""
-        with whole():
-            ran = self._programs.run((PROGRAM, "-e" if on else "-d", pci), TIMEOUT_S)
-        if ran.status in _CANNOT_RUN:
+        with uninterrupted():
+            result = self._programs.run((PROGRAM, "-e" if on else "-d", pci), TIMEOUT_S)
+        if result.status in _CANNOT_RUN:
             self._found = False
-        return ran.status, ran.words
+        return result.status, result.output

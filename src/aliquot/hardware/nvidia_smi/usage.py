@@ -14,32 +14,32 @@ _USED = ("FB Memory Usage", "Used")
 _TOTAL = ("FB Memory Usage", "Total")
 
 
-def usage(smi: Smi, gpus: Mapping[str, Gpu]) -> tuple[Usage, ...]:
+def read_usage(smi: Smi, gpus: Mapping[str, Gpu]) -> tuple[Usage, ...]:
     """One command. ``gpus`` are those of the last look, by PCI address: the report has no names of profiles. Raises
     what a refusal stands for.
     """
-    text = smi.ok("reading the use of the GPUs", "-q")
-    return tuple(each for pci, facts in sections(text) for each in _pieces(pci, facts, gpus.get(pci)))
+    text = smi.run_checked("reading the use of the GPUs", "-q")
+    return tuple(each for pci, facts in sections(text) for each in _usages(pci, facts, gpus.get(pci)))
 
 
-def _pieces(pci: str, facts: list[tuple[Path, str]], gpu: Gpu | None) -> Iterator[Usage]:
-    told: dict[Path, str] = {}
+def _usages(pci: str, facts: list[tuple[Path, str]], gpu: Gpu | None) -> Iterator[Usage]:
+    values: dict[Path, str] = {}
     for path, value in facts:
-        told.setdefault(path, value)
-    if told.get(("MIG Mode", "Current")) != "Enabled":
-        share = _number(told.get(("Utilization", "Gpu"), told.get(("Utilization", "GPU"), "")))
+        values.setdefault(path, value)
+    if values.get(("MIG Mode", "Current")) != "Enabled":
+        share = _number(values.get(("Utilization", "Gpu"), values.get(("Utilization", "GPU"), "")))
         compute = None if share is None else share / 100
-        used, total = _number(told.get(_USED, "")), _number(told.get(_TOTAL, ""))
+        used, total = _number(values.get(_USED, "")), _number(values.get(_TOTAL, ""))
         yield Usage(pci, None, "", used, total, compute, "" if compute is None else NVML)
         return
-    seen = set[int]()
+    yielded = set[int]()
     for each in _devices(facts):
         instance = _number(each.get(("GPU Instance ID",), ""))
-        if instance is None or instance in seen:
+        if instance is None or instance in yielded:
             continue  # compute instances of one GPU instance share its memory
-        seen.add(instance)
-        known = gpu.instance(instance) if gpu is not None else None
-        profile = known.profile if known is not None else ""
+        yielded.add(instance)
+        gpu_instance = gpu.instance(instance) if gpu is not None else None
+        profile = gpu_instance.profile if gpu_instance is not None else ""
         yield Usage(pci, instance, profile, _number(each.get(_USED, "")), _number(each.get(_TOTAL, "")))
 
 

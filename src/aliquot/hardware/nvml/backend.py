@@ -15,14 +15,14 @@ from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.errors import AliquotError, HardwareError
 from aliquot.hardware.nvml.binding import library_below
-from aliquot.hardware.nvml.reader import Reader
-from aliquot.hardware.nvml.session import Session
+from aliquot.hardware.nvml.reader import NvmlReader
+from aliquot.hardware.nvml.session import NvmlSession
 
 if TYPE_CHECKING:
     from aliquot.core.model.facts import Facts
     from aliquot.core.model.usage import Usage
     from aliquot.core.model.xids import XidPolicy
-    from aliquot.hardware.nvml.describe import Described
+    from aliquot.hardware.nvml.describe import GpuDescription
     from aliquot.hardware.nvml.health import Health
     from aliquot.hardware.nvml.usage import UsageReader
 
@@ -46,8 +46,8 @@ class NvmlBackend:
         if library is None and driver_root not in (None, "", "/"):
             library = library_below(str(driver_root))
         self.node = node
-        self.session = Session(library)
-        self._reader = Reader(self.session, proc_root)
+        self.session = NvmlSession(library)
+        self._reader = NvmlReader(self.session, proc_root)
         self._sys_root = sys_root if proc_root is not None else None
         self._usage: UsageReader | None = None
 
@@ -106,9 +106,9 @@ class NvmlBackend:
         with self.session.gate.use():
             handle = self._reader.handle(pci)
             # byref: pynvml hands its argument through untouched, and a structure by value ends the process.
-            place = byref(nv.c_nvmlGpuInstancePlacement_t(start, size))
+            placement = byref(nv.c_nvmlGpuInstancePlacement_t(start, size))
             create = nv.nvmlDeviceCreateGpuInstanceWithPlacement
-            instance = self.session.call(attempt, create, handle, profile_id, place, gpu=pci)
+            instance = self.session.call(attempt, create, handle, profile_id, placement, gpu=pci)
             return int(self.session.call(attempt, nv.nvmlGpuInstanceGetInfo, instance, gpu=pci).id)
 
     def destroy_gpu_instance(self, pci: str, instance: int) -> None:
@@ -125,12 +125,12 @@ class NvmlBackend:
             handle = self._instance(attempt, pci, instance)
             if start is None:
                 create = nv.nvmlGpuInstanceCreateComputeInstance
-                made = self.session.call(attempt, create, handle, profile_id, gpu=pci)
+                created = self.session.call(attempt, create, handle, profile_id, gpu=pci)
             else:
                 create = nv.nvmlGpuInstanceCreateComputeInstanceWithPlacement
-                place = byref(nv.c_nvmlComputeInstancePlacement_t(start, size))
-                made = self.session.call(attempt, create, handle, profile_id, place, gpu=pci)
-            return int(self.session.call(attempt, nv.nvmlComputeInstanceGetInfo_v2, made, gpu=pci).id)
+                placement = byref(nv.c_nvmlComputeInstancePlacement_t(start, size))
+                created = self.session.call(attempt, create, handle, profile_id, placement, gpu=pci)
+            return int(self.session.call(attempt, nv.nvmlComputeInstanceGetInfo_v2, created, gpu=pci).id)
 
     def destroy_compute_instance(self, pci: str, instance: int, compute_instance: int) -> None:
         nv = self.session.nv
@@ -144,7 +144,9 @@ class NvmlBackend:
     def mixed_size(self, pci: str) -> bool | None:
         """Whether mixed-size mode is on; None where the GPU, in its present mode, has none."""
         with self.session.gate.use():
-            code, mode = self.session.ask(self.session.nv.nvmlDeviceGetVgpuHeterogeneousMode, self._reader.handle(pci))
+            code, mode = self.session.try_call(
+                self.session.nv.nvmlDeviceGetVgpuHeterogeneousMode, self._reader.handle(pci)
+            )
         return bool(mode) if code == codes.SUCCESS else None
 
     def set_mixed_size(self, pci: str, on: bool) -> None:
@@ -157,7 +159,7 @@ class NvmlBackend:
         """GPUs have come or gone: what is remembered by position is asked again."""
         self._reader.renumber()
 
-    def describe(self, pci: str) -> Described:
+    def describe(self, pci: str) -> GpuDescription:
         """Everything that the driver says about what a GPU can be cut into, for ``record``. Reads only."""
         from aliquot.hardware.nvml.describe import describe
 
@@ -189,7 +191,7 @@ class NvmlBackend:
         return self.session.call(attempt, nv.nvmlDeviceGetGpuInstanceById, handle, instance, gpu=pci)
 
 
-def available(driver_root: str | None = None) -> AliquotError | None:
+def unavailable_reason(driver_root: str | None = None) -> AliquotError | None:
     """Why NVML cannot be used on this machine, or None if it can. Opens and closes a session."""
     try:
         NvmlBackend(driver_root=driver_root).close()

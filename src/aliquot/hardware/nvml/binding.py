@@ -29,7 +29,7 @@ _IN_DRIVER_ROOT = (
 _SYSTEM = ""
 
 
-class Binding:
+class NvmlBinding:
     """A copy of ``pynvml`` and the library behind it. ``nv`` is the copy."""
 
     def __init__(self, inode: int = 0, content: tuple[int, int] = (0, 0)) -> None:
@@ -44,7 +44,7 @@ class Binding:
 
 _pristine: dict[str, Any] = {}
 """What ``pynvml`` holds after its import, before any session: the pattern of all further copies."""
-_bindings: dict[str, list[Binding]] = {}
+_bindings: dict[str, list[NvmlBinding]] = {}
 """By the real path of their library, in the order of loading; the machine's own library by ``_SYSTEM``. None is ever
 removed: a thread may be in a call of a library, so no library is unloaded.
 """
@@ -52,18 +52,18 @@ _ACQUIRING = Lock()
 _IMPORTING = Lock()
 
 
-def acquire(library: str | None) -> Binding:
+def acquire(library: str | None) -> NvmlBinding:
     """Return the binding over ``library`` (a path; None is the machine's own library), for a session that ends with
     ``release``. Raises NoDriverError.
     """
     with _ACQUIRING:
         path = library or system_library()
-        found = _of_system() if path is None else _of_path(path)
+        found = _system_binding() if path is None else _path_binding(path)
         found.sessions += 1
         return found
 
 
-def release(binding: Binding, *, clean: bool) -> None:
+def release(binding: NvmlBinding, *, clean: bool) -> None:
     """Take back what ``acquire`` returned. ``clean`` says whether NVML was shut down."""
     with _ACQUIRING:
         binding.sessions -= 1
@@ -92,15 +92,15 @@ def system_library() -> str | None:
     return library_below("/")
 
 
-def _of_system() -> Binding:
+def _system_binding() -> NvmlBinding:
     """The binding that finds its library by the plain name, when its first session begins."""
-    known = _bindings.setdefault(_SYSTEM, [])
-    if not known:
-        known.append(Binding())
-    return known[0]
+    bindings = _bindings.setdefault(_SYSTEM, [])
+    if not bindings:
+        bindings.append(NvmlBinding())
+    return bindings[0]
 
 
-def _of_path(path: str) -> Binding:
+def _path_binding(path: str) -> NvmlBinding:
     """The binding over the file that is at ``path`` now. A simulated node that was stopped and started again, and a
     driver that was installed again, have a new file with the same content there: the library that is loaded already
     serves it, unless it is in use or was not shut down.
@@ -108,26 +108,26 @@ def _of_path(path: str) -> Binding:
     import ctypes
 
     real = os.path.realpath(path)
-    known = _bindings.get(real, [])
+    bindings = _bindings.get(real, [])
     try:
         inode = os.stat(path).st_ino
-        for each in known:
+        for each in bindings:
             if each.inode == inode:
                 return each
         content = _content(path)
-        for each in known:
+        for each in bindings:
             if each.content == content and each.clean and not each.sessions:
                 each.inode = inode
                 return each
-        loaded = ctypes.CDLL(_spelling(path, len(known)))
+        loaded = ctypes.CDLL(_spelling(path, len(bindings)))
     except OSError as failure:
         error = codes.error(codes.LIBRARY_NOT_FOUND, f"loading {path}")
         error.details += (str(failure),)
         raise error from failure
-    made = Binding(inode, content)
-    made.nv.nvmlLib = loaded
-    _bindings.setdefault(real, []).append(made)
-    return made
+    binding = NvmlBinding(inode, content)
+    binding.nv.nvmlLib = loaded
+    _bindings.setdefault(real, []).append(binding)
+    return binding
 
 
 def _content(path: str) -> tuple[int, int]:
@@ -160,13 +160,13 @@ def private_copy() -> Any:
     """
     with _IMPORTING:
         if _pristine:
-            return _copied()
-        first = _imported()
+            return _copy_pristine()
+        first = _import_pynvml()
         _pristine.update((k, dict(v) if k.endswith("_cache") else v) for k, v in vars(first).items())
         return first
 
 
-def _copied() -> Any:
+def _copy_pristine() -> Any:
     copy = ModuleType("pynvml")
     names = vars(copy)
     for name, value in _pristine.items():
@@ -187,7 +187,7 @@ def _with_globals(function: FunctionType, names: dict[str, Any]) -> FunctionType
     return copy
 
 
-def _imported() -> Any:
+def _import_pynvml() -> Any:
     stand_in = None
     if "ctypes.util" not in sys.modules:
         stand_in = type(sys)("ctypes.util")
@@ -200,14 +200,14 @@ def _imported() -> Any:
 
         stand_in.__dict__["find_library"] = find_library
         sys.modules["ctypes.util"] = stand_in
-    others = sys.modules.pop("pynvml", None)
+    previous = sys.modules.pop("pynvml", None)
     try:
         import pynvml
 
         return pynvml
     finally:
         sys.modules.pop("pynvml", None)
-        if others is not None:
-            sys.modules["pynvml"] = others
+        if previous is not None:
+            sys.modules["pynvml"] = previous
         if stand_in is not None and sys.modules.get("ctypes.util") is stand_in:
             del sys.modules["ctypes.util"]

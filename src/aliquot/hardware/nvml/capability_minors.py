@@ -23,7 +23,7 @@ def ci_minor(gpu_minor: int, gi: int, ci: int) -> int:
     return -1 if gpu_minor < 0 else gi_minor(gpu_minor, gi) + 1 + ci
 
 
-class Capabilities:
+class CapabilityFiles:
     """The kernel's own lists below ``proc_root``; all empty where that is None."""
 
     def __init__(self, proc_root: str | None) -> None:

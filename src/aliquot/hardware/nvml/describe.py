@@ -5,11 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.core.model.inventory import Gpu
-from aliquot.hardware.nvml.profiles import ComputeRow, Row, architecture, memory_mib, read_compute_rows, read_rows
-from aliquot.hardware.nvml.reader import Reader
+from aliquot.hardware.nvml.profiles import (
+    ComputeRow,
+    GpuProfileRow,
+    architecture,
+    memory_mib,
+    read_compute_rows,
+    read_rows,
+)
+from aliquot.hardware.nvml.reader import NvmlReader
 
 
-class Described(msgspec.Struct, frozen=True):
+class GpuDescription(msgspec.Struct, frozen=True):
     """The driver's own tables of one GPU. ``compute`` holds, by GPU instance profile id, the compute instance profiles
     of those profiles that have an instance now: the driver tells them of an existing instance only.
     """
@@ -19,12 +26,12 @@ class Described(msgspec.Struct, frozen=True):
     nvml: str
     architecture: str
     memory_mib: int | None
-    rows: tuple[Row, ...]
+    rows: tuple[GpuProfileRow, ...]
     compute: dict[int, tuple[ComputeRow, ...]]
     index_names: dict[int, str]
 
 
-def describe(reader: Reader, pci: str) -> Described:
+def describe(reader: NvmlReader, pci: str) -> GpuDescription:
     """Reads only. Raises what reading raises."""
     session, handle, gpu = reader.session, reader.handle(pci), reader.gpu(pci)
     nv = session.nv
@@ -35,7 +42,7 @@ def describe(reader: Reader, pci: str) -> Described:
             opened = session.call(attempt, nv.nvmlDeviceGetGpuInstanceById, handle, instance.id, gpu=pci)
             compute[instance.profile_id] = read_compute_rows(session, opened)
     prefix = "NVML_GPU_INSTANCE_PROFILE_"
-    return Described(
+    return GpuDescription(
         gpu=gpu,
         driver=session.driver,
         nvml=session.nvml,

@@ -13,17 +13,17 @@ from typing import Any
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.ids import pci_address
 from aliquot.core.model.xids import Xid
-from aliquot.hardware.nvml.session import Session
+from aliquot.hardware.nvml.session import NvmlSession
 
 NOT_ATTRIBUTED = 0xFFFFFFFF
-AT_ONCE = 256
+MAX_EVENTS = 256
 """Events taken in one poll; the rest waits for the next."""
 
 
 class NvmlEvents:
     """The XIDs that NVML reports to one event set. ``unwatched``: PCI addresses of GPUs that report none."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: NvmlSession) -> None:
         self.unwatched: tuple[str, ...] = ()
         self._session = session
         self._set: Any = None
@@ -37,12 +37,12 @@ class NvmlEvents:
         """
         nv, found = self._session.nv, list[Xid]()
         with self._session.gate.use(), self._lock:
-            if self._session.quiet_now:
+            if self._session.is_quiet:
                 return found
             if self._set is None:
-                self._make()
-            for _ in range(AT_ONCE):
-                code, data = self._session.ask(nv.nvmlEventSetWait_v2, self._set, 0)
+                self._create_set()
+            for _ in range(MAX_EVENTS):
+                code, data = self._session.try_call(nv.nvmlEventSetWait_v2, self._set, 0)
                 if code == codes.TIMEOUT:
                     break
                 if code != codes.SUCCESS:
@@ -60,32 +60,32 @@ class NvmlEvents:
     def _free(self) -> None:
         if self._set is not None:
             freed, self._set = self._set, None
-            self._session.ask(self._session.nv.nvmlEventSetFree, freed)
+            self._session.try_call(self._session.nv.nvmlEventSetFree, freed)
 
-    def _make(self) -> None:
-        nv, ask = self._session.nv, self._session.ask
+    def _create_set(self) -> None:
+        nv, try_call = self._session.nv, self._session.try_call
         self._set = self._session.call("making an event set", nv.nvmlEventSetCreate)
         self._gpus, unwatched = {}, []
         for index in range(self._session.call("counting the GPUs", nv.nvmlDeviceGetCount)):
-            code, handle = ask(nv.nvmlDeviceGetHandleByIndex, index)
-            info = None if code else ask(nv.nvmlDeviceGetPciInfo, handle)[1]
+            code, handle = try_call(nv.nvmlDeviceGetHandleByIndex, index)
+            info = None if code else try_call(nv.nvmlDeviceGetPciInfo, handle)[1]
             if info is None:
                 continue  # fell off the bus: the inventory says so
             pci = self._gpus[_value(handle)] = _pci(info)
-            supported = ask(nv.nvmlDeviceGetSupportedEventTypes, handle)[1] or 0
+            supported = try_call(nv.nvmlDeviceGetSupportedEventTypes, handle)[1] or 0
             wanted = supported & nv.nvmlEventTypeXidCriticalError
-            if not wanted or ask(nv.nvmlDeviceRegisterEvents, handle, wanted, self._set)[0]:
+            if not wanted or try_call(nv.nvmlDeviceRegisterEvents, handle, wanted, self._set)[0]:
                 unwatched.append(pci)
         self.unwatched = tuple(unwatched)
 
     def _xid(self, data: Any) -> Xid:
         gpu = self._gpus.get(_value(data.device))
         if gpu is None:
-            _, info = self._session.ask(self._session.nv.nvmlDeviceGetPciInfo, data.device)
+            _, info = self._session.try_call(self._session.nv.nvmlDeviceGetPciInfo, data.device)
             gpu = "" if info is None else _pci(info)
         instance = None if data.gpuInstanceId == NOT_ATTRIBUTED else int(data.gpuInstanceId)
-        inside = None if data.computeInstanceId == NOT_ATTRIBUTED else int(data.computeInstanceId)
-        return Xid(gpu, int(data.eventData), instance, None if instance is None else inside)
+        compute_instance = None if data.computeInstanceId == NOT_ATTRIBUTED else int(data.computeInstanceId)
+        return Xid(gpu, int(data.eventData), instance, None if instance is None else compute_instance)
 
 
 def _value(handle: Any) -> int | None:

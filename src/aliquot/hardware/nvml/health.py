@@ -14,10 +14,10 @@ from typing import Protocol
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.xids import Xid, XidPolicy, unhealthy
 
-Place = tuple[str, int | None, int | None]
+XidLocation = tuple[str, int | None, int | None]
 
 
-class Events(Protocol):
+class XidEvents(Protocol):
     """Where XIDs come from. ``unwatched``: PCI addresses of GPUs that report none."""
 
     @property
@@ -31,17 +31,17 @@ class Events(Protocol):
 class Health:
     """Which devices are unfit, as far as the driver said so. Threads may share it."""
 
-    def __init__(self, events: Events, policy: XidPolicy) -> None:
+    def __init__(self, events: XidEvents, policy: XidPolicy) -> None:
         self._events = events
         self._policy = policy
-        self._faults: dict[Place, Xid] = {}
+        self._active: dict[XidLocation, Xid] = {}
         self._lock = threading.Lock()
 
     @property
-    def faults(self) -> tuple[Xid, ...]:
+    def active_xids(self) -> tuple[Xid, ...]:
         """The XIDs that make something unfit now, the latest of each place."""
         with self._lock:
-            return tuple(self._faults.values())
+            return tuple(self._active.values())
 
     @property
     def unwatched(self) -> tuple[str, ...]:
@@ -51,25 +51,25 @@ class Health:
         """The UUIDs of what must not be given to a container now (a GPU's stands for everything on it). Faults of
         instances that are gone from the inventory end here. Raises HardwareError.
         """
-        news = [] if self._policy.off else self._events.take()
+        new_xids = [] if self._policy.off else self._events.take()
         with self._lock:
-            for xid in news:
+            for xid in new_xids:
                 if self._policy.counts(xid.code):
-                    self._faults[xid.gpu, xid.instance, xid.compute_instance] = xid
-            there = {place: x for place, x in self._faults.items() if x.instance is None or unhealthy([x], inventory)}
-            self._faults = there
-            return unhealthy(there.values(), inventory)
+                    self._active[xid.gpu, xid.instance, xid.compute_instance] = xid
+            active = {place: x for place, x in self._active.items() if x.instance is None or unhealthy([x], inventory)}
+            self._active = active
+            return unhealthy(active.values(), inventory)
 
-    def adopt(self, former: Health) -> None:
+    def adopt(self, previous: Health) -> None:
         """Goes on with the faults that were known when the session was closed: closing it heals nothing."""
         with self._lock:
-            self._faults = former._faults | self._faults
+            self._active = previous._active | self._active
 
     def forget(self, pci: str, instance: int | None = None) -> None:
         """End the faults of a GPU that was reset, or of one of its instances that was destroyed (an instance that is
         made again at the same place has the same ids).
         """
         with self._lock:
-            gone = [p for p in self._faults if p[0] == pci and instance in (None, p[1])]
+            gone = [p for p in self._active if p[0] == pci and instance in (None, p[1])]
             for place in gone:
-                del self._faults[place]
+                del self._active[place]

@@ -12,8 +12,8 @@ from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.inventory import UNKNOWN_HOLDER, ComputeInstance, Gpu, GpuInstance, Holder
 from aliquot.hardware.nvml.capability_minors import ci_minor, gi_minor
-from aliquot.hardware.nvml.partition_ids import swapped
-from aliquot.hardware.nvml.session import Session
+from aliquot.hardware.nvml.partition_ids import slots_mirrored
+from aliquot.hardware.nvml.session import NvmlSession
 
 NO_INSTANCE = 0xFFFFFFFF
 _MAX_INSTANCES = 16
@@ -29,7 +29,7 @@ Process = tuple[int, int, Holder]
 class Instances:
     """Reads the instances of GPUs through one session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: NvmlSession) -> None:
         self.session = session
         self._uuids: dict[tuple[str, int, int], str] = {}
 
@@ -37,13 +37,13 @@ class Instances:
         """The GPU with its instances and holders. ``processes`` None: the driver does not list them."""
         nv = self.session.nv
         found: list[GpuInstance] = []
-        room, units = table.compute_slices, table.memory_slices
+        compute_left, memory_left = table.compute_slices, table.memory_slices
         for profile in table.profiles:
-            if room <= 0 or units <= 0:
+            if compute_left <= 0 or memory_left <= 0:
                 break  # the GPU is full: no other profile can have an instance
             for each in self._list(nv.nvmlDeviceGetGpuInstances, nv.c_nvmlGpuInstance_t, handle, profile.id, gpu.pci):
                 info = self.session.call(f"reading a GPU instance of {gpu.pci}", nv.nvmlGpuInstanceGetInfo, each)
-                inside = self._compute(each, gpu, info.id, profile, processes)
+                compute_instances = self._compute(each, gpu, info.id, profile, processes)
                 holders = _holders(processes, info.id)
                 found.append(
                     GpuInstance(
@@ -54,23 +54,25 @@ class Instances:
                         held=bool(holders),
                         holders=holders,
                         capability_minor=gi_minor(gpu.minor, info.id),
-                        compute_instances=inside,
+                        compute_instances=compute_instances,
                     )
                 )
-                room, units = room - profile.compute_slices, units - info.placement.size
+                compute_left, memory_left = compute_left - profile.compute_slices, memory_left - info.placement.size
         found.sort(key=lambda i: i.id)
         instances = self._with_uuids(handle, gpu, found)
-        outside = tuple(h for gi, _, h in processes or () if gi == NO_INSTANCE)
-        return msgspec.structs.replace(gpu, instances=instances, holders=outside, swapped=swapped(table, instances))
+        gpu_holders = tuple(h for gi, _, h in processes or () if gi == NO_INSTANCE)
+        return msgspec.structs.replace(
+            gpu, instances=instances, holders=gpu_holders, slots_mirrored=slots_mirrored(table, instances)
+        )
 
     def _compute(
         self, instance: Any, gpu: Gpu, gi: int, profile: Profile, processes: list[Process] | None
     ) -> tuple[ComputeInstance, ...]:
         nv = self.session.nv
         found: list[ComputeInstance] = []
-        room = profile.compute_slices
+        slices_left = profile.compute_slices
         for kind in sorted(profile.compute, key=lambda c: not c.default):
-            if room <= 0:
+            if slices_left <= 0:
                 break  # every compute slice is accounted for
             listing = nv.nvmlGpuInstanceGetComputeInstances
             for each in self._list(listing, nv.c_nvmlComputeInstance_t, instance, kind.id, gpu.pci):
@@ -87,13 +89,13 @@ class Instances:
                         holders=_holders(processes, gi, info.id),
                     )
                 )
-                room -= kind.compute_slices
+                slices_left -= kind.compute_slices
         return tuple(sorted(found, key=lambda c: c.id))
 
     def _list(self, function: Any, kind: Any, parent: Any, profile_id: int, pci: str) -> list[Any]:
         """An instance list: a raw C call that wants an array large enough and says how many it filled."""
         array, count = (kind * _MAX_INSTANCES)(), c_uint(_MAX_INSTANCES)
-        code, _ = self.session.ask(function, parent, profile_id, array, byref(count))
+        code, _ = self.session.try_call(function, parent, profile_id, array, byref(count))
         # A driver that does not have this profile says so: then there is no instance of it either.
         if code in (codes.NOT_SUPPORTED, codes.INVALID_ARGUMENT, codes.NOT_FOUND):
             return []
@@ -105,23 +107,26 @@ class Instances:
         """MIG device UUIDs. They follow from the GPU and the two ids since R470, so that one look is enough."""
         keys = [(gpu.uuid, i.id, c.id) for i in found for c in i.compute_instances]
         if any(key not in self._uuids for key in keys):
-            self._look_up_uuids(handle, gpu, len(keys))
+            self._read_uuids(handle, gpu, len(keys))
 
-        def named(i: GpuInstance, c: ComputeInstance) -> ComputeInstance:
-            return msgspec.structs.replace(c, uuid=self._uuids.get((gpu.uuid, i.id, c.id), ""))
+        def with_uuid(gpu_instance: GpuInstance, compute_instance: ComputeInstance) -> ComputeInstance:
+            return msgspec.structs.replace(
+                compute_instance, uuid=self._uuids.get((gpu.uuid, gpu_instance.id, compute_instance.id), "")
+            )
 
         return tuple(
-            msgspec.structs.replace(i, compute_instances=tuple(named(i, c) for c in i.compute_instances)) for i in found
+            msgspec.structs.replace(i, compute_instances=tuple(with_uuid(i, c) for c in i.compute_instances))
+            for i in found
         )
 
-    def _look_up_uuids(self, handle: Any, gpu: Gpu, expected: int) -> None:
+    def _read_uuids(self, handle: Any, gpu: Gpu, expected: int) -> None:
         nv, call = self.session.nv, self.session.call
         attempt = f"reading the MIG devices of {gpu.pci}"
-        seen = 0
+        found = 0
         for index in range(call(attempt, nv.nvmlDeviceGetMaxMigDeviceCount, handle, gpu=gpu.pci)):
-            if seen == expected:
+            if found == expected:
                 break
-            code, device = self.session.ask(nv.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+            code, device = self.session.try_call(nv.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
             if code in (codes.NOT_FOUND, codes.INVALID_ARGUMENT):
                 continue  # positions may be empty, and there may be holes
             if code != codes.SUCCESS:
@@ -129,7 +134,7 @@ class Instances:
             gi = call(attempt, nv.nvmlDeviceGetGpuInstanceId, device, gpu=gpu.pci)
             ci = call(attempt, nv.nvmlDeviceGetComputeInstanceId, device, gpu=gpu.pci)
             self._uuids[gpu.uuid, gi, ci] = call(attempt, nv.nvmlDeviceGetUUID, device, gpu=gpu.pci)
-            seen += 1
+            found += 1
 
     def processes(self, handle: Any, pci: str) -> list[Process] | None:
         """Every process on the GPU: its GPU instance, its compute instance, who it is. None where the driver has no
@@ -141,9 +146,9 @@ class Instances:
             (nv.nvmlDeviceGetComputeRunningProcesses_v3, nv.nvmlDeviceGetComputeRunningProcesses_v2),
             (nv.nvmlDeviceGetGraphicsRunningProcesses_v3, nv.nvmlDeviceGetGraphicsRunningProcesses_v2),
         ):
-            code, rows = self.session.ask(newer, handle)
+            code, rows = self.session.try_call(newer, handle)
             if code == codes.FUNCTION_NOT_FOUND:
-                code, rows = self.session.ask(older, handle)
+                code, rows = self.session.try_call(older, handle)
             if code == codes.FUNCTION_NOT_FOUND:
                 return None
             if code == codes.NOT_SUPPORTED:
@@ -157,7 +162,7 @@ class Instances:
 
     def _holder(self, pid: int) -> Holder:
         nv = self.session.nv
-        _, name = self.session.ask(nv.nvmlSystemGetProcessName, pid)
+        _, name = self.session.try_call(nv.nvmlSystemGetProcessName, pid)
         return Holder("process", str(pid), (name or "").rpartition("/")[2])
 
 

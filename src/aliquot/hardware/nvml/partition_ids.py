@@ -18,7 +18,7 @@ _FIRST_SLOT = {
 }
 
 
-def swapped(table: Family, instances: Sequence[GpuInstance]) -> bool | None:
+def slots_mirrored(table: Family, instances: Sequence[GpuInstance]) -> bool | None:
     """Whether this board shows its halves swapped, as its instances tell; None if none of them tells."""
     slots, first = _FIRST_SLOT.get(table.slot_model, (0, {}))
     for instance in instances:

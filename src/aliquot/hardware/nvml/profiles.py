@@ -9,7 +9,7 @@ import msgspec
 
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.placement import Placement
-from aliquot.hardware.nvml.session import Session
+from aliquot.hardware.nvml.session import NvmlSession
 
 _LAST_INDEX = 64
 _MAX_PLACEMENTS = 64
@@ -57,7 +57,7 @@ class ComputeRow(msgspec.Struct, frozen=True):
     placements: tuple[Placement, ...] | None = None
 
 
-class Row(msgspec.Struct, frozen=True):
+class GpuProfileRow(msgspec.Struct, frozen=True):
     """One GPU instance profile as the driver describes it. ``name`` is empty where the driver tells none."""
 
     index: int
@@ -73,9 +73,9 @@ class Row(msgspec.Struct, frozen=True):
     placements: tuple[Placement, ...] | None = None
 
 
-def read_rows(session: Session, device: Any, *, placements: bool) -> tuple[Row, ...]:
+def read_rows(session: NvmlSession, device: Any, *, placements: bool) -> tuple[GpuProfileRow, ...]:
     """Every profile that this GPU has, by NVML index. Empty where the driver lists none (R535 with MIG mode off)."""
-    rows: list[Row] = []
+    rows: list[GpuProfileRow] = []
     for index in range(_LAST_INDEX):
         code, info = _profile_info(session, device, index)
         if code == codes.INVALID_ARGUMENT:
@@ -91,22 +91,26 @@ def read_rows(session: Session, device: Any, *, placements: bool) -> tuple[Row, 
     return tuple(rows)
 
 
-def read_compute_rows(session: Session, instance: Any) -> tuple[ComputeRow, ...]:
+def read_compute_rows(session: NvmlSession, instance: Any) -> tuple[ComputeRow, ...]:
     """Every compute instance profile inside one existing GPU instance (``instance`` is its handle)."""
     nv = session.nv
     rows: list[ComputeRow] = []
     for index in range(_LAST_INDEX):
-        code, info = session.ask(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, index, 0)
+        code, info = session.try_call(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, index, 0)
         if code == codes.FUNCTION_NOT_FOUND:
-            code, info = session.ask(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, index, 0, version=1)
+            code, info = session.try_call(
+                nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, index, 0, version=1
+            )
         if code == codes.INVALID_ARGUMENT:
             break
         if code != codes.SUCCESS:
             continue
         array, count = (nv.c_nvmlComputeInstancePlacement_t * _MAX_PLACEMENTS)(), c_uint(_MAX_PLACEMENTS)
         listing = nv.nvmlGpuInstanceGetComputeInstancePossiblePlacements
-        told, _ = session.ask(listing, instance, info.id, array, byref(count))
-        places = tuple(Placement(p.start, p.size) for p in array[: count.value]) if told == codes.SUCCESS else None
+        placement_code, _ = session.try_call(listing, instance, info.id, array, byref(count))
+        placements = (
+            tuple(Placement(p.start, p.size) for p in array[: count.value]) if placement_code == codes.SUCCESS else None
+        )
         rows.append(
             ComputeRow(
                 index=index,
@@ -115,25 +119,25 @@ def read_compute_rows(session: Session, instance: Any) -> tuple[ComputeRow, ...]
                 slices=info.sliceCount,
                 count=info.instanceCount,
                 sm=info.multiprocessorCount,
-                placements=places,
+                placements=placements,
             )
         )
     return tuple(rows)
 
 
-def architecture(session: Session, device: Any) -> str:
+def architecture(session: NvmlSession, device: Any) -> str:
     """The GPU's architecture in lower case, empty if NVML does not say or says one that we do not know."""
-    _, number = session.ask(session.nv.nvmlDeviceGetArchitecture, device)
+    _, number = session.try_call(session.nv.nvmlDeviceGetArchitecture, device)
     return _ARCHITECTURES.get(number, "") if isinstance(number, int) else ""
 
 
-def memory_mib(session: Session, device: Any) -> int | None:
+def memory_mib(session: NvmlSession, device: Any) -> int | None:
     """The GPU's memory, None if NVML does not say."""
-    code, memory = session.ask(session.nv.nvmlDeviceGetMemoryInfo, device)
+    code, memory = session.try_call(session.nv.nvmlDeviceGetMemoryInfo, device)
     return int(memory.total) >> 20 if code == codes.SUCCESS else None
 
 
-def _profile_info(session: Session, device: Any, index: int) -> tuple[int, Any]:
+def _profile_info(session: NvmlSession, device: Any, index: int) -> tuple[int, Any]:
     """Version 3 of the answer where the driver knows it, else 2, else 1."""
     if session.profile_info_version == 3:
         info = _ProfileInfo3(version=_PROFILE_INFO_3)
@@ -143,18 +147,18 @@ def _profile_info(session: Session, device: Any, index: int) -> tuple[int, Any]:
         session.profile_info_version = 2
     read = session.nv.nvmlDeviceGetGpuInstanceProfileInfo
     if session.profile_info_version == 2:
-        code, info = session.ask(read, device, index)
+        code, info = session.try_call(read, device, index)
         if code not in (codes.FUNCTION_NOT_FOUND, codes.ARGUMENT_VERSION_MISMATCH):
             return code, info
         session.profile_info_version = 1
-    return session.ask(read, device, index, version=1)
+    return session.try_call(read, device, index, version=1)
 
 
-def _row(index: int, info: Any) -> Row:
+def _row(index: int, info: Any) -> GpuProfileRow:
     capabilities = getattr(info, "capabilities", None)
     gfx = index in _GFX_INDEXES or bool((capabilities or 0) & CAPS_GFX)
     p2p = bool(capabilities & CAPS_P2P) if capabilities is not None else bool(info.isP2pSupported)
-    return Row(
+    return GpuProfileRow(
         index=index,
         id=info.id,
         name=_text(getattr(info, "name", b"")),
@@ -174,14 +178,14 @@ def _row(index: int, info: Any) -> Row:
     )
 
 
-def _placements(session: Session, device: Any, profile_id: int) -> tuple[Placement, ...] | None:
+def _placements(session: NvmlSession, device: Any, profile_id: int) -> tuple[Placement, ...] | None:
     """Every placement the profile can have on an empty GPU; None where the driver will not say (MIG mode off, or a
     caller without the right: this list is privileged, the profile list is not).
     """
     nv = session.nv
     array, count = (nv.c_nvmlGpuInstancePlacement_t * _MAX_PLACEMENTS)(), c_uint(_MAX_PLACEMENTS)
     listing = nv.nvmlDeviceGetGpuInstancePossiblePlacements
-    code, _ = session.ask(listing, device, profile_id, array, byref(count))
+    code, _ = session.try_call(listing, device, profile_id, array, byref(count))
     if code != codes.SUCCESS or not count.value:
         return None
     return tuple(sorted(Placement(p.start, p.size) for p in array[: count.value]))

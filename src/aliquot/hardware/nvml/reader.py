@@ -11,18 +11,18 @@ from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.ids import packed_pci_id, pci_address
 from aliquot.core.model.inventory import Gpu, Mig
 from aliquot.errors import GpuLostError, HardwareError
-from aliquot.hardware.nvml.capability_minors import Capabilities
+from aliquot.hardware.nvml.capability_minors import CapabilityFiles
 from aliquot.hardware.nvml.instances import Instances, distinct
-from aliquot.hardware.nvml.session import Session
+from aliquot.hardware.nvml.session import NvmlSession
 from aliquot.hardware.nvml.tables import SessionSource, Tables
 
 _PASSTHROUGH = 1
-_LOOKS = 20
+_MAX_READS = 20
 """How often a GPU is read before a changing one is given up on."""
 _MODES = ("disabled", "enabled")
 
 
-class Card(msgspec.Struct):
+class NvmlGpu(msgspec.Struct):
     """What does not change about one GPU while its handle lives."""
 
     handle: Any
@@ -35,58 +35,58 @@ class Card(msgspec.Struct):
     resettable: bool
 
 
-class Reader:
+class NvmlReader:
     """Reads GPUs. ``proc_root`` is None where there is no kernel to look at (a simulated node)."""
 
-    def __init__(self, session: Session, proc_root: str | None) -> None:
+    def __init__(self, session: NvmlSession, proc_root: str | None) -> None:
         self.session = session
         self.tables = Tables(SessionSource(session))
-        self._cards: dict[str, Card] = {}
-        self._slots: dict[int, str] = {}
+        self._nvml_gpus: dict[str, NvmlGpu] = {}
+        self._pci_by_index: dict[int, str] = {}
         self._epoch = 0
         self._instances = Instances(session)
-        self._capabilities = Capabilities(proc_root)
+        self._capabilities = CapabilityFiles(proc_root)
 
     # -- cards
 
     def forget(self, pci: str) -> None:
         """Fetch that GPU's handle again next time."""
-        self._cards.pop(pci, None)
+        self._nvml_gpus.pop(pci, None)
 
     def renumber(self) -> None:
         """Forget every handle and which GPU has which index."""
-        self._cards.clear()
-        self._slots.clear()
+        self._nvml_gpus.clear()
+        self._pci_by_index.clear()
 
     def handle(self, pci: str) -> Any:
         """The GPU's NVML handle."""
-        return self._card(pci).handle
+        return self._nvml_gpu(pci).handle
 
-    def _card(self, pci: str) -> Card:
+    def _nvml_gpu(self, pci: str) -> NvmlGpu:
         self._drop_stale()
-        card = self._cards.get(pci)
-        if card is None:
+        nvml_gpu = self._nvml_gpus.get(pci)
+        if nvml_gpu is None:
             nv = self.session.nv
             by_address = nv.nvmlDeviceGetHandleByPciBusId
             handle = self.session.call(f"looking for GPU {pci}", by_address, pci, gpu=pci)
-            index = next((i for i, known in self._slots.items() if known == pci), -1)
+            index = next((i for i, known in self._pci_by_index.items() if known == pci), -1)
             if index < 0:
                 index = self.session.call(f"reading the index of {pci}", nv.nvmlDeviceGetIndex, handle, gpu=pci)
-            card = self._cards[pci] = self._identify(handle, index)
-        return card
+            nvml_gpu = self._nvml_gpus[pci] = self._identify(handle, index)
+        return nvml_gpu
 
     def _drop_stale(self) -> None:
         if self._epoch != self.session.epoch:
-            self._cards.clear()
+            self._nvml_gpus.clear()
             self._epoch = self.session.epoch
 
-    def _identify(self, handle: Any, index: int) -> Card:
+    def _identify(self, handle: Any, index: int) -> NvmlGpu:
         nv, call = self.session.nv, self.session.call
         info = call(f"reading the PCI address of GPU {index}", nv.nvmlDeviceGetPciInfo, handle)
         bus_id = info.busId.decode() if isinstance(info.busId, bytes) else info.busId
         pci = pci_address(bus_id)
-        _, virtual = self.session.ask(nv.nvmlDeviceGetVirtualizationMode, handle)
-        card = Card(
+        _, virtual = self.session.try_call(nv.nvmlDeviceGetVirtualizationMode, handle)
+        nvml_gpu = NvmlGpu(
             handle=handle,
             pci=pci,
             uuid=call(f"reading the UUID of {pci}", nv.nvmlDeviceGetUUID, handle, gpu=pci),
@@ -97,12 +97,12 @@ class Reader:
             # A GPU passed through to this virtual machine is reset with the machine, mostly not by the guest.
             resettable=virtual != _PASSTHROUGH,
         )
-        self._slots[index] = pci
-        return card
+        self._pci_by_index[index] = pci
+        return nvml_gpu
 
     # -- GPUs
 
-    def cards(self) -> tuple[tuple[Card, Mig], ...]:
+    def present_gpus(self) -> tuple[tuple[NvmlGpu, Mig], ...]:
         """Every GPU that is still on the bus, in NVML's order, and its MIG mode."""
         self._drop_stale()
         count = self.session.call("counting the GPUs", self.session.nv.nvmlDeviceGetCount)
@@ -114,9 +114,9 @@ class Reader:
         count = self.session.call("counting the GPUs", self.session.nv.nvmlDeviceGetCount)
         modes = [self._survey(index) for index in range(count)]
         # MIG GPUs first: only they can tell placements, and each product's table is read once.
-        for card, mig in sorted((m for m in modes if m is not None), key=lambda m: not m[1].enabled):
+        for nvml_gpu, mig in sorted((m for m in modes if m is not None), key=lambda m: not m[1].enabled):
             with suppress(GpuLostError):  # fell off just now: the second look below says so
-                self.tables.of(card, mig)
+                self.tables.for_gpu(nvml_gpu, mig)
         found: list[Gpu] = []
         for index, known in enumerate(modes):
             try:
@@ -127,74 +127,74 @@ class Reader:
 
     def gpu(self, pci: str) -> Gpu:
         """One GPU, read afresh. Raises GpuLostError."""
-        card = self._card(pci)
-        return self._read(card, self._mode(card))
+        nvml_gpu = self._nvml_gpu(pci)
+        return self._read(nvml_gpu, self._mode(nvml_gpu))
 
-    def _survey(self, index: int) -> tuple[Card, Mig] | None:
+    def _survey(self, index: int) -> tuple[NvmlGpu, Mig] | None:
         """The GPU at an index and its MIG mode; None if it fell off the bus."""
         try:
-            pci = self._slots.get(index, "")
-            card = self._cards.get(pci)
-            if card is None:
+            pci = self._pci_by_index.get(index, "")
+            nvml_gpu = self._nvml_gpus.get(pci)
+            if nvml_gpu is None:
                 by_index = self.session.nv.nvmlDeviceGetHandleByIndex
-                card = self._identify(self.session.call(f"opening GPU {index}", by_index, index, gpu=pci), index)
-                self._cards[card.pci] = card
-            return card, self._mode(card)
+                nvml_gpu = self._identify(self.session.call(f"opening GPU {index}", by_index, index, gpu=pci), index)
+                self._nvml_gpus[nvml_gpu.pci] = nvml_gpu
+            return nvml_gpu, self._mode(nvml_gpu)
         except GpuLostError:
             return None
 
-    def _mode(self, card: Card) -> Mig:
-        code, answer = self.session.ask(self.session.nv.nvmlDeviceGetMigMode, card.handle)
+    def _mode(self, nvml_gpu: NvmlGpu) -> Mig:
+        code, answer = self.session.try_call(self.session.nv.nvmlDeviceGetMigMode, nvml_gpu.handle)
         if code == codes.NOT_SUPPORTED:
             return Mig()  # not capable
         if code != codes.SUCCESS:
-            raise codes.error(code, f"reading the MIG mode of {card.pci}", gpu=card.pci)
+            raise codes.error(code, f"reading the MIG mode of {nvml_gpu.pci}", gpu=nvml_gpu.pci)
         return Mig(True, _MODES[answer[0]], _MODES[answer[1]])
 
-    def _read(self, card: Card, mig: Mig) -> Gpu:
-        nv, pci = self.session.nv, card.pci
-        code, minor = self.session.ask(nv.nvmlDeviceGetMinorNumber, card.handle)
+    def _read(self, nvml_gpu: NvmlGpu, mig: Mig) -> Gpu:
+        nv, pci = self.session.nv, nvml_gpu.pci
+        code, minor = self.session.try_call(nv.nvmlDeviceGetMinorNumber, nvml_gpu.handle)
         if code == codes.GPU_IS_LOST:
             raise codes.error(code, f"reading the minor number of {pci}", gpu=pci)
-        table = self.tables.of(card, mig)
+        table = self.tables.for_gpu(nvml_gpu, mig)
         bare = Gpu(
             pci=pci,
-            uuid=card.uuid,
-            index=card.index,
-            product=card.product,
-            pci_device=card.pci_device,
-            subsystem=card.subsystem,
+            uuid=nvml_gpu.uuid,
+            index=nvml_gpu.index,
+            product=nvml_gpu.product,
+            pci_device=nvml_gpu.pci_device,
+            subsystem=nvml_gpu.subsystem,
             minor=-1 if minor is None else minor,  # WSL and some guests have no device file
             family=None if table is None else table.name,
             mig=mig,
-            reset=card.resettable,
+            resettable=nvml_gpu.resettable,
         )
-        for attempt in range(_LOOKS):
-            processes = self._instances.processes(card.handle, pci)
+        for attempt in range(_MAX_READS):
+            processes = self._instances.processes(nvml_gpu.handle, pci)
             if not mig.enabled or table is None:
                 break
             try:
-                return self._instances.fill(bare, card.handle, table, processes)
+                return self._instances.fill(bare, nvml_gpu.handle, table, processes)
             except HardwareError as error:
                 # Somebody destroyed an instance between its listing and the question about it: look again.
                 gone = error.nvml_code in (codes.INVALID_ARGUMENT, codes.NOT_FOUND)
-                if not gone or attempt == _LOOKS - 1:
+                if not gone or attempt == _MAX_READS - 1:
                     raise
         return msgspec.structs.replace(bare, holders=distinct(h for _, _, h in processes or ()))
 
     def _lost(self, index: int) -> Gpu:
         """A GPU that fell off the bus: what is still known of it, from this session or from the kernel's list."""
-        pci = self._slots.get(index, "")
-        card = self._cards.get(pci)
-        if card is None:
+        pci = self._pci_by_index.get(index, "")
+        nvml_gpu = self._nvml_gpus.get(pci)
+        if nvml_gpu is None:
             return Gpu(pci=pci, uuid="", index=index, product="GPU that fell off the bus", lost=True)
         return Gpu(
             pci=pci,
-            uuid=card.uuid,
+            uuid=nvml_gpu.uuid,
             index=index,
-            product=card.product,
-            pci_device=card.pci_device,
-            subsystem=card.subsystem,
+            product=nvml_gpu.product,
+            pci_device=nvml_gpu.pci_device,
+            subsystem=nvml_gpu.subsystem,
             lost=True,
         )
 

@@ -13,18 +13,18 @@ from typing import Any
 
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import AliquotError
-from aliquot.foundation.driver_calls import Running
+from aliquot.foundation.driver_calls import DriverCall
 from aliquot.hardware.nvml import binding
-from aliquot.hardware.nvml.session_gate import Gate
+from aliquot.hardware.nvml.session_gate import SessionGate
 
 
-class Session:
+class NvmlSession:
     """NVML, open. ``library`` is a path to load instead of the system's (the shim of a simulated node, or a driver
     container's copy). Raises NoDriverError where no driver answers, or one older than the floor.
     """
 
     def __init__(self, library: str | None = None) -> None:
-        self._binding: binding.Binding | None = binding.acquire(library)
+        self._binding: binding.NvmlBinding | None = binding.acquire(library)
         self.nv = self._binding.nv
         self.calls = 0
         self.driver = ""
@@ -33,9 +33,9 @@ class Session:
         """Grows whenever handles become invalid: a cache that remembers it knows when it is stale."""
         self.before_close: list[Callable[[], None]] = []
         """Called before the session ends or is to be quiet: what watches the GPUs lets go of them."""
-        self.gate = Gate(self._end, self._start)
+        self.gate = SessionGate(self._end, self._start)
         self._quiet = 0
-        self._turn = Lock()
+        self._lock = Lock()
         self._open = False
         try:
             self._start()
@@ -70,45 +70,45 @@ class Session:
 
     def _end(self) -> None:
         if self._open:
-            for let_go in self.before_close:
-                let_go()
+            for callback in self.before_close:
+                callback()
             self._open = False
             self.call("closing NVML", self.nv.nvmlShutdown)
 
     @property
-    def quiet_now(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether nobody may watch the GPUs now."""
         return self._quiet > 0
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
         """Nobody watches the GPUs for the duration: an event set is a client that a change of MIG mode may wait for."""
-        with self._turn:
+        with self._lock:
             self._quiet += 1
         try:
-            for let_go in self.before_close:
-                let_go()
+            for callback in self.before_close:
+                callback()
             yield
         finally:
-            with self._turn:
+            with self._lock:
                 self._quiet -= 1
 
     def call(self, attempt: str, function: Callable[..., Any], *arguments: Any, gpu: str = "") -> Any:
         """One NVML call; its return code as an error of ours if it fails."""
         self.calls += 1
         try:
-            with Running(attempt, gpu):
+            with DriverCall(attempt, gpu):
                 return function(*arguments)
         except self.nv.NVMLError as failure:
             if failure.value == codes.FUNCTION_NOT_FOUND and self.driver:
                 raise codes.missing(function.__name__, self.driver, attempt) from failure
             raise codes.error(failure.value, attempt, gpu=gpu) from failure
 
-    def ask(self, function: Callable[..., Any], *arguments: Any, **accepted: Any) -> tuple[int, Any]:
+    def try_call(self, function: Callable[..., Any], *arguments: Any, **accepted: Any) -> tuple[int, Any]:
         """One NVML call whose refusal is an answer: the return code, and the result (None unless it is SUCCESS)."""
         self.calls += 1
         try:
-            with Running(function.__name__):
+            with DriverCall(function.__name__):
                 return codes.SUCCESS, function(*arguments, **accepted)
         except self.nv.NVMLError as failure:
             return int(failure.value), None
@@ -117,7 +117,7 @@ class Session:
         """One NVML call that nvidia-ml-py does not bind: its return code."""
         self.calls += 1
         try:
-            with Running(function):
+            with DriverCall(function):
                 return int(getattr(self.nv.nvmlLib, function)(*arguments))
         except AttributeError:
             return codes.FUNCTION_NOT_FOUND

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from threading import Condition
 
 
-class Gate:
+class SessionGate:
     """Guards a session that lanes share. ``close`` and ``reopen`` are called with nobody inside."""
 
     def __init__(self, close: Callable[[], None], reopen: Callable[[], None]) -> None:

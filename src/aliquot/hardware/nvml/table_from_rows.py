@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from aliquot.core.model.catalog import ENGINES, ComputeProfile, Family, ModeRules, Product, Profile, Rule
 from aliquot.core.model.placement import Placement
-from aliquot.hardware.nvml.profiles import ComputeRow, Row, suffix_of_index
+from aliquot.hardware.nvml.profiles import ComputeRow, GpuProfileRow, suffix_of_index
 
 _COMPUTE_INDEX = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6}
 """NVML index, and so far always the id, of the compute instance profile with that many compute slices (nvml.h)."""
 
 
 def family_from_rows(
-    name: str, rows: tuple[Row, ...], architecture: str, pci_device: str, total_mib: int | None = None
+    name: str, rows: tuple[GpuProfileRow, ...], architecture: str, pci_device: str, total_mib: int | None = None
 ) -> Family:
     """A whole table. ``rows`` is not empty; ``total_mib`` is the GPU's memory, for drivers that tell no names."""
-    told = [r.placements for r in rows if r.placements]
+    placement_lists = [r.placements for r in rows if r.placements]
     compute_slices = max(r.slices for r in rows)
-    if told:
-        memory_slices = max(p.start + p.size for places in told for p in places)
+    if placement_lists:
+        memory_slices = max(p.start + p.size for placements in placement_lists for p in placements)
     else:
         memory_slices = 8 if compute_slices > 4 else compute_slices
     ordered = sorted(rows, key=lambda r: (r.slices, r.index))
@@ -44,7 +44,9 @@ def family_from_rows(
     )
 
 
-def profile_from_row(row: Row, rows: tuple[Row, ...], memory_slices: int, total_mib: int | None = None) -> Profile:
+def profile_from_row(
+    row: GpuProfileRow, rows: tuple[GpuProfileRow, ...], memory_slices: int, total_mib: int | None = None
+) -> Profile:
     """One profile; ``rows`` are all of the GPU's, for the sizes that have to be inferred."""
     placements = row.placements or estimated_placements(row, rows, memory_slices)
     name = row.name or profile_name(row, total_mib or max(r.memory_mib for r in rows) or 1)
@@ -66,7 +68,9 @@ def profile_from_row(row: Row, rows: tuple[Row, ...], memory_slices: int, total_
     )
 
 
-def estimated_placements(row: Row, rows: tuple[Row, ...], memory_slices: int) -> tuple[Placement, ...]:
+def estimated_placements(
+    row: GpuProfileRow, rows: tuple[GpuProfileRow, ...], memory_slices: int
+) -> tuple[Placement, ...]:
     """Where a profile of this much memory goes: aligned spans, as many as its most numerous sibling of the same slices
     and memory can have. True of all known eight- and four-slice tables.
     """
@@ -76,11 +80,11 @@ def estimated_placements(row: Row, rows: tuple[Row, ...], memory_slices: int) ->
     while memory_slices % size:
         size += 1
     starts = range(0, memory_slices - size + 1, size)
-    most = max(r.count for r in rows if (r.slices, r.memory_mib) == (row.slices, row.memory_mib))
-    return tuple(Placement(start, size) for start in starts)[:most]
+    max_count = max(r.count for r in rows if (r.slices, r.memory_mib) == (row.slices, row.memory_mib))
+    return tuple(Placement(start, size) for start in starts)[:max_count]
 
 
-def profile_name(row: Row, total_mib: int) -> str:
+def profile_name(row: GpuProfileRow, total_mib: int) -> str:
     """The name NVIDIA's tools make where the driver tells none: memory in eighths of the GPU, rounded (go-nvlib's rule,
     which reproduces every captured table).
     """
@@ -120,7 +124,7 @@ def compute_from_rows(name: str, slices: int, rows: tuple[ComputeRow, ...]) -> t
     widest = max((r for r in rows if r.slices == slices), key=lambda r: r.index, default=None)
     found = []
     for row in rows:
-        places = row.placements or (Placement(0, row.slices),)
+        placements = row.placements or (Placement(0, row.slices),)
         found.append(
             ComputeProfile(
                 id=row.id,
@@ -128,8 +132,8 @@ def compute_from_rows(name: str, slices: int, rows: tuple[ComputeRow, ...]) -> t
                 nvml_index=row.index,
                 max_instances=row.count,
                 compute_slices=row.slices,
-                starts=tuple(p.start for p in places),
-                size=places[0].size,
+                starts=tuple(p.start for p in placements),
+                size=placements[0].size,
                 sm=row.sm,
                 default=row is widest,
             )

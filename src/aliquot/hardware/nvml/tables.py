@@ -15,13 +15,13 @@ import msgspec
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import Family, Profile, Rule
 from aliquot.core.model.inventory import Mig
-from aliquot.hardware.nvml.profiles import Row, architecture, memory_mib, read_rows
-from aliquot.hardware.nvml.session import Session
+from aliquot.hardware.nvml.profiles import GpuProfileRow, architecture, memory_mib, read_rows
+from aliquot.hardware.nvml.session import NvmlSession
 
 _GUESSED = ("unknown", "estimate")
 
 
-class Product(Protocol):
+class GpuProduct(Protocol):
     """The part of a card that a table belongs to."""
 
     pci_device: str
@@ -30,37 +30,37 @@ class Product(Protocol):
     handle: object
 
 
-class Source(Protocol):
+class ProfileSource(Protocol):
     """Where the driver's own lists are read: through NVML, or through nvidia-smi."""
 
-    def rows(self, card: Product, *, placements: bool) -> tuple[Row, ...]:
+    def rows(self, gpu: GpuProduct, *, placements: bool) -> tuple[GpuProfileRow, ...]:
         """Every GPU instance profile of a GPU; empty where the driver lists none in its present mode."""
         ...
 
-    def architecture(self, card: Product) -> str:
+    def architecture(self, gpu: GpuProduct) -> str:
         """In lower case, empty where nobody says."""
         ...
 
-    def memory_mib(self, card: Product) -> int | None: ...
+    def memory_mib(self, gpu: GpuProduct) -> int | None: ...
 
 
 class SessionSource:
     """The lists of an NVML session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: NvmlSession) -> None:
         self._session = session
 
-    def rows(self, card: Product, *, placements: bool) -> tuple[Row, ...]:
-        return read_rows(self._session, card.handle, placements=placements)
+    def rows(self, gpu: GpuProduct, *, placements: bool) -> tuple[GpuProfileRow, ...]:
+        return read_rows(self._session, gpu.handle, placements=placements)
 
-    def architecture(self, card: Product) -> str:
-        return architecture(self._session, card.handle)
+    def architecture(self, gpu: GpuProduct) -> str:
+        return architecture(self._session, gpu.handle)
 
-    def memory_mib(self, card: Product) -> int | None:
-        return memory_mib(self._session, card.handle)
+    def memory_mib(self, gpu: GpuProduct) -> int | None:
+        return memory_mib(self._session, gpu.handle)
 
 
-class Settled(msgspec.Struct):
+class SettledTable(msgspec.Struct):
     family: str | None
     changed: Family | None
     notes: tuple[str, ...]
@@ -70,15 +70,15 @@ class Settled(msgspec.Struct):
 class Tables:
     """The tables of one session, settled once per distinct product (again when MIG mode first allows placements)."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ProfileSource) -> None:
         self._source = source
-        self._settled: dict[tuple[str, str, str], Settled] = {}
+        self._settled: dict[tuple[str, str, str], SettledTable] = {}
 
-    def of(self, card: Product, mig: Mig) -> Family | None:
+    def for_gpu(self, gpu: GpuProduct, mig: Mig) -> Family | None:
         """The table itself."""
         if not mig.capable:
             return None
-        settled = self._of(card, mig)
+        settled = self._settled_for(gpu, mig)
         return settled.changed or (catalog.family(settled.family) if settled.family else None)
 
     def changed(self) -> tuple[Family, ...]:
@@ -88,43 +88,41 @@ class Tables:
     def notes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(note for s in self._settled.values() for note in s.notes))
 
-    def _of(self, card: Product, mig: Mig) -> Settled:
-        key = (card.pci_device, card.subsystem, card.product)
+    def _settled_for(self, gpu: GpuProduct, mig: Mig) -> SettledTable:
+        key = (gpu.pci_device, gpu.subsystem, gpu.product)
         known = self._settled.get(key)
         if known is None or (mig.enabled and not known.with_placements):
-            self._settled[key] = known = self._settle(card, mig)
+            self._settled[key] = known = self._settle(gpu, mig)
         return known
 
-    def _settle(self, card: Product, mig: Mig) -> Settled:
-        rows = self._source.rows(card, placements=mig.enabled)
-        name = catalog.family_of_device(card.pci_device, card.subsystem) or _family_of_name(card.product)
+    def _settle(self, gpu: GpuProduct, mig: Mig) -> SettledTable:
+        rows = self._source.rows(gpu, placements=mig.enabled)
+        name = catalog.family_of_device(gpu.pci_device, gpu.subsystem) or _family_of_name(gpu.product)
         if name is None:
-            return self._unknown(card, rows, mig.enabled)
+            return self._uncataloged(gpu, rows, mig.enabled)
         family = catalog.family(name)
-        changed, notes = corrected(family, rows)
+        changed, notes = correct_family(family, rows)
         if changed is None:
-            return Settled(name, None, notes, mig.enabled)
+            return SettledTable(name, None, notes, mig.enabled)
         for other in self._settled.values():
             taken = other.changed is not None and other.changed.name == name and other.changed != changed
             if taken or (other.family == name and other.changed is None):
-                changed = msgspec.structs.replace(changed, name=f"{name}-{card.pci_device}")
-        return Settled(changed.name, changed, notes, mig.enabled)
+                changed = msgspec.structs.replace(changed, name=f"{name}-{gpu.pci_device}")
+        return SettledTable(changed.name, changed, notes, mig.enabled)
 
-    def _unknown(self, card: Product, rows: tuple[Row, ...], enabled: bool) -> Settled:
+    def _uncataloged(self, gpu: GpuProduct, rows: tuple[GpuProfileRow, ...], enabled: bool) -> SettledTable:
         from aliquot.hardware.nvml.table_from_rows import family_from_rows
 
-        name = f"nvml-{card.pci_device}"
+        name = f"nvml-{gpu.pci_device}"
         if not rows:
-            note = (
-                f"GPUs {card.pci_device} are not in the catalog and this driver lists their profiles only in MIG mode"
-            )
-            return Settled(None, None, (note,), enabled)
-        kind = self._source.architecture(card)
-        family = family_from_rows(name, rows, kind, card.pci_device, self._source.memory_mib(card))
-        note = f"GPUs {card.pci_device} are not in the catalog: their table was read from the driver"
+            note = f"GPUs {gpu.pci_device} are not in the catalog and this driver lists their profiles only in MIG mode"
+            return SettledTable(None, None, (note,), enabled)
+        kind = self._source.architecture(gpu)
+        family = family_from_rows(name, rows, kind, gpu.pci_device, self._source.memory_mib(gpu))
+        note = f"GPUs {gpu.pci_device} are not in the catalog: their table was read from the driver"
         if "placements" in family.estimates:
             note += "; placements are an estimate until MIG mode is on"
-        return Settled(name, family, (note,), enabled)
+        return SettledTable(name, family, (note,), enabled)
 
 
 def _family_of_name(product: str) -> str | None:
@@ -135,7 +133,7 @@ def _family_of_name(product: str) -> str | None:
     return None
 
 
-def corrected(family: Family, rows: tuple[Row, ...]) -> tuple[Family | None, tuple[str, ...]]:
+def correct_family(family: Family, rows: tuple[GpuProfileRow, ...]) -> tuple[Family | None, tuple[str, ...]]:
     """The family with the driver's numbers in place of those that differ, None if nothing does; and what differs, a
     sentence for each kind of difference (``aliquot catalog check`` has each number). No rows (R535 with MIG mode off)
     means nothing to compare with.
@@ -155,8 +153,8 @@ def corrected(family: Family, rows: tuple[Row, ...]) -> tuple[Family | None, tup
             missing.setdefault(profile.since_driver or "", []).append(profile.name)
             continue
         matched.add(row.id)
-        better, differs = _with_row(profile, row)
-        profiles.append(better)
+        corrected_profile, differs = _with_row(profile, row)
+        profiles.append(corrected_profile)
         differing += [profile.name] if differs else []
     for row in rows:
         if row.id not in matched:
@@ -197,18 +195,18 @@ def _differences(missing: Mapping[str, list[str]], differing: list[str], unknown
         yield f"{', '.join(unknown)} {many} the driver's"
 
 
-def _with_row(profile: Profile, row: Row) -> tuple[Profile, bool]:
+def _with_row(profile: Profile, row: GpuProfileRow) -> tuple[Profile, bool]:
     """One profile with the driver's numbers, and whether any of them differs."""
     known = {e: n if n is None else row.engines.get(e, n) for e, n in profile.engines.items()}
-    theirs: dict[str, object] = {
+    driver_values: dict[str, object] = {
         "id": row.id,
         "max_instances": row.count,
         "compute_slices": row.slices,
         "engines": known,
     }
     if row.placements:
-        theirs |= {"starts": tuple(p.start for p in row.placements), "size": row.placements[0].size}
-    changes = {field: value for field, value in theirs.items() if getattr(profile, field) != value}
+        driver_values |= {"starts": tuple(p.start for p in row.placements), "size": row.placements[0].size}
+    changes = {field: value for field, value in driver_values.items() if getattr(profile, field) != value}
     differs = bool(changes)
     if row.name and row.name != profile.name:
         changes["name"] = row.name

@@ -15,8 +15,8 @@ from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.profile import ProfileName
 from aliquot.core.model.usage import GPM, NVML, Usage
 from aliquot.errors import GpuLostError
-from aliquot.hardware.nvml.gpm import APART_S, Gpm
-from aliquot.hardware.nvml.reader import Card, Reader
+from aliquot.hardware.nvml.gpm import MIN_INTERVAL_S, Gpm
+from aliquot.hardware.nvml.reader import NvmlGpu, NvmlReader
 
 _GONE = (codes.NOT_FOUND, codes.INVALID_ARGUMENT)
 _SILENT = (codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND, codes.NO_PERMISSION)
@@ -25,91 +25,93 @@ _SILENT = (codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND, codes.NO_PERMISSION)
 class UsageReader:
     """One session's view. A GPU that fell off the bus, and an instance that goes while it is read, are left out."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: NvmlReader) -> None:
         self._reader = reader
         self._session = reader.session
         self.gpm = Gpm(reader.session)
 
     def read(self, over_s: float) -> tuple[Usage, ...]:
         """Every piece. ``over_s``: wait so long where GPM has no former sample of one; 0 waits for nothing."""
-        cards = self._reader.cards()
-        if over_s > 0 and self._sample(cards):
-            time.sleep(max(over_s, APART_S))
+        nvml_gpus = self._reader.present_gpus()
+        if over_s > 0 and self._sample(nvml_gpus):
+            time.sleep(max(over_s, MIN_INTERVAL_S))
         # Memory of all pieces first, and GPM after it (see there).
-        found = [(card, each) for card, mig in cards for each in self._pieces(card, divided=mig.enabled)]
+        found = [
+            (nvml_gpu, each) for nvml_gpu, mig in nvml_gpus for each in self._usages(nvml_gpu, partitioned=mig.enabled)
+        ]
         self.gpm.keep({(each.gpu, each.instance) for _, each in found})
-        return tuple(self._with_share(card, each) for card, each in found)
+        return tuple(self._with_share(nvml_gpu, each) for nvml_gpu, each in found)
 
-    def _sample(self, cards: tuple[tuple[Card, Any], ...]) -> bool:
+    def _sample(self, nvml_gpus: tuple[tuple[NvmlGpu, Any], ...]) -> bool:
         """A first sample of everything that GPM can measure; whether there was anything new."""
         new = False
-        for card, mig in cards:
-            if not self.gpm.able(card.handle, card.pci):
+        for nvml_gpu, mig in nvml_gpus:
+            if not self.gpm.supported(nvml_gpu.handle, nvml_gpu.pci):
                 continue
             ids: list[int | None] = [None]
             if mig.enabled:
                 ids = []
                 with suppress(GpuLostError):
-                    ids = [instance for instance, _ in self._devices(card)]
+                    ids = [instance for instance, _ in self._devices(nvml_gpu)]
             for instance in ids:
-                if not self.gpm.known((card.pci, instance)):
-                    self.gpm.busy(card.handle, (card.pci, instance))
+                if not self.gpm.has_sample((nvml_gpu.pci, instance)):
+                    self.gpm.busy_share(nvml_gpu.handle, (nvml_gpu.pci, instance))
                     new = True
         return new
 
-    def _pieces(self, card: Card, *, divided: bool) -> list[Usage]:
+    def _usages(self, nvml_gpu: NvmlGpu, *, partitioned: bool) -> list[Usage]:
         found: list[Usage] = []
         with suppress(GpuLostError):
-            if not divided:
-                used, total = self._memory(card, card.handle)
-                found.append(Usage(card.pci, None, "", used, total))
+            if not partitioned:
+                used, total = self._memory(nvml_gpu, nvml_gpu.handle)
+                found.append(Usage(nvml_gpu.pci, None, "", used, total))
                 return found
-            for instance, device in self._devices(card):
-                code, name = self._session.ask(self._session.nv.nvmlDeviceGetName, device)
+            for instance, device in self._devices(nvml_gpu):
+                code, name = self._session.try_call(self._session.nv.nvmlDeviceGetName, device)
                 if code in _GONE:
                     continue
-                used, total = self._memory(card, device)
-                found.append(Usage(card.pci, instance, _profile(str(name or "")), used, total))
+                used, total = self._memory(nvml_gpu, device)
+                found.append(Usage(nvml_gpu.pci, instance, _profile(str(name or "")), used, total))
         return found
 
-    def _devices(self, card: Card) -> Iterator[tuple[int, Any]]:
+    def _devices(self, nvml_gpu: NvmlGpu) -> Iterator[tuple[int, Any]]:
         """Each GPU instance's id with the handle of its first MIG device."""
         session, nv, seen = self._session, self._session.nv, set[int]()
-        attempt = f"reading the MIG devices of {card.pci}"
-        for index in range(session.call(attempt, nv.nvmlDeviceGetMaxMigDeviceCount, card.handle, gpu=card.pci)):
-            code, device = session.ask(nv.nvmlDeviceGetMigDeviceHandleByIndex, card.handle, index)
+        attempt = f"reading the MIG devices of {nvml_gpu.pci}"
+        for index in range(session.call(attempt, nv.nvmlDeviceGetMaxMigDeviceCount, nvml_gpu.handle, gpu=nvml_gpu.pci)):
+            code, device = session.try_call(nv.nvmlDeviceGetMigDeviceHandleByIndex, nvml_gpu.handle, index)
             if code in _GONE:
                 continue  # positions may be empty, and there may be holes
             if code != codes.SUCCESS:
-                raise codes.error(code, attempt, gpu=card.pci)
-            code, instance = session.ask(nv.nvmlDeviceGetGpuInstanceId, device)
+                raise codes.error(code, attempt, gpu=nvml_gpu.pci)
+            code, instance = session.try_call(nv.nvmlDeviceGetGpuInstanceId, device)
             if code == codes.SUCCESS and instance not in seen:
                 seen.add(instance)
                 yield int(instance), device
 
-    def _memory(self, card: Card, handle: Any) -> tuple[int | None, int | None]:
+    def _memory(self, nvml_gpu: NvmlGpu, handle: Any) -> tuple[int | None, int | None]:
         """MiB used and in all. The second version does not count as used what the driver keeps for itself."""
         nv = self._session.nv
-        code, told = self._session.ask(nv.nvmlDeviceGetMemoryInfo, handle, version=nv.nvmlMemory_v2)
+        code, memory = self._session.try_call(nv.nvmlDeviceGetMemoryInfo, handle, version=nv.nvmlMemory_v2)
         if code in (codes.FUNCTION_NOT_FOUND, codes.ARGUMENT_VERSION_MISMATCH):
-            code, told = self._session.ask(nv.nvmlDeviceGetMemoryInfo, handle)
+            code, memory = self._session.try_call(nv.nvmlDeviceGetMemoryInfo, handle)
         if code in (*_SILENT, *_GONE):
             return None, None  # a system on chip has no memory of its own; a guest may not ask
         if code != codes.SUCCESS:
-            raise codes.error(code, f"reading the memory in use on {card.pci}", gpu=card.pci)
-        return int(told.used) >> 20, int(told.total) >> 20
+            raise codes.error(code, f"reading the memory in use on {nvml_gpu.pci}", gpu=nvml_gpu.pci)
+        return int(memory.used) >> 20, int(memory.total) >> 20
 
-    def _with_share(self, card: Card, piece: Usage) -> Usage:
+    def _with_share(self, nvml_gpu: NvmlGpu, usage: Usage) -> Usage:
         from msgspec.structs import replace
 
-        if self.gpm.able(card.handle, card.pci):
-            share = self.gpm.busy(card.handle, (card.pci, piece.instance))
+        if self.gpm.supported(nvml_gpu.handle, nvml_gpu.pci):
+            share = self.gpm.busy_share(nvml_gpu.handle, (nvml_gpu.pci, usage.instance))
             if share is not None:
-                return replace(piece, compute=share, source=GPM)
-        if piece.instance is not None or self.gpm.able(card.handle, card.pci):
-            return piece
-        code, rates = self._session.ask(self._session.nv.nvmlDeviceGetUtilizationRates, card.handle)
-        return piece if code != codes.SUCCESS else replace(piece, compute=min(100, rates.gpu) / 100, source=NVML)
+                return replace(usage, compute=share, source=GPM)
+        if usage.instance is not None or self.gpm.supported(nvml_gpu.handle, nvml_gpu.pci):
+            return usage
+        code, rates = self._session.try_call(self._session.nv.nvmlDeviceGetUtilizationRates, nvml_gpu.handle)
+        return usage if code != codes.SUCCESS else replace(usage, compute=min(100, rates.gpu) / 100, source=NVML)
 
 
 def _profile(name: str) -> str:

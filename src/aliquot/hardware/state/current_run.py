@@ -8,65 +8,66 @@ from collections.abc import Sequence
 import msgspec
 
 from aliquot.core.engine.history import began_since
-from aliquot.core.engine.ports import Record
+from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.engine.recorded_change import change_of
 from aliquot.errors import AliquotError
 from aliquot.foundation import lock, paths
 from aliquot.hardware.state.journal_reader import JOURNAL, last_run
 
 
-class Changing(msgspec.Struct, frozen=True):
-    """A change under way. ``who`` is the process. ``step`` is what it does now, in the journal's words, and ``done`` of
-    ``count`` acts are behind it: 0 of 0 where it did not say. ``alone``: it needs GPUs that nobody has open.
+class CurrentRun(msgspec.Struct, frozen=True):
+    """A change under way. ``process`` is the process. ``step`` is what it does now, in the journal's words, and
+    ``done`` of ``total`` acts are behind it: 0 of 0 where it did not say. ``exclusive``: it needs GPUs that nobody has
+    open.
     """
 
-    who: str
+    process: str
     step: str = ""
     done: int = 0
-    count: int = 0
-    alone: bool = False
+    total: int = 0
+    exclusive: bool = False
 
     def __str__(self) -> str:
-        far = f", {self.done} of {self.count} acts done" if self.count else ""
-        now = f", now: {self.step}" if self.step else ""
-        return f"{self.who} is changing this node's GPUs{far}{now}"
+        progress = f", {self.done} of {self.total} acts done" if self.total else ""
+        step_text = f", now: {self.step}" if self.step else ""
+        return f"{self.process} is changing this node's GPUs{progress}{step_text}"
 
 
-def changing(node: str | None) -> Changing | None:
+def read_current_run(node: str | None) -> CurrentRun | None:
     """The change that is under way on this machine (``node`` None) or a simulated node, None where there is none."""
     run, lib = paths.directories(node)
     path = os.path.join(run, "lock")
-    who = lock.holder(path)
-    if not who:
+    process = lock.holder(path)
+    if not process:
         return None
     try:
         found = last_run(os.path.join(lib, JOURNAL))
     except AliquotError:
         found = []
-    return told(who, found, lock.since(path))
+    return describe_run(process, found, lock.since(path))
 
 
-def told(who: str, records: Sequence[Record], since: float) -> Changing:
-    """What the records of the last run say of the change that ``who`` is at, who took the node's lock at ``since``. A
-    run that began before is somebody else's that was cut off: this one has not said yet what it does.
+def describe_run(process: str, entries: Sequence[JournalEntry], since: float) -> CurrentRun:
+    """What the records of the last run say of the change that ``process`` is at, who took the node's lock at ``since``.
+    A run that began before is somebody else's that was cut off: this one has not said yet what it does.
     """
-    begin = next((r for r in records if r.kind == "begin" and r.change is not None), None)
-    if begin is None or records[-1].kind == "end" or not began_since(begin.at, since):
-        return Changing(who)
+    begin = next((r for r in entries if r.kind == "begin" and r.change is not None), None)
+    if begin is None or entries[-1].kind == "end" or not began_since(begin.at, since):
+        return CurrentRun(process)
     change = change_of(begin)
     if change is None:
-        return Changing(who, alone=True)
-    intents = [r for r in records if r.kind == "intent"]
-    done = {(r.gpu, r.step) for r in records if r.kind == "done"}
+        return CurrentRun(process, exclusive=True)
+    intents = [r for r in entries if r.kind == "intent"]
+    done = {(r.gpu, r.step) for r in entries if r.kind == "done"}
     open_now = [r for r in intents if (r.gpu, r.step) not in done]
     step = f"{open_now[-1].step} on GPU {open_now[-1].gpu}" if open_now else ""
-    if any(r.kind == "undo" for r in records):
+    if any(r.kind == "undo" for r in entries):
         step = f"undoing{': ' if step else ''}{step}"
-    return Changing(who, step, min(_acts(records), change.actions), change.actions, change.exclusive)
+    return CurrentRun(process, step, min(_finished_actions(entries), change.actions), change.actions, change.exclusive)
 
 
-def _acts(records: Sequence[Record]) -> int:
+def _finished_actions(entries: Sequence[JournalEntry]) -> int:
     """How many acts are behind a run. An act of several calls counts once: the compute instances of a GPU instance are
     created after it, and destroyed before it.
     """
-    return sum(r.kind == "done" and not r.step.startswith(("create ci", "destroy ci")) for r in records)
+    return sum(r.kind == "done" and not r.step.startswith(("create ci", "destroy ci")) for r in entries)

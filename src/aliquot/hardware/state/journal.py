@@ -18,21 +18,21 @@ from zlib import crc32
 import msgspec
 
 from aliquot import __version__
-from aliquot.core.engine.ports import FORMAT, Record
+from aliquot.core.engine.ports import FORMAT, JournalEntry
 from aliquot.foundation import atomic_file, state_store
 from aliquot.hardware.state.journal_reader import (
-    Line,
+    JournalLine,
     body,
     decode,
-    former,
-    former_path,
     last_run,
     lines,
+    old_journal_path,
+    read_old_journal,
 )
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 ROTATE_AT = 1 << 20
-MOST_TAIL = 4 << 20
+MAX_TAIL = 4 << 20
 """Where a torn line is longer than that, this much of it is cut off at a time."""
 KEEP_WHOLE = 4
 """Runs whose change outlives a shortening: the last one can be taken up again. Older ones are for people, who do not
@@ -107,8 +107,8 @@ class FileJournal:
             raise atomic_file.denied(f"the journal {self.path} cannot be put in order", failure) from failure
         return os.urandom(6).hex()
 
-    def append(self, record: Record, *, durable: bool) -> None:
-        line = encode(self._signed(record))
+    def append(self, entry: JournalEntry, *, durable: bool) -> None:
+        line = encode(self._stamped(entry))
         with self._lock:
             file = self._open()
             try:
@@ -120,25 +120,25 @@ class FileJournal:
             except OSError as failure:
                 raise atomic_file.denied(f"the journal {self.path} cannot be written", failure) from failure
             self._written += 1
-            mine = self._written
+            number = self._written
         if durable:
-            self._sync(mine)
+            self._sync(number)
 
-    def _signed(self, record: Record) -> Record:
-        at = record.at or round(self._clock(), 3)
-        if record.kind != "begin":
-            return msgspec.structs.replace(record, at=at)
-        by = record.by or self._by or user()
-        return msgspec.structs.replace(record, at=at, by=by, format=FORMAT, writer=__version__)
+    def _stamped(self, entry: JournalEntry) -> JournalEntry:
+        at = entry.at or round(self._clock(), 3)
+        if entry.kind != "begin":
+            return msgspec.structs.replace(entry, at=at)
+        by = entry.by or self._by or user()
+        return msgspec.structs.replace(entry, at=at, by=by, format=FORMAT, writer=__version__)
 
-    def _sync(self, mine: int) -> None:
-        """Return when record ``mine`` is on disk. Raises StorageError if it is not.
+    def _sync(self, number: int) -> None:
+        """Return when record ``number`` is on disk. Raises StorageError if it is not.
 
         One fsync serves every lane that wrote before it began, so that eight lanes do not queue for eight of them. A
         failed one fails for all of these: the kernel tells it only once.
         """
         with self._syncing:
-            if self._synced < mine:
+            if self._synced < number:
                 with self._lock:
                     covered, file = self._written, self._open()
                 try:
@@ -147,10 +147,10 @@ class FileJournal:
                     self._lost.append((self._synced, covered, failure))
                 self._synced = covered
             for first, last, cause in self._lost:
-                if first < mine <= last:
+                if first < number <= last:
                     raise atomic_file.denied(f"the journal {self.path} cannot be written", cause) from cause
 
-    def records(self) -> Sequence[Record]:
+    def entries(self) -> Sequence[JournalEntry]:
         return last_run(self.path)
 
     def close(self) -> None:
@@ -175,62 +175,62 @@ class FileJournal:
         return self._file
 
     def _put_in_order(self) -> None:
-        found, older = lines(self.path), former(self.path)
-        bad = [line.text for line in found if line.record is None]
-        kept = [line for line in found if line.record is not None]
-        known = {line.record.run for line in kept if line.record is not None}
-        kept += [Line(encode(record)[:-1], record) for record in older if record.run not in known]
-        size = sum(len(line.text) + 1 for line in kept)
+        found, older = lines(self.path), read_old_journal(self.path)
+        bad = [line.text for line in found if line.entry is None]
+        remaining = [line for line in found if line.entry is not None]
+        known = {line.entry.run for line in remaining if line.entry is not None}
+        remaining += [JournalLine(encode(entry)[:-1], entry) for entry in older if entry.run not in known]
+        size = sum(len(line.text) + 1 for line in remaining)
         if size >= self._rotate_at:
-            kept = shortened(kept, self._rotate_at // 4)
+            remaining = shorten(remaining, self._rotate_at // 4)
         if bad:
             atomic_file.replace(self.path + state_store.ASIDE, b"".join(text + b"\n" for text in bad))
         if bad or older or size >= self._rotate_at:
-            atomic_file.replace(self.path, b"".join(line.text + b"\n" for line in kept))
+            atomic_file.replace(self.path, b"".join(line.text + b"\n" for line in remaining))
         state_store.unreadable.pop(self.path, None)
-        self._set_former_aside(bool(older))
+        self._set_old_journal_aside(bool(older))
 
-    def _set_former_aside(self, understood: bool) -> None:
-        path = former_path(self.path)
+    def _set_old_journal_aside(self, understood: bool) -> None:
+        path = old_journal_path(self.path)
         with suppress(FileNotFoundError):
-            atomic_file.put(path, path + (".imported" if understood else state_store.ASIDE))
+            atomic_file.rename(path, path + (".imported" if understood else state_store.ASIDE))
             state_store.unreadable.pop(path, None)
 
 
-def encode(record: Record) -> bytes:
+def encode(entry: JournalEntry) -> bytes:
     """One line."""
-    return _checked(msgspec.json.encode(record)) + b"\n"
+    return _checked(msgspec.json.encode(entry)) + b"\n"
 
 
 def _checked(text: bytes) -> bytes:
     return b"%08x %s" % (crc32(text), text)
 
 
-def shortened(found: Sequence[Line], room: int) -> list[Line]:
-    """The lines of a journal that is cut down: the last runs whole, earlier ones thinned, as many as ``room`` takes,
-    in bytes.
+def shorten(found: Sequence[JournalLine], bytes_left: int) -> list[JournalLine]:
+    """The lines of a journal that is cut down: the last runs whole, earlier ones thinned, as many as ``bytes_left``
+    takes, in bytes.
     """
-    runs: dict[str, list[Line]] = {}
+    runs: dict[str, list[JournalLine]] = {}
     for line in found:
-        if line.record is not None:
-            runs.setdefault(line.record.run, []).append(line)
-    kept: list[list[Line]] = []
+        if line.entry is not None:
+            runs.setdefault(line.entry.run, []).append(line)
+    selected: list[list[JournalLine]] = []
     for age, run in enumerate(reversed(runs.values())):
         whole = run if age < KEEP_WHOLE else list(map(_thin, run))
         if age >= KEEP_WHOLE:
-            room -= sum(len(line.text) + 1 for line in whole)
-            if room < 0:
+            bytes_left -= sum(len(line.text) + 1 for line in whole)
+            if bytes_left < 0:
                 break
-        kept.append(whole)
-    return [line for run in reversed(kept) for line in run]
+        selected.append(whole)
+    return [line for run in reversed(selected) for line in run]
 
 
-def _thin(line: Line) -> Line:
+def _thin(line: JournalLine) -> JournalLine:
     """The line without its change. Fields of other versions stay."""
     fields: dict[str, Any] = msgspec.json.decode(body(line.text) or b"{}")
     if fields.pop("change", None) is None:
         return line
-    return Line(_checked(msgspec.json.encode(fields)), line.record)
+    return JournalLine(_checked(msgspec.json.encode(fields)), line.entry)
 
 
 def _end_torn_line(file: int) -> None:
@@ -240,7 +240,7 @@ def _end_torn_line(file: int) -> None:
     size = os.fstat(file).st_size
     if not size or os.pread(file, 1, size - 1) == b"\n":
         return
-    tail = os.pread(file, MOST_TAIL, max(0, size - MOST_TAIL))
+    tail = os.pread(file, MAX_TAIL, max(0, size - MAX_TAIL))
     torn = tail[tail.rfind(b"\n") + 1 :]
     if decode(torn) is not None:
         os.write(file, b"\n")

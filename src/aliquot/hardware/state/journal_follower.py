@@ -6,45 +6,45 @@ import os
 
 import msgspec
 
-from aliquot.core.engine.history import Past, newest, pasts
-from aliquot.core.engine.ports import Record
+from aliquot.core.engine.history import PastRun, newest_runs, past_runs
+from aliquot.core.engine.ports import JournalEntry
 from aliquot.errors import AliquotError
-from aliquot.hardware.state.journal_reader import JOURNAL, Mark, added, former_path, read
+from aliquot.hardware.state.journal_reader import JOURNAL, JournalPosition, old_journal_path, read, read_added
 
-MOST_RUNS = 12
-MOST_ACTS = 32
-
-
-class News(msgspec.Struct, frozen=True):
-    """Records that were not told before. ``anew``: those that were count no longer, for the journal was cut down."""
-
-    records: list[Record]
-    anew: bool
+MAX_RUNS = 12
+MAX_ACTIONS = 32
 
 
-class Followed:
+class JournalUpdate(msgspec.Struct, frozen=True):
+    """Entries that were not reported before. ``restarted``: those that were are void, for the journal was cut down."""
+
+    entries: list[JournalEntry]
+    restarted: bool
+
+
+class JournalFollower:
     """``directory`` is where the node's journal lies."""
 
     def __init__(self, directory: str) -> None:
         self._path = os.path.join(directory, JOURNAL)
         self._stamp: tuple[tuple[int, int, int], ...] = ()
-        self._mark = Mark()
+        self._mark = JournalPosition()
 
-    def news(self) -> News | None:
+    def poll(self) -> JournalUpdate | None:
         """What came since the last call; None where the files are as they were. Raises OSError, StorageError."""
-        older = _stamp(former_path(self._path))
+        older = _stamp(old_journal_path(self._path))
         stamp = *older, *_stamp(self._path)
         if not stamp:
             raise FileNotFoundError(self._path)
         if stamp == self._stamp:
             return None
         if older:  # an older release writes it; the next change takes it over
-            news, self._mark = News(read(self._path), anew=True), Mark()
+            update, self._mark = JournalUpdate(read(self._path), restarted=True), JournalPosition()
         else:
-            records, self._mark, anew = added(self._path, self._mark)
-            news = News(records, anew)
+            entries, self._mark, restarted = read_added(self._path, self._mark)
+            update = JournalUpdate(entries, restarted)
         self._stamp = stamp
-        return news
+        return update
 
 
 def _stamp(path: str) -> tuple[tuple[int, int, int], ...]:
@@ -55,24 +55,24 @@ def _stamp(path: str) -> tuple[tuple[int, int, int], ...]:
     return ((facts.st_ino, facts.st_size, facts.st_mtime_ns),)
 
 
-class Newest:
+class RecentRuns:
     """The newest changes of a node, whoever made them, for those who cannot read its journal."""
 
     def __init__(self, directory: str) -> None:
-        self._journal = Followed(directory)
-        self._open: list[Record] = []
-        self._pasts: tuple[Past, ...] = ()
+        self._journal = JournalFollower(directory)
+        self._open: list[JournalEntry] = []
+        self._runs: tuple[PastRun, ...] = ()
 
-    def pasts(self) -> tuple[Past, ...]:
+    def runs(self) -> tuple[PastRun, ...]:
         """Those that have ended, a dozen at most. A journal that cannot be read tells what it told last."""
         try:
-            news = self._journal.news()
+            update = self._journal.poll()
         except (OSError, AliquotError):
-            return self._pasts
-        if news is not None:
-            records = news.records if news.anew else self._open + news.records
-            former = () if news.anew else self._pasts
-            self._pasts = (*newest(pasts(records), MOST_RUNS, MOST_ACTS), *former)[:MOST_RUNS]
-            last = [r for r in records if r.run == records[-1].run]
+            return self._runs
+        if update is not None:
+            entries = update.entries if update.restarted else self._open + update.entries
+            previous = () if update.restarted else self._runs
+            self._runs = (*newest_runs(past_runs(entries), MAX_RUNS, MAX_ACTIONS), *previous)[:MAX_RUNS]
+            last = [r for r in entries if r.run == entries[-1].run]
             self._open = [] if any(r.kind == "end" for r in last) else last
-        return self._pasts
+        return self._runs

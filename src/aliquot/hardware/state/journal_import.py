@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from aliquot.core.engine.ports import FORMAT, Record
-from aliquot.core.engine.recorded_change import encoded, recorded
+from aliquot.core.engine.ports import FORMAT, JournalEntry
+from aliquot.core.engine.recorded_change import encode_change, record_change
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 
@@ -25,7 +25,7 @@ class _Older(msgspec.Struct):
     by: str = ""
 
 
-def older_record(text: bytes | None) -> Record | None:
+def import_entry(text: bytes | None) -> JournalEntry | None:
     """Return a record of an older release in the form of this one; None where ``text`` holds none. A plan that this
     version does not understand is left out: then it is not continued, and the next request is planned from what exists.
     """
@@ -34,7 +34,7 @@ def older_record(text: bytes | None) -> Record | None:
     except (ValueError, RecursionError):
         return None
     begin = found.kind == "begin"
-    return Record(
+    return JournalEntry(
         found.kind,
         found.run,
         found.boot,
@@ -51,7 +51,7 @@ def older_record(text: bytes | None) -> Record | None:
 def _change(found: _Older) -> msgspec.Raw | None:
     try:
         plan = msgspec.json.decode(found.plan, type=Plan)
-        return encoded(recorded(plan, msgspec.json.decode(found.before, type=Inventory)))
+        return encode_change(record_change(plan, msgspec.json.decode(found.before, type=Inventory)))
     except (ValueError, RecursionError):  # none is there, or one of other fields
         return None
 

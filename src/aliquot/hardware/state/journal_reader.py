@@ -15,75 +15,75 @@ from zlib import crc32
 
 import msgspec
 
-from aliquot.core.engine.ports import Record
+from aliquot.core.engine.ports import JournalEntry
 from aliquot.foundation import atomic_file, state_store
 
 JOURNAL = "change-journal.jsonl"
-FORMER = "journal.jsonl"
+OLD_JOURNAL = "journal.jsonl"
 KIND = "change-journal"
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 """Of a file that is larger, which no journal becomes, only the end is read."""
 _FIRST_BYTES = 1 << 16
 _TORN = re.compile(rb"([0-9a-f]{0,8}|[0-9a-f]{8} (\{.*)?)\0*")
 """What a kill or a power loss leaves of a line: its beginning, and zeros."""
 
 
-class Mark(msgspec.Struct, frozen=True):
+class JournalPosition(msgspec.Struct, frozen=True):
     """How far a file was read: which file that was, and the end of its last whole line then, in bytes."""
 
     file: int = 0
     end: int = 0
 
 
-class Line(msgspec.Struct, frozen=True):
+class JournalLine(msgspec.Struct, frozen=True):
     """A line and the record in it, None where it cannot be understood."""
 
     text: bytes
-    record: Record | None
+    entry: JournalEntry | None
 
 
-def former_path(path: str) -> str:
+def old_journal_path(path: str) -> str:
     """Return where older releases keep the journal whose path in this one is ``path``."""
-    return os.path.join(os.path.dirname(path), FORMER)
+    return os.path.join(os.path.dirname(path), OLD_JOURNAL)
 
 
-def read(path: str) -> list[Record]:
+def read(path: str) -> list[JournalEntry]:
     """Every record of a journal in order, those of an older release last; none if there is no file. Raises
     StorageError.
     """
-    found = _records(path, lines(path))
-    return found + _unknown(former(path), found)
+    found = _entries(path, lines(path))
+    return found + _of_unknown_runs(read_old_journal(path), found)
 
 
-def lines(path: str) -> list[Line]:
+def lines(path: str) -> list[JournalLine]:
     """Every line of a journal file, without a torn last one. Raises StorageError."""
-    text, _ = _read(path, MOST_BYTES)
-    found = [Line(each, decode(each)) for each in text.split(b"\n") if each]
+    text, _ = _read(path, MAX_BYTES)
+    found = [JournalLine(each, decode(each)) for each in text.split(b"\n") if each]
     end = text[text.rfind(b"\n") + 1 :]
-    torn = end and found[-1].record is None and _TORN.fullmatch(end)
+    torn = end and found[-1].entry is None and _TORN.fullmatch(end)
     return found[:-1] if torn else found
 
 
-def last_run(path: str) -> list[Record]:
+def last_run(path: str) -> list[JournalEntry]:
     """The records of the run that was written to last. A long journal is not read for it. Raises StorageError."""
-    if older := former(path):
-        found = _records(path, lines(path))
-        return last(_unknown(older, found) or found)
-    most = _FIRST_BYTES
+    if older := read_old_journal(path):
+        found = _entries(path, lines(path))
+        return last_run_entries(_of_unknown_runs(older, found) or found)
+    limit = _FIRST_BYTES
     while True:
-        text, whole = _read(path, most)
-        run = last([record for record in map(decode, text.split(b"\n")) if record is not None])
+        text, whole = _read(path, limit)
+        run = last_run_entries([entry for entry in map(decode, text.split(b"\n")) if entry is not None])
         if whole or (run and run[0].kind == "begin"):
             return run
-        most *= 4
+        limit *= 4
 
 
-def last(records: Sequence[Record]) -> list[Record]:
+def last_run_entries(entries: Sequence[JournalEntry]) -> list[JournalEntry]:
     """Return the records of the run that the last one belongs to."""
-    return [r for r in records if r.run == records[-1].run]
+    return [r for r in entries if r.run == entries[-1].run]
 
 
-def added(path: str, since: Mark) -> tuple[list[Record], Mark, bool]:
+def read_added(path: str, since: JournalPosition) -> tuple[list[JournalEntry], JournalPosition, bool]:
     """The records after a mark, a new mark, and whether these are all there are: the file is another, or was never
     read. A line that is not whole yet is left for the next time. Raises StorageError.
     """
@@ -91,65 +91,65 @@ def added(path: str, since: Mark) -> tuple[list[Record], Mark, bool]:
         with open(path, "rb") as file:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode):
-                return [], Mark(), True
-            anew = facts.st_ino != since.file or facts.st_size < since.end
-            start = max(0, facts.st_size - MOST_BYTES) if anew else since.end
+                return [], JournalPosition(), True
+            restarted = facts.st_ino != since.file or facts.st_size < since.end
+            start = max(0, facts.st_size - MAX_BYTES) if restarted else since.end
             file.seek(start)
             text = file.read()
     except OSError as failure:
         raise atomic_file.denied(f"the journal {path} cannot be read", failure) from failure
     whole = text.rfind(b"\n") + 1
-    found = [Line(each, decode(each)) for each in text[:whole].split(b"\n") if each]
-    return _records(path, found, all_of_it=anew), Mark(facts.st_ino, start + whole), anew
+    found = [JournalLine(each, decode(each)) for each in text[:whole].split(b"\n") if each]
+    return _entries(path, found, all_of_it=restarted), JournalPosition(facts.st_ino, start + whole), restarted
 
 
-def former(path: str) -> list[Record]:
+def read_old_journal(path: str) -> list[JournalEntry]:
     """The records that an older release wrote and no change has taken over yet. Raises StorageError."""
-    text = _read(former_path(path), MOST_BYTES)[0]
+    text = _read(old_journal_path(path), MAX_BYTES)[0]
     if not text:
         return []
-    from aliquot.hardware.state.journal_import import older_record
+    from aliquot.hardware.state.journal_import import import_entry
 
-    every = [older_record(body(line)) for line in text.split(b"\n")]
+    every = [import_entry(body(line)) for line in text.split(b"\n")]
     if every[-1] is None:
         every.pop()  # behind the last line, or a torn one
-    found = [record for record in every if record is not None]
-    _note(former_path(path), len(every) - len(found))
+    found = [entry for entry in every if entry is not None]
+    _note(old_journal_path(path), len(every) - len(found))
     return found
 
 
-def decode(line: bytes) -> Record | None:
+def decode(line: bytes) -> JournalEntry | None:
     """Return the record in a line without its end; None where it has none that this version understands."""
     found = body(line)
     if found is None:
         return None
     try:
-        record = msgspec.json.decode(found, type=_Line)
+        entry = msgspec.json.decode(found, type=_Line)
     except (ValueError, RecursionError):
         return None
-    return Record(
-        **{name: getattr(record, name) for name in record.__struct_fields__} | {"change": record.change or None}
+    return JournalEntry(
+        **{name: getattr(entry, name) for name in entry.__struct_fields__} | {"change": entry.change or None}
     )
 
 
 def body(line: bytes) -> bytes | None:
     """Return what stands in a line behind its checksum; None where that is wrong."""
-    mark, _, text = line.partition(b" ")
+    checksum, _, text = line.partition(b" ")
     try:
-        return text if len(mark) == 8 and int(mark, 16) == crc32(text) else None
+        return text if len(checksum) == 8 and int(checksum, 16) == crc32(text) else None
     except ValueError:
         return None
 
 
-def _read(path: str, most: int) -> tuple[bytes, bool]:
+def _read(path: str, limit: int) -> tuple[bytes, bool]:
     """The end of a file, and whether that is all that is ever read of it."""
     try:
         with open(path, "rb") as file:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode):
                 return b"", True
-            file.seek(max(0, facts.st_size - most))
-            return file.read(), most >= min(facts.st_size, MOST_BYTES)
+            file.seek(max(0, facts.st_size - limit))
+            return file.read(), limit >= min(facts.st_size, MAX_BYTES)
     except FileNotFoundError:
         return b"", True
     except OSError as failure:
@@ -172,13 +172,13 @@ class _Line(msgspec.Struct):
     writer: str = ""
 
 
-def _records(path: str, found: Iterable[Line], *, all_of_it: bool = True) -> list[Record]:
+def _entries(path: str, found: Iterable[JournalLine], *, all_of_it: bool = True) -> list[JournalEntry]:
     """The records in some whole lines. Lines without one are reported."""
     every = list(found)
-    records = [line.record for line in every if line.record is not None]
-    if all_of_it or len(records) < len(every):
-        _note(path, len(every) - len(records))
-    return records
+    entries = [line.entry for line in every if line.entry is not None]
+    if all_of_it or len(entries) < len(every):
+        _note(path, len(every) - len(entries))
+    return entries
 
 
 def _note(path: str, bad: int) -> None:
@@ -189,9 +189,9 @@ def _note(path: str, bad: int) -> None:
         state_store.unreadable.pop(path, None)
 
 
-def _unknown(older: Sequence[Record], known: Sequence[Record]) -> list[Record]:
+def _of_unknown_runs(older: Sequence[JournalEntry], known: Sequence[JournalEntry]) -> list[JournalEntry]:
     """The records of runs that are not known yet: a process may have been killed between taking a file over and
     renaming it.
     """
-    runs = {record.run for record in known}
-    return [record for record in older if record.run not in runs]
+    runs = {entry.run for entry in known}
+    return [entry for entry in older if entry.run not in runs]

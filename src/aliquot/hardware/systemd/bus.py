@@ -83,8 +83,8 @@ class Bus:
         try:
             async with asyncio.timeout(self._reply_s):
                 answer = await self._router.send_and_get_reply(request)
-        except TimeoutError as late:
-            raise BusLostError("", f"no answer to {member} within {self._reply_s:.0f} s") from late
+        except TimeoutError as timeout:
+            raise BusLostError("", f"no answer to {member} within {self._reply_s:.0f} s") from timeout
         except (OSError, EOFError, RouterClosed) as lost:
             raise BusLostError("", f"the bus went away during {member}") from lost
         if answer.header.message_type is MessageType.error:

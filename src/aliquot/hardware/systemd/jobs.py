@@ -11,7 +11,7 @@ from aliquot.hardware.systemd.bus import Bus
 from aliquot.hardware.systemd.errors import BusError, BusLostError
 from aliquot.hardware.systemd.names import SYSTEMD, UNIT
 
-_LOOK_S = 2.0
+_POLL_S = 2.0
 """How often a job is looked at, beside waiting for the signal that it has ended."""
 
 
@@ -26,10 +26,10 @@ class Jobs:
 
     async def stop(self, name: str, seconds: float) -> str:
         """Why the unit still runs after that time; "" if it has stopped."""
-        fault = await self._run("StopUnit", name, seconds)
-        if fault is None and await self.active(name) in ("active", "activating", "reloading"):
+        failure = await self._run("StopUnit", name, seconds)
+        if failure is None and await self.active(name) in ("active", "activating", "reloading"):
             return "something else started it again at once"
-        return fault or ""
+        return failure or ""
 
     async def start(self, name: str, seconds: float) -> str:
         """Why the unit did not start in that time; "" if it did."""
@@ -39,10 +39,10 @@ class Jobs:
             raise
         except BusError:
             pass
-        fault = await self._run("StartUnit", name, seconds)
-        if fault is None and await self.active(name) == "failed":
+        failure = await self._run("StartUnit", name, seconds)
+        if failure is None and await self.active(name) == "failed":
             return "it failed at once"
-        return fault or ""
+        return failure or ""
 
     async def active(self, name: str) -> str:
         """The unit's state: active, inactive, failed ...; inactive for one that systemd has forgotten."""
@@ -61,7 +61,7 @@ class Jobs:
         deadline = loop.time() + seconds
         while (left := deadline - loop.time()) > 0:
             try:
-                async with asyncio.timeout(min(left, _LOOK_S)):
+                async with asyncio.timeout(min(left, _POLL_S)):
                     signal = await self._ended.get()
             except TimeoutError:
                 if not await self._exists(job):

@@ -44,7 +44,7 @@ class Services:
             try:
                 async with open_jobs(bus) as jobs:
                     states = await with_followers(bus, names)
-                    stopped = before.and_(StoppedServices(tuple(s.record for s in states if s.record)))
+                    stopped = before.merged_with(StoppedServices(tuple(s.to_start for s in states if s.to_start)))
                     if stopped.units:
                         record(stopped)
                     await self._stop_all(jobs, [state for state in states if state.to_stop])
@@ -70,7 +70,7 @@ class Services:
         for attempt in range(_ATTEMPTS):
             try:
                 async with open_bus(self.root, reply_s=REPLY_S) as bus, open_jobs(bus) as jobs:
-                    await starting.go_on(jobs)
+                    await starting.resume(jobs)
                 break
             except (BusLostError, NoSystemdError) as error:
                 lost = error.brief
@@ -80,21 +80,21 @@ class Services:
             if attempt < _ATTEMPTS - 1:
                 await asyncio.sleep(_PAUSE_S)
         starting.give_up(lost)
-        if starting.faults:
-            raise _not_started(starting.faults, stopped.units)
+        if starting.failures:
+            raise _not_started(starting.failures, stopped.units)
         return tuple(starting.notes)
 
     async def _stop_all(self, jobs: Jobs, states: Sequence[UnitState]) -> None:
         for state in states:
             try:
-                fault = await jobs.stop(state.name, self.stop_s)
+                failure = await jobs.stop(state.name, self.stop_s)
             except BusError as error:
                 if error.short == "NoSuchUnit":
                     continue  # it ended by itself and was forgotten
-                fault = error.brief
-            if fault:
+                failure = error.brief
+            if failure:
                 raise ServicesError(
-                    f"{state.name} of the host does not stop: {fault}", next_step=f"systemctl status {state.name}"
+                    f"{state.name} of the host does not stop: {failure}", next_step=f"systemctl status {state.name}"
                 )
 
 
@@ -104,35 +104,35 @@ class _Starting:
     def __init__(self, waiting: list[StoppedUnit], seconds: float) -> None:
         self.waiting = waiting
         self.seconds = seconds
-        self.faults: dict[StoppedUnit, str] = {}
+        self.failures: dict[StoppedUnit, str] = {}
         self.notes: list[str] = []
 
-    async def go_on(self, jobs: Jobs) -> None:
+    async def resume(self, jobs: Jobs) -> None:
         while self.waiting:
             unit = self.waiting[0]
             try:
-                fault = await jobs.start(unit.name, self.seconds)
+                failure = await jobs.start(unit.name, self.seconds)
             except BusLostError:
                 raise
             except BusError as error:
-                fault = "" if error.short == "NoSuchUnit" else error.brief
-                if not fault:
+                failure = "" if error.short == "NoSuchUnit" else error.brief
+                if not failure:
                     self.notes.append(f"{unit.name} is no longer there")
             self.waiting.pop(0)
-            if fault and unit.failed:
-                self.notes.append(f"{unit.name}, which had failed before, did not start: {fault}")
-            elif fault:
-                self.faults[unit] = fault
+            if failure and unit.failed:
+                self.notes.append(f"{unit.name}, which had failed before, did not start: {failure}")
+            elif failure:
+                self.failures[unit] = failure
 
     def give_up(self, why: str) -> None:
-        self.faults |= dict.fromkeys(self.waiting, why)
+        self.failures |= dict.fromkeys(self.waiting, why)
 
 
-def _not_started(faults: dict[StoppedUnit, str], units: Sequence[StoppedUnit]) -> ServicesError:
-    count = "a service" if len(faults) == 1 else f"{len(faults)} services"
+def _not_started(failures: dict[StoppedUnit, str], units: Sequence[StoppedUnit]) -> ServicesError:
+    count = "a service" if len(failures) == 1 else f"{len(failures)} services"
     return ServicesError(
         f"{count} of the host did not start again ({len(units)} were stopped)",
-        details=tuple(f"{unit.name}: {fault}" for unit, fault in faults.items()),
-        next_step=f"systemctl status {next(iter(faults)).name}",
-        remaining=tuple(unit.name for unit in units if unit in faults),
+        details=tuple(f"{unit.name}: {failure}" for unit, failure in failures.items()),
+        next_step=f"systemctl status {next(iter(failures)).name}",
+        remaining=tuple(unit.name for unit in units if unit in failures),
     )

@@ -36,7 +36,7 @@ class StoppedServices(msgspec.Struct, frozen=True):
     def names(self) -> tuple[str, ...]:
         return tuple(unit.name for unit in self.units)
 
-    def and_(self, later: StoppedServices) -> StoppedServices:
+    def merged_with(self, later: StoppedServices) -> StoppedServices:
         """Both records. What the earlier one holds keeps its place: it was running before anybody stopped it."""
         known = set(self.names)
         return StoppedServices((*self.units, *(unit for unit in later.units if unit.name not in known)))
@@ -67,7 +67,7 @@ class UnitState(msgspec.Struct, frozen=True):
         return self.running or self.active == "deactivating"
 
     @property
-    def record(self) -> StoppedUnit | None:
+    def to_start(self) -> StoppedUnit | None:
         """What must be started again. A service that runs, however it was started; one that failed though it is
         enabled. Not one that is inactive: somebody stopped it, and it must stay so. (mig-manager starts those as well,
         because it has no memory of what it stopped before it died. We have.)
@@ -121,7 +121,7 @@ async def with_followers(bus: Bus, names: Iterable[str]) -> tuple[UnitState, ...
         if state.running:
             for follower in state.followers:
                 await visit(follower)
-        if state.to_stop or state.record:
+        if state.to_stop or state.to_start:
             found[name] = state
 
     for name in names:
@@ -135,11 +135,11 @@ async def _job(bus: Bus, path: str) -> str:
     return str(await _maybe(bus, job, f"{SYSTEMD}.Job", "JobType", "")) if number else ""
 
 
-async def _maybe(bus: Bus, path: str, interface: str, name: str, otherwise: Any) -> Any:
+async def _maybe(bus: Bus, path: str, interface: str, name: str, default: Any) -> Any:
     """A property that older systemds, other unit types or ended jobs do not have."""
     try:
         return await bus.property(path, interface, name)
     except BusLostError:
         raise
     except BusError:
-        return otherwise
+        return default

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from aliquot.kubernetes.client.codec import decode
-from aliquot.kubernetes.client.object_base import KubeObject, Part
+from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject
 
 JSON = dict[str, Any]
 T = TypeVar("T", bound=KubeObject)
@@ -20,26 +20,26 @@ GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector
 _NOTHING = msgspec.Raw(b"null")
 
 
-class Resource(Part, frozen=True):
+class AdmissionResource(ApiStruct, frozen=True):
     group: str = ""
     version: str = ""
     resource: str = ""
 
 
-class Caller(Part, frozen=True):
+class UserInfo(ApiStruct, frozen=True):
     username: str = ""
 
 
-class Request(Part, frozen=True):
+class AdmissionRequest(ApiStruct, frozen=True):
     """One write that somebody wants to do. ``object`` is what it would leave, ``old_object`` what is there."""
 
     uid: str
-    resource: Resource = Resource()
+    resource: AdmissionResource = AdmissionResource()
     sub_resource: str = ""
     name: str = ""
     namespace: str = ""
     operation: str = ""
-    user_info: Caller = Caller()
+    user_info: UserInfo = UserInfo()
     object: msgspec.Raw = _NOTHING
     old_object: msgspec.Raw = _NOTHING
     dry_run: bool = False
@@ -62,12 +62,12 @@ class Request(Part, frozen=True):
         return found or {}
 
 
-class _Review(Part, frozen=True):
-    request: Request
+class _Review(ApiStruct, frozen=True):
+    request: AdmissionRequest
     kind: str = ""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class AdmissionVerdict(msgspec.Struct, frozen=True):
     """``reasons`` are sentences, each naming what is wrong and what to do; with any the write is refused. ``warnings``
     are shown to who writes (``kubectl`` prints them). ``patches`` are JSON Patch operations.
     """
@@ -85,12 +85,12 @@ class Verdict(msgspec.Struct, frozen=True):
         return "; ".join(self.reasons)
 
 
-def read(body: bytes) -> Request:
+def decode_review(body: bytes) -> AdmissionRequest:
     """The question in an AdmissionReview. Raises msgspec.DecodeError for what is none."""
     return msgspec.json.decode(body, type=_Review).request
 
 
-def answer(request: Request, verdict: Verdict) -> JSON:
+def review_response(request: AdmissionRequest, verdict: AdmissionVerdict) -> JSON:
     """The AdmissionReview that says so."""
     response: JSON = {"uid": request.uid, "allowed": verdict.allowed}
     if not verdict.allowed:

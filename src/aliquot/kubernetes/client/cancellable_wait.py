@@ -12,15 +12,15 @@ import msgspec
 from aliquot.kubernetes.client.errors import ApiError, ForbiddenError
 
 
-class End(Enum):
+class WaitEnd(Enum):
     """How a wait ended."""
 
     DONE = "done"
-    LATE = "late"
+    TIMED_OUT = "late"
     SUPERSEDED = "superseded"
 
 
-class Bound(msgspec.Struct, frozen=True):
+class WaitLimit(msgspec.Struct, frozen=True):
     """How long to wait and how often to look, in seconds. ``superseded`` set ends the wait at once, in the middle of
     a request too.
     """
@@ -29,7 +29,7 @@ class Bound(msgspec.Struct, frozen=True):
     poll_s: float = 1.0
     superseded: asyncio.Event | None = None
 
-    async def run(self, work: Coroutine[Any, Any, None]) -> End:
+    async def run(self, work: Coroutine[Any, Any, None]) -> WaitEnd:
         """Runs ``work`` within this bound, and cancels what is not done then. Raises what ``work`` raises."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future((self.superseded or asyncio.Event()).wait())
@@ -37,14 +37,14 @@ class Bound(msgspec.Struct, frozen=True):
             await asyncio.wait({task, stop}, timeout=self.timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 task.result()
-                return End.DONE
-            return End.SUPERSEDED if stop.done() else End.LATE
+                return WaitEnd.DONE
+            return WaitEnd.SUPERSEDED if stop.done() else WaitEnd.TIMED_OUT
         finally:
             task.cancel()
             stop.cancel()
             await asyncio.gather(task, stop, return_exceptions=True)
 
 
-def passing(error: ApiError) -> bool:
+def is_retryable(error: ApiError) -> bool:
     """Whether asking again may help: all but a refusal that somebody must lift first."""
     return not isinstance(error, ForbiddenError)

@@ -15,43 +15,43 @@ class Handshake:
     """Whether a connection is being made, as the library tells it."""
 
     def __init__(self) -> None:
-        self.on = False
+        self.in_progress = False
 
     async def trace(self, event: str, _: object) -> None:
         if "connect_tcp.started" in event:
-            self.on = True
+            self.in_progress = True
         elif "send_request_headers" in event:
-            self.on = False
+            self.in_progress = False
 
 
-def heard(sending: asyncio.Future[httpx2.Response]) -> None:
+def consume_exception(response_future: asyncio.Future[httpx2.Response]) -> None:
     """A failure that comes when nobody asks any more is no news for the event loop's log."""
-    if not sending.cancelled():
-        sending.exception()
+    if not response_future.cancelled():
+        response_future.exception()
 
 
-async def settled(sending: asyncio.Future[httpx2.Response], patience_s: float) -> None:
+async def abandon(response_future: asyncio.Future[httpx2.Response], patience_s: float) -> None:
     """Nobody waits for this answer any more. It is given up after ``patience_s``, in which a handshake may end, or as
     soon as the caller is cancelled once more; even then this ends only after what was under way has.
     """
-    cancelled = await _outlived(sending, patience_s)
-    if not sending.cancelled() and sending.exception() is None:
-        await closed(sending.result())
+    cancelled = await _wait_despite_cancel(response_future, patience_s)
+    if not response_future.cancelled() and response_future.exception() is None:
+        await close_response(response_future.result())
     if cancelled:
         raise asyncio.CancelledError
 
 
-async def closed(response: httpx2.Response) -> None:
+async def close_response(response: httpx2.Response) -> None:
     """Ends an answer, however often the caller is cancelled meanwhile."""
     if response.is_closed:
         return
-    closing = asyncio.ensure_future(response.aclose())
-    if await _outlived(closing):
+    close_task = asyncio.ensure_future(response.aclose())
+    if await _wait_despite_cancel(close_task):
         raise asyncio.CancelledError
-    closing.result()
+    close_task.result()
 
 
-async def _outlived(work: asyncio.Future[Any], patience_s: float | None = None) -> bool:
+async def _wait_despite_cancel(work: asyncio.Future[Any], patience_s: float | None = None) -> bool:
     """Waits for the end of ``work``, which is cancelled after ``patience_s`` (None: never). Whether the caller was
     cancelled meanwhile.
     """

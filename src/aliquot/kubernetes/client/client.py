@@ -7,18 +7,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from aliquot.kubernetes.client.codec import Page, T, decode, page
+from aliquot.kubernetes.client.codec import ObjectList, T, decode, decode_list
 from aliquot.kubernetes.client.errors import GoneError
-from aliquot.kubernetes.client.kubeconfig import find
+from aliquot.kubernetes.client.kubeconfig import find_access
 from aliquot.kubernetes.client.object_base import ResourceType
 from aliquot.kubernetes.client.objects import Pod
-from aliquot.kubernetes.client.session import TIMEOUT_S, Hook, Session, Target
+from aliquot.kubernetes.client.session import TIMEOUT_S, ApiSession, ApiTarget, Hook
 from aliquot.kubernetes.client.transport import Transport
 
-EVERYWHERE = "*"
+ALL_NAMESPACES = "*"
 FIELD_MANAGER = "aliquot"
-PAGE = 500
-_STYLES = {
+PAGE_SIZE = 500
+_PATCH_TYPES = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
@@ -30,7 +30,7 @@ Selector = str | Mapping[str, str]
 """As kubectl takes it (``a=b,c!=d``), or a mapping of what must be equal."""
 
 
-class Selection(msgspec.Struct, frozen=True):
+class ObjectSelection(msgspec.Struct, frozen=True):
     """Which objects of a kind. ``namespace`` None is the whole cluster; a ``name`` becomes a field selector."""
 
     namespace: str | None = None
@@ -52,7 +52,7 @@ class Api:
     was done.
     """
 
-    def __init__(self, session: Session, namespace: str) -> None:
+    def __init__(self, session: ApiSession, namespace: str) -> None:
         self.session = session
         self._namespace = namespace
 
@@ -68,8 +68,8 @@ class Api:
         """Where the API server is comes from the file, else the pod's service account, else KUBECONFIG or
         ``~/.kube/config``. Nothing is sent yet. Raises ConfigError, NoClusterError.
         """
-        access = find(kubeconfig)
-        session = Session(Transport(access), timeout_s=timeout_s, on_request=on_request)
+        access = find_access(kubeconfig)
+        session = ApiSession(Transport(access), timeout_s=timeout_s, on_request=on_request)
         return cls(session, namespace or access.namespace)
 
     @property
@@ -97,7 +97,7 @@ class Api:
 
     async def get(self, kind: type[T], name: str, namespace: str | None = None) -> T:
         """Raises NotFoundError."""
-        return decode(await self.session.ask("get", self._one(kind.TYPE, name, namespace)), kind)
+        return decode(await self.session.send("get", self._target(kind.TYPE, name, namespace)), kind)
 
     async def list(
         self,
@@ -111,9 +111,9 @@ class Api:
 
     async def create(self, kind: type[T], body: Mapping[str, Any], namespace: str | None = None) -> T:
         """``apiVersion`` and ``kind`` may be left out. Raises ConflictError if it is there already."""
-        target = Target(kind.TYPE, None, self._place(kind.TYPE, namespace))
+        target = ApiTarget(kind.TYPE, None, self._resolve_namespace(kind.TYPE, namespace))
         params = {"fieldManager": FIELD_MANAGER}
-        return decode(await self.session.ask("create", target, body=_body(kind.TYPE, body), params=params), kind)
+        return decode(await self.session.send("create", target, body=_body(kind.TYPE, body), params=params), kind)
 
     async def patch(
         self,
@@ -128,12 +128,12 @@ class Api:
         """A merge patch with ``metadata.resourceVersion`` is refused (ConflictError) if the object has changed since.
         ``apply`` is server-side apply as field manager ``aliquot``; it takes fields over from others.
         """
-        target = self._one(kind.TYPE, name, namespace, subresource)
+        target = self._target(kind.TYPE, name, namespace, subresource)
         params = {"fieldManager": FIELD_MANAGER}
         if style == "apply":
             params["force"] = "true"
             body = _body(kind.TYPE, body) if isinstance(body, Mapping) else body
-        answer = await self.session.ask("patch", target, body=body, params=params, content_type=_STYLES[style])
+        answer = await self.session.send("patch", target, body=body, params=params, content_type=_PATCH_TYPES[style])
         return decode(answer, kind)
 
     async def delete(
@@ -148,7 +148,7 @@ class Api:
         """Returns when the deletion is accepted; the object may live on for its grace period. With ``uid`` only that
         very object is deleted (else ConflictError). Raises NotFoundError.
         """
-        await self.session.ask("delete", self._one(kind.TYPE, name, namespace), body=_options(grace_s, uid))
+        await self.session.send("delete", self._target(kind.TYPE, name, namespace), body=_delete_options(grace_s, uid))
 
     async def evict(
         self, name: str, namespace: str | None = None, *, grace_s: int | None = None, uid: str | None = None
@@ -156,14 +156,14 @@ class Api:
         """Ask for a pod to go, as PodDisruptionBudgets allow. Raises ThrottledError with the budget's message when one
         holds the pod back (at once: waiting is the caller's choice), NotFoundError when it is gone.
         """
-        target = self._one(Pod.TYPE, name, namespace, "eviction")
+        target = self._target(Pod.TYPE, name, namespace, "eviction")
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": target.namespace},
-            "deleteOptions": _options(grace_s, uid),
+            "deleteOptions": _delete_options(grace_s, uid),
         }
-        await self.session.ask("create", target, body=body)
+        await self.session.send("create", target, body=body)
 
     async def can_i(self, verb: str, resource: str, namespace: str | None = None, name: str | None = None) -> bool:
         """Whether RBAC lets us. ``resource`` is kubectl's name: ``nodes``, ``pods/eviction``,
@@ -171,10 +171,10 @@ class Api:
         """
         plain, _, subresource = resource.partition("/")
         plural, _, group = plain.partition(".")
-        wanted = {"verb": verb, "group": group, "resource": plural, "subresource": subresource}
-        wanted |= {"namespace": namespace or "", "name": name or ""}
-        body = _body(_ACCESS_REVIEW, {"spec": {"resourceAttributes": wanted}})
-        answer = await self.session.ask("create", Target(_ACCESS_REVIEW), body=body)
+        attributes = {"verb": verb, "group": group, "resource": plural, "subresource": subresource}
+        attributes |= {"namespace": namespace or "", "name": name or ""}
+        body = _body(_ACCESS_REVIEW, {"spec": {"resourceAttributes": attributes}})
+        answer = await self.session.send("create", ApiTarget(_ACCESS_REVIEW), body=body)
         return decode(answer, _Review).status.allowed
 
     def selection(
@@ -185,43 +185,45 @@ class Api:
         name: str | None = None,
         labels: Selector | None = None,
         fields: Selector | None = None,
-    ) -> Selection:
+    ) -> ObjectSelection:
         """The selection that a list or watch of this kind means: ``namespace`` None is the client's own."""
-        return Selection(self._place(kind.TYPE, namespace), name, labels, fields)
+        return ObjectSelection(self._resolve_namespace(kind.TYPE, namespace), name, labels, fields)
 
-    async def snapshot(self, kind: type[T], where: Selection, version: str | None = None) -> Page[T]:
+    async def snapshot(self, kind: type[T], selection: ObjectSelection, version: str | None = None) -> ObjectList[T]:
         """All selected objects and the version at which they are so. ``version`` None asks the store itself; "0" takes
         whatever the server has at hand; any other means not older than that (GoneError, or ApiAwayError with reason
         ResourceVersionTooLarge, where the server cannot know). Pages that expire half-way are read again in one go.
         """
-        target = Target(kind.TYPE, None, where.namespace)
-        params = where.params()
+        target = ApiTarget(kind.TYPE, None, selection.namespace)
+        params = selection.params()
         if version is not None:
             full = params | {"resourceVersion": version, "resourceVersionMatch": "NotOlderThan"}
-            return page(await self.session.ask("list", target, params=full), kind)
+            return decode_list(await self.session.send("list", target, params=full), kind)
         try:
             return await self._pages(kind, target, params)
         except GoneError:
-            return page(await self.session.ask("list", target, params=params), kind)
+            return decode_list(await self.session.send("list", target, params=params), kind)
 
-    async def _pages(self, kind: type[T], target: Target, params: dict[str, str]) -> Page[T]:
+    async def _pages(self, kind: type[T], target: ApiTarget, params: dict[str, str]) -> ObjectList[T]:
         items: list[T] = []
-        more = ""
+        continue_token = ""
         while True:
-            paged = params | {"limit": str(PAGE)} | ({"continue": more} if more else {})
-            part = page(await self.session.ask("list", target, params=paged), kind)
+            paged = params | {"limit": str(PAGE_SIZE)} | ({"continue": continue_token} if continue_token else {})
+            part = decode_list(await self.session.send("list", target, params=paged), kind)
             items += part.items
-            more = part.metadata.more
-            if not more:
-                return Page(part.metadata, tuple(items))
+            continue_token = part.metadata.continue_token
+            if not continue_token:
+                return ObjectList(part.metadata, tuple(items))
 
-    def _one(self, type_: ResourceType, name: str, namespace: str | None, subresource: str | None = None) -> Target:
+    def _target(
+        self, type_: ResourceType, name: str, namespace: str | None, subresource: str | None = None
+    ) -> ApiTarget:
         if not name or "/" in name or name in (".", ".."):
             raise ValueError(f"{name!r} cannot be the name of one of {type_}")
-        return Target(type_, name, self._place(type_, namespace), subresource)
+        return ApiTarget(type_, name, self._resolve_namespace(type_, namespace), subresource)
 
-    def _place(self, type_: ResourceType, namespace: str | None) -> str | None:
-        if not type_.namespaced or namespace == EVERYWHERE:
+    def _resolve_namespace(self, type_: ResourceType, namespace: str | None) -> str | None:
+        if not type_.namespaced or namespace == ALL_NAMESPACES:
             return None
         return namespace or self._namespace
 
@@ -238,7 +240,7 @@ def _body(type_: ResourceType, body: Mapping[str, Any]) -> dict[str, Any]:
     return {"apiVersion": type_.api_version, "kind": type_.kind, **body}
 
 
-def _options(grace_s: int | None, uid: str | None) -> dict[str, Any]:
+def _delete_options(grace_s: int | None, uid: str | None) -> dict[str, Any]:
     """DeleteOptions."""
     options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
     if grace_s is not None:
@@ -248,5 +250,9 @@ def _options(grace_s: int | None, uid: str | None) -> dict[str, Any]:
     return options
 
 
-def _selector(given: Selector | None) -> str:
-    return given or "" if given is None or isinstance(given, str) else ",".join(f"{k}={v}" for k, v in given.items())
+def _selector(selector: Selector | None) -> str:
+    return (
+        selector or ""
+        if selector is None or isinstance(selector, str)
+        else ",".join(f"{k}={v}" for k, v in selector.items())
+    )

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from aliquot.kubernetes.client.object_base import KubeObject, Part, ResourceType
+from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
 from aliquot.kubernetes.client.pods import ConfigMapSource, EnvVar
 
 
-class MigSpec(Part, frozen=True):
+class MigSpec(ApiStruct, frozen=True):
     strategy: str = ""
 
 
-class OperatorMigConfig(Part, frozen=True):
+class OperatorMigConfig(ApiStruct, frozen=True):
     """``default`` None: not said. Empty: nodes without the label get none."""
 
     name: str = ""
     default: str | None = None
 
 
-class OperatorMigSpec(Part, frozen=True):
+class OperatorMigSpec(ApiStruct, frozen=True):
     """``enabled`` None: not said, which the operator reads as yes."""
 
     enabled: bool | None = None
@@ -28,22 +28,22 @@ class OperatorMigSpec(Part, frozen=True):
     env: tuple[EnvVar, ...] = ()
 
 
-class Switch(Part, frozen=True):
+class OperandSwitch(ApiStruct, frozen=True):
     """``enabled`` None: not said."""
 
     enabled: bool | None = None
 
 
-class ClusterPolicySpec(Part, frozen=True):
+class ClusterPolicySpec(ApiStruct, frozen=True):
     mig: MigSpec = MigSpec()
     mig_manager: OperatorMigSpec = OperatorMigSpec()
-    device_plugin: Switch = Switch()
-    gfd: Switch = Switch()
-    driver: Switch = Switch()
-    cdi: Switch = Switch()
+    device_plugin: OperandSwitch = OperandSwitch()
+    gfd: OperandSwitch = OperandSwitch()
+    driver: OperandSwitch = OperandSwitch()
+    cdi: OperandSwitch = OperandSwitch()
 
 
-class ClusterPolicyStatus(Part, frozen=True):
+class ClusterPolicyStatus(ApiStruct, frozen=True):
     state: str = ""
     namespace: str = ""
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from aliquot.kubernetes.client.errors import ApiError
-from aliquot.kubernetes.client.object_base import KubeObject, Part
+from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject
 
 T = TypeVar("T", bound=KubeObject)
 S = TypeVar("S")
@@ -17,14 +17,14 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding a text that anybody may have written can raise: of one that is nested very deep, no DecodeError."""
 
 
-class ListMeta(Part, frozen=True):
-    """``more`` is the token of the next page."""
+class ListMeta(ApiStruct, frozen=True):
+    """``continue_token`` is the token of the next page."""
 
     resource_version: str = ""
-    more: str = msgspec.field(name="continue", default="")
+    continue_token: str = msgspec.field(name="continue", default="")
 
 
-class Page(Part, Generic[T], frozen=True):
+class ObjectList(ApiStruct, Generic[T], frozen=True):
     metadata: ListMeta = ListMeta()
     items: tuple[T, ...] = ()
 
@@ -61,13 +61,13 @@ def _decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
         raise ApiError(f"the API server sent a {kind.__name__} that cannot be read: {error}") from error
 
 
-def page(body: bytes, kind: type[T]) -> Page[T]:
-    return decode(body, _page_type(kind))
+def decode_list(body: bytes, kind: type[T]) -> ObjectList[T]:
+    return decode(body, _list_type(kind))
 
 
 @cache
-def _page_type(kind: type[T]) -> type[Page[T]]:
-    return Page[kind]  # type: ignore[valid-type]
+def _list_type(kind: type[T]) -> type[ObjectList[T]]:
+    return ObjectList[kind]  # type: ignore[valid-type]
 
 
 @cache

@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from aliquot.kubernetes.client.errors import UnauthorizedError
-from aliquot.kubernetes.client.kubeconfig import Access, ExecPlugin
+from aliquot.kubernetes.client.kubeconfig import ClusterAccess, ExecPlugin
 
 TOKEN_FILE_AGE_S = 60.0
 """A token file is read again after this long; a refused token is read again at once."""
@@ -40,7 +40,7 @@ class Credentials(Protocol):
         ...
 
 
-class Fixed:
+class StaticCredentials:
     """A token or password from the kubeconfig, a client certificate alone, or nothing."""
 
     def __init__(self, header: str | None) -> None:
@@ -54,7 +54,7 @@ class Fixed:
         return False
 
 
-class TokenFile:
+class TokenFileCredentials:
     """A token that somebody else renews. Between a bad read and the next good one the last token stays in use."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -88,7 +88,7 @@ class TokenFile:
             raise UnauthorizedError(f"the token file {self._path} is empty", next_step=f"ls -l {self._path}")
 
 
-class Given(msgspec.Struct, frozen=True, rename="camel"):
+class ExecCredentialStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The ``status`` of an ExecCredential."""
 
     token: str = ""
@@ -99,39 +99,41 @@ class Given(msgspec.Struct, frozen=True, rename="camel"):
 
 class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str
-    status: Given = Given()
+    status: ExecCredentialStatus = ExecCredentialStatus()
 
 
-class Plugin:
+class ExecPluginCredentials:
     """Runs the exec plugin when there is no credential yet, when it expires, and when the server refused it."""
 
-    def __init__(self, access: Access, plugin: ExecPlugin, wall: Callable[[], datetime] = lambda: datetime.now(UTC)):
+    def __init__(
+        self, access: ClusterAccess, plugin: ExecPlugin, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ):
         self.certificate: tuple[str, str] | None = None
         self._access = access
         self._plugin = plugin
-        self._wall = wall
-        self._given: Given | None = None
+        self._clock = clock
+        self._status: ExecCredentialStatus | None = None
         self._lock = asyncio.Lock()
 
     async def header(self) -> str | None:
         async with self._lock:
-            given = self._given
-            if given is None or self._expired(given):
-                given = await self._run()
-        return f"Bearer {given.token}" if given.token else None
+            status = self._status
+            if status is None or self._expired(status):
+                status = await self._run()
+        return f"Bearer {status.token}" if status.token else None
 
     async def renew(self) -> bool:
-        before = self._given
+        before = self._status
         async with self._lock:
-            if self._given is before:  # else somebody else has just renewed it
+            if self._status is before:  # else somebody else has just renewed it
                 await self._run()
         return True
 
-    def _expired(self, given: Given) -> bool:
-        end = given.expiration_timestamp
-        return end is not None and (end - self._wall()).total_seconds() <= _EARLY_S
+    def _expired(self, status: ExecCredentialStatus) -> bool:
+        end = status.expiration_timestamp
+        return end is not None and (end - self._clock()).total_seconds() <= _EARLY_S
 
-    async def _run(self) -> Given:
+    async def _run(self) -> ExecCredentialStatus:
         plugin = self._plugin
         if plugin.api_version not in _VERSIONS:
             raise self._failed(f"speaks {plugin.api_version}, which is not one of {', '.join(_VERSIONS)}")
@@ -140,15 +142,15 @@ class Plugin:
             answer = msgspec.json.decode(out, type=_ExecCredential)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._failed(f"printed no ExecCredential: {error}") from error
-        given = answer.status
+        status = answer.status
         if answer.api_version != plugin.api_version:
             raise self._failed(f"answered in {answer.api_version}, but was asked for {plugin.api_version}")
-        if not given.token and not (given.client_certificate_data and given.client_key_data):
+        if not status.token and not (status.client_certificate_data and status.client_key_data):
             raise self._failed("gave neither a token nor a client certificate with its key")
-        self._given = given
-        pair = (given.client_certificate_data, given.client_key_data)
+        self._status = status
+        pair = (status.client_certificate_data, status.client_key_data)
         self.certificate = pair if all(pair) else None
-        return given
+        return status
 
     async def _output(self, env: dict[str, str]) -> str:
         from aliquot.foundation import bounded_process
@@ -156,16 +158,16 @@ class Plugin:
         words = [self._plugin.command, *(self._plugin.args or ())]
         stop = threading.Event()
         try:
-            ran = await asyncio.to_thread(bounded_process.run, words, PLUGIN_TIMEOUT_S, env=env, stop=stop)
+            result = await asyncio.to_thread(bounded_process.run, words, PLUGIN_TIMEOUT_S, env=env, stop=stop)
         except TimeoutError:
             raise self._failed(f"did not end within {PLUGIN_TIMEOUT_S:g} s") from None
         except OSError as error:
             raise self._failed(f"cannot be started: {error.strerror}") from error
         finally:
             stop.set()  # a request that is cancelled does not leave the plugin running
-        if ran.code:
-            raise self._failed(f"ended with {ran.code}", tuple(ran.err.strip().splitlines()[-5:]))
-        return ran.out
+        if result.code:
+            raise self._failed(f"ended with {result.code}", tuple(result.err.strip().splitlines()[-5:]))
+        return result.out
 
     def _environment(self) -> dict[str, str]:
         spec: dict[str, object] = {"interactive": False}
@@ -175,16 +177,16 @@ class Plugin:
         wanted = {entry["name"]: entry.get("value", "") for entry in self._plugin.env or ()}
         return {**os.environ, **wanted, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
 
-    def _failed(self, why: str, details: tuple[str, ...] = ()) -> UnauthorizedError:
+    def _failed(self, reason: str, details: tuple[str, ...] = ()) -> UnauthorizedError:
         hint = self._plugin.install_hint.strip() or f"run {self._plugin.command} by hand"
         return UnauthorizedError(
-            f"the credential plugin {self._plugin.command} of {self._access.source} {why}",
+            f"the credential plugin {self._plugin.command} of {self._access.source} {reason}",
             details=details,
             next_step=hint,
         )
 
 
-def _cluster_info(access: Access) -> dict[str, object]:
+def _cluster_info(access: ClusterAccess) -> dict[str, object]:
     """The ``spec.cluster`` of an ExecCredential."""
     cluster = access.cluster
     authority = cluster.certificate_authority_data
@@ -201,16 +203,16 @@ def _cluster_info(access: Access) -> dict[str, object]:
     return {key: value for key, value in info.items() if value}
 
 
-def credentials(access: Access) -> Credentials:
+def credentials(access: ClusterAccess) -> Credentials:
     """The kubeconfig user's credentials, in the order in which kubectl looks at them."""
     user = access.user
     if user.token_file:
-        return TokenFile(user.token_file)
+        return TokenFileCredentials(user.token_file)
     if user.token:
-        return Fixed(f"Bearer {user.token}")
+        return StaticCredentials(f"Bearer {user.token}")
     if user.username:
         pair = f"{user.username}:{user.password or ''}".encode()
-        return Fixed(f"Basic {base64.b64encode(pair).decode()}")
+        return StaticCredentials(f"Basic {base64.b64encode(pair).decode()}")
     if access.plugin is not None:
-        return Plugin(access, access.plugin)
-    return Fixed(None)
+        return ExecPluginCredentials(access, access.plugin)
+    return StaticCredentials(None)

@@ -1,7 +1,8 @@
 """What can go wrong between us and the API server, each with a sentence and the next thing to type.
 
-``from_answer`` turns a refused request into one of these; a request without an answer is an ``ApiAwayError``.
-Status bodies: the Kubernetes API conventions (``Status``: reason, message, details.causes, details.retryAfterSeconds).
+``from_response`` turns a refused request into one of these; a request without an answer is an ``ApiUnavailableError``.
+Status bodies: the Kubernetes API conventions (``ApiStatus``: reason, message, details.causes,
+details.retryAfterSeconds).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from aliquot.errors import AliquotError
 
 
-class Request(msgspec.Struct, frozen=True):
+class ApiRequest(msgspec.Struct, frozen=True):
     """What was asked, in RBAC's words. ``resource`` is kubectl's name: ``nodes``, ``leases.coordination.k8s.io``."""
 
     verb: str
@@ -28,7 +29,7 @@ class Request(msgspec.Struct, frozen=True):
         name = f" {self.name}" if self.name else ""
         return f"{self.verb} {what}{name}" + (f" in namespace {self.namespace}" if self.namespace else "")
 
-    def can_i(self, user: str = "") -> str:
+    def can_i_command(self, user: str = "") -> str:
         """The command that asks the cluster whether ``user`` may do this."""
         words = ["kubectl", "auth", "can-i", self.verb, self.resource + (f"/{self.name}" if self.name else "")]
         words += [f"--subresource={self.subresource}"] if self.subresource else []
@@ -96,30 +97,30 @@ class GoneError(ApiError):
     code = "KUBERNETES_GONE"
 
 
-class ApiAwayError(ApiError):
+class ApiUnavailableError(ApiError):
     """No answer: nobody listens, the connection broke, it took too long, or the server itself is failing (5xx)."""
 
     code = "KUBERNETES_AWAY"
 
 
-class BrokenError(ApiAwayError):
+class ConnectionBrokenError(ApiUnavailableError):
     """The connection was there and broke before the answer: a connection that idled too long, or a server that ended.
     What was asked may have been done.
     """
 
 
-class Cause(msgspec.Struct, frozen=True):
+class StatusCause(msgspec.Struct, frozen=True):
     reason: str | None = None
     message: str | None = None
     field: str | None = None
 
 
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
-    causes: tuple[Cause, ...] | None = None
+    causes: tuple[StatusCause, ...] | None = None
     retry_after_seconds: float | None = None
 
 
-class Status(msgspec.Struct, frozen=True):
+class ApiStatus(msgspec.Struct, frozen=True):
     """Kubernetes' answer to a request that failed."""
 
     kind: str = ""
@@ -138,48 +139,50 @@ _USER = re.compile(r'User "(?P<user>[^"]+)" cannot ')
 _LONGEST = 600
 
 
-def from_answer(status: int, body: bytes, request: Request, *, retry_after: str | None = None) -> ApiError:
+def from_response(status: int, body: bytes, request: ApiRequest, *, retry_after: str | None = None) -> ApiError:
     """The error for an answer with this HTTP status; ``retry_after`` is the header (whole seconds)."""
     return from_status(_status(body), status, request, retry_after=retry_after)
 
 
-def from_status(said: Status, status: int, request: Request, *, retry_after: str | None = None) -> ApiError:
-    """The error for a ``Status``, which comes as an answer's body or as an event inside a watch."""
-    code = said.code or status
-    message = " ".join((said.message or "").split())[:_LONGEST]
-    reason = said.reason or ""
-    causes = (said.details.causes if said.details else None) or ()
+def from_status(
+    error_status: ApiStatus, status: int, request: ApiRequest, *, retry_after: str | None = None
+) -> ApiError:
+    """The error for a ``ApiStatus``, which comes as an answer's body or as an event inside a watch."""
+    code = error_status.code or status
+    message = " ".join((error_status.message or "").split())[:_LONGEST]
+    reason = error_status.reason or ""
+    causes = (error_status.details.causes if error_status.details else None) or ()
     wait = _seconds(retry_after)
-    if wait is None and said.details is not None:
-        wait = said.details.retry_after_seconds
+    if wait is None and error_status.details is not None:
+        wait = error_status.details.retry_after_seconds
     if any(c.reason == TOO_LARGE for c in causes) or message.startswith("Too large resource version"):
         reason = TOO_LARGE
     if any(c.reason == BUDGET for c in causes):
         reason = BUDGET
-    kind, brief, next_step = _told(code, reason, message, request)
+    kind, brief, next_step = _classify(code, reason, message, request)
     details = tuple(_cause(c) for c in causes if c.message and c.message not in message)
     if message and message not in brief:
         details = (f"the API server said: {message}", *details)
     return kind(brief, details=details, next_step=next_step, status=code, reason=reason, retry_after_s=wait)
 
 
-def away(request: Request, server: str, why: str, *, broke: bool = False) -> ApiAwayError:
+def unavailable_error(request: ApiRequest, server: str, reason: str, *, broken: bool = False) -> ApiUnavailableError:
     """The error for a request that got no answer from ``server``."""
-    return (BrokenError if broke else ApiAwayError)(
-        f"the API server {server} did not answer ({request}): {why}", next_step=f"kubectl --server={server} version"
+    return (ConnectionBrokenError if broken else ApiUnavailableError)(
+        f"the API server {server} did not answer ({request}): {reason}", next_step=f"kubectl --server={server} version"
     )
 
 
-def _told(code: int, reason: str, message: str, request: Request) -> tuple[type[ApiError], str, str | None]:
+def _classify(code: int, reason: str, message: str, request: ApiRequest) -> tuple[type[ApiError], str, str | None]:
     """Class, sentence and next step."""
-    look = f"kubectl get {request.resource}" + (f" -n {request.namespace}" if request.namespace else "")
+    get_command = f"kubectl get {request.resource}" + (f" -n {request.namespace}" if request.namespace else "")
     if code == 404:
-        return NotFoundError, *_not_found(message, reason, request, look)
+        return NotFoundError, *_not_found(message, reason, request, get_command)
     if code == 409:
         return (
             ConflictError,
             message if reason else f"conflict: {request}",
-            f"{look} {request.name} -o yaml".replace("  ", " "),
+            f"{get_command} {request.name} -o yaml".replace("  ", " "),
         )
     if code == 410 or reason == "Expired":
         return GoneError, f"the API server no longer knows the version that was asked for ({request})", None
@@ -197,33 +200,37 @@ def _told(code: int, reason: str, message: str, request: Request) -> tuple[type[
     if code == 429:
         return ThrottledError, f"the API server asks us to slow down ({request})", "kubectl get --raw /readyz?verbose"
     if code >= 500:
-        return ApiAwayError, f"the API server failed with {code} ({request})", "kubectl get --raw /readyz?verbose"
+        return (
+            ApiUnavailableError,
+            f"the API server failed with {code} ({request})",
+            "kubectl get --raw /readyz?verbose",
+        )
     return ApiError, f"the API server refused to {request}: {message or code}", None
 
 
-def _cause(cause: Cause) -> str:
+def _cause(cause: StatusCause) -> str:
     return f"{cause.field}: {cause.message}" if cause.field else cause.message or ""
 
 
-def _not_found(message: str, reason: str, request: Request, look: str) -> tuple[str, str]:
+def _not_found(message: str, reason: str, request: ApiRequest, get_command: str) -> tuple[str, str]:
     if "could not find the requested resource" in message or "page not found" in message:
         return f"this cluster has no {request.resource} in the version that was asked for", "kubectl api-resources"
-    return message if reason else f"not found: {request}", look
+    return message if reason else f"not found: {request}", get_command
 
 
-def _forbidden(message: str, request: Request) -> tuple[str, str | None]:
+def _forbidden(message: str, request: ApiRequest) -> tuple[str, str | None]:
     found = _USER.search(message)
     if found is None:
         return f"the cluster forbids to {request}: {message}", None
     user = found["user"]
-    return f'user "{user}" lacks the right to {request}', request.can_i(user)
+    return f'user "{user}" lacks the right to {request}', request.can_i_command(user)
 
 
-def _status(body: bytes) -> Status:
+def _status(body: bytes) -> ApiStatus:
     try:
-        return msgspec.json.decode(body, type=Status)
+        return msgspec.json.decode(body, type=ApiStatus)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Status(message=body[:_LONGEST].decode(errors="replace"))
+        return ApiStatus(message=body[:_LONGEST].decode(errors="replace"))
 
 
 def _seconds(header: str | None) -> float | None:

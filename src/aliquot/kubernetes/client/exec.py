@@ -18,33 +18,33 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.errors import Request, StatusDetails
+from aliquot.kubernetes.client.errors import ApiRequest, StatusDetails
 from aliquot.kubernetes.client.exec_errors import (
     ExecError,
     NoContainerError,
     UnfinishedError,
-    could_not_start,
-    failed,
-    plain,
-    refused,
-    unfinished,
+    handshake_error,
+    runtime_message,
+    start_error,
+    start_exit_status,
+    unfinished_error,
 )
 from aliquot.kubernetes.client.pods import Pod
-from aliquot.kubernetes.client.transport import Call
-from aliquot.kubernetes.client.websocket import NotOpened, opened
+from aliquot.kubernetes.client.transport import HttpCall
+from aliquot.kubernetes.client.websocket import WebSocketRejected, open_websocket
 
-__all__ = ["Ended", "ExecError", "NoContainerError", "UnfinishedError", "exec_"]
+__all__ = ["CommandResult", "ExecError", "NoContainerError", "UnfinishedError", "exec_"]
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 OUTPUT_MOST = 16 * 2**20
 """Bytes that a command may say: more is no output of a driver's program."""
 SETTLE_S = 2.0
 """How long the connection may stay open after the command has ended."""
-_PIECE = 2**15
+_CHUNK_BYTES = 2**15
 _LINE = 300
 
 
-class Ended(msgspec.Struct, frozen=True):
+class CommandResult(msgspec.Struct, frozen=True):
     """How a command ended: its exit status, and what it wrote to standard output and standard error."""
 
     status: int
@@ -52,7 +52,7 @@ class Ended(msgspec.Struct, frozen=True):
     err: str = ""
 
 
-class _End(msgspec.Struct, frozen=True):
+class _ExitStatus(msgspec.Struct, frozen=True):
     """The ``Status`` on channel 3."""
 
     status: str = ""
@@ -63,7 +63,7 @@ class _End(msgspec.Struct, frozen=True):
 
 async def exec_(
     api: Api, pod: str, namespace: str, container: str, command: Sequence[str], timeout_s: float, stdin: bytes = b""
-) -> Ended:
+) -> CommandResult:
     """Runs ``command`` (a program and its words; no shell) in a container, and waits ``timeout_s`` seconds at most. A
     program that is not there ends with 127, one that may not be run with 126, as in a shell. ``stdin`` needs an API
     server that speaks v5, and a command that reads all of it: of others the end is not always told (by kubelet 1.36
@@ -75,66 +75,68 @@ async def exec_(
     """
     if not command:
         raise ValueError("no command")
-    asked = Request("create", str(Pod.TYPE), pod, namespace, "exec")
-    call = Call(asked, "GET", Pod.TYPE.path(namespace, pod, "exec"))
+    request = ApiRequest("create", str(Pod.TYPE), pod, namespace, "exec")
+    call = HttpCall(request, "GET", Pod.TYPE.path(namespace, pod, "exec"))
     flags = [("stdout", "true"), ("stderr", "true"), *([("stdin", "true")] if stdin else [])]
     query = [("container", container), *flags, *(("command", word) for word in command)]
     protocols = PROTOCOLS[:1] if stdin else PROTOCOLS
-    talk = _Talk(asked, shlex.join(command))
+    conversation = _ExecConversation(request, shlex.join(command))
     end = asyncio.get_running_loop().time() + timeout_s
     try:
-        connection = await opened(api.session, call, query, protocols, timeout_s)
-    except NotOpened as answer:
-        raise refused(answer.status, answer.body, answer.retry_after, asked) from None
+        connection = await open_websocket(api.session, call, query, protocols, timeout_s)
+    except WebSocketRejected as answer:
+        raise handshake_error(answer.status, answer.body, answer.retry_after, request) from None
     try:
         if connection.subprotocol not in protocols:
             text = f"the API server speaks none of {', '.join(protocols)}"
             raise ExecError(f"{text}, which running commands in containers needs", next_step="kubectl version")
         async with asyncio.timeout_at(end):
-            return await talk.run(connection, stdin)
+            return await conversation.run(connection, stdin)
     except TimeoutError:
-        raise talk.unfinished(f"it did not end within {timeout_s:g} s, and may still be running") from None
+        raise conversation.unfinished_error(
+            f"it did not end within {timeout_s:g} s, and may still be running"
+        ) from None
     finally:
         await connection.close()
 
 
-class _Talk:
+class _ExecConversation:
     """One command's conversation."""
 
-    def __init__(self, asked: Request, shown: str) -> None:
-        self._asked = asked
-        self._shown = shown
-        self._heard = {1: bytearray(), 2: bytearray(), 3: bytearray()}
+    def __init__(self, request: ApiRequest, command_text: str) -> None:
+        self._request = request
+        self._command_text = command_text
+        self._received = {1: bytearray(), 2: bytearray(), 3: bytearray()}
 
-    async def run(self, connection: ClientConnection, stdin: bytes) -> Ended:
-        sending = asyncio.create_task(_send(connection, stdin))
+    async def run(self, connection: ClientConnection, stdin: bytes) -> CommandResult:
+        send_task = asyncio.create_task(_send(connection, stdin))
         try:
-            broke = await self._listen(connection)
+            close_reason = await self._receive(connection)
         finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-        end = self._end()
+            send_task.cancel()
+            await asyncio.gather(send_task, return_exceptions=True)
+        end = self._exit_status()
         if end is None:
-            raise self.unfinished(f"the connection ended before it did{broke}")
-        return self._ended(end)
+            raise self.unfinished_error(f"the connection ended before it did{close_reason}")
+        return self._result(end)
 
-    def unfinished(self, why: str) -> UnfinishedError:
-        said = tuple(line[:_LINE] for line in self._text(1, 2).strip().splitlines()[-3:])
-        return unfinished(self._shown, why, said, self._asked)
+    def unfinished_error(self, reason: str) -> UnfinishedError:
+        last_lines = tuple(line[:_LINE] for line in self._text(1, 2).strip().splitlines()[-3:])
+        return unfinished_error(self._command_text, reason, last_lines, self._request)
 
-    async def _listen(self, connection: ClientConnection) -> str:
+    async def _receive(self, connection: ClientConnection) -> str:
         """Everything until the connection ends; how it ended, where that was no orderly end."""
-        left = OUTPUT_MOST
+        remaining = OUTPUT_MOST
         try:
             while True:
-                async with asyncio.timeout(None if self._end() is None else SETTLE_S) as bound:
+                async with asyncio.timeout(None if self._exit_status() is None else SETTLE_S) as bound:
                     frame = await connection.recv()
                 data = frame.encode() if isinstance(frame, str) else frame
-                if data and data[0] in self._heard:
-                    self._heard[data[0]] += data[1:]
-                    left -= len(data)
-                if left < 0:
-                    raise self.unfinished(f"it said more than {OUTPUT_MOST // 2**20} MiB")
+                if data and data[0] in self._received:
+                    self._received[data[0]] += data[1:]
+                    remaining -= len(data)
+                if remaining < 0:
+                    raise self.unfinished_error(f"it said more than {OUTPUT_MOST // 2**20} MiB")
         except ConnectionClosed as closed:
             return f" ({closed.rcvd.reason or closed.rcvd.code})" if closed.rcvd is not None else ""
         except TimeoutError:
@@ -142,29 +144,29 @@ class _Talk:
                 raise
             return ""
 
-    def _end(self) -> _End | None:
+    def _exit_status(self) -> _ExitStatus | None:
         """None until all of it is here."""
         try:
-            return msgspec.json.decode(self._heard[3], type=_End) if self._heard[3] else None
+            return msgspec.json.decode(self._received[3], type=_ExitStatus) if self._received[3] else None
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 
-    def _ended(self, end: _End) -> Ended:
+    def _result(self, end: _ExitStatus) -> CommandResult:
         out, err = self._text(1), self._text(2)
         if end.status == "Success":
-            return Ended(0, out, err)
+            return CommandResult(0, out, err)
         causes = (end.details.causes if end.details else None) or ()
         code = next((c.message for c in causes if c.reason == "ExitCode" and c.message), "")
         if end.reason == "NonZeroExitCode" and code.isdigit():
-            return Ended(int(code), out, err)
-        message = plain(end.message or "")
-        status = could_not_start(message)
+            return CommandResult(int(code), out, err)
+        message = runtime_message(end.message or "")
+        status = start_exit_status(message)
         if status is None:
-            raise failed(self._shown, message, end.reason or "", self._asked)
-        return Ended(status, out, "\n".join(filter(None, (err, message))))
+            raise start_error(self._command_text, message, end.reason or "", self._request)
+        return CommandResult(status, out, "\n".join(filter(None, (err, message))))
 
     def _text(self, *channels: int) -> str:
-        return "\n".join(self._heard[c].decode(errors="replace") for c in channels if self._heard[c])
+        return "\n".join(self._received[c].decode(errors="replace") for c in channels if self._received[c])
 
 
 async def _send(connection: ClientConnection, stdin: bytes) -> None:
@@ -172,6 +174,6 @@ async def _send(connection: ClientConnection, stdin: bytes) -> None:
     if not stdin:
         return
     with suppress(ConnectionClosed):
-        for start in range(0, len(stdin), _PIECE):
-            await connection.send(b"\x00" + stdin[start : start + _PIECE])
+        for start in range(0, len(stdin), _CHUNK_BYTES):
+            await connection.send(b"\x00" + stdin[start : start + _CHUNK_BYTES])
         await connection.send(b"\xff\x00")

@@ -1,7 +1,7 @@
 """Why a command could not be run in a container, by who says so: the API server, kubelet, or the container's runtime.
 
 The texts that are looked for were taken from kube-apiserver and kubelet 1.36 with containerd 1.7. kubelet's refusals
-come as plain text in a 500, or, once the WebSocket is open, as the ``Status`` that ends the command.
+come as plain text in a 500, or, once the WebSocket is open, as the ``ApiStatus`` that ends the command.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 import msgspec
 
 from aliquot.kubernetes.client.errors import (
-    ApiAwayError,
     ApiError,
+    ApiRequest,
+    ApiStatus,
+    ApiUnavailableError,
     ForbiddenError,
     NotFoundError,
-    Request,
-    Status,
     from_status,
 )
 
@@ -49,77 +49,87 @@ class UnfinishedError(ExecError):
     """
 
 
-def refused(status: int, body: bytes, retry_after: str | None, asked: Request) -> ApiError:
+def handshake_error(status: int, body: bytes, retry_after: str | None, request: ApiRequest) -> ApiError:
     """The error for an answer that opened no WebSocket."""
-    said = _status(body)
-    message = " ".join((said.message or "").split())
+    error_status = _status(body)
+    message = " ".join((error_status.message or "").split())
     if status < 400:
-        text = f"the API server refused to {asked}: it answered {status}"
+        text = f"the API server refused to {request}: it answered {status}"
         return ApiError(f"{text}; something on the way does not let WebSockets through", status=status)
     if status == 403 and message.endswith("is forbidden:"):
         # Two rights are asked for, "get" for the WebSocket and "create" for the command (since Kubernetes 1.35), and
         # whoever lacks the second is told nothing more than that.
-        return ForbiddenError(f"we lack the right to {asked}", next_step=asked.can_i(), status=403, reason="Forbidden")
+        return ForbiddenError(
+            f"we lack the right to {request}", next_step=request.can_i_command(), status=403, reason="Forbidden"
+        )
     other = _OTHER_NAME.match(message)
-    if status == 404 and other and other[1] != asked.name:
-        brief = f"{_pod(asked)} was on node {other[1]}, which is gone"
+    if status == 404 and other and other[1] != request.name:
+        brief = f"{_pod_text(request)} was on node {other[1]}, which is gone"
         return NotFoundError(brief, next_step="kubectl get nodes", status=404, reason="NotFound")
-    if known := _known(message, asked, status):
-        return known
+    if known_error := _known_error(message, request, status):
+        return known_error
     verb = _VERB.search(message)
-    asked = msgspec.structs.replace(asked, verb=verb[1]) if verb else asked
-    return from_status(said, status, asked, retry_after=retry_after)
+    request = msgspec.structs.replace(request, verb=verb[1]) if verb else request
+    return from_status(error_status, status, request, retry_after=retry_after)
 
 
-def failed(shown: str, message: str, reason: str, asked: Request) -> ApiError:
-    """The error for a command that was not begun although the way was open; ``shown`` is the command."""
-    text = plain(message)
-    brief = f"{shown} could not be run in {_pod(asked)}: {text}"
-    return _known(text, asked, 500) or ExecError(brief, next_step=look(asked), status=500, reason=reason)
+def start_error(command_text: str, message: str, reason: str, request: ApiRequest) -> ApiError:
+    """The error for a command that was not begun although the way was open; ``command_text`` is the command."""
+    text = runtime_message(message)
+    brief = f"{command_text} could not be run in {_pod_text(request)}: {text}"
+    return _known_error(text, request, 500) or ExecError(
+        brief, next_step=describe_command(request), status=500, reason=reason
+    )
 
 
-def could_not_start(message: str) -> int | None:
+def start_exit_status(message: str) -> int | None:
     """The exit status of a program that the runtime could not start, None where that is not what it says."""
     if _NO_PROGRAM.search(message):
         return NOT_FOUND
     return NOT_EXECUTABLE if _NO_RIGHT.search(message) else None
 
 
-def unfinished(shown: str, why: str, said: tuple[str, ...], asked: Request) -> UnfinishedError:
-    """The error for a command that nobody heard the end of; ``said`` are the last lines that it wrote."""
-    brief = f"nobody knows how {shown} ended in {_pod(asked)}: {why}"
-    return UnfinishedError(brief, details=tuple(f"it had said: {line}" for line in said), next_step=look(asked))
+def unfinished_error(
+    command_text: str, reason: str, last_lines: tuple[str, ...], request: ApiRequest
+) -> UnfinishedError:
+    """The error for a command that nobody heard the end of; ``last_lines`` are the last lines that it wrote."""
+    brief = f"nobody knows how {command_text} ended in {_pod_text(request)}: {reason}"
+    return UnfinishedError(
+        brief, details=tuple(f"it had said: {line}" for line in last_lines), next_step=describe_command(request)
+    )
 
 
-def plain(message: str) -> str:
+def runtime_message(message: str) -> str:
     """What the runtime said, without what each on the way said that it says."""
     last = " ".join(message.split()).rpartition("unable to start container process: ")[2]
     return re.sub(r"^(Internal error occurred: )+", "", last)
 
 
-def look(asked: Request) -> str:
-    return f"kubectl -n {asked.namespace} describe pod {asked.name}"
+def describe_command(request: ApiRequest) -> str:
+    return f"kubectl -n {request.namespace} describe pod {request.name}"
 
 
-def _known(message: str, asked: Request, status: int) -> ApiError | None:
+def _known_error(message: str, request: ApiRequest, status: int) -> ApiError | None:
     if _NO_KUBELET.search(message):
-        brief = f"the kubelet of {_pod(asked)} does not answer the API server: {message}"
-        return ApiAwayError(brief, next_step=f"kubectl -n {asked.namespace} get pod {asked.name} -o wide", status=503)
+        brief = f"the kubelet of {_pod_text(request)} does not answer the API server: {message}"
+        return ApiUnavailableError(
+            brief, next_step=f"kubectl -n {request.namespace} get pod {request.name} -o wide", status=503
+        )
     if _FRESH_KUBELET.search(message):  # the API server knows the pod: a kubelet that has just started learns of it
-        brief = f"the kubelet of {_pod(asked)} does not know it yet: {message}"
-        return ApiAwayError(brief, next_step=look(asked), status=503)
+        brief = f"the kubelet of {_pod_text(request)} does not know it yet: {message}"
+        return ApiUnavailableError(brief, next_step=describe_command(request), status=503)
     if _NO_CONTAINER.search(message):
-        brief = f"{_pod(asked)} has no such container that runs: {message}"
-        return NoContainerError(brief, next_step=look(asked), status=status)
+        brief = f"{_pod_text(request)} has no such container that runs: {message}"
+        return NoContainerError(brief, next_step=describe_command(request), status=status)
     return None
 
 
-def _pod(asked: Request) -> str:
-    return f"pod {asked.namespace}/{asked.name}"
+def _pod_text(request: ApiRequest) -> str:
+    return f"pod {request.namespace}/{request.name}"
 
 
-def _status(body: bytes) -> Status:
+def _status(body: bytes) -> ApiStatus:
     try:
-        return msgspec.json.decode(body, type=Status)
+        return msgspec.json.decode(body, type=ApiStatus)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Status(message=body[:600].decode(errors="replace"))
+        return ApiStatus(message=body[:600].decode(errors="replace"))

@@ -36,7 +36,7 @@ class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
     provide_cluster_info: bool = False
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
     """Where the API server is and who vouches for it. ``_data`` is base64 of PEM; it wins over the file."""
 
     server: str = "http://localhost:8080"
@@ -45,7 +45,7 @@ class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
     insecure_skip_tls_verify: bool = False
 
 
-class User(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
     """What the kubeconfig itself proves us with."""
 
     username: str | None = None
@@ -64,24 +64,26 @@ class _Context(msgspec.Struct, frozen=True):
     namespace: str | None = None
 
 
-class Access(msgspec.Struct, frozen=True):
+class ClusterAccess(msgspec.Struct, frozen=True):
     """Everything that is needed to open a connection. ``source`` is the file that said so."""
 
     source: str
-    cluster: Cluster
-    user: User = User()
+    cluster: KubeconfigCluster
+    user: KubeconfigUser = KubeconfigUser()
     namespace: str = "default"
     plugin: ExecPlugin | None = None
     proxy: str = ""
     server_name: str = ""
-    act_as: tuple[tuple[str, str], ...] = ()
+    impersonation_headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def server(self) -> str:
         return self.cluster.server.rstrip("/")
 
 
-def find(kubeconfig: str | None = None, env: Mapping[str, str] = os.environ, account: str = SERVICE_ACCOUNT) -> Access:
+def find_access(
+    kubeconfig: str | None = None, env: Mapping[str, str] = os.environ, account: str = SERVICE_ACCOUNT
+) -> ClusterAccess:
     """Raises ConfigError for a file that is there but wrong, NoClusterError if there is none."""
     if kubeconfig is not None:
         return from_files([kubeconfig])
@@ -99,7 +101,7 @@ def find(kubeconfig: str | None = None, env: Mapping[str, str] = os.environ, acc
     return from_files(present)
 
 
-def from_files(paths: list[str]) -> Access:
+def from_files(paths: list[str]) -> ClusterAccess:
     """The current context of these files together: of two entries of one name the first wins. Raises ConfigError."""
     merged: dict[str, Any] = {}
     for path in paths:
@@ -112,10 +114,10 @@ def from_files(paths: list[str]) -> Access:
     try:
         return _access(merged, os.pathsep.join(paths))
     except (TypeError, ValueError) as error:
-        raise _wrong(paths, str(error)) from error
+        raise _config_error(paths, str(error)) from error
 
 
-def _access(merged: dict[str, Any], source: str) -> Access:
+def _access(merged: dict[str, Any], source: str) -> ClusterAccess:
     current = merged.get("current-context")
     if not current:
         raise ValueError("no current-context is set")
@@ -124,17 +126,17 @@ def _access(merged: dict[str, Any], source: str) -> Access:
     user = _entry(merged, "user", context.user) if context.user else {}
     if user.get("auth-provider"):
         raise ValueError("auth-provider was removed from Kubernetes in 1.26: use an exec plugin")
-    act_as = [("Impersonate-User", str(user["as"]))] if user.get("as") else []
-    act_as += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
-    return Access(
+    impersonation_headers = [("Impersonate-User", str(user["as"]))] if user.get("as") else []
+    impersonation_headers += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
+    return ClusterAccess(
         source,
-        msgspec.convert(cluster, Cluster),
-        msgspec.convert(user, User),
+        msgspec.convert(cluster, KubeconfigCluster),
+        msgspec.convert(user, KubeconfigUser),
         (context.namespace or "").strip() or "default",
         plugin=msgspec.convert(user["exec"], ExecPlugin) if user.get("exec") else None,
         proxy=cluster.get("proxy-url") or "",
         server_name=cluster.get("tls-server-name") or "",
-        act_as=tuple(act_as),
+        impersonation_headers=tuple(impersonation_headers),
     )
 
 
@@ -154,31 +156,33 @@ def _read(path: str) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", next_step=f"ls -l {path}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise _wrong([path], " ".join(str(error).split())) from error
+        raise _config_error([path], " ".join(str(error).split())) from error
     if not isinstance(found, dict):
-        raise _wrong([path], "it holds no mapping")
-    return _anchored(found, path)
+        raise _config_error([path], "it holds no mapping")
+    return _with_absolute_paths(found, path)
 
 
-def _anchored(found: dict[str, Any], path: str) -> dict[str, Any]:
-    here = os.path.dirname(os.path.abspath(path))
-    for one, many in (("cluster", "clusters"), ("context", "contexts"), ("user", "users")):
-        for entry in found.get(many) or ():
+def _with_absolute_paths(found: dict[str, Any], path: str) -> dict[str, Any]:
+    directory = os.path.dirname(os.path.abspath(path))
+    for singular, plural in (("cluster", "clusters"), ("context", "contexts"), ("user", "users")):
+        for entry in found.get(plural) or ():
             if not isinstance(entry, dict) or "name" not in entry:
-                raise _wrong([path], f"an entry of {many} has no name")
-            entry[one] = _absolute(entry.get(one) or {}, here, _FILES.get(one, ()))
+                raise _config_error([path], f"an entry of {plural} has no name")
+            entry[singular] = _absolute(entry.get(singular) or {}, directory, _FILES.get(singular, ()))
     return found
 
 
-def _absolute(part: dict[str, Any], here: str, keys: tuple[str, ...]) -> dict[str, Any]:
-    moved: dict[str, Any] = {key: os.path.normpath(os.path.join(here, part[key])) for key in keys if part.get(key)}
+def _absolute(part: dict[str, Any], directory: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    absolute: dict[str, Any] = {
+        key: os.path.normpath(os.path.join(directory, part[key])) for key in keys if part.get(key)
+    }
     plugin = part.get("exec")
     if isinstance(plugin, dict) and "/" in str(plugin.get("command", "")):
-        moved["exec"] = {**plugin, "command": os.path.normpath(os.path.join(here, plugin["command"]))}
-    return {**part, **moved}
+        absolute["exec"] = {**plugin, "command": os.path.normpath(os.path.join(directory, plugin["command"]))}
+    return {**part, **absolute}
 
 
-def _in_cluster(env: Mapping[str, str], account: str) -> Access:
+def _in_cluster(env: Mapping[str, str], account: str) -> ClusterAccess:
     """A pod's service account. The token file is read again and again: the kubelet renews it every hour or so."""
     host, port = env["KUBERNETES_SERVICE_HOST"], env.get("KUBERNETES_SERVICE_PORT", "443")
     try:
@@ -187,10 +191,14 @@ def _in_cluster(env: Mapping[str, str], account: str) -> Access:
     except OSError:
         namespace = "default"
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    cluster = Cluster(server, certificate_authority=os.path.join(account, "ca.crt"))
-    return Access(account, cluster, User(token_file=os.path.join(account, "token")), namespace or "default")
+    cluster = KubeconfigCluster(server, certificate_authority=os.path.join(account, "ca.crt"))
+    return ClusterAccess(
+        account, cluster, KubeconfigUser(token_file=os.path.join(account, "token")), namespace or "default"
+    )
 
 
-def _wrong(paths: list[str], why: str) -> ConfigError:
+def _config_error(paths: list[str], reason: str) -> ConfigError:
     shown = os.pathsep.join(paths)
-    return ConfigError(f"{shown} is no usable kubeconfig: {why}", next_step=f"KUBECONFIG={shown} kubectl config view")
+    return ConfigError(
+        f"{shown} is no usable kubeconfig: {reason}", next_step=f"KUBECONFIG={shown} kubectl config view"
+    )

@@ -43,7 +43,7 @@ def boot_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Leader:
+class LeaderElector:
     """Runs for the Lease between entering and leaving the context::
 
         async with Leader(api, "aliquot-controller") as leader:
@@ -76,25 +76,25 @@ class Leader:
         self._timing = timing
         self._clock = clock
         self._on_change = on_change or (lambda _: None)
-        self._until = float("-inf")
-        self._told = False
-        self._seen: Lease | None = None
-        self._seen_at = float("-inf")
-        self._turn = asyncio.Event()
+        self._leads_until = float("-inf")
+        self._reported = False
+        self._lease: Lease | None = None
+        self._observed_at = float("-inf")
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
     def is_leader(self) -> bool:
-        return self._clock() < self._until
+        return self._clock() < self._leads_until
 
     @property
     def holder(self) -> str:
         """Who leads, as far as is known; empty for nobody."""
-        return self._seen.spec.holder_identity if self._seen is not None else ""
+        return self._lease.spec.holder_identity if self._lease is not None else ""
 
-    async def __aenter__(self) -> Leader:
+    async def __aenter__(self) -> LeaderElector:
         self._task = asyncio.create_task(self._run(), name=f"lease {self._name}")
-        self._task.add_done_callback(lambda _: self._turn.set())
+        self._task.add_done_callback(lambda _: self._changed.set())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -103,8 +103,8 @@ class Leader:
             with suppress(asyncio.CancelledError):
                 await self._task
         led = self.is_leader
-        self._until = float("-inf")
-        self._tell()
+        self._leads_until = float("-inf")
+        self._notify()
         if led:
             with suppress(ApiError, TimeoutError):
                 async with asyncio.timeout(RELEASE_S):
@@ -114,19 +114,19 @@ class Leader:
         """Whether we lead, now and at each change. Ends with the context."""
         last: bool | None = None
         while self._task is not None and not self._task.done():
-            turn = self._turn
+            changed = self._changed
             if self.is_leader != last:
                 last = self.is_leader
                 yield last
             else:
-                await turn.wait()
+                await changed.wait()
         if self._task is not None and not self._task.cancelled() and (error := self._task.exception()):
             raise error
 
     async def _run(self) -> None:
         while True:
             started = self._clock()
-            budget = self._until - started if self.is_leader else self._timing.renew_s
+            budget = self._leads_until - started if self.is_leader else self._timing.renew_s
             try:
                 async with asyncio.timeout(budget):
                     await self._try(started)
@@ -135,52 +135,52 @@ class Leader:
                 self.error = error
             except TimeoutError:
                 pass
-            self._tell()
+            self._notify()
             pause = self._timing.retry_s * (1.0 if self.is_leader else random.uniform(1.0, 1.5))
             if self.is_leader:
-                pause = min(pause, self._until - self._clock())
+                pause = min(pause, self._leads_until - self._clock())
             await asyncio.sleep(max(pause, 0))
-            self._tell()
+            self._notify()
 
     async def _try(self, started: float) -> None:
         """Take or renew the Lease if that is allowed. ``started`` is when this try began: leading counts from there."""
-        seen = self._seen if self.is_leader else await self._look()
+        lease = self._lease if self.is_leader else await self._read_lease()
         try:
-            if seen is None:
+            if lease is None:
                 self._observe(await self._create())
-            elif self._free(seen):
-                self._observe(await self._write(seen, self._claim(seen)))
+            elif self._can_take(lease):
+                self._observe(await self._write(lease, self._lease_spec(lease)))
             else:
-                self._until = float("-inf")
+                self._leads_until = float("-inf")
                 return
         except ConflictError:
             # Somebody wrote in between: perhaps we ourselves, in a write whose answer was lost.
-            seen = await self._look()
-            if seen is None or seen.spec.holder_identity != self.identity:
-                self._until = float("-inf")
+            lease = await self._read_lease()
+            if lease is None or lease.spec.holder_identity != self.identity:
+                self._leads_until = float("-inf")
                 return
-            self._observe(await self._write(seen, self._claim(seen)))
-        self._until = started + self._timing.renew_s
+            self._observe(await self._write(lease, self._lease_spec(lease)))
+        self._leads_until = started + self._timing.renew_s
 
-    async def _look(self) -> Lease | None:
+    async def _read_lease(self) -> Lease | None:
         try:
             lease = await self._api.get(Lease, self._name, self._namespace)
         except NotFoundError:
-            self._seen = None
+            self._lease = None
             return None
         self._observe(lease)
         return lease
 
     def _observe(self, lease: Lease) -> None:
         """Start the watcher's own clock anew when anything changed."""
-        if self._seen is None or self._seen.metadata.resource_version != lease.metadata.resource_version:
-            self._seen, self._seen_at = lease, self._clock()
+        if self._lease is None or self._lease.metadata.resource_version != lease.metadata.resource_version:
+            self._lease, self._observed_at = lease, self._clock()
 
-    def _free(self, lease: Lease) -> bool:
+    def _can_take(self, lease: Lease) -> bool:
         holder, lasts = lease.spec.holder_identity, lease.spec.lease_duration_seconds or self._timing.lease_s
-        return holder in ("", self.identity) or self._clock() >= self._seen_at + lasts
+        return holder in ("", self.identity) or self._clock() >= self._observed_at + lasts
 
-    def _claim(self, lease: Lease | None) -> dict[str, Any]:
+    def _lease_spec(self, lease: Lease | None) -> dict[str, Any]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {
             "holderIdentity": self.identity,
@@ -193,23 +193,23 @@ class Leader:
         return spec
 
     async def _create(self) -> Lease:
-        body = {"metadata": {"name": self._name}, "spec": self._claim(None)}
+        body = {"metadata": {"name": self._name}, "spec": self._lease_spec(None)}
         return await self._api.create(Lease, body, self._namespace)
 
-    async def _write(self, seen: Lease, spec: dict[str, Any]) -> Lease:
-        body = {"metadata": {"resourceVersion": seen.metadata.resource_version}, "spec": spec}
+    async def _write(self, lease: Lease, spec: dict[str, Any]) -> Lease:
+        body = {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
         return await self._api.patch(Lease, self._name, body, namespace=self._namespace)
 
     async def _release(self) -> None:
         """Let the next one begin at once."""
-        seen = await self._look()
-        if seen is not None and seen.spec.holder_identity == self.identity:
-            await self._write(seen, self._claim(seen) | {"holderIdentity": "", "leaseDurationSeconds": 1})
+        lease = await self._read_lease()
+        if lease is not None and lease.spec.holder_identity == self.identity:
+            await self._write(lease, self._lease_spec(lease) | {"holderIdentity": "", "leaseDurationSeconds": 1})
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         leading = self.is_leader
-        if leading != self._told:
-            self._told = leading
-            self._turn.set()
-            self._turn = asyncio.Event()
+        if leading != self._reported:
+            self._reported = leading
+            self._changed.set()
+            self._changed = asyncio.Event()
             self._on_change(leading)

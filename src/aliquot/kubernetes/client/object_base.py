@@ -31,11 +31,11 @@ class ResourceType(msgspec.Struct, frozen=True):
         return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
 
 
-class Part(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Base of everything below: camelCase on the wire."""
 
 
-class OwnerReference(Part, frozen=True):
+class OwnerReference(ApiStruct, frozen=True):
     kind: str
     name: str
     uid: str = ""
@@ -43,7 +43,7 @@ class OwnerReference(Part, frozen=True):
     controller: bool = False
 
 
-class ObjectMeta(Part, frozen=True):
+class ObjectMeta(ApiStruct, frozen=True):
     """``deletion_timestamp`` is None unless the object is being deleted."""
 
     name: str = ""
@@ -59,7 +59,7 @@ class ObjectMeta(Part, frozen=True):
     deletion_timestamp: str | None = None
 
 
-class KubeObject(Part, frozen=True):
+class KubeObject(ApiStruct, frozen=True):
     """Base of the kinds. ``TYPE`` says where the kind lives."""
 
     TYPE: ClassVar[ResourceType]
@@ -76,7 +76,7 @@ class KubeObject(Part, frozen=True):
         return self.metadata.namespace, self.metadata.name
 
 
-class Condition(Part, frozen=True, omit_defaults=False):
+class Condition(ApiStruct, frozen=True, omit_defaults=False):
     """Written with all its fields: a status that is left out is no condition to the API server."""
 
     type: str

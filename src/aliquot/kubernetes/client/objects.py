@@ -12,15 +12,22 @@ from typing import ClassVar
 import msgspec
 
 from aliquot.kubernetes.client.cluster_policy import ClusterPolicy
-from aliquot.kubernetes.client.object_base import Condition, KubeObject, ObjectMeta, OwnerReference, Part, ResourceType
+from aliquot.kubernetes.client.object_base import (
+    ApiStruct,
+    Condition,
+    KubeObject,
+    ObjectMeta,
+    OwnerReference,
+    ResourceType,
+)
 from aliquot.kubernetes.client.pods import (
     ConfigMapSource,
-    Container,
     ContainerResources,
     ContainerStatus,
     EnvVar,
     HostPath,
     Pod,
+    PodContainer,
     PodSpec,
     PodStatus,
     ResourceClaimUse,
@@ -29,11 +36,11 @@ from aliquot.kubernetes.client.pods import (
 )
 
 __all__ = [
+    "ApiStruct",
     "ClusterPolicy",
     "Condition",
     "ConfigMap",
     "ConfigMapSource",
-    "Container",
     "ContainerResources",
     "ContainerStatus",
     "EnvVar",
@@ -49,8 +56,8 @@ __all__ = [
     "ObjectMeta",
     "ObjectReference",
     "OwnerReference",
-    "Part",
     "Pod",
+    "PodContainer",
     "PodSpec",
     "PodStatus",
     "ResourceClaimUse",
@@ -61,19 +68,19 @@ __all__ = [
 ]
 
 
-class Taint(Part, frozen=True):
+class Taint(ApiStruct, frozen=True):
     key: str
     effect: str = ""
     value: str = ""
 
 
-class NodeSpec(Part, frozen=True):
+class NodeSpec(ApiStruct, frozen=True):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
     provider_id: str = msgspec.field(name="providerID", default="")
 
 
-class NodeInfo(Part, frozen=True):
+class NodeInfo(ApiStruct, frozen=True):
     kernel_version: str = ""
     os_image: str = ""
     kubelet_version: str = ""
@@ -81,7 +88,7 @@ class NodeInfo(Part, frozen=True):
     boot_id: str = msgspec.field(name="bootID", default="")
 
 
-class NodeStatus(Part, frozen=True):
+class NodeStatus(ApiStruct, frozen=True):
     """``capacity`` and ``allocatable`` by resource name."""
 
     capacity: dict[str, str] = msgspec.field(default_factory=dict)
@@ -103,7 +110,7 @@ class ConfigMap(KubeObject, frozen=True):
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class LeaseSpec(Part, frozen=True):
+class LeaseSpec(ApiStruct, frozen=True):
     holder_identity: str = ""
     lease_duration_seconds: int = 0
     acquire_time: str | None = None
@@ -117,7 +124,7 @@ class Lease(KubeObject, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-class ObjectReference(Part, frozen=True):
+class ObjectReference(ApiStruct, frozen=True):
     kind: str = ""
     name: str = ""
     namespace: str = ""

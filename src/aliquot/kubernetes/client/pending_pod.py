@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import msgspec
 
-from aliquot.kubernetes.client.object_base import KubeObject, Part, ResourceType
+from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
 
-UNBOUND = {"spec.nodeName": "", "status.phase": "Pending"}
+UNSCHEDULED = {"spec.nodeName": "", "status.phase": "Pending"}
 """The field selector of these pods."""
 
 
-class NodeRequirement(Part, frozen=True):
+class NodeSelectorRequirement(ApiStruct, frozen=True):
     """``operator``: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str = ""
@@ -20,48 +20,50 @@ class NodeRequirement(Part, frozen=True):
     values: tuple[str, ...] = ()
 
 
-class NodeTerm(Part, frozen=True):
+class NodeSelectorTerm(ApiStruct, frozen=True):
     """All of it must hold; an empty term holds nowhere."""
 
-    match_expressions: tuple[NodeRequirement, ...] = ()
-    match_fields: tuple[NodeRequirement, ...] = ()
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
-class NodeTerms(Part, frozen=True):
+class RequiredNodeTerms(ApiStruct, frozen=True):
     """One of them must hold."""
 
-    node_selector_terms: tuple[NodeTerm, ...] = ()
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class NodeAffinity(Part, frozen=True):
-    required: NodeTerms | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+class NodeAffinity(ApiStruct, frozen=True):
+    required: RequiredNodeTerms | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
 
 
-class Affinity(Part, frozen=True):
+class Affinity(ApiStruct, frozen=True):
     node_affinity: NodeAffinity = NodeAffinity()
 
 
-class Amounts(Part, frozen=True):
+class ResourceAmounts(ApiStruct, frozen=True):
     limits: dict[str, str] = msgspec.field(default_factory=dict)
     requests: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class PendingContainer(Part, frozen=True):
-    resources: Amounts = Amounts()
+class PendingContainer(ApiStruct, frozen=True):
+    resources: ResourceAmounts = ResourceAmounts()
 
 
-class Gate(Part, frozen=True):
+class SchedulingGate(ApiStruct, frozen=True):
     name: str = ""
 
 
-class PendingSpec(Part, frozen=True):
+class PendingSpec(ApiStruct, frozen=True):
     """A pod with ``scheduling_gates`` is held back by somebody on purpose."""
 
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     affinity: Affinity = Affinity()
     init_containers: tuple[PendingContainer, ...] = ()
     containers: tuple[PendingContainer, ...] = ()
-    scheduling_gates: tuple[Gate, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
 class PendingPod(KubeObject, frozen=True):

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from aliquot.kubernetes.client.object_base import Condition, KubeObject, Part, ResourceType
+from aliquot.kubernetes.client.object_base import ApiStruct, Condition, KubeObject, ResourceType
 
 
-class EnvVar(Part, frozen=True):
+class EnvVar(ApiStruct, frozen=True):
     """``value_from`` is kept as it came (a reference to a field, a Secret or a ConfigMap)."""
 
     name: str
@@ -17,18 +17,18 @@ class EnvVar(Part, frozen=True):
     value_from: dict[str, Any] | None = None
 
 
-class ResourceClaimUse(Part, frozen=True):
+class ResourceClaimUse(ApiStruct, frozen=True):
     name: str
     request: str = ""
 
 
-class ContainerResources(Part, frozen=True):
+class ContainerResources(ApiStruct, frozen=True):
     limits: dict[str, str] = msgspec.field(default_factory=dict)
     requests: dict[str, str] = msgspec.field(default_factory=dict)
     claims: tuple[ResourceClaimUse, ...] = ()
 
 
-class Container(Part, frozen=True):
+class PodContainer(ApiStruct, frozen=True):
     name: str
     image: str = ""
     command: tuple[str, ...] = ()
@@ -38,22 +38,22 @@ class Container(Part, frozen=True):
     restart_policy: str = ""
 
 
-class Toleration(Part, frozen=True):
+class Toleration(ApiStruct, frozen=True):
     key: str = ""
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
 
 
-class ConfigMapSource(Part, frozen=True):
+class ConfigMapSource(ApiStruct, frozen=True):
     name: str = ""
 
 
-class HostPath(Part, frozen=True):
+class HostPath(ApiStruct, frozen=True):
     path: str = ""
 
 
-class Volume(Part, frozen=True):
+class Volume(ApiStruct, frozen=True):
     """``empty_dir`` is not None for a volume whose data ends with its pod."""
 
     name: str
@@ -62,11 +62,11 @@ class Volume(Part, frozen=True):
     empty_dir: dict[str, Any] | None = None
 
 
-class PodSpec(Part, frozen=True):
+class PodSpec(ApiStruct, frozen=True):
     node_name: str = ""
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
-    init_containers: tuple[Container, ...] = ()
-    containers: tuple[Container, ...] = ()
+    init_containers: tuple[PodContainer, ...] = ()
+    containers: tuple[PodContainer, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     volumes: tuple[Volume, ...] = ()
     service_account_name: str = ""
@@ -79,14 +79,14 @@ class PodSpec(Part, frozen=True):
     host_pid: bool = msgspec.field(name="hostPID", default=False)
 
 
-class ContainerStatus(Part, frozen=True):
+class ContainerStatus(ApiStruct, frozen=True):
     name: str
     ready: bool = False
     restart_count: int = 0
     container_id: str = msgspec.field(name="containerID", default="")
 
 
-class PodStatus(Part, frozen=True):
+class PodStatus(ApiStruct, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""

@@ -42,8 +42,8 @@ def _matches(
             return address is not None and address in ipaddress.ip_network(entry, strict=False)
         except ValueError:
             return False
-    name, colon, wanted = entry.rpartition(":")
-    number = decimal(wanted)
+    name, colon, port_text = entry.rpartition(":")
+    number = decimal(port_text)
     if colon and number is not None and _address(entry) is None:
         if port != number:
             return False

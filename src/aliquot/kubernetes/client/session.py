@@ -10,9 +10,16 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from aliquot.kubernetes.client.errors import BUDGET, ApiAwayError, ApiError, BrokenError, Request, from_answer
+from aliquot.kubernetes.client.errors import (
+    BUDGET,
+    ApiError,
+    ApiRequest,
+    ApiUnavailableError,
+    ConnectionBrokenError,
+    from_response,
+)
 from aliquot.kubernetes.client.object_base import ResourceType
-from aliquot.kubernetes.client.transport import Answer, Call, Stream, Transport
+from aliquot.kubernetes.client.transport import HttpAnswer, HttpCall, ResponseStream, Transport
 
 Hook = Callable[[str, str, int, float], None]
 """Called after each request: verb, resource (``nodes``, ``pods/eviction``), HTTP status (0: no answer), seconds until
@@ -24,7 +31,7 @@ _METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
 _READS = ("get", "list")
 
 
-class Target(msgspec.Struct, frozen=True):
+class ApiTarget(msgspec.Struct, frozen=True):
     """What a question is about. ``namespace`` None is the whole cluster."""
 
     type: ResourceType
@@ -32,9 +39,9 @@ class Target(msgspec.Struct, frozen=True):
     namespace: str | None = None
     subresource: str | None = None
 
-    def asked(self, verb: str) -> Request:
-        place = self.namespace if self.type.namespaced else None
-        return Request(verb, str(self.type), self.name or "", place or "", self.subresource or "")
+    def request(self, verb: str) -> ApiRequest:
+        namespace = self.namespace if self.type.namespaced else None
+        return ApiRequest(verb, str(self.type), self.name or "", namespace or "", self.subresource or "")
 
     @property
     def path(self) -> str:
@@ -42,7 +49,7 @@ class Target(msgspec.Struct, frozen=True):
         return self.type.path(self.namespace, self.name, self.subresource)
 
 
-class Session:
+class ApiSession:
     """``requests`` counts by verb and resource. Raises ApiError and its children."""
 
     def __init__(
@@ -59,93 +66,95 @@ class Session:
         self.on_request = on_request
         self.requests: dict[tuple[str, str], int] = {}
 
-    async def ask(
+    async def send(
         self,
         verb: str,
-        target: Target,
+        target: ApiTarget,
         *,
         body: object = None,
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> bytes:
         """The body of a good answer."""
-        call = Call(
-            target.asked(verb),
+        call = HttpCall(
+            target.request(verb),
             _METHODS.get(verb, "GET"),
             target.path,
             params or {},
             msgspec.json.encode(body) if body is not None else None,
             content_type,
         )
-        return await self.patiently(call)
+        return await self.send_with_retries(call)
 
-    async def patiently(self, call: Call) -> bytes:
+    async def send_with_retries(self, call: HttpCall) -> bytes:
         """Tries again while the server names a time to come back (which it does before it has done anything), and
         reads once more over a fresh connection when an idle one turned out to be dead.
         """
         end = time.monotonic() + self.patience_s
-        again = call.asked.verb in _READS
+        may_repeat = call.request.verb in _READS
         while True:
             try:
-                answer = await self._once(call)
-            except BrokenError:
-                if not again:
+                answer = await self._send_once(call)
+            except ConnectionBrokenError:
+                if not may_repeat:
                     raise
-                again = False
+                may_repeat = False
                 continue
             if answer.status < 300:
                 return answer.body
-            error = from_answer(answer.status, answer.body, call.asked, retry_after=answer.retry_after)
-            wait = _told_to_wait(error)
+            error = from_response(answer.status, answer.body, call.request, retry_after=answer.retry_after)
+            wait = _retry_delay(error)
             if wait is None or time.monotonic() + wait > end:
                 raise error
             await asyncio.sleep(wait * random.uniform(1.0, 1.2))
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[Stream]:
+    async def stream(self, call: HttpCall) -> AsyncIterator[ResponseStream]:
         """An answer that goes on. Raises the error of any answer that is not good."""
         started = time.monotonic()
         status = 0
         try:
             async with self.transport.stream(call, self.timeout_s) as stream:
                 status = stream.status
-                self.count(call.asked, status, started)
+                self.count(call.request, status, started)
                 if status >= 300:
-                    raise from_answer(status, await self._rest(stream), call.asked, retry_after=stream.retry_after)
+                    raise from_response(
+                        status, await self._error_body(stream), call.request, retry_after=stream.retry_after
+                    )
                 yield stream
         except ApiError:
             if not status:
-                self.count(call.asked, 0, started)
+                self.count(call.request, 0, started)
             raise
 
-    async def _rest(self, stream: Stream) -> bytes:
+    async def _error_body(self, stream: ResponseStream) -> bytes:
         """A refusal's body, as far as it comes: the status alone says enough."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await stream.body()
-        except (TimeoutError, ApiAwayError):
+        except (TimeoutError, ApiUnavailableError):
             return b""
 
-    async def _once(self, call: Call) -> Answer:
+    async def _send_once(self, call: HttpCall) -> HttpAnswer:
         started = time.monotonic()
         try:
             answer = await self.transport.send(call, self.timeout_s)
         except ApiError:
-            self.count(call.asked, 0, started)
+            self.count(call.request, 0, started)
             raise
-        self.count(call.asked, answer.status, started)
+        self.count(call.request, answer.status, started)
         return answer
 
-    def count(self, asked: Request, status: int, started: float) -> None:
+    def count(self, request: ApiRequest, status: int, started: float) -> None:
         """One request was answered with this HTTP status (0: not at all); ``started`` is its monotonic time."""
-        resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-        key = asked.verb, resource
+        resource = f"{request.resource}/{request.subresource}" if request.subresource else request.resource
+        key = request.verb, resource
         self.requests[key] = self.requests.get(key, 0) + 1
         if self.on_request is not None:
-            self.on_request(asked.verb, resource, status, time.monotonic() - started)
+            self.on_request(request.verb, resource, status, time.monotonic() - started)
 
 
-def _told_to_wait(error: ApiError) -> float | None:
+def _retry_delay(error: ApiError) -> float | None:
     """Seconds, if the server says when to come back. A budget that holds an eviction back is an answer, not a delay."""
     if error.reason == BUDGET or not (error.status == 429 or error.status >= 500):
         return None

@@ -9,17 +9,17 @@ from contextlib import ExitStack
 
 import httpx2
 
-from aliquot.kubernetes.client.kubeconfig import Access, Cluster, User
+from aliquot.kubernetes.client.kubeconfig import ClusterAccess, KubeconfigCluster, KubeconfigUser
 
 
-def context(access: Access, certificate: tuple[str, str] | None) -> ssl.SSLContext:
+def context(access: ClusterAccess, certificate: tuple[str, str] | None) -> ssl.SSLContext:
     """What a connection is secured with. ``certificate``: a client certificate and its key in PEM that win over
     the kubeconfig's. Raises OSError and ValueError for files that are missing or wrong.
     """
     user, made = access.user, _trust(access.cluster)
     if certificate is not None:
         chain, key = (base64.b64encode(pem.encode()).decode() for pem in certificate)
-        user = User(client_certificate_data=chain, client_key_data=key)
+        user = KubeconfigUser(client_certificate_data=chain, client_key_data=key)
     if user.client_certificate_data or user.client_certificate:
         with ExitStack() as stack:
             chain_file = _as_file(stack, user.client_certificate_data, user.client_certificate)
@@ -28,7 +28,7 @@ def context(access: Access, certificate: tuple[str, str] | None) -> ssl.SSLConte
     return made
 
 
-def _trust(cluster: Cluster) -> ssl.SSLContext:
+def _trust(cluster: KubeconfigCluster) -> ssl.SSLContext:
     """Whose word is taken for the server being the right one."""
     if cluster.certificate_authority_data:
         return ssl.create_default_context(cadata=base64.b64decode(cluster.certificate_authority_data).decode())
@@ -49,7 +49,7 @@ def _as_file(stack: ExitStack, data: str | None, path: str | None) -> str | None
     return file.name
 
 
-def stamps(access: Access) -> tuple[tuple[int, int, int] | None, ...]:
+def stamps(access: ClusterAccess) -> tuple[tuple[int, int, int] | None, ...]:
     """What the certificate files on disk look like: a change means that somebody renewed them."""
     paths = (access.cluster.certificate_authority, access.user.client_certificate, access.user.client_key)
     return tuple(_stamp(path) for path in paths if path)

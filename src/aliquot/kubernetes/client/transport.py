@@ -21,10 +21,10 @@ import msgspec
 
 from aliquot import __version__
 from aliquot.errors import ConfigError
-from aliquot.kubernetes.client.cancellation import SETTLE_S, Handshake, closed, heard, settled
+from aliquot.kubernetes.client.cancellation import SETTLE_S, Handshake, abandon, close_response, consume_exception
 from aliquot.kubernetes.client.credentials import Credentials, credentials
-from aliquot.kubernetes.client.errors import Request, away
-from aliquot.kubernetes.client.kubeconfig import Access
+from aliquot.kubernetes.client.errors import ApiRequest, unavailable_error
+from aliquot.kubernetes.client.kubeconfig import ClusterAccess
 from aliquot.kubernetes.client.proxy import proxy_for
 from aliquot.kubernetes.client.tls import context, stamps
 
@@ -41,10 +41,10 @@ KEEP_ALIVE = (
 _BROKEN = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
 
 
-class Call(msgspec.Struct, frozen=True):
-    """One HTTP request. ``asked`` is the same in RBAC's words, for errors and counters."""
+class HttpCall(msgspec.Struct, frozen=True):
+    """One HTTP request. ``request`` is the same in RBAC's words, for errors and counters."""
 
-    asked: Request
+    request: ApiRequest
     method: str
     path: str
     params: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -52,13 +52,13 @@ class Call(msgspec.Struct, frozen=True):
     content_type: str = "application/json"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpAnswer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     retry_after: str | None = None
 
 
-class Way(msgspec.Struct, frozen=True):
+class ConnectionInfo(msgspec.Struct, frozen=True):
     """What a connection that is no HTTP request needs to reach the same server as the same user. ``server_name`` is
     what its certificate must say, empty for the name in its URL; ``proxy`` the URL of one on the way.
     """
@@ -70,14 +70,14 @@ class Way(msgspec.Struct, frozen=True):
     proxy: str | None
 
 
-class Stream:
+class ResponseStream:
     """An answer that goes on. ``body`` and ``chunks`` raise ApiAwayError when the connection breaks."""
 
-    def __init__(self, response: httpx2.Response, asked: Request, server: str) -> None:
+    def __init__(self, response: httpx2.Response, request: ApiRequest, server: str) -> None:
         self.status = response.status_code
         self.retry_after: str | None = response.headers.get("Retry-After")
         self._response = response
-        self._asked = asked
+        self._request = request
         self._server = server
 
     async def body(self) -> bytes:
@@ -85,20 +85,20 @@ class Stream:
         try:
             return await self._response.aread()
         except (httpx2.HTTPError, OSError) as error:
-            raise away(self._asked, self._server, why(error), broke=True) from error
+            raise unavailable_error(self._request, self._server, failure_reason(error), broken=True) from error
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         try:
             async for chunk in self._response.aiter_bytes():
                 yield chunk
         except (httpx2.HTTPError, OSError) as error:
-            raise away(self._asked, self._server, why(error), broke=True) from error
+            raise unavailable_error(self._request, self._server, failure_reason(error), broken=True) from error
 
 
 class _Client:
     """An HTTP client made with one set of certificates. Replaced, it is closed as soon as nobody uses it."""
 
-    def __init__(self, access: Access, certificate: tuple[str, str] | None) -> None:
+    def __init__(self, access: ClusterAccess, certificate: tuple[str, str] | None) -> None:
         self.certificate = certificate
         self.stamps = stamps(access)
         self._retired = False
@@ -132,7 +132,7 @@ class _Client:
 class Transport:
     """Sends calls. Raises ConfigError when it is made, afterwards ApiAwayError and UnauthorizedError only."""
 
-    def __init__(self, access: Access, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, access: ClusterAccess, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.server = access.server
         self._access = access
         self._credentials: Credentials = credentials(access)
@@ -143,23 +143,23 @@ class Transport:
             self._client = _Client(access, None)
         except (OSError, ValueError, ImportError, httpx2.InvalidURL) as error:
             raise ConfigError(
-                f"{access.source} does not lead to an API server: {why(error)}",
+                f"{access.source} does not lead to an API server: {failure_reason(error)}",
                 next_step=f"KUBECONFIG={access.source} kubectl cluster-info",
             ) from error
 
-    async def send(self, call: Call, timeout_s: float) -> Answer:
+    async def send(self, call: HttpCall, timeout_s: float) -> HttpAnswer:
         """The whole answer, whatever its status, within ``timeout_s`` for the headers and as much for the rest."""
         async with self.stream(call, timeout_s) as stream:
             try:
                 async with asyncio.timeout(timeout_s):
                     body = await stream.body()
             except TimeoutError:
-                late = f"the answer was not complete within {timeout_s:g} s"
-                raise away(call.asked, self.server, late) from None
-            return Answer(stream.status, body, stream.retry_after)
+                reason = f"the answer was not complete within {timeout_s:g} s"
+                raise unavailable_error(call.request, self.server, reason) from None
+            return HttpAnswer(stream.status, body, stream.retry_after)
 
     @asynccontextmanager
-    async def stream(self, call: Call, timeout_s: float) -> AsyncIterator[Stream]:
+    async def stream(self, call: HttpCall, timeout_s: float) -> AsyncIterator[ResponseStream]:
         """The answer as soon as its headers are here, which takes at most ``timeout_s``. A 401 is tried once more
         where fresh credentials can be had.
         """
@@ -167,20 +167,20 @@ class Transport:
             response = await self._open(stack, call, timeout_s)
             if response.status_code == 401 and await self._credentials.renew():
                 response = await self._open(stack, call, timeout_s)
-            yield Stream(response, call.asked, self.server)
+            yield ResponseStream(response, call.request, self.server)
 
-    async def way(self, call: Call) -> Way:
+    async def connection_info(self, call: HttpCall) -> ConnectionInfo:
         """How to get there for a connection of the caller's own. Raises UnauthorizedError, ApiAwayError."""
         if self._closed:
-            raise away(call.asked, self.server, "we are closing the connection")
+            raise unavailable_error(call.request, self.server, "we are closing the connection")
         access, headers = self._access, tuple(await self._headers(call))
         try:
             secure = access.server.startswith("https:")
             tls = context(access, self._credentials.certificate) if secure else None
         except (OSError, ValueError) as error:
-            raise away(call.asked, self.server, why(error)) from error
+            raise unavailable_error(call.request, self.server, failure_reason(error)) from error
         proxy = proxy_for(access.server, access.proxy, os.environ)
-        return Way(access.server, headers, tls, access.server_name, proxy)
+        return ConnectionInfo(access.server, headers, tls, access.server_name, proxy)
 
     async def renew(self) -> bool:
         """After a 401: True if a second try can go better."""
@@ -191,14 +191,14 @@ class Transport:
         self._closed = True
         await self._client.retire()
 
-    async def _open(self, stack: AsyncExitStack, call: Call, timeout_s: float) -> httpx2.Response:
+    async def _open(self, stack: AsyncExitStack, call: HttpCall, timeout_s: float) -> httpx2.Response:
         if self._closed:
-            raise away(call.asked, self.server, "we are closing the connection")
+            raise unavailable_error(call.request, self.server, "we are closing the connection")
         headers = await self._headers(call)
-        client = await self._current()
+        client = await self._current_client()
         http = await stack.enter_async_context(client.use())
-        shaking = Handshake()
-        extensions: dict[str, Any] = {"trace": shaking.trace}
+        handshake = Handshake()
+        extensions: dict[str, Any] = {"trace": handshake.trace}
         if self._access.server_name:
             extensions["sni_hostname"] = self._access.server_name
         # Half for TCP, half for TLS: a handshake that is cancelled from outside would leave its socket open.
@@ -212,33 +212,35 @@ class Transport:
             extensions=extensions,
             timeout=connecting,
         )
-        sending = asyncio.ensure_future(http.send(request, stream=True))
-        sending.add_done_callback(heard)
+        response_future = asyncio.ensure_future(http.send(request, stream=True))
+        response_future.add_done_callback(consume_exception)
         try:
             async with asyncio.timeout(timeout_s):
-                response = await asyncio.shield(sending)
+                response = await asyncio.shield(response_future)
         except asyncio.CancelledError:
-            await settled(sending, SETTLE_S if shaking.on else 0.0)
+            await abandon(response_future, SETTLE_S if handshake.in_progress else 0.0)
             raise
         except TimeoutError:
-            await settled(sending, 0.0)
-            raise away(call.asked, self.server, f"no answer within {timeout_s:g} s") from None
+            await abandon(response_future, 0.0)
+            raise unavailable_error(call.request, self.server, f"no answer within {timeout_s:g} s") from None
         except (httpx2.HTTPError, OSError) as error:
             self._checked_at = float("-inf")  # perhaps the certificates on disk are new
-            raise away(call.asked, self.server, why(error), broke=isinstance(error, _BROKEN)) from error
-        stack.push_async_callback(closed, response)
+            raise unavailable_error(
+                call.request, self.server, failure_reason(error), broken=isinstance(error, _BROKEN)
+            ) from error
+        stack.push_async_callback(close_response, response)
         return response
 
-    async def _headers(self, call: Call) -> list[tuple[str, str]]:
-        headers = [("User-Agent", USER_AGENT), ("Accept", "application/json"), *self._access.act_as]
+    async def _headers(self, call: HttpCall) -> list[tuple[str, str]]:
+        headers = [("User-Agent", USER_AGENT), ("Accept", "application/json"), *self._access.impersonation_headers]
         # An answer that trickles in must not wait in a decompressor.
         headers.append(("Accept-Encoding", "identity" if "watch" in call.params else "gzip"))
         if call.body is not None:
             headers.append(("Content-Type", call.content_type))
-        proof = await self._credentials.header()
-        return [*headers, ("Authorization", proof)] if proof else headers
+        authorization = await self._credentials.header()
+        return [*headers, ("Authorization", authorization)] if authorization else headers
 
-    async def _current(self) -> _Client:
+    async def _current_client(self) -> _Client:
         """The client for the certificates of this moment. One that cannot be made leaves the former in place."""
         client = self._client
         stale = client.certificate != self._credentials.certificate
@@ -255,7 +257,7 @@ class Transport:
         return self._client
 
 
-def why(error: BaseException) -> str:
+def failure_reason(error: BaseException) -> str:
     """The operating system's words where there are some: the library's own are "All connection attempts failed"."""
     if isinstance(error, httpx2.ConnectTimeout):
         return "no connection within the time allowed"

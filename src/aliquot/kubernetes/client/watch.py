@@ -16,50 +16,50 @@ from typing import Generic
 import msgspec
 
 from aliquot.foundation.backoff import Backoff
-from aliquot.kubernetes.client.client import Api, Selection, Selector
+from aliquot.kubernetes.client.client import Api, ObjectSelection, Selector
 from aliquot.kubernetes.client.codec import T, WatchEvent, decode
 from aliquot.kubernetes.client.errors import (
     TOO_LARGE,
-    ApiAwayError,
     ApiError,
+    ApiStatus,
+    ApiUnavailableError,
     GoneError,
-    Status,
     ThrottledError,
     UnauthorizedError,
     from_status,
 )
 from aliquot.kubernetes.client.object_base import KubeObject
-from aliquot.kubernetes.client.session import Target
-from aliquot.kubernetes.client.transport import Call, Stream
+from aliquot.kubernetes.client.session import ApiTarget
+from aliquot.kubernetes.client.transport import HttpCall, ResponseStream
 
 LONGEST_LINE = 32 * 1024 * 1024
 """Bytes. An object is at most some 1.5 MiB in the store."""
 
 
-class Listed(msgspec.Struct, Generic[T], frozen=True):
+class InitialList(msgspec.Struct, Generic[T], frozen=True):
     """Comes once, first: everything that is there."""
 
     items: tuple[T, ...]
 
 
-class Put(msgspec.Struct, Generic[T], frozen=True):
+class ObjectChanged(msgspec.Struct, Generic[T], frozen=True):
     """New or changed."""
 
     item: T
 
 
-class Deleted(msgspec.Struct, Generic[T], frozen=True):
+class ObjectDeleted(msgspec.Struct, Generic[T], frozen=True):
     """Gone, as it was last seen."""
 
     item: T
 
 
-Change = Listed[T] | Put[T] | Deleted[T]
+Change = InitialList[T] | ObjectChanged[T] | ObjectDeleted[T]
 Report = Callable[[ApiError | None], None]
 """Called with the error of each failed try, and with None once the API server answers again."""
 
 
-class Timing(msgspec.Struct, frozen=True):
+class WatchTiming(msgspec.Struct, frozen=True):
     """Seconds. A stream lasts between ``shortest_s`` and ``longest_s`` (the server ends it) and is cut ``grace_s``
     later. Tries are ``first_backoff_s`` to ``longest_backoff_s`` apart, doubling, with jitter; up to ``refused_s``
     after a refusal that time alone does not cure (403, 404).
@@ -73,7 +73,7 @@ class Timing(msgspec.Struct, frozen=True):
     refused_s: float = 60
 
 
-DEFAULT_TIMING = Timing()
+DEFAULT_TIMING = WatchTiming()
 
 
 async def watch(
@@ -84,12 +84,12 @@ async def watch(
     name: str | None = None,
     labels: Selector | None = None,
     fields: Selector | None = None,
-    timing: Timing = DEFAULT_TIMING,
+    timing: WatchTiming = DEFAULT_TIMING,
     report: Report | None = None,
 ) -> AsyncGenerator[Change[T], None]:
     """Never ends by itself and raises nothing; failures go to ``report``. ``namespace`` "*" is every namespace."""
-    where = api.selection(kind, namespace, name=name, labels=labels, fields=fields)
-    async with aclosing(_Watch(api, kind, where, timing, report or (lambda _: None)).run()) as changes:
+    selection = api.selection(kind, namespace, name=name, labels=labels, fields=fields)
+    async with aclosing(_Watch(api, kind, selection, timing, report or (lambda _: None)).run()) as changes:
         async for change in changes:
             yield change
 
@@ -97,18 +97,20 @@ async def watch(
 class _Watch(Generic[T]):
     """``version`` is where to go on, empty before a list; ``floor`` what the next list may not be older than."""
 
-    def __init__(self, api: Api, kind: type[T], where: Selection, timing: Timing, report: Report) -> None:
+    def __init__(
+        self, api: Api, kind: type[T], selection: ObjectSelection, timing: WatchTiming, report: Report
+    ) -> None:
         self._api = api
         self._kind = kind
-        self._where = where
+        self._selection = selection
         self._timing = timing
         self._report = report
         self._known: dict[tuple[str, str], T] | None = None
         self._version = ""
         self._floor: str | None = "0"
         self._failures = 0
-        self._gone = 0
-        self._away = False
+        self._expirations = 0
+        self._unavailable = False
 
     async def run(self) -> AsyncGenerator[Change[T], None]:
         while True:
@@ -120,95 +122,95 @@ class _Watch(Generic[T]):
                     async for change in changes:
                         yield change
             except GoneError:
-                self._expired()
-                await asyncio.sleep(self._pause() if self._gone > 1 else self._jitter())
+                self._restart_from_list()
+                await asyncio.sleep(self._pause() if self._expirations > 1 else self._jitter())
             except ApiError as error:
                 if error.reason == TOO_LARGE:
-                    self._expired()
+                    self._restart_from_list()
                 self._failures += 1
-                self._away = True
+                self._unavailable = True
                 self._report(error)
                 await asyncio.sleep(self._delay(error))
 
     async def _list(self) -> list[Change[T]]:
-        page = await self._api.snapshot(self._kind, self._where, self._floor)
-        self._answered()
+        page = await self._api.snapshot(self._kind, self._selection, self._floor)
+        self._report_recovery()
         self._version = page.metadata.resource_version or "0"
         self._floor = self._version
         before, self._known = self._known, {item.key: item for item in page.items}
-        return [Listed(page.items)] if before is None else _difference(before, self._known)
+        return [InitialList(page.items)] if before is None else _difference(before, self._known)
 
     async def _follow(self) -> AsyncGenerator[Change[T], None]:
         """One stream, from ``version`` on. Returns when it ends, breaks or goes silent: go on from where it was."""
         loop = asyncio.get_running_loop()
         seconds = random.uniform(self._timing.shortest_s, self._timing.longest_s)
-        opened, came = loop.time(), False
+        opened, received = loop.time(), False
         async with self._api.session.stream(self._call(seconds)) as stream:
-            self._answered()
+            self._report_recovery()
             async for line in _lines(stream, opened + seconds + self._timing.grace_s):
-                change = self._take(decode(line, WatchEvent))
-                came = True
-                self._well()
+                change = self._handle_event(decode(line, WatchEvent))
+                received = True
+                self._reset_failures()
                 if change is not None:
                     yield change
-        if came or loop.time() - opened >= 1:
-            self._well()
+        if received or loop.time() - opened >= 1:
+            self._reset_failures()
         else:
             self._failures += 1  # a server that hangs up at once must not be asked in a hot loop
         await asyncio.sleep(self._pause() if self._failures else self._jitter() / 4)
 
-    def _take(self, event: WatchEvent) -> Change[T] | None:
+    def _handle_event(self, event: WatchEvent) -> Change[T] | None:
         if event.type == "ERROR":
-            raise from_status(decode(event.object, Status), 500, self._target.asked("watch"))
+            raise from_status(decode(event.object, ApiStatus), 500, self._target.request("watch"))
         if event.type == "BOOKMARK":
-            self._seen(decode(event.object, KubeObject).metadata.resource_version)
+            self._advance(decode(event.object, KubeObject).metadata.resource_version)
             return None
         item = decode(event.object, self._kind)
         known = self._known if self._known is not None else {}
-        self._seen(item.metadata.resource_version)
+        self._advance(item.metadata.resource_version)
         if event.type == "DELETED":
             known.pop(item.key, None)
-            return Deleted(item)
-        former = known.get(item.key)
+            return ObjectDeleted(item)
+        previous = known.get(item.key)
         known[item.key] = item
-        return None if former == item else Put(item)
+        return None if previous == item else ObjectChanged(item)
 
-    def _seen(self, version: str) -> None:
+    def _advance(self, version: str) -> None:
         if version:
             self._version = self._floor = version
 
-    def _expired(self) -> None:
+    def _restart_from_list(self) -> None:
         """List again: first from the server's memory, and from the store if that has failed as well."""
-        self._gone += 1
-        if not self._version or self._gone > 1:
+        self._expirations += 1
+        if not self._version or self._expirations > 1:
             self._floor = None
         self._version = ""
         self._failures += 1
 
-    def _well(self) -> None:
-        self._failures = self._gone = 0
+    def _reset_failures(self) -> None:
+        self._failures = self._expirations = 0
 
-    def _answered(self) -> None:
-        if self._away:
-            self._away = False
+    def _report_recovery(self) -> None:
+        if self._unavailable:
+            self._unavailable = False
             self._report(None)
 
     @property
-    def _target(self) -> Target:
-        return Target(self._kind.TYPE, self._where.name, self._where.namespace)
+    def _target(self) -> ApiTarget:
+        return ApiTarget(self._kind.TYPE, self._selection.name, self._selection.namespace)
 
-    def _call(self, seconds: float) -> Call:
-        params = self._where.params() | {
+    def _call(self, seconds: float) -> HttpCall:
+        params = self._selection.params() | {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
             "timeoutSeconds": str(max(1, round(seconds))),
         }
-        path = self._kind.TYPE.path(self._where.namespace)
-        return Call(self._target.asked("watch"), "GET", path, params)
+        path = self._kind.TYPE.path(self._selection.namespace)
+        return HttpCall(self._target.request("watch"), "GET", path, params)
 
     def _delay(self, error: ApiError) -> float:
-        if isinstance(error, ApiAwayError | UnauthorizedError | ThrottledError):
+        if isinstance(error, ApiUnavailableError | UnauthorizedError | ThrottledError):
             return max(self._pause(), error.retry_after_s or 0)
         refused = Backoff(2 * self._timing.first_backoff_s, self._timing.refused_s, jitter=(0.75, 1.25))
         return refused.pause(self._failures)
@@ -224,15 +226,15 @@ class _Watch(Generic[T]):
 def _difference(before: dict[tuple[str, str], T], after: dict[tuple[str, str], T]) -> list[Change[T]]:
     """What happened while nobody looked. An object made anew under an old name was deleted in between."""
     gone: list[Change[T]] = [
-        Deleted(item)
+        ObjectDeleted(item)
         for key, item in before.items()
         if key not in after or after[key].metadata.uid != item.metadata.uid
     ]
     # Equal versions are not enough: a store that went back to a backup gives out the same ones again.
-    return gone + [Put(item) for key, item in after.items() if before.get(key) != item]
+    return gone + [ObjectChanged(item) for key, item in after.items() if before.get(key) != item]
 
 
-async def _lines(stream: Stream, deadline: float) -> AsyncGenerator[bytes, None]:
+async def _lines(stream: ResponseStream, deadline: float) -> AsyncGenerator[bytes, None]:
     """Whole lines until the stream ends, breaks or passes its deadline. Half a line at the end is dropped: it comes
     again. (Split at newlines only: a text reader would also split at the U+0085 that an annotation may hold.)
     """
@@ -242,7 +244,7 @@ async def _lines(stream: Stream, deadline: float) -> AsyncGenerator[bytes, None]
             try:
                 async with asyncio.timeout_at(deadline):
                     chunk = await anext(chunks)
-            except (StopAsyncIteration, TimeoutError, ApiAwayError):
+            except (StopAsyncIteration, TimeoutError, ApiUnavailableError):
                 return
             *whole, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
             if len(rest) > LONGEST_LINE:

@@ -18,9 +18,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidProxy, InvalidStatus, InvalidURI, ProxyError
 from websockets.typing import Subprotocol
 
-from aliquot.kubernetes.client.errors import away
-from aliquot.kubernetes.client.session import Session
-from aliquot.kubernetes.client.transport import KEEP_ALIVE, Call, Way, why
+from aliquot.kubernetes.client.errors import unavailable_error
+from aliquot.kubernetes.client.session import ApiSession
+from aliquot.kubernetes.client.transport import KEEP_ALIVE, ConnectionInfo, HttpCall, failure_reason
 
 CLOSE_S = 1.0
 """How long the other side's goodbye is waited for."""
@@ -30,7 +30,7 @@ _FRAME_MOST = 4 * 2**20
 _BROKEN = (TimeoutError, ConnectionResetError, BrokenPipeError, EOFError, InvalidMessage)
 
 
-class NotOpened(Exception):
+class WebSocketRejected(Exception):
     """The server answered, but not with a WebSocket: HTTP status, body, and its header ``Retry-After``."""
 
     def __init__(self, status: int, body: bytes, retry_after: str | None) -> None:
@@ -43,8 +43,8 @@ class _Connect(connect):
         return exc
 
 
-async def opened(
-    session: Session, call: Call, query: Sequence[tuple[str, str]], protocols: Sequence[str], timeout_s: float
+async def open_websocket(
+    session: ApiSession, call: HttpCall, query: Sequence[tuple[str, str]], protocols: Sequence[str], timeout_s: float
 ) -> ClientConnection:
     """An open connection that speaks one of ``protocols``, best first; the caller closes it. Raises NotOpened for any
     other answer, UnauthorizedError, and ApiAwayError where there was none: BrokenError if the request may have been
@@ -53,43 +53,45 @@ async def opened(
     end = time.monotonic() + timeout_s
     renewed = False
     while True:
-        way = await session.transport.way(call)
+        info = await session.transport.connection_info(call)
         started = time.monotonic()
         try:
-            connection = await _connect(way, f"{call.path}?{urlencode(query)}", protocols, max(end - started, 0.1))
+            connection = await _connect(info, f"{call.path}?{urlencode(query)}", protocols, max(end - started, 0.1))
         except InvalidStatus as refusal:
             status = refusal.response.status_code
-            session.count(call.asked, status, started)
+            session.count(call.request, status, started)
             if status == 401 and not renewed and await session.transport.renew():
                 renewed = True
                 continue
             answer = refusal.response
-            raise NotOpened(status, bytes(answer.body or b""), answer.headers.get("Retry-After")) from None
+            raise WebSocketRejected(status, bytes(answer.body or b""), answer.headers.get("Retry-After")) from None
         except (OSError, EOFError, InvalidHandshake, InvalidMessage, InvalidProxy, InvalidURI, ImportError) as error:
-            session.count(call.asked, 0, started)
-            raise away(call.asked, way.server, _reason(error, timeout_s), broke=isinstance(error, _BROKEN)) from error
-        session.count(call.asked, 101, started)
+            session.count(call.request, 0, started)
+            raise unavailable_error(
+                call.request, info.server, _reason(error, timeout_s), broken=isinstance(error, _BROKEN)
+            ) from error
+        session.count(call.request, 101, started)
         return connection
 
 
-async def _connect(way: Way, target: str, protocols: Sequence[str], timeout_s: float) -> ClientConnection:
-    named: dict[str, Any] = {"server_hostname": way.server_name} if way.tls and way.server_name else {}
+async def _connect(info: ConnectionInfo, target: str, protocols: Sequence[str], timeout_s: float) -> ClientConnection:
+    tls_options: dict[str, Any] = {"server_hostname": info.server_name} if info.tls and info.server_name else {}
     # Passed on to kubelet, which has no JSON to offer for a WebSocket, and answers 406.
-    headers = [(name, value) for name, value in way.headers if not name.startswith("Accept")]
+    headers = [(name, value) for name, value in info.headers if not name.startswith("Accept")]
     connection = await _Connect(
-        re.sub("^http", "ws", way.server) + target,
+        re.sub("^http", "ws", info.server) + target,
         subprotocols=[Subprotocol(one) for one in protocols],
         additional_headers=headers,
         user_agent_header=None,
-        proxy=way.proxy,
-        ssl=way.tls,
+        proxy=info.proxy,
+        ssl=info.tls,
         compression=None,
         open_timeout=timeout_s,
         ping_interval=PING_S,
         ping_timeout=None,  # a server that is busy with our command need not answer: the caller has a bound of its own
         close_timeout=CLOSE_S,
         max_size=_FRAME_MOST,
-        **named,
+        **tls_options,
     )
     raw = connection.transport.get_extra_info("socket")
     for level, option, value in KEEP_ALIVE if raw is not None and raw.family != socket.AF_UNIX else ():
@@ -103,5 +105,5 @@ def _reason(error: BaseException, timeout_s: float) -> str:
     if isinstance(error, TimeoutError) and not error.errno:
         return f"no answer within {timeout_s:g} s"
     if isinstance(error, OSError | ssl.SSLError):
-        return why(error)
+        return failure_reason(error)
     return f"{error} ({error.__cause__})" if error.__cause__ else str(error) or type(error).__name__

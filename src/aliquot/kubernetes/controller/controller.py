@@ -16,24 +16,28 @@ from aliquot.foundation.http_probes import Negotiated, Page
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
-from aliquot.kubernetes.client.kind_watch import KIND_TIMING
-from aliquot.kubernetes.client.leader_election import Leader, LeaseTiming
+from aliquot.kubernetes.client.kind_informer import KIND_TIMING
+from aliquot.kubernetes.client.leader_election import LeaderElector, LeaseTiming
 from aliquot.kubernetes.client.objects import Node
-from aliquot.kubernetes.client.watch import Timing
-from aliquot.kubernetes.client.work_loop import Rounds
-from aliquot.kubernetes.controller.informers import World
-from aliquot.kubernetes.controller.metrics import Standing
+from aliquot.kubernetes.client.watch import WatchTiming
+from aliquot.kubernetes.client.work_loop import WorkLoop
+from aliquot.kubernetes.controller.informers import ClusterInformers
+from aliquot.kubernetes.controller.metrics import ControllerStateCollector
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
 from aliquot.kubernetes.label_agent.controller import node_labels as nodes
-from aliquot.kubernetes.label_agent.controller.effective_settings import Effective, Merged, said
-from aliquot.kubernetes.label_agent.controller.pending_pods import PATIENCE_S, Waiting
-from aliquot.kubernetes.virtual_machines.controller.controller import DevicesPart
-from aliquot.kubernetes.virtual_machines.controller.controller import Pace as DevicesPace
+from aliquot.kubernetes.label_agent.controller.effective_settings import (
+    EffectiveSettingsPublisher,
+    MergedSettings,
+    read_cluster_policy,
+)
+from aliquot.kubernetes.label_agent.controller.pending_pods import PATIENCE_S, PendingPodWatcher
+from aliquot.kubernetes.virtual_machines.controller.controller import VmController
+from aliquot.kubernetes.virtual_machines.controller.controller import VmControllerTiming as DevicesPace
 from aliquot.kubernetes.virtual_machines.controller.node_cleanup import PATIENCE_S as MISSING_S
 from aliquot.kubernetes.virtual_machines.webhook.options import Page as HttpsPage
 from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
-from aliquot.metrics.controller_metrics import Tally
+from aliquot.metrics.controller_metrics import ControllerMetrics
 
 if TYPE_CHECKING:
     from aliquot.kubernetes.virtual_machines.webhook.main import Webhook
@@ -45,23 +49,23 @@ RETRY = Backoff(first=1.0, longest=60.0)
 """The pause before what failed is tried again."""
 
 
-class Pace(msgspec.Struct, frozen=True):
+class ControllerPace(msgspec.Struct, frozen=True):
     """How fast leadership changes hands, how watches are kept, how long pods may wait before anything is said, and how
     long a node may be missing before its devices' objects go.
     """
 
     lease: LeaseTiming = LeaseTiming()
-    watch: Timing = KIND_TIMING
+    watch: WatchTiming = KIND_TIMING
     patience_s: float = PATIENCE_S
     missing_s: float = MISSING_S
 
 
-PACE = Pace()
+DEFAULT_PACE = ControllerPace()
 
 
 class Controller:
-    """``pages`` are what it answers over HTTP, by path; ``tally.written`` counts what it wrote. ``vms`` is its part for
-    virtual machines, which works beside the rest; None where they are no concern.
+    """``pages`` are what it answers over HTTP, by path; ``metrics.written`` counts what it wrote. ``vms`` is its part
+    for virtual machines, which works beside the rest; None where they are no concern.
     """
 
     def __init__(
@@ -69,53 +73,61 @@ class Controller:
         api: Api,
         *,
         identity: str | None = None,
-        pace: Pace = PACE,
+        pace: ControllerPace = DEFAULT_PACE,
         kubevirt_namespace: str = "",
         webhook: WebhookOptions | None = None,
     ) -> None:
         self.api = api
-        self.tally = Tally()
-        self.leader = Leader(api, LEASE, identity=identity, timing=pace.lease, on_change=self._led)
-        self.world = World(self._nodes_changed, self._all_changed, pace.watch)
-        self.waiting = Waiting(
-            api, lambda: self.world.nodes.items.values(), self.tally, patience_s=pace.patience_s, timing=pace.watch
+        self.metrics = ControllerMetrics()
+        self.leader = LeaderElector(
+            api, LEASE, identity=identity, timing=pace.lease, on_change=self._leadership_changed
         )
-        self.vms = self._for_machines(kubevirt_namespace, pace) if kubevirt_namespace else None
+        self.informers = ClusterInformers(self._nodes_changed, self._all_changed, pace.watch)
+        self.waiting = PendingPodWatcher(
+            api,
+            lambda: self.informers.nodes.items.values(),
+            self.metrics,
+            patience_s=pace.patience_s,
+            timing=pace.watch,
+        )
+        self.vms = self._build_vms(kubevirt_namespace, pace) if kubevirt_namespace else None
         self.pages: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz}
         self.https_pages: dict[str, HttpsPage] = {} if self.vms is None else self.vms.pages
         self.webhook = self._webhook(webhook or WebhookOptions())
-        self.figures: dict[str, Negotiated] = {"/metrics": self.tally.page.answer}
-        self.tally.registry.register(
-            Standing(lambda: self.waiting.waits, lambda: self.webhook.expires if self.webhook is not None else None)
+        self.metrics_pages: dict[str, Negotiated] = {"/metrics": self.metrics.page.answer}
+        self.metrics.registry.register(
+            ControllerStateCollector(
+                lambda: self.waiting.counts, lambda: self.webhook.expires_at if self.webhook is not None else None
+            )
         )
-        self._effective = Effective(api, self.world.effective, self.tally)
-        self._settings = Merged()
-        self._rounds = Rounds(GATHER_S, RETRY)
+        self._effective = EffectiveSettingsPublisher(api, self.informers.effective, self.metrics)
+        self._settings = MergedSettings()
+        self._work_loop = WorkLoop(GATHER_S, RETRY)
         self._dirty: set[str] = set()
-        self._seen: dict[str, object] = {}
-        self._said: tuple[str, ...] = ()
+        self._observed: dict[str, object] = {}
+        self._logged: tuple[str, ...] = ()
 
     async def run(self) -> None:
         """For ever. Raises only what no retry cures."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.world.follow(self.api))
+            group.create_task(self.informers.follow(self.api))
             group.create_task(self.waiting.run())
             if self.vms is not None:
                 group.create_task(self.vms.run())
             if self.webhook is not None:
                 group.create_task(self.webhook.run())
             async with self.leader:
-                await self._rounds.run(self._work)
+                await self._work_loop.run(self._work)
 
-    def _for_machines(self, namespace: str, pace: Pace) -> DevicesPart:
-        return DevicesPart(
+    def _build_vms(self, namespace: str, pace: ControllerPace) -> VmController:
+        return VmController(
             self.api,
             lambda: self.leader.is_leader,
-            (self.world.nodes, self.world.devices),
-            self.tally,
+            (self.informers.nodes, self.informers.devices),
+            self.metrics,
             namespace=namespace,
-            pace=DevicesPace(pace.watch, pace.missing_s),
-            claimed=self._reserve,
+            timing=DevicesPace(pace.watch, pace.missing_s),
+            on_claims_changed=self._mark_all_dirty,
         )
 
     def _webhook(self, options: WebhookOptions) -> Webhook | None:
@@ -124,30 +136,30 @@ class Controller:
             return None
         from aliquot.kubernetes.virtual_machines.webhook.main import Webhook
 
-        made = Webhook(self.api, self.vms.world, options, lambda: self.leader.is_leader, self.https_pages)
-        made.reviewed = self.tally.reviewed
-        return made
+        webhook = Webhook(self.api, self.vms.informers, options, lambda: self.leader.is_leader, self.https_pages)
+        webhook.on_review = self.metrics.count_review
+        return webhook
 
     # -- events
 
-    def _led(self, leading: bool) -> None:
+    def _leadership_changed(self, leading: bool) -> None:
         log.info("this is %s the controller", "now" if leading else "no longer")
-        self.tally.led(leading)
+        self.metrics.set_leading(leading)
         if not leading:
-            self.waiting.turn(False)
+            self.waiting.set_active(False)
         if self.webhook is not None:
-            self.webhook.led()
+            self.webhook.leadership_changed()
         self._all_changed(set())
 
     def _all_changed(self, _: set[str]) -> None:
-        self._reserve()
+        self._mark_all_dirty()
         if self.vms is not None:
             self.vms.wake()
 
-    def _reserve(self) -> None:
+    def _mark_all_dirty(self) -> None:
         """All nodes are to be looked at again."""
-        self._dirty |= set(self.world.nodes.items)
-        self._rounds.wake()
+        self._dirty |= set(self.informers.nodes.items)
+        self._work_loop.wake()
 
     def _nodes_changed(self, changed: set[str]) -> None:
         """A heartbeat is no reason to look at a node again."""
@@ -155,41 +167,41 @@ class Controller:
         if self.vms is not None:
             self.vms.wake()
         for name in changed:
-            node = self.world.nodes.items.get(name)
-            seen = None if node is None else (node.metadata.labels, node.metadata.annotations)
-            if seen != self._seen.get(name, ()):
-                self._seen[name] = seen
+            node = self.informers.nodes.items.get(name)
+            observed = None if node is None else (node.metadata.labels, node.metadata.annotations)
+            if observed != self._observed.get(name, ()):
+                self._observed[name] = observed
                 self._dirty.add(name)
-                self._rounds.wake()
+                self._work_loop.wake()
             if node is None:
-                self._seen.pop(name, None)
+                self._observed.pop(name, None)
 
     @property
-    def known(self) -> bool:
+    def synced(self) -> bool:
         """Everything was read once."""
-        vms = self.vms.world if self.vms is not None else None
-        return self.world.known and (vms is None or (vms.claims.known and vms.functions.known))
+        vms = self.vms.informers if self.vms is not None else None
+        return self.informers.synced and (vms is None or (vms.claims.synced and vms.functions.synced))
 
     # -- work
 
     async def _work(self) -> bool | None:
-        return await self._reconcile() if self.leader.is_leader and self.known else None
+        return await self._reconcile() if self.leader.is_leader and self.synced else None
 
     async def _reconcile(self) -> bool:
         """False if something has to be tried again."""
-        told = said(self.world.policies.items.values())
-        value, faults = self._settings.read(told, self.world.settings.items.get(names.SETTINGS_MAP))
-        self._say((*told.notes, *faults))
-        self.waiting.turn(value.hints, value.config_map)
-        done = await self._effective.publish(told, faults)
-        wanted = nodes.Wanted(not told.manager, value.default_config)
-        claims = self.vms.world.claims.items.values() if self.vms is not None else ()
-        functions = self.vms.world.functions.items if self.vms is not None else {}
-        reserved = nodes.reserved(self.world.devices.items.values(), claims, functions)
+        policy = read_cluster_policy(self.informers.policies.items.values())
+        settings, errors = self._settings.read(policy, self.informers.settings.items.get(names.SETTINGS_MAP))
+        self._log_new((*policy.notes, *errors))
+        self.waiting.set_active(settings.hints, settings.config_map)
+        done = await self._effective.publish(policy, errors)
+        wanted = nodes.WantedNodeLabels(not policy.manager, settings.default_config)
+        claims = self.vms.informers.claims.items.values() if self.vms is not None else ()
+        functions = self.vms.informers.functions.items if self.vms is not None else {}
+        reserved = nodes.reserved(self.informers.devices.items.values(), claims, functions)
         dirty, self._dirty = self._dirty, set()
-        self.tally.nodes(len(self.world.nodes.items))
+        self.metrics.set_nodes(len(self.informers.nodes.items))
         for name in sorted(dirty):
-            node = self.world.nodes.items.get(name)
+            node = self.informers.nodes.items.get(name)
             if node is None:
                 continue
             patch = nodes.patch(node, wanted, reserved.get(name, ()))
@@ -198,11 +210,11 @@ class Controller:
                 done = False
         return done
 
-    def _say(self, sentences: tuple[str, ...]) -> None:
+    def _log_new(self, sentences: tuple[str, ...]) -> None:
         for sentence in sentences:
-            if sentence not in self._said:
+            if sentence not in self._logged:
                 log.warning("%s", sentence)
-        self._said = sentences
+        self._logged = sentences
 
     async def _change(self, node: Node, patch: NodePatch) -> bool:
         """Writes a node, unless somebody else changed it since: then its event brings it here again."""
@@ -217,13 +229,13 @@ class Controller:
         except ApiError as error:
             return self._failed("node", error)
         log.info("node %s: %s", node.name, _sentence(patch))
-        self.world.nodes.keep(node, written)
-        self.tally.wrote("node")
+        self.informers.nodes.record_write(node, written)
+        self.metrics.count_write("node")
         return True
 
     def _failed(self, what: str, error: ApiError) -> bool:
         log.warning("%s", "; ".join((error.brief, *error.details)))
-        self.tally.failed(what)
+        self.metrics.count_failure(what)
         return False
 
     # -- pages
@@ -233,8 +245,8 @@ class Controller:
 
     def _readyz(self) -> tuple[int, str, bytes]:
         """Not ready: not everything was read yet, or the API server is away. One that does not lead is ready."""
-        if self.world.away or not self.known:
-            return 503, "text/plain", f"{self.world.away or 'not everything was read yet'}\n".encode()
+        if self.informers.unavailable or not self.synced:
+            return 503, "text/plain", f"{self.informers.unavailable or 'not everything was read yet'}\n".encode()
         if self.webhook is not None and self.webhook.missing:
             return 503, "text/plain", f"{self.webhook.missing}\n".encode()
         return 200, "text/plain", b"ok\n"

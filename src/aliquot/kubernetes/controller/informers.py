@@ -7,26 +7,26 @@ from collections.abc import Callable
 from typing import Any
 
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.kind_watch import Shelf
+from aliquot.kubernetes.client.kind_informer import KindInformer
 from aliquot.kubernetes.client.objects import ClusterPolicy, ConfigMap, Node
-from aliquot.kubernetes.client.watch import Timing
+from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
 
 Changed = Callable[[set[str]], None]
 
 
-class World:
+class ClusterInformers:
     """``settings`` is the ConfigMap that people write, ``effective`` the one that the controller writes. ``changed`` is
     called with the names of what came, changed or went, ``nodes_changed`` with those of nodes.
     """
 
-    def __init__(self, nodes_changed: Changed, changed: Changed, timing: Timing) -> None:
-        self.nodes: Shelf[Node] = Shelf(Node, nodes_changed, timing)
-        self.policies: Shelf[ClusterPolicy] = Shelf(ClusterPolicy, changed, timing)
-        self.devices: Shelf[SRIOVGPUDevice] = Shelf(SRIOVGPUDevice, changed, timing)
-        self.settings: Shelf[ConfigMap] = Shelf(ConfigMap, changed, timing)
-        self.effective: Shelf[ConfigMap] = Shelf(ConfigMap, changed, timing)
+    def __init__(self, nodes_changed: Changed, changed: Changed, timing: WatchTiming) -> None:
+        self.nodes: KindInformer[Node] = KindInformer(Node, nodes_changed, timing)
+        self.policies: KindInformer[ClusterPolicy] = KindInformer(ClusterPolicy, changed, timing)
+        self.devices: KindInformer[SRIOVGPUDevice] = KindInformer(SRIOVGPUDevice, changed, timing)
+        self.settings: KindInformer[ConfigMap] = KindInformer(ConfigMap, changed, timing)
+        self.effective: KindInformer[ConfigMap] = KindInformer(ConfigMap, changed, timing)
 
     async def follow(self, api: Api) -> None:
         """For ever."""
@@ -38,15 +38,15 @@ class World:
             group.create_task(self.effective.follow(api, name=names.EFFECTIVE_MAP))
 
     @property
-    def known(self) -> bool:
+    def synced(self) -> bool:
         """Everything was read once."""
-        return all(shelf.known for shelf in self._shelves)
+        return all(informer.synced for informer in self._informers)
 
     @property
-    def away(self) -> str:
+    def unavailable(self) -> str:
         """Why something cannot be read now; empty if all can."""
-        return next((shelf.away for shelf in self._shelves if shelf.away), "")
+        return next((informer.unavailable for informer in self._informers if informer.unavailable), "")
 
     @property
-    def _shelves(self) -> tuple[Shelf[Any], ...]:
+    def _informers(self) -> tuple[KindInformer[Any], ...]:
         return self.nodes, self.policies, self.devices, self.settings, self.effective

@@ -10,7 +10,7 @@ import msgspec
 
 from aliquot.foundation.http_probes import Negotiated, Page
 from aliquot.foundation.logfmt import controller_log, start
-from aliquot.foundation.signals import asked_to_end
+from aliquot.foundation.signals import stop_on_signal
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.controller.controller import Controller
 from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
@@ -19,7 +19,7 @@ Serve = Callable[[Mapping[str, Page], Mapping[str, Negotiated], int], Awaitable[
 """Serves pages by path on a port until what it returns is called."""
 
 
-class Options(msgspec.Struct, frozen=True):
+class ControllerOptions(msgspec.Struct, frozen=True):
     """What the command line says. ``port`` -1 serves nothing. ``kubevirt_namespace`` is where KubeVirt's settings are;
     empty: this cluster's virtual machines are no concern of ours.
     """
@@ -33,16 +33,16 @@ class Options(msgspec.Struct, frozen=True):
     webhook: WebhookOptions = WebhookOptions()
 
 
-def run(options: Options, serve: Serve | None = None) -> int:
+def run(options: ControllerOptions, serve: Serve | None = None) -> int:
     """Run until SIGTERM, SIGINT or SIGHUP. Raises AliquotError for what is wrong from the start."""
     start(controller_log, debug=options.debug)
     return asyncio.run(_main(options, serve))
 
 
-async def _main(options: Options, serve: Serve | None) -> int:
+async def _main(options: ControllerOptions, serve: Serve | None) -> int:
     stop = asyncio.Event()
     async with contextlib.AsyncExitStack() as held:
-        held.enter_context(asked_to_end(stop.set, asyncio.get_running_loop()))
+        held.enter_context(stop_on_signal(stop.set, asyncio.get_running_loop()))
         api = await held.enter_async_context(Api.connect(options.kubeconfig, namespace=options.namespace))
         controller = Controller(
             api,
@@ -51,7 +51,7 @@ async def _main(options: Options, serve: Serve | None) -> int:
             webhook=options.webhook,
         )
         close = (
-            await serve(controller.pages, controller.figures, options.port)
+            await serve(controller.pages, controller.metrics_pages, options.port)
             if serve is not None and options.port >= 0
             else None
         )

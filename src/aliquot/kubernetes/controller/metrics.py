@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from aliquot.kubernetes.label_agent.controller.pending_pods import Waits
+from aliquot.kubernetes.label_agent.controller.pending_pods import PendingPodCounts
 from aliquot.metrics import instruments as make
 
 
-class Standing(Collector):
+class ControllerStateCollector(Collector):
     """What is so when it is asked: pods that wait, when the webhooks' certificate ends (None: there is none)."""
 
-    def __init__(self, waits: Callable[[], Waits | None], expires: Callable[[], float | None]) -> None:
+    def __init__(self, waits: Callable[[], PendingPodCounts | None], expires: Callable[[], float | None]) -> None:
         self._waits, self._expires = waits, expires
 
     def collect(self) -> Iterator[Metric]:
-        out = make.Families()
+        out = make.MetricFamilies()
         waits = self._waits()
         if waits is not None:
             out.add("aliquot_controller_waiting_pods", ("waiting",), waits.pods - waits.hinted)

@@ -12,8 +12,8 @@ import msgspec
 
 from aliquot.errors import AliquotError
 from aliquot.foundation.backoff import Backoff
-from aliquot.kubernetes.device_plugin.allocate import Allocation
-from aliquot.kubernetes.device_plugin.errors import KubeletAwayError
+from aliquot.kubernetes.device_plugin.allocate import AllocationOptions
+from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError
 from aliquot.kubernetes.device_plugin.grpc_sockets import Identity, SocketServer
 from aliquot.kubernetes.device_plugin.registration import register
 from aliquot.kubernetes.device_plugin.service import ResourcePlugin
@@ -21,12 +21,12 @@ from aliquot.kubernetes.device_plugin.service import ResourcePlugin
 log = logging.getLogger(__name__)
 
 
-class Timing(msgspec.Struct, frozen=True):
+class PluginTiming(msgspec.Struct, frozen=True):
     """Seconds: between looks; for one registration (kubelet dials back, for which it has 10); that kubelet may be
     without a stream before it is told of us again; first and longest pause after a failed registration.
     """
 
-    look: float = 1.0
+    poll: float = 1.0
     register: float = 15.0
     streamless: float = 2.0
     first_pause: float = 0.5
@@ -37,10 +37,16 @@ class Endpoint:
     """``problem`` is why kubelet cannot have this resource now. ``wake`` is called when kubelet drops it."""
 
     def __init__(
-        self, resource: str, directory: str, how: Allocation, policy: str, timing: Timing, wake: Callable[[], None]
+        self,
+        resource: str,
+        directory: str,
+        options: AllocationOptions,
+        policy: str,
+        timing: PluginTiming,
+        wake: Callable[[], None],
     ) -> None:
         self.resource = resource
-        self.plugin = ResourcePlugin(resource, how, policy, self._lost)
+        self.plugin = ResourcePlugin(resource, options, policy, self._lost)
         self.problem: AliquotError | None = None
         self._directory = directory
         self._name = socket_name(resource)
@@ -48,8 +54,8 @@ class Endpoint:
         self._serving = asyncio.Lock()
         self._timing = timing
         self._wake = wake
-        self._told: Identity | None = None
-        self._tried: Identity | None = None
+        self._registered_with: Identity | None = None
+        self._tried_with: Identity | None = None
         self._known_at = 0.0
         self._failures = 0
         self._not_before = 0.0
@@ -57,40 +63,40 @@ class Endpoint:
     async def serve(self) -> None:
         """Serve if the socket is not there, or not ours any more (kubelet wipes the directory when it starts)."""
         async with self._serving:
-            if self._server.there:
+            if self._server.owns_path:
                 return
             try:
                 await self._server.listen()
-            except KubeletAwayError as error:
+            except KubeletUnavailableError as error:
                 self.problem = error
             else:
-                self._told = None
+                self._registered_with = None
 
-    async def tell(self, kubelet: Identity) -> None:
+    async def ensure_registered(self, kubelet: Identity) -> None:
         """Register with this kubelet if it does not have us and no pause is due."""
         now = time.monotonic()
-        if not self._server.there or not self._unknown(kubelet, now):
+        if not self._server.owns_path or not self._needs_registration(kubelet, now):
             return
-        if kubelet == self._tried and now < self._not_before:
+        if kubelet == self._tried_with and now < self._not_before:
             return
-        self._tried = kubelet
+        self._tried_with = kubelet
         try:
             await register(self._directory, self._name, self.resource, self._timing.register)
         except AliquotError as error:
-            self._told, self.problem = None, error
+            self._registered_with, self.problem = None, error
             self._failures += 1
             backoff = Backoff(self._timing.first_pause, self._timing.longest_pause, jitter=(0.5, 1.0))
             self._not_before = time.monotonic() + backoff.pause(self._failures)
         else:
-            self._told, self.problem, self._failures = kubelet, None, 0
+            self._registered_with, self.problem, self._failures = kubelet, None, 0
             self._known_at = time.monotonic()
             log.info("kubelet has %s", self.resource)
 
     async def close(self) -> None:
         await self._server.close()
 
-    def _unknown(self, kubelet: Identity, now: float) -> bool:
-        if self._told != kubelet:
+    def _needs_registration(self, kubelet: Identity, now: float) -> bool:
+        if self._registered_with != kubelet:
             return True
         return not self.plugin.watchers and now - self._known_at > self._timing.streamless
 

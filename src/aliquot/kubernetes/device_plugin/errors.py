@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.errors import AliquotError, BlockedError
 
 
-class KubeletAwayError(BlockedError):
+class KubeletUnavailableError(BlockedError):
     """Kubelet does not answer on its socket."""
 
     code = "KUBELET_AWAY"

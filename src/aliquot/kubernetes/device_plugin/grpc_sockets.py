@@ -24,7 +24,7 @@ from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 from h2.exceptions import H2Error
 
-from aliquot.kubernetes.device_plugin.errors import KubeletAwayError
+from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError
 from aliquot.kubernetes.device_plugin.protos.deviceplugin_pb2 import Empty
 
 PATH_LIMIT = 107
@@ -46,29 +46,29 @@ def identity(path: str) -> Identity | None:
     return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
-class Unanswered(Exception):
+class NoReplyError(Exception):
     """Nobody answered, or not in words that gRPC knows. The text says what was seen."""
 
 
-async def ask(
+async def call_socket(
     path: str, timeout_s: float, call: Callable[[Channel], Awaitable[T]], codec: CodecBase | None = None
 ) -> T:
     """The answer to one call on a socket. Raises Unanswered, and GRPCError where the other side refuses."""
-    line = Channel(path=path, codec=codec)
+    channel = Channel(path=path, codec=codec)
     try:
         async with asyncio.timeout(timeout_s):  # a call's own deadline does not cover the connecting
-            return await call(line)
+            return await call(channel)
     except TimeoutError as failure:
-        raise Unanswered("it took too long") from failure
+        raise NoReplyError("it took too long") from failure
     except AttributeError as failure:
         # The other side hung up between connecting and calling: the library has dropped its transport by then.
         if failure.name != "_transport":
             raise
-        raise Unanswered("the connection was closed at once") from failure
+        raise NoReplyError("the connection was closed at once") from failure
     except (OSError, StreamTerminatedError, H2Error, DecodeError) as failure:
-        raise Unanswered(str(failure)) from failure
+        raise NoReplyError(str(failure)) from failure
     finally:
-        line.close()
+        channel.close()
 
 
 async def _unknown(_stream: Stream[Empty, Empty]) -> None:
@@ -135,12 +135,12 @@ class SocketServer:
         self.path = path
         self._handlers = handlers
         self._server: _EndingServer | None = None
-        self._mine: Identity | None = None
+        self._identity: Identity | None = None
 
     @property
-    def there(self) -> bool:
+    def owns_path(self) -> bool:
         """Whether the file at the path is still the one that is served."""
-        return self._mine is not None and identity(self.path) == self._mine
+        return self._identity is not None and identity(self.path) == self._identity
 
     async def listen(self) -> None:
         """Take the path: a file that is there (of a process that was killed, or of our predecessor) is removed. Raises
@@ -155,14 +155,14 @@ class SocketServer:
                 os.unlink(self.path)
             sock.bind(self.path)
             os.chmod(self.path, 0o600)
-            self._mine = identity(self.path)
+            self._identity = identity(self.path)
             server = _EndingServer(self._handlers)
             await server.start(sock=sock)
         except BaseException as failure:
             sock.close()
             if not isinstance(failure, OSError):
                 raise
-            raise KubeletAwayError(
+            raise KubeletUnavailableError(
                 f"cannot serve {self.path}: {failure.strerror or failure}",
                 next_step=f"ls -ld {os.path.dirname(self.path)}",
             ) from failure
@@ -170,20 +170,20 @@ class SocketServer:
 
     async def close(self) -> None:
         """Remove the file if it is still ours, end all connections and stop listening. A second call does nothing."""
-        if self.there:
+        if self.owns_path:
             with suppress(FileNotFoundError):
                 os.unlink(self.path)
-        self._mine = None
+        self._identity = None
         if self._server is not None:
             server, self._server = self._server, None
-            await _turns()  # asyncio loses a connection that it accepts while its server closes
+            await _yield_to_loop()  # asyncio loses a connection that it accepts while its server closes
             server.close()
             with suppress(TimeoutError):
                 await asyncio.wait_for(server.wait_closed(), CLOSE_S)
-            await _turns()
+            await _yield_to_loop()
 
 
-async def _turns() -> None:
+async def _yield_to_loop() -> None:
     """As many turns of the event loop as a connection that is just being accepted needs to begin, or to end."""
     for _ in range(8):
         await asyncio.sleep(0)

@@ -19,17 +19,17 @@ import time
 from contextlib import suppress
 
 from aliquot.errors import AliquotError
-from aliquot.kubernetes.device_plugin.allocate import Allocation, Snapshot
-from aliquot.kubernetes.device_plugin.endpoint import Endpoint, Timing
-from aliquot.kubernetes.device_plugin.errors import KubeletAwayError, OfferError
+from aliquot.kubernetes.device_plugin.allocate import AllocationOptions, ResourceSnapshot
+from aliquot.kubernetes.device_plugin.endpoint import Endpoint, PluginTiming
+from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError, OfferError
 from aliquot.kubernetes.device_plugin.grpc_sockets import identity
 from aliquot.kubernetes.device_plugin.registration import KUBELET_SOCKET
-from aliquot.kubernetes.gpu.device_resources import Offer
+from aliquot.kubernetes.gpu.device_resources import ResourceOffer
 
-__all__ = ["DIRECTORY", "Allocation", "DevicePlugins", "Timing"]
+__all__ = ["DIRECTORY", "AllocationOptions", "DevicePlugins", "PluginTiming"]
 
 DIRECTORY = "/var/lib/kubelet/device-plugins"
-YOUNG_S = 10.0
+RECENT_S = 10.0
 """How long after Allocate a device may have neither a pod in the pod resources nor a process: kubelet writes the pod
 down right after the answer, and this leaves room for a slow disk.
 """
@@ -47,33 +47,33 @@ class DevicePlugins:
         self,
         directory: str = DIRECTORY,
         *,
-        allocation: Allocation | None = None,
+        allocation: AllocationOptions | None = None,
         policy: str = "packed",
-        timing: Timing | None = None,
+        timing: PluginTiming | None = None,
     ) -> None:
         self.directory = directory
         self.problem: str | None = None
-        self._allocation = allocation or Allocation()
+        self._allocation = allocation or AllocationOptions()
         self._policy = policy
-        self._timing = timing or Timing()
+        self._timing = timing or PluginTiming()
         self._endpoints: dict[str, Endpoint] = {}
-        self._held: frozenset[str] = frozenset()
+        self._withheld: frozenset[str] = frozenset()
         self._wake = asyncio.Event()
 
     # -- what is offered
 
-    async def publish(self, offer: Offer) -> None:
+    async def publish(self, offer: ResourceOffer) -> None:
         """Offer this from now on. Kubelet is sent what changed; a new resource name has a server when this returns,
         if kubelet's directory is there. Raises OfferError for a resource or a device that is named twice.
         """
-        _refuse_doubles(offer)
-        wished = {r.name: r.devices for r in offer.resources}
-        for name in wished:
+        _refuse_duplicates(offer)
+        offered = {r.name: r.devices for r in offer.resources}
+        for name in offered:
             if name not in self._endpoints:
                 more = (self.directory, self._allocation, self._policy, self._timing, self._wake.set)
                 self._endpoints[name] = Endpoint(name, *more)
         for name, endpoint in self._endpoints.items():
-            endpoint.plugin.publish(Snapshot(name, wished.get(name, ()), self._held))
+            endpoint.plugin.publish(ResourceSnapshot(name, offered.get(name, ()), self._withheld))
         await self._serve()
         self._wake.set()
 
@@ -82,19 +82,19 @@ class DevicePlugins:
         Further holds add up. The answer is those of them that Allocate gave out in the last ten seconds: their pods
         may not be in the pod resources yet, so wait and look there before anything is destroyed.
         """
-        self._hold(self._held | ids)
-        since = time.monotonic() - YOUNG_S
-        given = [item for e in self._endpoints.values() for item in e.plugin.given.items()]
-        return frozenset(each for each, when in given if when > since and each in ids)
+        self._hold(self._withheld | ids)
+        since = time.monotonic() - RECENT_S
+        allocated = [item for e in self._endpoints.values() for item in e.plugin.allocated_at.items()]
+        return frozenset(each for each, when in allocated if when > since and each in ids)
 
     def release(self) -> None:
         """End all holds."""
         self._hold(frozenset())
 
-    def _hold(self, held: frozenset[str]) -> None:
-        self._held = held
+    def _hold(self, withheld: frozenset[str]) -> None:
+        self._withheld = withheld
         for name, endpoint in self._endpoints.items():
-            endpoint.plugin.publish(Snapshot(name, endpoint.plugin.snapshot.devices, held))
+            endpoint.plugin.publish(ResourceSnapshot(name, endpoint.plugin.snapshot.devices, withheld))
 
     @property
     def registered(self) -> dict[str, bool]:
@@ -112,14 +112,16 @@ class DevicePlugins:
             await self._serve()
             kubelet = identity(os.path.join(self.directory, KUBELET_SOCKET))
             if kubelet is None:
-                self._say(KubeletAwayError(f"kubelet is away: no {KUBELET_SOCKET} in {self.directory}"))
+                self._report_problem(
+                    KubeletUnavailableError(f"kubelet is away: no {KUBELET_SOCKET} in {self.directory}")
+                )
             else:
                 endpoints = list(self._endpoints.values())
-                await asyncio.gather(*(e.tell(kubelet) for e in endpoints))
-                self._say(next((e.problem for e in endpoints if e.problem is not None), None))
+                await asyncio.gather(*(e.ensure_registered(kubelet) for e in endpoints))
+                self._report_problem(next((e.problem for e in endpoints if e.problem is not None), None))
             # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event does.
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._timing.look):
+                async with asyncio.timeout(self._timing.poll):
                     await self._wake.wait()
 
     async def close(self) -> None:
@@ -133,7 +135,7 @@ class DevicePlugins:
         for endpoint in list(self._endpoints.values()):
             await endpoint.serve()
 
-    def _say(self, problem: AliquotError | None) -> None:
+    def _report_problem(self, problem: AliquotError | None) -> None:
         """Log a problem when it comes and when it goes, not every second."""
         text = None if problem is None else problem.brief
         if text != self.problem:
@@ -144,12 +146,12 @@ class DevicePlugins:
                 log.warning("%s", text)
 
 
-def _refuse_doubles(offer: Offer) -> None:
-    names = _doubles([r.name for r in offer.resources])
-    ids = _doubles([d.id for r in offer.resources for d in r.devices])
+def _refuse_duplicates(offer: ResourceOffer) -> None:
+    names = _duplicates([r.name for r in offer.resources])
+    ids = _duplicates([d.id for r in offer.resources for d in r.devices])
     if names or ids:
         raise OfferError(f"offered twice: {', '.join(names + ids)}", next_step="aliquot show")
 
 
-def _doubles(values: list[str]) -> list[str]:
+def _duplicates(values: list[str]) -> list[str]:
     return sorted({v for v in values if values.count(v) > 1})

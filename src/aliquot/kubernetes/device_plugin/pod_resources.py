@@ -15,20 +15,20 @@ from grpclib.const import Status
 from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import GRPCError
 
-from aliquot.kubernetes.device_plugin.errors import KubeletAwayError
-from aliquot.kubernetes.device_plugin.grpc_sockets import Unanswered, ask
+from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError
+from aliquot.kubernetes.device_plugin.grpc_sockets import NoReplyError, call_socket
 from aliquot.kubernetes.device_plugin.protos import podresources_pb2 as pb
 from aliquot.kubernetes.device_plugin.protos.podresources_grpc import PodResourcesListerStub
 from aliquot.kubernetes.gpu.claimed_device import ClaimedDevice
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
-LARGEST = 64 << 20
+MAX_ANSWER_BYTES = 64 << 20
 """Bytes of the largest answer that is decoded."""
 
 T = TypeVar("T")
 
 
-class Use(msgspec.Struct, frozen=True):
+class PodResourceUse(msgspec.Struct, frozen=True):
     """A container's devices of one resource name, or one device that it has by a ResourceClaim: without a resource."""
 
     namespace: str
@@ -41,29 +41,31 @@ class Use(msgspec.Struct, frozen=True):
 
 class _Codec(ProtoCodec):
     def decode(self, data: bytes, message_type: type) -> object:  # type: ignore[override]
-        if len(data) > LARGEST:
+        if len(data) > MAX_ANSWER_BYTES:
             raise DecodeError(f"an answer of {len(data)} bytes")
         return super().decode(data, message_type)
 
 
-async def uses(socket: str = SOCKET, *, timeout_s: float = 10.0) -> tuple[Use, ...]:
+async def list_uses(socket: str = SOCKET, *, timeout_s: float = 10.0) -> tuple[PodResourceUse, ...]:
     """Every container's devices, by pod and resource, then those of claims. Raises KubeletAwayError where kubelet does
     not answer in time.
     """
-    answer = await _ask(socket, timeout_s, lambda stub: stub.List(pb.ListPodResourcesRequest(), timeout=timeout_s))
+    answer = await _call(socket, timeout_s, lambda stub: stub.List(pb.ListPodResourcesRequest(), timeout=timeout_s))
     found: dict[tuple[str, str, str, str], list[str]] = {}
-    claimed: list[Use] = []
+    claimed: list[PodResourceUse] = []
     for pod in answer.pod_resources:
         for container in pod.containers:
             for part in container.devices:  # one entry per NUMA node, and from some versions one per device
                 key = (pod.namespace, pod.name, container.name, part.resource_name)
                 found.setdefault(key, []).extend(part.device_ids)
-            whose = (pod.namespace, pod.name, container.name, "")
+            owner = (pod.namespace, pod.name, container.name, "")
             claimed += [
-                Use(*whose, claim=each) for dynamic in container.dynamic_resources for each in _claimed(dynamic)
+                PodResourceUse(*owner, claim=each)
+                for dynamic in container.dynamic_resources
+                for each in _claimed(dynamic)
             ]
-    given = tuple(Use(*key, devices=tuple(dict.fromkeys(ids))) for key, ids in sorted(found.items()))
-    return (*given, *claimed)
+    allocated = tuple(PodResourceUse(*key, devices=tuple(dict.fromkeys(ids))) for key, ids in sorted(found.items()))
+    return (*allocated, *claimed)
 
 
 def _claimed(dynamic: pb.DynamicResource) -> tuple[ClaimedDevice, ...]:
@@ -77,23 +79,25 @@ def _claimed(dynamic: pb.DynamicResource) -> tuple[ClaimedDevice, ...]:
 async def allocatable(socket: str = SOCKET, *, timeout_s: float = 10.0) -> dict[str, tuple[str, ...]]:
     """The device ids that kubelet knows, by resource name. Raises KubeletAwayError."""
     request = pb.AllocatableResourcesRequest()
-    answer = await _ask(socket, timeout_s, lambda stub: stub.GetAllocatableResources(request, timeout=timeout_s))
+    answer = await _call(socket, timeout_s, lambda stub: stub.GetAllocatableResources(request, timeout=timeout_s))
     found: dict[str, dict[str, None]] = {}
     for part in answer.devices:
         found.setdefault(part.resource_name, {}).update(dict.fromkeys(part.device_ids))
     return {name: tuple(ids) for name, ids in found.items()}
 
 
-async def _ask(path: str, timeout_s: float, call: Callable[[PodResourcesListerStub], Awaitable[T]]) -> T:
+async def _call(path: str, timeout_s: float, call: Callable[[PodResourcesListerStub], Awaitable[T]]) -> T:
     try:
-        return await ask(path, timeout_s, lambda line: call(PodResourcesListerStub(line)), _Codec())
+        return await call_socket(path, timeout_s, lambda channel: call(PodResourcesListerStub(channel)), _Codec())
     except GRPCError as failure:
-        raise _away(path, failure.message or failure.status.name, failure.status) from failure
-    except Unanswered as failure:
-        raise _away(path, str(failure)) from failure
+        raise _unavailable_error(path, failure.message or failure.status.name, failure.status) from failure
+    except NoReplyError as failure:
+        raise _unavailable_error(path, str(failure)) from failure
 
 
-def _away(path: str, why: str, status: Status | None = None) -> KubeletAwayError:
-    asked_too_often = status is Status.RESOURCE_EXHAUSTED
-    hint = "kubelet limits how often it may be asked: ask again" if asked_too_often else "systemctl status kubelet"
-    return KubeletAwayError(f"kubelet does not tell which pods have which devices ({path}): {why}", next_step=hint)
+def _unavailable_error(path: str, reason: str, status: Status | None = None) -> KubeletUnavailableError:
+    rate_limited = status is Status.RESOURCE_EXHAUSTED
+    hint = "kubelet limits how often it may be asked: ask again" if rate_limited else "systemctl status kubelet"
+    return KubeletUnavailableError(
+        f"kubelet does not tell which pods have which devices ({path}): {reason}", next_step=hint
+    )

@@ -14,7 +14,7 @@ from operator import add
 
 import msgspec
 
-from aliquot.kubernetes.gpu.device_resources import Device
+from aliquot.kubernetes.gpu.device_resources import ResourceDevice
 
 POLICIES = ("packed", "distributed")
 
@@ -23,18 +23,18 @@ Pick = tuple[Cost, tuple[str, ...]]
 _NOTHING: Cost = (0, 0, 0, 0, 0, 0, 0)
 
 
-class Gpu(msgspec.Struct, frozen=True):
+class AllocatableGpu(msgspec.Struct, frozen=True):
     """One GPU of one resource: ids that must be taken, ids that may be, how many are in use, its place in the list."""
 
     place: int
     numa: int | None
-    must: tuple[str, ...]
+    required: tuple[str, ...]
     free: tuple[str, ...]
     used: int
 
 
 def preferred(
-    available: Collection[str], must_include: Collection[str], size: int, devices: Sequence[Device], policy: str
+    available: Collection[str], must_include: Collection[str], size: int, devices: Sequence[ResourceDevice], policy: str
 ) -> tuple[str, ...]:
     """``size`` device ids: all of ``must_include``, the rest from ``available``; fewer where there are not enough.
 
@@ -44,70 +44,72 @@ def preferred(
     if policy not in POLICIES:
         raise ValueError(f"no allocation policy {policy!r}; there are: {', '.join(POLICIES)}")
     known = {d.id for d in devices}
-    strange = tuple(sorted(set(must_include) - known))
+    unknown = tuple(sorted(set(must_include) - known))
     gpus = _gpus(set(available), set(must_include), devices)
-    wanted = min(size - len(strange), sum(len(g.must) + len(g.free) for g in gpus))
-    forced = sum(len(g.must) for g in gpus)
+    wanted = min(size - len(unknown), sum(len(g.required) + len(g.free) for g in gpus))
+    forced = sum(len(g.required) for g in gpus)
     taken = _cheapest(gpus, max(wanted, forced), _packed if policy == "packed" else _distributed)
     place = {d.id: n for n, d in enumerate(devices)}
-    return strange + tuple(sorted(taken, key=place.__getitem__))
+    return unknown + tuple(sorted(taken, key=place.__getitem__))
 
 
-def _gpus(available: set[str], must: set[str], devices: Sequence[Device]) -> list[Gpu]:
-    by_gpu: dict[str, list[Device]] = {}
+def _gpus(available: set[str], required: set[str], devices: Sequence[ResourceDevice]) -> list[AllocatableGpu]:
+    by_gpu: dict[str, list[ResourceDevice]] = {}
     for device in devices:
         by_gpu.setdefault(device.gpu, []).append(device)
     found = []
-    for place, mine in enumerate(by_gpu.values()):
-        forced = tuple(d.id for d in mine if d.id in must)
-        free = tuple(d.id for d in mine if d.id in available and d.healthy and d.id not in must)
-        used = sum(d.healthy for d in mine if d.id not in available and d.id not in must)
-        found.append(Gpu(place, mine[0].numa, forced, free, used))
+    for place, gpu_devices in enumerate(by_gpu.values()):
+        forced = tuple(d.id for d in gpu_devices if d.id in required)
+        free = tuple(d.id for d in gpu_devices if d.id in available and d.healthy and d.id not in required)
+        used = sum(d.healthy for d in gpu_devices if d.id not in available and d.id not in required)
+        found.append(AllocatableGpu(place, gpu_devices[0].numa, forced, free, used))
     return found
 
 
-def _packed(gpu: Gpu, taken: int) -> Cost:
+def _packed(gpu: AllocatableGpu, taken: int) -> Cost:
     """Untouched GPUs opened, GPUs touched, then most used first, least left over, first in the list. NUMA nodes come
     before all this and are added by ``_cheapest``.
     """
     if not taken:
         return _NOTHING
-    opened = int(not gpu.used and not gpu.must)
-    left = len(gpu.must) + len(gpu.free) - taken
+    opened = int(not gpu.used and not gpu.required)
+    left = len(gpu.required) + len(gpu.free) - taken
     return (0, opened, 1, -gpu.used * taken, 0, left, gpu.place * taken)
 
 
-def _distributed(gpu: Gpu, taken: int) -> Cost:
+def _distributed(gpu: AllocatableGpu, taken: int) -> Cost:
     """Each further device costs as many as are on its GPU already: least where the load is most even."""
     crowding = sum(range(gpu.used, gpu.used + taken))
     return (crowding, 0, 0, 0, 0, 0, gpu.place * taken)
 
 
-def _cheapest(gpus: Sequence[Gpu], size: int, cost: Callable[[Gpu, int], Cost]) -> tuple[str, ...]:
+def _cheapest(
+    gpus: Sequence[AllocatableGpu], size: int, cost: Callable[[AllocatableGpu, int], Cost]
+) -> tuple[str, ...]:
     """The ids of the least cost. NUMA nodes are opened at a price: first for ``packed``, second for ``distributed``;
     among nodes the one with fewest free devices, so that the emptier one stays whole.
     """
-    nodes: dict[int | None, list[Gpu]] = {}
+    nodes: dict[int | None, list[AllocatableGpu]] = {}
     for gpu in gpus:
         nodes.setdefault(gpu.numa, []).append(gpu)
     best: dict[int, Pick] = {0: (_NOTHING, ())}
-    for mine in nodes.values():
-        free = sum(len(g.free) for g in mine)
+    for node_gpus in nodes.values():
+        free = sum(len(g.free) for g in node_gpus)
         opening: Cost = (0, 1, 0, 0, free, 0, 0) if cost is _distributed else (1, 0, 0, 0, free, 0, 0)
         inside: dict[int, Pick] = {0: (_NOTHING, ())}
-        for gpu in mine:
-            inside = _joined(inside, _choices(gpu, size, cost), size)
+        for gpu in node_gpus:
+            inside = _combined(inside, _choices(gpu, size, cost), size)
         opened = {n: (_sum(c, opening) if n else c, ids) for n, (c, ids) in inside.items()}
-        best = _joined(best, opened, size)
+        best = _combined(best, opened, size)
     return best[size][1]
 
 
-def _choices(gpu: Gpu, size: int, cost: Callable[[Gpu, int], Cost]) -> dict[int, Pick]:
-    ids = gpu.must + gpu.free
-    return {n: (cost(gpu, n), ids[:n]) for n in range(len(gpu.must), min(len(ids), size) + 1)}
+def _choices(gpu: AllocatableGpu, size: int, cost: Callable[[AllocatableGpu, int], Cost]) -> dict[int, Pick]:
+    ids = gpu.required + gpu.free
+    return {n: (cost(gpu, n), ids[:n]) for n in range(len(gpu.required), min(len(ids), size) + 1)}
 
 
-def _joined(one: dict[int, Pick], other: dict[int, Pick], size: int) -> dict[int, Pick]:
+def _combined(one: dict[int, Pick], other: dict[int, Pick], size: int) -> dict[int, Pick]:
     out: dict[int, Pick] = {}
     for n, (first, ids) in one.items():
         for m, (second, more) in other.items():

@@ -6,8 +6,8 @@ import os
 
 from grpclib.exceptions import GRPCError
 
-from aliquot.kubernetes.device_plugin.errors import KubeletAwayError, OfferError
-from aliquot.kubernetes.device_plugin.grpc_sockets import Unanswered, ask
+from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError, OfferError
+from aliquot.kubernetes.device_plugin.grpc_sockets import NoReplyError, call_socket
 from aliquot.kubernetes.device_plugin.protos import deviceplugin_pb2 as pb
 from aliquot.kubernetes.device_plugin.protos.deviceplugin_grpc import RegistrationStub
 from aliquot.kubernetes.device_plugin.service import OPTIONS
@@ -23,9 +23,11 @@ async def register(directory: str, endpoint: str, resource: str, timeout_s: floa
     path = os.path.join(directory, KUBELET_SOCKET)
     request = pb.RegisterRequest(version=API_VERSION, endpoint=endpoint, resource_name=resource, options=OPTIONS)
     try:
-        await ask(path, timeout_s, lambda line: RegistrationStub(line).Register(request, timeout=timeout_s))
-    except Unanswered as failure:
-        raise KubeletAwayError(
+        await call_socket(
+            path, timeout_s, lambda channel: RegistrationStub(channel).Register(request, timeout=timeout_s)
+        )
+    except NoReplyError as failure:
+        raise KubeletUnavailableError(
             f"kubelet does not answer on {path}: {failure}", next_step="systemctl status kubelet"
         ) from failure
     except GRPCError as failure:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from grpclib.exceptions import GRPCError
 from grpclib.server import Stream
 
-from aliquot.kubernetes.device_plugin.allocate import Allocation, Refusal, Snapshot
+from aliquot.kubernetes.device_plugin.allocate import AllocationOptions, AllocationRefusal, ResourceSnapshot
 from aliquot.kubernetes.device_plugin.preferred_allocation import preferred
 from aliquot.kubernetes.device_plugin.protos import deviceplugin_pb2 as pb
 from aliquot.kubernetes.device_plugin.protos.deviceplugin_grpc import DevicePluginBase
@@ -22,20 +22,20 @@ class ResourcePlugin(DevicePluginBase):
     ``lost`` is called when the last one ends.
     """
 
-    def __init__(self, resource: str, allocation: Allocation, policy: str, lost: Callable[[], None]) -> None:
-        self.snapshot = Snapshot(resource)
+    def __init__(self, resource: str, allocation: AllocationOptions, policy: str, lost: Callable[[], None]) -> None:
+        self.snapshot = ResourceSnapshot(resource)
         self.watchers = 0
-        self.given: dict[str, float] = {}
+        self.allocated_at: dict[str, float] = {}
         self._allocation = allocation
         self._policy = policy
         self._lost = lost
         self._changed = asyncio.Event()
 
-    def publish(self, snapshot: Snapshot) -> None:
+    def publish(self, snapshot: ResourceSnapshot) -> None:
         """Answer from this snapshot from now on, and send it to kubelet if it says anything new."""
-        former, self.snapshot = self.snapshot, snapshot
-        self.given = {each: when for each, when in self.given.items() if each in snapshot.by_id}
-        if snapshot.listed != former.listed:
+        previous, self.snapshot = self.snapshot, snapshot
+        self.allocated_at = {each: when for each, when in self.allocated_at.items() if each in snapshot.by_id}
+        if snapshot.list_response != previous.list_response:
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()
 
@@ -49,7 +49,7 @@ class ResourcePlugin(DevicePluginBase):
         try:
             while True:
                 changed = self._changed
-                await stream.send_message(self.snapshot.listed)
+                await stream.send_message(self.snapshot.list_response)
                 await changed.wait()
         finally:
             self.watchers -= 1
@@ -60,7 +60,7 @@ class ResourcePlugin(DevicePluginBase):
         self, stream: Stream[pb.PreferredAllocationRequest, pb.PreferredAllocationResponse]
     ) -> None:
         request = await stream.recv_message()
-        answer = pb.PreferredAllocationResponse()
+        response = pb.PreferredAllocationResponse()
         for each in [] if request is None else request.container_requests:
             chosen = preferred(
                 each.available_deviceIDs,
@@ -69,20 +69,20 @@ class ResourcePlugin(DevicePluginBase):
                 self.snapshot.usable,
                 self._policy,
             )
-            answer.container_responses.add(deviceIDs=chosen)
-        await stream.send_message(answer)
+            response.container_responses.add(deviceIDs=chosen)
+        await stream.send_message(response)
 
     async def Allocate(self, stream: Stream[pb.AllocateRequest, pb.AllocateResponse]) -> None:
         request = await stream.recv_message()
-        answer = pb.AllocateResponse()
+        response = pb.AllocateResponse()
         snapshot = self.snapshot
-        asked = [list(each.devices_ids) for each in (request or pb.AllocateRequest()).container_requests]
-        _refuse(snapshot.refusal([each for ids in asked for each in ids]))
-        answer.container_responses.extend(snapshot.answer(ids, self._allocation) for ids in asked)
+        requested = [list(each.devices_ids) for each in (request or pb.AllocateRequest()).container_requests]
+        _refuse(snapshot.refusal([each for ids in requested for each in ids]))
+        response.container_responses.extend(snapshot.response(ids, self._allocation) for ids in requested)
         # No await between the look at the snapshot and this: a hold that comes later finds these ids here.
         now = time.monotonic()
-        self.given.update((each, now) for ids in asked for each in ids)
-        await stream.send_message(answer)
+        self.allocated_at.update((each, now) for ids in requested for each in ids)
+        await stream.send_message(response)
 
     async def PreStartContainer(
         self, stream: Stream[pb.PreStartContainerRequest, pb.PreStartContainerResponse]
@@ -92,6 +92,6 @@ class ResourcePlugin(DevicePluginBase):
         await stream.send_message(pb.PreStartContainerResponse())
 
 
-def _refuse(refusal: Refusal | None) -> None:
+def _refuse(refusal: AllocationRefusal | None) -> None:
     if refusal is not None:
         raise GRPCError(refusal.status, refusal.text)

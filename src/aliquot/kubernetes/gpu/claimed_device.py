@@ -15,10 +15,10 @@ import msgspec
 from aliquot.core.model.inventory import Gpu, Inventory
 
 _NVIDIA = "nvidia.com"
-_BY_PLACE = "gpu.nvidia.com"
+_PLACEMENT_DRIVER = "gpu.nvidia.com"
 _NO_GPUS = "compute-domain.nvidia.com"
 """The driver of IMEX channels and their daemons (NVIDIA/k8s-dra-driver-gpu): they say nothing of a GPU."""
-_PLACE = re.compile(r"gpu-(\d+)(?:-mig-(?:[^-]*g[^-]*-\d+-(\d+)|\d+-(\d+)-\d+))?")
+_PLACEMENT_NAME = re.compile(r"gpu-(\d+)(?:-mig-(?:[^-]*g[^-]*-\d+-(\d+)|\d+-(\d+)-\d+))?")
 
 
 class ClaimedDevice(msgspec.Struct, frozen=True):
@@ -36,12 +36,12 @@ class ClaimedDevice(msgspec.Struct, frozen=True):
         return f"claim {self.claim} of driver {self.driver}"
 
 
-def devices(claimed: ClaimedDevice, inventory: Inventory) -> tuple[str, ...]:
+def device_uuids(claimed: ClaimedDevice, inventory: Inventory) -> tuple[str, ...]:
     """The UUIDs of what is claimed, a whole GPU's where only the GPU is known; empty where no name says which it is."""
-    return _by_uuid(claimed, inventory) or _by_place(claimed, inventory)
+    return _by_uuid(claimed, inventory) or _by_placement(claimed, inventory)
 
 
-def of_nvidia(claimed: ClaimedDevice) -> bool:
+def is_nvidia(claimed: ClaimedDevice) -> bool:
     """Whether the device may be a GPU of the node, whatever its name is."""
     ours = claimed.driver == _NVIDIA or claimed.driver.endswith(f".{_NVIDIA}")
     return ours and claimed.driver != _NO_GPUS
@@ -54,8 +54,8 @@ def _by_uuid(claimed: ClaimedDevice, inventory: Inventory) -> tuple[str, ...]:
     return migs or tuple(gpu.uuid for gpu in inventory.gpus if gpu.uuid and gpu.uuid.lower() in names)
 
 
-def _by_place(claimed: ClaimedDevice, inventory: Inventory) -> tuple[str, ...]:
-    found = _PLACE.fullmatch(claimed.device) if claimed.driver == _BY_PLACE else None
+def _by_placement(claimed: ClaimedDevice, inventory: Inventory) -> tuple[str, ...]:
+    found = _PLACEMENT_NAME.fullmatch(claimed.device) if claimed.driver == _PLACEMENT_DRIVER else None
     if found is None:
         return ()
     minor, *starts = found.groups()
@@ -63,9 +63,9 @@ def _by_place(claimed: ClaimedDevice, inventory: Inventory) -> tuple[str, ...]:
     start = next((int(each) for each in starts if each is not None), None)
     if gpu is None:
         return ()
-    return (_at(gpu, start) if start is not None else ()) or (gpu.uuid,)
+    return (_mig_devices_at(gpu, start) if start is not None else ()) or (gpu.uuid,)
 
 
-def _at(gpu: Gpu, start: int) -> tuple[str, ...]:
+def _mig_devices_at(gpu: Gpu, start: int) -> tuple[str, ...]:
     """The MIG devices of the instance that begins there."""
     return tuple(c.uuid for i in gpu.instances if i.place.start == start for c in i.compute_instances)

@@ -8,7 +8,7 @@ from aliquot.core.model.facts import Facts, GpuFacts, MigDevice
 from aliquot.core.model.inventory import Gpu, Inventory
 
 
-class Card(msgspec.Struct, frozen=True):
+class ContainerGpu(msgspec.Struct, frozen=True):
     """One GPU, its facts, and its MIG devices in the order of ``nvidia-smi -L``."""
 
     gpu: Gpu
@@ -23,21 +23,21 @@ class Card(msgspec.Struct, frozen=True):
         return f"GPU {self.gpu.index} ({self.gpu.pci})"
 
 
-def cards(inventory: Inventory, facts: Facts) -> tuple[tuple[Card, ...], tuple[str, ...]]:
+def usable_gpus(inventory: Inventory, facts: Facts) -> tuple[tuple[ContainerGpu, ...], tuple[str, ...]]:
     """The GPUs that containers can have, by index, and a sentence for each other one. A GPU that is lost, passed
     through to a virtual machine or shared out as vGPUs is none of them: NVIDIA's plugin either fails on it or does
     not see it.
     """
     known = {gpu.pci: gpu for gpu in facts.gpus}
-    found, left_out = [], []
+    gpus, left_out = [], []
     for gpu in sorted(inventory.gpus, key=lambda g: g.index):
         reason = _reason(gpu, known)
         if reason:
             left_out.append(f"GPU {gpu.index} ({gpu.pci}) is not offered: {reason}")
         else:
             devices = tuple(d for d in facts.mig_devices if d.gpu == gpu.pci and gpu.mig.enabled)
-            found.append(Card(gpu, known[gpu.pci], devices))
-    return tuple(found), tuple(left_out)
+            gpus.append(ContainerGpu(gpu, known[gpu.pci], devices))
+    return tuple(gpus), tuple(left_out)
 
 
 def _reason(gpu: Gpu, known: dict[str, GpuFacts]) -> str:
@@ -54,34 +54,34 @@ def _reason(gpu: Gpu, known: dict[str, GpuFacts]) -> str:
     return ""
 
 
-def single_fault(found: tuple[Card, ...]) -> str | None:
+def single_strategy_error(gpus: tuple[ContainerGpu, ...]) -> str | None:
     """Why strategy single cannot name these GPUs, in the order of GFD's checks: an empty MIG GPU, MIG mode on some
     GPUs only, several profile names. None if it can, also when MIG mode is on nowhere.
     """
-    on = [card for card in found if card.enabled]
-    off = [card for card in found if not card.enabled]
-    empty = [card for card in on if not card.devices]
+    mig_gpus = [container_gpu for container_gpu in gpus if container_gpu.enabled]
+    whole_gpus = [container_gpu for container_gpu in gpus if not container_gpu.enabled]
+    empty = [container_gpu for container_gpu in mig_gpus if not container_gpu.devices]
     if empty:
         return f"MIG mode is on for {_list(empty)}, with no MIG device"
-    if on and off:
-        return f"MIG mode is on for {_list(on)} and off for {_list(off)}"
-    profiles = sorted({device.profile for card in on for device in card.devices})
+    if mig_gpus and whole_gpus:
+        return f"MIG mode is on for {_list(mig_gpus)} and off for {_list(whole_gpus)}"
+    profiles = sorted({device.profile for container_gpu in mig_gpus for device in container_gpu.devices})
     if len(profiles) > 1:
         return f"there are MIG devices of several profiles: {', '.join(profiles)}"
     return None
 
 
-def attribute_fault(found: tuple[Card, ...]) -> str | None:
+def size_mismatch(gpus: tuple[ContainerGpu, ...]) -> str | None:
     """Why NVIDIA's plugin would refuse MIG devices of one profile name: they differ in size, as those of different
     products may. None if all are alike.
     """
-    seen: dict[tuple[int, ...], Card] = {}
-    for card in found:
-        for device in card.devices:
-            seen.setdefault(tuple(attributes(device).values()), card)
-    if len(seen) < 2:
+    by_size: dict[tuple[int, ...], ContainerGpu] = {}
+    for container_gpu in gpus:
+        for device in container_gpu.devices:
+            by_size.setdefault(tuple(attributes(device).values()), container_gpu)
+    if len(by_size) < 2:
         return None
-    one, other = list(seen.values())[:2]
+    one, other = list(by_size.values())[:2]
     profile = one.devices[0].profile
     return f"MIG devices named {profile} differ in size between {one} and {other}"
 
@@ -101,7 +101,7 @@ def attributes(device: MigDevice) -> dict[str, int]:
     }
 
 
-def _list(found: list[Card]) -> str:
-    if len(found) > 4:
-        return f"{len(found)} GPUs (indexes {', '.join(str(c.gpu.index) for c in found)})"
-    return " and ".join(str(card) for card in found)
+def _list(gpus: list[ContainerGpu]) -> str:
+    if len(gpus) > 4:
+        return f"{len(gpus)} GPUs (indexes {', '.join(str(container_gpu.gpu.index) for container_gpu in gpus)})"
+    return " and ".join(str(container_gpu) for container_gpu in gpus)

@@ -20,10 +20,10 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.errors import ConfigError
 from aliquot.kubernetes.gpu import label_names as text
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.container_gpus import Card, attribute_fault, cards, single_fault
+from aliquot.kubernetes.gpu.container_gpus import ContainerGpu, single_strategy_error, size_mismatch, usable_gpus
 
 PREFIX = "nvidia.com/"
-WHOLE = PREFIX + "gpu"
+WHOLE_GPU = PREFIX + "gpu"
 
 _LAST_CONTROL_CAP = 2
 """``nvidia-cap1`` (mig/config) and ``nvidia-cap2`` (mig/monitor) open every instance: no pod gets them."""
@@ -40,7 +40,7 @@ class Delivery(msgspec.Struct, frozen=True):
     permissions: str = "mrw"
 
 
-class Device(msgspec.Struct, frozen=True):
+class ResourceDevice(msgspec.Struct, frozen=True):
     """One thing that a container can have. ``id``: the UUID, GPU- or MIG-, or an address; ``gpu``: its PCI address;
     ``paths``: the nodes below /dev that open it, those of all GPUs (nvidiactl, nvidia-uvm) aside; ``index``: ``0`` or
     ``0:3``. ``delivery`` is None for what containers get as the node's settings say.
@@ -55,27 +55,29 @@ class Device(msgspec.Struct, frozen=True):
     delivery: Delivery | None = None
 
 
-class Resource(msgspec.Struct, frozen=True):
+class DeviceResource(msgspec.Struct, frozen=True):
     name: str
-    devices: tuple[Device, ...]
+    devices: tuple[ResourceDevice, ...]
 
 
-class Offer(msgspec.Struct, frozen=True):
+class ResourceOffer(msgspec.Struct, frozen=True):
     """Resources by name; ``refusals`` are sentences about what is there and cannot be offered."""
 
-    resources: tuple[Resource, ...] = ()
+    resources: tuple[DeviceResource, ...] = ()
     refusals: tuple[str, ...] = ()
 
 
-Share = tuple[Card, MigDevice | None]
+Share = tuple[ContainerGpu, MigDevice | None]
 """A GPU, or a MIG device on it."""
 
 
-def offer(inventory: Inventory, facts: Facts, strategy: str, *, unhealthy: frozenset[str] = frozenset()) -> Offer:
+def offer(
+    inventory: Inventory, facts: Facts, strategy: str, *, unhealthy: frozenset[str] = frozenset()
+) -> ResourceOffer:
     """What this node offers now. ``unhealthy``: UUIDs; a GPU's stands for all MIG devices on it too. Raises ConfigError
     for a strategy that there is not.
     """
-    named, refusals = _named(inventory, facts, strategy)
+    named, refusals = _shares_by_name(inventory, facts, strategy)
     resources = []
     for name, shares in named.items():
         devices = []
@@ -85,85 +87,95 @@ def offer(inventory: Inventory, facts: Facts, strategy: str, *, unhealthy: froze
                 refusals.append(made)
             else:
                 devices.append(made)
-        resources.append(Resource(name, tuple(devices)))
-    return Offer(tuple(resources), tuple(refusals))
+        resources.append(DeviceResource(name, tuple(devices)))
+    return ResourceOffer(tuple(resources), tuple(refusals))
 
 
-def counts(inventory: Inventory, facts: Facts, strategy: str) -> dict[str, int]:
+def resource_counts(inventory: Inventory, facts: Facts, strategy: str) -> dict[str, int]:
     """How many of each resource, by name. Raises ConfigError for a strategy that there is not."""
-    return {name: len(shares) for name, shares in _named(inventory, facts, strategy)[0].items()}
+    return {name: len(shares) for name, shares in _shares_by_name(inventory, facts, strategy)[0].items()}
 
 
-def _named(inventory: Inventory, facts: Facts, strategy: str) -> tuple[dict[str, list[Share]], list[str]]:
+def _shares_by_name(inventory: Inventory, facts: Facts, strategy: str) -> tuple[dict[str, list[Share]], list[str]]:
     if strategy not in names.STRATEGIES:
         raise ConfigError(f"{strategy!r} is not a MIG strategy", details=(f"known: {', '.join(names.STRATEGIES)}",))
-    present, left_out = cards(inventory, facts)
+    gpus, left_out = usable_gpus(inventory, facts)
     refusals = list(left_out)
     if strategy == "none":
-        return _only({WHOLE: [(card, None) for card in present]}), refusals
+        return _without_empty({WHOLE_GPU: [(container_gpu, None) for container_gpu in gpus]}), refusals
     if strategy == "single":
-        return _single(present, refusals), refusals
-    return _mixed(present, refusals), refusals
+        return _single(gpus, refusals), refusals
+    return _mixed(gpus, refusals), refusals
 
 
-def _only(named: dict[str, list[Share]]) -> dict[str, list[Share]]:
+def _without_empty(named: dict[str, list[Share]]) -> dict[str, list[Share]]:
     return {name: shares for name, shares in named.items() if shares}
 
 
-def _single(present: tuple[Card, ...], refusals: list[str]) -> dict[str, list[Share]]:
-    fault = single_fault(present) or attribute_fault(present)
-    if fault is not None:
-        refusals.append(f"nothing is offered under strategy single: {fault}")
+def _single(gpus: tuple[ContainerGpu, ...], refusals: list[str]) -> dict[str, list[Share]]:
+    error = single_strategy_error(gpus) or size_mismatch(gpus)
+    if error is not None:
+        refusals.append(f"nothing is offered under strategy single: {error}")
         return {}
     shares: list[Share] = []
-    for card in present:
-        shares += [(card, device) for device in card.devices] if card.enabled else [(card, None)]
-    return _only({WHOLE: shares})
+    for container_gpu in gpus:
+        shares += (
+            [(container_gpu, device) for device in container_gpu.devices]
+            if container_gpu.enabled
+            else [(container_gpu, None)]
+        )
+    return _without_empty({WHOLE_GPU: shares})
 
 
-def _mixed(present: tuple[Card, ...], refusals: list[str]) -> dict[str, list[Share]]:
-    named: dict[str, list[Share]] = {WHOLE: [(card, None) for card in present if not card.enabled]}
-    for card in present:
-        if card.enabled and not card.devices:
-            refusals.append(f"{card} offers nothing: it has MIG mode on and no MIG device")
-        for device in card.devices:
+def _mixed(gpus: tuple[ContainerGpu, ...], refusals: list[str]) -> dict[str, list[Share]]:
+    named: dict[str, list[Share]] = {
+        WHOLE_GPU: [(container_gpu, None) for container_gpu in gpus if not container_gpu.enabled]
+    }
+    for container_gpu in gpus:
+        if container_gpu.enabled and not container_gpu.devices:
+            refusals.append(f"{container_gpu} offers nothing: it has MIG mode on and no MIG device")
+        for device in container_gpu.devices:
             name = f"mig-{text.profile_word(device.profile)}"
             if device.profile and text.is_name(name):
-                named.setdefault(PREFIX + name, []).append((card, device))
+                named.setdefault(PREFIX + name, []).append((container_gpu, device))
             else:
                 refusals.append(f"MIG device {device.uuid} is not offered: {name!r} is not a legal resource name")
     return (
-        {WHOLE: named.pop(WHOLE)} | dict(sorted(named.items())) if named[WHOLE] else _only(dict(sorted(named.items())))
+        {WHOLE_GPU: named.pop(WHOLE_GPU)} | dict(sorted(named.items()))
+        if named[WHOLE_GPU]
+        else _without_empty(dict(sorted(named.items())))
     )
 
 
-def _device(card: Card, device: MigDevice | None, unhealthy: frozenset[str]) -> Device | str:
+def _device(container_gpu: ContainerGpu, device: MigDevice | None, unhealthy: frozenset[str]) -> ResourceDevice | str:
     """A device, or a sentence that says why a container could not open it."""
-    gpu = card.gpu
+    gpu = container_gpu.gpu
     if gpu.minor < 0:
-        return f"{card} is not offered: it has no device node"
+        return f"{container_gpu} is not offered: it has no device node"
     paths = (f"/dev/nvidia{gpu.minor}",)
     if device is None:
-        return Device(gpu.uuid, gpu.pci, paths, str(gpu.index), card.facts.numa_node, gpu.uuid not in unhealthy)
-    minors = _capabilities(card, device)
+        return ResourceDevice(
+            gpu.uuid, gpu.pci, paths, str(gpu.index), container_gpu.facts.numa_node, gpu.uuid not in unhealthy
+        )
+    minors = _capabilities(container_gpu, device)
     if isinstance(minors, str):
-        return f"MIG device {device.uuid} on {card} is not offered: {minors}"
-    number = device.index if device.index >= 0 else card.devices.index(device)
-    return Device(
+        return f"MIG device {device.uuid} on {container_gpu} is not offered: {minors}"
+    number = device.index if device.index >= 0 else container_gpu.devices.index(device)
+    return ResourceDevice(
         id=device.uuid,
         gpu=gpu.pci,
         paths=paths + tuple(f"/dev/nvidia-caps/nvidia-cap{minor}" for minor in minors),
         index=f"{gpu.index}:{number}",
-        numa=card.facts.numa_node,
+        numa=container_gpu.facts.numa_node,
         healthy=not {gpu.uuid, device.uuid} & unhealthy,
     )
 
 
-def _capabilities(card: Card, device: MigDevice) -> tuple[int, int] | str:
+def _capabilities(container_gpu: ContainerGpu, device: MigDevice) -> tuple[int, int] | str:
     """The capability minors of a GPU instance and a compute instance, or why there are none. Facts and inventory are
     two reads: an instance that only one of them has was made or destroyed in between.
     """
-    instance = card.gpu.instance(device.instance)
+    instance = container_gpu.gpu.instance(device.instance)
     inside = instance.compute_instances if instance is not None else ()
     compute = next((c for c in inside if c.id == device.compute_instance), None)
     if instance is None or compute is None or compute.uuid not in ("", device.uuid):

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import msgspec
 
 from aliquot.foundation.backoff import Backoff
-from aliquot.kubernetes.client.cancellable_wait import Bound, End, passing
+from aliquot.kubernetes.client.cancellable_wait import WaitEnd, WaitLimit, is_retryable
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
 from aliquot.kubernetes.client.objects import Pod
-from aliquot.kubernetes.gpu.node_pods import K, PodApi, ended, of_daemon, remove, static
+from aliquot.kubernetes.gpu.node_pods import K, PodApi, delete_pod, has_ended, is_daemon_pod, is_static
 
 FORCE_WAIT_S = 30.0
 """How long a pod that was deleted without grace may take to go."""
@@ -34,7 +34,7 @@ class DrainApi(PodApi, Protocol):
     ) -> None: ...
 
 
-class Stays(msgspec.Struct, frozen=True):
+class RemainingPod(msgspec.Struct, frozen=True):
     """A pod that is still there, and why."""
 
     namespace: str
@@ -45,62 +45,73 @@ class Stays(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}: {self.reason}"
 
 
-class Evicted(msgspec.Struct, frozen=True):
-    """Which pods (``namespace/name``) are gone, and which stay. ``end`` SUPERSEDED: nobody waited to the end."""
+class EvictionResult(msgspec.Struct, frozen=True):
+    """Which pods (``namespace/name``) are gone, and which stay. ``delete`` SUPERSEDED: nobody waited to the end."""
 
-    end: End
+    end: WaitEnd
     gone: tuple[str, ...] = ()
-    stays: tuple[Stays, ...] = ()
+    remaining: tuple[RemainingPod, ...] = ()
 
 
 async def evict(
     api: DrainApi,
     pods: Iterable[tuple[str, str]],
-    bound: Bound,
+    bound: WaitLimit,
     *,
     node: str = "",
     force: bool = False,
-    remain: Callable[[tuple[Stays, ...]], Awaitable[None]] | None = None,
-) -> Evicted:
+    on_remaining: Callable[[tuple[RemainingPod, ...]], Awaitable[None]] | None = None,
+) -> EvictionResult:
     """Evicts pods, each named by namespace and name, side by side, and waits until they are gone. A budget that forbids
     it is asked again until the bound is over. Pods of a DaemonSet and static pods come back by themselves, so they are
     reported and left. ``force`` deletes what then remains without grace, pods of a DaemonSet too. A pod that is not on
-    ``node`` (any more) counts as gone. ``remain`` is told now and then which pods stay, and why. Raises ForbiddenError.
+    ``node`` (any more) counts as gone. ``on_remaining`` is told now and then which pods stay, and why. Raises
+    ForbiddenError.
     """
-    leavers = [_Leaver(api, namespace, name, node, force, bound.poll_s) for namespace, name in dict.fromkeys(pods)]
-    telling = asyncio.ensure_future(_tell(leavers, bound.poll_s, remain)) if remain is not None else None
+    evictions = [
+        _PodEviction(api, namespace, name, node, force, bound.poll_s) for namespace, name in dict.fromkeys(pods)
+    ]
+    report_task = (
+        asyncio.ensure_future(_report_remaining(evictions, bound.poll_s, on_remaining))
+        if on_remaining is not None
+        else None
+    )
     try:
-        return await _evicted(leavers, bound, force=force)
+        return await _run_evictions(evictions, bound, force=force)
     finally:
-        if telling is not None:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+        if report_task is not None:
+            report_task.cancel()
+            await asyncio.gather(report_task, return_exceptions=True)
 
 
-async def _tell(
-    leavers: Sequence[_Leaver], every_s: float, remain: Callable[[tuple[Stays, ...]], Awaitable[None]]
+async def _report_remaining(
+    evictions: Sequence[_PodEviction],
+    interval_s: float,
+    on_remaining: Callable[[tuple[RemainingPod, ...]], Awaitable[None]],
 ) -> None:
     while True:
-        await asyncio.sleep(every_s)
-        if stays := _staying(leavers):
-            await remain(stays)
+        await asyncio.sleep(interval_s)
+        if remaining := _remaining(evictions):
+            await on_remaining(remaining)
 
 
-def _staying(leavers: Iterable[_Leaver]) -> tuple[Stays, ...]:
-    return tuple(Stays(leaver.namespace, leaver.name, leaver.reason) for leaver in leavers if not leaver.gone)
+def _remaining(evictions: Iterable[_PodEviction]) -> tuple[RemainingPod, ...]:
+    return tuple(
+        RemainingPod(eviction.namespace, eviction.name, eviction.reason) for eviction in evictions if not eviction.gone
+    )
 
 
-async def _evicted(leavers: Sequence[_Leaver], bound: Bound, *, force: bool) -> Evicted:
-    end = await bound.run(_all(leaver.leave() for leaver in leavers))
-    left = [leaver for leaver in leavers if leaver.movable]
-    if force and left and end is End.LATE:
-        last = Bound(FORCE_WAIT_S, bound.poll_s, bound.superseded)
-        end = await last.run(_all(leaver.end() for leaver in left))
-    gone = tuple(leaver.key for leaver in leavers if leaver.gone)
-    return Evicted(end, gone, _staying(leavers))
+async def _run_evictions(evictions: Sequence[_PodEviction], bound: WaitLimit, *, force: bool) -> EvictionResult:
+    end = await bound.run(_gather(eviction.run() for eviction in evictions))
+    left = [eviction for eviction in evictions if eviction.movable]
+    if force and left and end is WaitEnd.TIMED_OUT:
+        last = WaitLimit(FORCE_WAIT_S, bound.poll_s, bound.superseded)
+        end = await last.run(_gather(eviction.delete() for eviction in left))
+    gone = tuple(eviction.key for eviction in evictions if eviction.gone)
+    return EvictionResult(end, gone, _remaining(evictions))
 
 
-class _Leaver:
+class _PodEviction:
     """One pod on its way out. ``movable`` False: it would come back, or is gone."""
 
     def __init__(self, api: DrainApi, namespace: str, name: str, node: str, force: bool, poll_s: float) -> None:
@@ -112,12 +123,12 @@ class _Leaver:
         self.reason = "it was not looked at in time"
         self.pod: Pod | None = None
 
-    async def leave(self) -> None:
+    async def run(self) -> None:
         """Evicts and waits, for as long as it takes."""
-        if not await self._present() or not self._judge():
+        if not await self._present() or not self._check_movable():
             return
         backoff, refusals = Backoff(self.poll_s, self.poll_s * _SLOWEST), 0
-        while not await self._asked():
+        while not await self._evict():
             refusals += 1
             await asyncio.sleep(backoff.pause(refusals))
             if not await self._present():
@@ -125,15 +136,15 @@ class _Leaver:
         while await self._present():
             await asyncio.sleep(self.poll_s)
 
-    async def end(self) -> None:
+    async def delete(self) -> None:
         """Deletes without grace and waits."""
         while True:
             try:
                 if self.pod is not None:
-                    await remove(self.api, self.pod, grace_s=0)
+                    await delete_pod(self.api, self.pod, grace_s=0)
                     self.reason = "it was deleted without grace and is still there"
             except ApiError as error:
-                self._note(error)
+                self._record_error(error)
             if not await self._present():
                 return
             await asyncio.sleep(self.poll_s)
@@ -144,34 +155,34 @@ class _Leaver:
             try:
                 pod = await self.api.get(Pod, self.name, self.namespace)
             except NotFoundError:
-                return self._leaves()
+                return self._mark_gone()
             except ApiError as error:
-                self._note(error)
+                self._record_error(error)
                 await asyncio.sleep(self.poll_s)
                 continue
             other = self.pod is not None and pod.metadata.uid != self.pod.metadata.uid
-            if other or ended(pod) or (self.node and pod.spec.node_name not in ("", self.node)):
-                return self._leaves()
+            if other or has_ended(pod) or (self.node and pod.spec.node_name not in ("", self.node)):
+                return self._mark_gone()
             self.pod = pod
             return True
 
-    def _leaves(self) -> bool:
+    def _mark_gone(self) -> bool:
         self.gone, self.movable = True, False
         return False
 
-    def _judge(self) -> bool:
+    def _check_movable(self) -> bool:
         """Whether there is a point in asking it to leave."""
         assert self.pod is not None
-        if static(self.pod):
+        if is_static(self.pod):
             self.reason = "a static pod of the node: take its file out of the kubelet's manifest directory"
             self.movable = False
-        elif of_daemon(self.pod) and not self.force:
+        elif is_daemon_pod(self.pod) and not self.force:
             owner = next(o.name for o in self.pod.metadata.owner_references if o.kind == "DaemonSet")
             self.reason = f"DaemonSet {owner} would make it again at once"
             self.movable = False
         return self.movable
 
-    async def _asked(self) -> bool:
+    async def _evict(self) -> bool:
         """Whether it is on its way now. False if it may not go yet."""
         assert self.pod is not None
         if self.pod.metadata.deletion_timestamp is None:
@@ -182,19 +193,19 @@ class _Leaver:
             except ConflictError:
                 return False  # another pod has its name: another look tells
             except ApiError as error:
-                self._note(error)
+                self._record_error(error)
                 return False
         seconds = self.pod.spec.termination_grace_period_seconds
         self.reason = f"it is being deleted and has not ended yet (it may take {seconds} s)"
         return True
 
-    def _note(self, error: ApiError) -> None:
-        if not passing(error):
+    def _record_error(self, error: ApiError) -> None:
+        if not is_retryable(error):
             raise error
         self.reason = "; ".join((error.brief, *error.details))
 
 
-async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def _gather(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Side by side; the first error ends them all."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:

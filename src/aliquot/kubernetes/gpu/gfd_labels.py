@@ -20,7 +20,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.errors import ConfigError
 from aliquot.kubernetes.gpu import label_names as text
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.container_gpus import Card, attributes, cards, single_fault
+from aliquot.kubernetes.gpu.container_gpus import ContainerGpu, attributes, single_strategy_error, usable_gpus
 
 PREFIX = "nvidia.com/"
 OURS = ".aliquot.dev/"
@@ -58,19 +58,19 @@ _PROFILE = re.compile("mig-[0-9][A-Za-z0-9._-]*[.](" + "|".join(map(re.escape, (
 
 def labels(inventory: Inventory, facts: Facts, strategy: str, *, now: int) -> dict[str, str]:
     """Every label for a node under a MIG strategy (none, single, mixed). ``now``: seconds of the epoch. A GPU that
-    containers cannot have (``cards``) counts nowhere; without any, only the time is left. Raises ConfigError.
+    containers cannot have (``usable_gpus``) counts nowhere; without any, only the time is left. Raises ConfigError.
     """
     if strategy not in names.STRATEGIES:
         raise ConfigError(f"{strategy!r} is not a MIG strategy", details=(f"known: {', '.join(names.STRATEGIES)}",))
     found = {"gfd.timestamp": str(now)}
-    present, _ = cards(inventory, facts)
-    if not present:
+    gpus, _ = usable_gpus(inventory, facts)
+    if not gpus:
         return {PREFIX + name: value for name, value in found.items()}
-    found |= _versions(facts) | _node(present, facts) | {PRESENT: "true"} | _resources(present, strategy)
-    return {PREFIX + name: value for name, value in found.items()} | _keyed(present, strategy)
+    found |= _version_labels(facts) | _node_labels(gpus, facts) | {PRESENT: "true"} | _resource_labels(gpus, strategy)
+    return {PREFIX + name: value for name, value in found.items()} | _product_labels(gpus, strategy)
 
 
-def owned(name: str) -> bool:
+def is_own_label(name: str) -> bool:
     """Whether a label is ours to remove when ``labels`` no longer gives it. All that it writes is, except
     ``nvidia.com/gpu.present`` (see ``PRESENT``); what others write below ``nvidia.com/`` never is.
     """
@@ -85,7 +85,7 @@ def owned(name: str) -> bool:
 # -- the node
 
 
-def _versions(facts: Facts) -> dict[str, str]:
+def _version_labels(facts: Facts) -> dict[str, str]:
     """The driver's version in its parts, twice, as GFD keeps its older names; CUDA's where it is known."""
     major, minor, revision = text.version_parts(facts.driver)
     full = text.value(facts.driver)
@@ -97,19 +97,19 @@ def _versions(facts: Facts) -> dict[str, str]:
     return found
 
 
-def _node(present: tuple[Card, ...], facts: Facts) -> dict[str, str]:
+def _node_labels(gpus: tuple[ContainerGpu, ...], facts: Facts) -> dict[str, str]:
     """As in GFD, ``gpu.mode`` is unknown where GPUs differ, and ``gpu.clique`` is told only if all GPUs on a fabric
     share one. MPS is never on: this plugin does not share devices. Of a vGPU's host nothing but its being is known.
     """
-    modes = {"graphics" if card.facts.display else "compute" for card in present}
+    modes = {"graphics" if container_gpu.facts.display else "compute" for container_gpu in gpus}
     found = {
-        "gpu.machine": text.value(facts.machine) or "unknown",
+        "gpu.machine": text.value(facts.host_product) or "unknown",
         "gpu.mode": modes.pop() if len(modes) == 1 else "unknown",
-        "mig.capable": str(any(card.gpu.mig.capable for card in present)).lower(),
+        "mig.capable": str(any(container_gpu.gpu.mig.capable for container_gpu in gpus)).lower(),
         "mps.capable": "false",
-        "vgpu.present": str(any(card.facts.vgpu for card in present)).lower(),
+        "vgpu.present": str(any(container_gpu.facts.vgpu for container_gpu in gpus)).lower(),
     }
-    cliques = {card.facts.clique for card in present if card.facts.clique}
+    cliques = {container_gpu.facts.clique for container_gpu in gpus if container_gpu.facts.clique}
     if len(cliques) == 1:
         found["gpu.clique"] = text.value(cliques.pop())
     return found
@@ -118,31 +118,35 @@ def _node(present: tuple[Card, ...], facts: Facts) -> dict[str, str]:
 # -- GPUs and MIG devices
 
 
-def _resources(present: tuple[Card, ...], strategy: str) -> dict[str, str]:
+def _resource_labels(gpus: tuple[ContainerGpu, ...], strategy: str) -> dict[str, str]:
     """The set of some GPUs under a strategy, names without their prefix."""
-    found = _whole(present)
+    found = _whole_gpu_labels(gpus)
     if strategy == "none":
         return found
     found["mig.strategy"] = strategy
-    on = tuple(card for card in present if card.enabled)
+    mig_gpus = tuple(container_gpu for container_gpu in gpus if container_gpu.enabled)
     if strategy == "single":
-        if on:
+        if mig_gpus:
             found.pop("gpu.memory", None)  # the whole GPU's says nothing of its devices, whose own may be unknown
-        return found | (_single(present, on) if on else {})
-    for word in dict.fromkeys(text.profile_word(device.profile) for card in on for device in card.devices):
-        of_it = _devices(f"mig-{word}", word, on)
-        found |= {name: value for name, value in of_it.items() if text.is_name(name) and _PROFILE.fullmatch(name)}
+        return found | (_single_labels(gpus, mig_gpus) if mig_gpus else {})
+    for word in dict.fromkeys(
+        text.profile_word(device.profile) for container_gpu in mig_gpus for device in container_gpu.devices
+    ):
+        profile_labels = _mig_labels(f"mig-{word}", word, mig_gpus)
+        found |= {
+            name: value for name, value in profile_labels.items() if text.is_name(name) and _PROFILE.fullmatch(name)
+        }
     return found
 
 
-def _whole(present: tuple[Card, ...]) -> dict[str, str]:
+def _whole_gpu_labels(gpus: tuple[ContainerGpu, ...]) -> dict[str, str]:
     """Whole GPUs, MIG mode or not: GFD counts them all. Replicas are 0 where every one is in MIG mode."""
-    mine = _leading(present)
-    outside = [card for card in mine if not card.enabled]
-    sample = (outside or mine)[0]
+    product_gpus = _leading_product(gpus)
+    outside = [container_gpu for container_gpu in product_gpus if not container_gpu.enabled]
+    sample = (outside or product_gpus)[0]
     found = {
         "gpu.product": text.product_value(sample.gpu.product),
-        "gpu.count": str(len(mine)),
+        "gpu.count": str(len(product_gpus)),
         "gpu.replicas": "1" if outside else "0",
         "gpu.sharing-strategy": "none",
     }
@@ -155,19 +159,22 @@ def _whole(present: tuple[Card, ...]) -> dict[str, str]:
     return found
 
 
-def _single(present: tuple[Card, ...], on: tuple[Card, ...]) -> dict[str, str]:
+def _single_labels(gpus: tuple[ContainerGpu, ...], mig_gpus: tuple[ContainerGpu, ...]) -> dict[str, str]:
     """What strategy single says instead of the whole GPUs' values: of the one profile, or that there is not one."""
-    if single_fault(present) is None:
-        return _devices("gpu", text.profile_word(on[0].devices[0].profile), on)
+    if single_strategy_error(gpus) is None:
+        return _mig_labels("gpu", text.profile_word(mig_gpus[0].devices[0].profile), mig_gpus)
     invalid = {"count": "0", "replicas": "0", "memory": "0", "sharing-strategy": ""}
-    invalid["product"] = text.product_value(on[0].gpu.product, "MIG", "INVALID")
+    invalid["product"] = text.product_value(mig_gpus[0].gpu.product, "MIG", "INVALID")
     return {f"gpu.{name}": value for name, value in invalid.items()}
 
 
-def _devices(resource: str, word: str, on: tuple[Card, ...]) -> dict[str, str]:
+def _mig_labels(resource: str, word: str, mig_gpus: tuple[ContainerGpu, ...]) -> dict[str, str]:
     """The MIG devices of one profile, which is written ``word``."""
-    all_of_it = {card.gpu.pci: [d for d in card.devices if text.profile_word(d.profile) == word] for card in on}
-    sample = _leading(tuple(card for card in on if all_of_it[card.gpu.pci]))[0]
+    all_of_it = {
+        container_gpu.gpu.pci: [d for d in container_gpu.devices if text.profile_word(d.profile) == word]
+        for container_gpu in mig_gpus
+    }
+    sample = _leading_product(tuple(container_gpu for container_gpu in mig_gpus if all_of_it[container_gpu.gpu.pci]))[0]
     device = all_of_it[sample.gpu.pci][0]
     found = {
         "product": text.product_value(sample.gpu.product, "MIG", word),
@@ -182,27 +189,27 @@ def _devices(resource: str, word: str, on: tuple[Card, ...]) -> dict[str, str]:
 # -- several products
 
 
-def _leading(some: tuple[Card, ...]) -> tuple[Card, ...]:
+def _leading_product(gpus: tuple[ContainerGpu, ...]) -> tuple[ContainerGpu, ...]:
     """The GPUs of the product that speaks for all (see above)."""
-    groups: dict[str, list[Card]] = {}
-    for card in some:
-        groups.setdefault(card.gpu.product, []).append(card)
+    groups: dict[str, list[ContainerGpu]] = {}
+    for container_gpu in gpus:
+        groups.setdefault(container_gpu.gpu.product, []).append(container_gpu)
 
-    def weight(group: list[Card]) -> tuple[bool, int, int]:
-        return any(not card.enabled for card in group), len(group), -group[0].gpu.index
+    def weight(group: list[ContainerGpu]) -> tuple[bool, int, int]:
+        return any(not container_gpu.enabled for container_gpu in group), len(group), -group[0].gpu.index
 
     chosen = max(groups.values(), key=weight)
     return tuple(chosen)
 
 
-def _keyed(present: tuple[Card, ...], strategy: str) -> dict[str, str]:
+def _product_labels(gpus: tuple[ContainerGpu, ...], strategy: str) -> dict[str, str]:
     """The labels under a prefix of the product's own."""
-    groups: dict[str, list[Card]] = {}
-    for card in present:
-        groups.setdefault(text.subdomain(card.gpu.product), []).append(card)
+    groups: dict[str, list[ContainerGpu]] = {}
+    for container_gpu in gpus:
+        groups.setdefault(text.subdomain(container_gpu.gpu.product), []).append(container_gpu)
     found: dict[str, str] = {}
-    for product, mine in groups.items():
-        own = {PRESENT: "true"} | (_resources(tuple(mine), strategy) if len(groups) > 1 else {})
+    for product, product_gpus in groups.items():
+        own = {PRESENT: "true"} | (_resource_labels(tuple(product_gpus), strategy) if len(groups) > 1 else {})
         own.pop("mig.strategy", None)  # the node's, not the product's
         found |= {f"{product}{OURS}{name}": value for name, value in own.items() if product}
     return found

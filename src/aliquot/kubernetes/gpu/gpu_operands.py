@@ -15,7 +15,7 @@ import msgspec
 from aliquot.core.model.actions import Reset, SetMode
 from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.pause_owner import Owner
+from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 
 CLIENT = "client"
 OFF = "false"
@@ -54,7 +54,7 @@ the way and to see the new devices afterwards.
 """
 
 
-def concerned(plan: Plan) -> tuple[Operand, ...]:
+def operands_for(plan: Plan) -> tuple[Operand, ...]:
     """The operands that must stop for a plan: all that keep GPUs open for a reset or a change of mode, else those that
     must look again, and none where nothing is to be done.
     """
@@ -64,20 +64,21 @@ def concerned(plan: Plan) -> tuple[Operand, ...]:
     return tuple(operand for operand in OPERANDS if operand.enumerates or (deep and operand.session))
 
 
-class Paused(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The record of a pause, kept on the node itself so that it outlives whoever made it. ``former`` holds the values
-    of the deploy labels; ``cordoned`` says that we made the node unschedulable; ``wish`` what for; ``since`` is wall
-    time in seconds, 0 where it is not known; ``owner`` is the agent that paused, None in records of older versions.
+class PauseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The record of a pause, kept on the node itself so that it outlives whoever made it. ``previous_labels`` holds the
+    values of the deploy labels; ``cordoned`` says that we made the node unschedulable; ``requested`` what for;
+    ``since`` is wall time in seconds, 0 where it is not known; ``owner`` is the agent that paused, None in records of
+    older versions.
     """
 
-    former: dict[str, str] = {}
+    previous_labels: dict[str, str] = msgspec.field(default_factory=dict, name="former")
     cordoned: bool = False
-    wish: str = ""
+    requested: str = msgspec.field(default="", name="wish")
     since: float = 0.0
-    owner: Owner | None = None
+    owner: PauseOwner | None = None
 
 
-class Marks(msgspec.Struct, frozen=True):
+class NodeMarks(msgspec.Struct, frozen=True):
     """What of a node is read and written here."""
 
     labels: dict[str, str] = {}
@@ -85,15 +86,15 @@ class Marks(msgspec.Struct, frozen=True):
     unschedulable: bool = False
 
     @property
-    def record(self) -> Paused | None:
+    def pause_record(self) -> PauseRecord | None:
         """The record of a pause. One that cannot be read counts as empty: what it paused is healed to ``true``."""
         text = self.annotations.get(names.PAUSE_ANNOTATION)
         if text is None:
             return None
         try:
-            return msgspec.json.decode(text, type=Paused)
+            return msgspec.json.decode(text, type=PauseRecord)
         except msgspec.DecodeError:
-            return Paused()
+            return PauseRecord()
 
 
 class NodePatch(msgspec.Struct, frozen=True):
@@ -123,75 +124,77 @@ class NodePatch(msgspec.Struct, frozen=True):
         return bool(self.labels or self.annotations or self.cordon is not None)
 
 
-def joined(first: NodePatch, second: NodePatch) -> NodePatch:
+def merge_patches(first: NodePatch, second: NodePatch) -> NodePatch:
     """Both in one request. Where they disagree the second wins."""
     cordon = first.cordon if second.cordon is None else second.cordon
     return NodePatch(first.labels | second.labels, first.annotations | second.annotations, cordon)
 
 
-ANONYMOUS = Owner()
+ANONYMOUS = PauseOwner()
 """An agent that holds no lock: it may undo only what has no owner."""
 
 
 def pause(
-    node: Marks,
+    node: NodeMarks,
     operands: Iterable[Operand],
     *,
-    wish: str = "",
+    requested: str = "",
     now: float = 0.0,
     cordon: bool = False,
-    owner: Owner = ANONYMOUS,
+    owner: PauseOwner = ANONYMOUS,
 ) -> NodePatch:
     """Takes these operands out of the way, and records in the same request how they were. A label that is absent or
     ``false`` is not touched: its operand does not run here. What an earlier pause recorded and nobody has changed since
     stays recorded; ``paused-for-mig-change`` that nobody recorded is taken for a running operand. Empty where nothing
     is left to do, and where another living agent than ``owner`` has paused.
     """
-    before = node.record
+    before = node.pause_record
     if before is not None and not owner.may_undo(before.owner):
         return NodePatch()
-    former = {name: value for name, value in _former(before).items() if node.labels.get(name) == names.PAUSED}
+    previous_labels = {
+        name: value for name, value in _previous_labels(before).items() if node.labels.get(name) == names.PAUSED
+    }
     labels: dict[str, str | None] = {}
     for operand in operands:
         value = node.labels.get(operand.label)
-        if value is None or value == OFF or operand.label in former:
+        if value is None or value == OFF or operand.label in previous_labels:
             continue
-        former[operand.label] = ON if value == names.PAUSED else value
+        previous_labels[operand.label] = ON if value == names.PAUSED else value
         if value != names.PAUSED:
             labels[operand.label] = names.PAUSED
     ours = node.unschedulable and before is not None and before.cordoned
     cordoning = cordon and not node.unschedulable
-    if before is None and not former and not cordoning:
+    if before is None and not previous_labels and not cordoning:
         return NodePatch()
     since = now if before is None else before.since
-    after = Paused(former, ours or cordoning, wish, since, owner if owner.agent else None)
+    after = PauseRecord(previous_labels, ours or cordoning, requested, since, owner if owner.agent else None)
     if after == before and not labels and not cordoning:
         return NodePatch()
-    record = msgspec.json.encode(after, order="deterministic").decode()
-    return NodePatch(labels, {names.PAUSE_ANNOTATION: record}, True if cordoning else None)
+    record_text = msgspec.json.encode(after, order="deterministic").decode()
+    return NodePatch(labels, {names.PAUSE_ANNOTATION: record_text}, True if cordoning else None)
 
 
-def restore(node: Marks, owner: Owner = ANONYMOUS, writer: str = "") -> NodePatch:
+def restore(node: NodeMarks, owner: PauseOwner = ANONYMOUS, writer: str = "") -> NodePatch:
     """Gives back every paused label its former value and lifts a cordon that was ours. What somebody has set to
     something else meanwhile stays as it is; ``paused-for-mig-change`` without a record becomes ``true``. Empty where
     nothing is paused, where another living agent than ``owner`` has paused, and while ``writer``, another process,
     changes the GPUs: their clients would be in its way.
     """
-    record = node.record
-    if writer or (record is not None and not owner.may_undo(record.owner)):
+    pause_record = node.pause_record
+    if writer or (pause_record is not None and not owner.may_undo(pause_record.owner)):
         return NodePatch()
-    former = _former(record)
+    previous_labels = _previous_labels(pause_record)
     labels: dict[str, str | None] = {
-        name: former.get(name, ON)
+        name: previous_labels.get(name, ON)
         for name, value in node.labels.items()
         if value == names.PAUSED and name.startswith(names.DEPLOY_PREFIX)
     }
-    if record is None:
+    if pause_record is None:
         return NodePatch(labels)
-    return NodePatch(labels, {names.PAUSE_ANNOTATION: None}, False if record.cordoned else None)
+    return NodePatch(labels, {names.PAUSE_ANNOTATION: None}, False if pause_record.cordoned else None)
 
 
-def _former(record: Paused | None) -> dict[str, str]:
-    if record is None:
+def _previous_labels(pause_record: PauseRecord | None) -> dict[str, str]:
+    if pause_record is None:
         return {}
-    return {name: ON if value == names.PAUSED else value for name, value in record.former.items()}
+    return {name: ON if value == names.PAUSED else value for name, value in pause_record.previous_labels.items()}

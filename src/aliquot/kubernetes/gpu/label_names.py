@@ -24,7 +24,7 @@ def is_name(text: str) -> bool:
 
 def value(text: str) -> str:
     """The text as a legal label value: other characters are dropped, blanks become ``-``, a long one ends at a word."""
-    return _cut("-".join(_OTHER.sub("", text).split()), LIMIT)
+    return _truncate("-".join(_OTHER.sub("", text).split()), LIMIT)
 
 
 def product_value(model: str, *parts: str) -> str:
@@ -32,11 +32,11 @@ def product_value(model: str, *parts: str) -> str:
     model loses its last words and the parts stay whole.
     """
     tail = "".join(f"-{value(part)}" for part in parts)
-    head = _cut(value(model), max(1, LIMIT - len(tail)))
-    return _cut(head + tail, LIMIT)
+    head = _truncate(value(model), max(1, LIMIT - len(tail)))
+    return _truncate(head + tail, LIMIT)
 
 
-def _cut(text: str, limit: int) -> str:
+def _truncate(text: str, limit: int) -> str:
     if len(text) > limit:
         short = text[: limit + 1].rpartition("-")[0]
         text = short or text[:limit]

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 
 from aliquot.core.model import catalog
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.gfd_labels import owned
+from aliquot.kubernetes.gpu.gfd_labels import is_own_label
 from aliquot.kubernetes.gpu.label_names import product_value, profile_word
 
 MIG = "mig-"
@@ -39,25 +39,25 @@ def near_misses(labels: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         f"label {name}={labels[name]} does nothing: {names.CONFIG_LABEL} was probably meant"
         for name in sorted(labels)
-        if _near(name)
+        if _is_near_miss(name)
     )
 
 
 @lru_cache(maxsize=1024)
-def _near(label: str) -> bool:
+def _is_near_miss(label: str) -> bool:
     """Kept: likeness is dear to compute, and nodes have the same names again and again."""
     domain, slash, name = label.rpartition("/")
     if label == names.CONFIG_LABEL:
         return False
     if not slash:
-        return _alike(name, _WANTED) == 1
-    if not _plain(domain).startswith("nvidia") and _alike(domain, _DOMAIN) < _CLOSE_DOMAIN:
+        return _similarity(name, _WANTED) == 1
+    if not _plain(domain).startswith("nvidia") and _similarity(domain, _DOMAIN) < _CLOSE_DOMAIN:
         return False
-    alike = _alike(name, _WANTED)
-    return alike >= _CLOSE_NAME and all(_alike(name, other) < alike for other in _OTHERS)
+    similarity = _similarity(name, _WANTED)
+    return similarity >= _CLOSE_NAME and all(_similarity(name, other) < similarity for other in _OTHERS)
 
 
-def _alike(one: str, other: str) -> float:
+def _similarity(one: str, other: str) -> float:
     return SequenceMatcher(None, _plain(one), _plain(other), autojunk=False).ratio()
 
 
@@ -75,49 +75,56 @@ def nvidia_like(name: str) -> bool:
     if not slash:
         return _ours(f"{_DOMAIN}/{plain}")
     short = _plain(domain)
-    return (short.startswith("nvidia") and len(short) <= _LONGEST_DOMAIN) or _alike(domain, _DOMAIN) >= _CLOSE_DOMAIN
+    return (short.startswith("nvidia") and len(short) <= _LONGEST_DOMAIN) or _similarity(
+        domain, _DOMAIN
+    ) >= _CLOSE_DOMAIN
 
 
-def near_label(asked: str, there: str) -> bool:
-    """Whether the label ``there``, one of GFD's or the agent's, is what ``asked``, none of them, stands for."""
-    if not _ours(there) or _ours(asked) or asked.startswith(names.DEPLOY_PREFIX) or not nvidia_like(asked):
+def near_label(requested: str, existing: str) -> bool:
+    """Whether the label ``existing``, one of GFD's or the agent's, is what ``requested``, none of them, stands for."""
+    if (
+        not _ours(existing)
+        or _ours(requested)
+        or requested.startswith(names.DEPLOY_PREFIX)
+        or not nvidia_like(requested)
+    ):
         return False
-    name, wanted = asked.rpartition("/")[2], there.rpartition("/")[2]
-    return _plain(name) == _plain(wanted) or _slip(name, wanted)
+    name, wanted = requested.rpartition("/")[2], existing.rpartition("/")[2]
+    return _plain(name) == _plain(wanted) or _is_typo(name, wanted)
 
 
-def near_value(label: str, asked: str, there: str) -> bool:
+def near_value(label: str, requested: str, existing: str) -> bool:
     """Whether two different values of a label are one but for the spelling. A named config may also lack a letter or
     have one too many, if it is named ``all-...``: other names are the owner's, ``team-a`` beside ``team-ab``.
     """
-    if asked == there or not asked:
+    if requested == existing or not requested:
         return False
     if label == names.PRODUCT_LABEL:
-        return _product(asked) == _product(there)
-    if _plain(asked) == _plain(there):
+        return _product(requested) == _product(existing)
+    if _plain(requested) == _plain(existing):
         return True
-    return _slip(asked, there) if label == names.STRATEGY_LABEL or _generated(label, there) else False
+    return _is_typo(requested, existing) if label == names.STRATEGY_LABEL or _generated(label, existing) else False
 
 
-def undivided(asked: str, there: str) -> bool:
-    """Whether ``there`` is the product ``asked`` with the MIG profile that strategy single adds."""
-    product, mig, profile = there.partition("-MIG-")
-    return bool(mig) and profile != "INVALID" and _product(asked) == _product(product)
+def names_whole_product(requested: str, existing: str) -> bool:
+    """Whether ``existing`` is the product ``requested`` with the MIG profile that strategy single adds."""
+    product, mig, profile = existing.partition("-MIG-")
+    return bool(mig) and profile != "INVALID" and _product(requested) == _product(product)
 
 
-def near_resource(asked: str, there: str) -> bool:
-    """Whether a resource that is offered is what ``asked`` stands for: another domain or separator; for MIG devices a
-    letter too many or too few, or another memory figure where no GPU has the profile that is asked for.
+def near_resource(requested: str, existing: str) -> bool:
+    """Whether a resource that is offered is what ``requested`` stands for: another domain or separator; for MIG devices
+    a letter too many or too few, or another memory figure where no GPU has the profile that is asked for.
     """
-    if asked == there or not nvidia_like(asked) or not there.startswith(f"{_DOMAIN}/"):
+    if requested == existing or not nvidia_like(requested) or not existing.startswith(f"{_DOMAIN}/"):
         return False
-    name, wanted = asked.rpartition("/")[2], there.rpartition("/")[2]
+    name, wanted = requested.rpartition("/")[2], existing.rpartition("/")[2]
     if _plain(name) == _plain(wanted):
         return True
     if not wanted.startswith(MIG) or _plain(name)[len(_plain(MIG)) :] in _profiles():
         return False
     memory = _MEMORY.sub("", name) == _MEMORY.sub("", wanted) and _MEMORY.search(name) is not None
-    return _slip(name, wanted) or memory
+    return _is_typo(name, wanted) or memory
 
 
 def _generated(label: str, value: str) -> bool:
@@ -125,10 +132,10 @@ def _generated(label: str, value: str) -> bool:
 
 
 def _ours(label: str) -> bool:
-    return label in (names.CONFIG_LABEL, names.STATE_LABEL, names.PRESENT_LABEL) or owned(label)
+    return label in (names.CONFIG_LABEL, names.STATE_LABEL, names.PRESENT_LABEL) or is_own_label(label)
 
 
-def _slip(one: str, other: str) -> bool:
+def _is_typo(one: str, other: str) -> bool:
     """One letter too many or too few, or two that changed places; never a digit, which makes another thing."""
     a, b = sorted((_plain(one), _plain(other)), key=len)
     if _DIGITS.findall(a) != _DIGITS.findall(b) or len(a) < _SHORTEST:
@@ -141,7 +148,7 @@ def _slip(one: str, other: str) -> bool:
 
 def _product(text: str) -> str:
     maker, dash, rest = product_value(text.replace("_", "-")).lower().partition("-")
-    return rest if dash and _alike(maker, "nvidia") >= _CLOSE_NAME else f"{maker}{dash}{rest}"
+    return rest if dash and _similarity(maker, "nvidia") >= _CLOSE_NAME else f"{maker}{dash}{rest}"
 
 
 @cache

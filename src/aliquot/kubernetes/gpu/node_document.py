@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.core.engine.history import Past
+from aliquot.core.engine.history import PastRun
 from aliquot.core.model.inventory import Gpu, Holder, Inventory
 from aliquot.core.model.plan import Drift
 from aliquot.core.model.usage import Usage
@@ -33,7 +33,7 @@ _MOST_SLICES = 64
 """More than any GPU has, by far."""
 
 
-class Text(msgspec.Struct, frozen=True, omit_defaults=True):
+class DocumentSource(msgspec.Struct, frozen=True, omit_defaults=True):
     """A place where the agent reads named configs, in its order. ``text`` only of what nobody else can read: a file of
     its container.
     """
@@ -42,13 +42,13 @@ class Text(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str = ""
 
 
-class Document(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``at`` is when it was written, or its ``trouble`` began (RFC 3339), ``pod`` the agent's own (``namespace/name``,
-    "" outside a pod). ``label`` is the named config that it carries out, ``drift`` how the GPUs differ from that,
-    ``reserved`` PCI addresses that are out of bounds for it. ``manages`` is False where another program carries the
-    label out. ``notes`` are sentences about what was left out for its size; ``trouble`` says why the GPUs cannot be
-    read now, "" where they can: all else is then as it was before. ``pasts`` are the newest changes of the node's
-    journal, whoever made them.
+class NodeDocument(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``at`` is when it was written, or its ``read_error`` began (RFC 3339), ``pod`` the agent's own
+    (``namespace/name``, "" outside a pod). ``label`` is the named config that it carries out, ``drift`` how the GPUs
+    differ from that, ``reserved`` PCI addresses that are out of bounds for it. ``manages`` is False where another
+    program carries the label out. ``notes`` are sentences about what was left out for its size; ``read_error`` says why
+    the GPUs cannot be read now, "" where they can: all else is then as it was before. ``past_runs`` are the newest
+    changes of the node's journal, whoever made them.
     """
 
     inventory: Inventory
@@ -60,39 +60,39 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True):
     strategy: str = ""
     holders: str = ""
     manages: bool = True
-    sources: tuple[Text, ...] = ()
+    sources: tuple[DocumentSource, ...] = ()
     usage: tuple[Usage, ...] = ()
-    pasts: tuple[Past, ...] = ()
+    past_runs: tuple[PastRun, ...] = msgspec.field(default=(), name="pasts")
     notes: tuple[str, ...] = ()
-    trouble: str = ""
+    read_error: str = msgspec.field(default="", name="trouble")
 
 
-def map_name(node: str, which: str) -> str:
+def map_name(node: str, kind: str) -> str:
     """The ConfigMap of a node's document."""
-    return f"{node}-{which}"[-_NAME_MOST:]
+    return f"{node}-{kind}"[-_NAME_MOST:]
 
 
-def encode(document: Document) -> str:
+def encode(document: NodeDocument) -> str:
     """The text, cut to ``MOST_BYTES`` where it must be; then ``notes`` say what is missing."""
     text = _text(_bounded(document))
-    for cut, note in _CUTS:
+    for reduce, note in _REDUCTIONS:
         if len(text) <= MOST_BYTES:
             break
-        document = msgspec.structs.replace(cut(document), notes=(*document.notes, note))
+        document = msgspec.structs.replace(reduce(document), notes=(*document.notes, note))
         text = _text(_bounded(document))
     return text
 
 
-def decode(text: str) -> Document | None:
+def decode(text: str) -> NodeDocument | None:
     """None for what is none of ours, or from a release that writes otherwise: of GPUs, too, that are not known here."""
     try:
-        found = msgspec.json.decode(text, type=Document)
-        return found if _sound(found.inventory) and all(map(_dated, found.pasts)) else None
+        found = msgspec.json.decode(text, type=NodeDocument)
+        return found if _is_sound(found.inventory) and all(map(_has_valid_times, found.past_runs)) else None
     except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError, KeyError):
         return None
 
 
-def _sound(inventory: Inventory) -> bool:
+def _is_sound(inventory: Inventory) -> bool:
     """Whether everything can be asked of it that is asked of an inventory that was read here: one document must not
     take the whole page with it. Raises ValueError, KeyError.
     """
@@ -105,22 +105,22 @@ def _sound(inventory: Inventory) -> bool:
     return len({gpu.pci for gpu in inventory.gpus}) == len(inventory.gpus)
 
 
-def _dated(past: Past) -> bool:
+def _has_valid_times(past: PastRun) -> bool:
     """Whether it has times that there are."""
     return all(0 <= at <= _LATEST for at in (past.at, past.ended))
 
 
-def _text(document: Document) -> str:
-    return msgspec.json.encode(_plain(document)).decode()
+def _text(document: NodeDocument) -> str:
+    return msgspec.json.encode(_without_defaults(document)).decode()
 
 
-def _plain(value: Any) -> Any:
+def _without_defaults(value: Any) -> Any:
     """Structs as mappings without what is as it is made by default."""
     if isinstance(value, msgspec.Struct):
-        items = ((name, getattr(value, attribute), usual) for attribute, name, usual in _fields(type(value)))
-        return {name: _plain(item) for name, item, usual in items if item != usual}
+        items = ((name, getattr(value, attribute), default) for attribute, name, default in _fields(type(value)))
+        return {name: _without_defaults(item) for name, item, default in items if item != default}
     if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
+        return [_without_defaults(each) for each in value]
     return value
 
 
@@ -131,24 +131,24 @@ def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
     """
     found = []
     for field in msgspec.structs.fields(kind):
-        usual = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        found.append((field.name, field.encode_name, usual))
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        found.append((field.name, field.encode_name, default))
     return tuple(found)
 
 
-def _bounded(document: Document) -> Document:
+def _bounded(document: NodeDocument) -> NodeDocument:
     """Of many holders a few by name: a shared instance may have hundreds of processes."""
-    return _each_gpu(document, lambda gpu: _few(gpu, _MOST_HOLDERS))
+    return _each_gpu(document, lambda gpu: _limit_holders(gpu, _MOST_HOLDERS))
 
 
-def _each_gpu(document: Document, change: Callable[[Gpu], Gpu]) -> Document:
+def _each_gpu(document: NodeDocument, change: Callable[[Gpu], Gpu]) -> NodeDocument:
     inventory = document.inventory
     gpus = tuple(change(gpu) for gpu in inventory.gpus)
     return msgspec.structs.replace(document, inventory=msgspec.structs.replace(inventory, gpus=gpus))
 
 
-def _few(gpu: Gpu, most: int) -> Gpu:
-    def cut(found: tuple[Holder, ...]) -> tuple[Holder, ...]:
+def _limit_holders(gpu: Gpu, most: int) -> Gpu:
+    def limited(found: tuple[Holder, ...]) -> tuple[Holder, ...]:
         more = len(found) - most
         return found if more <= 0 else (*found[:most], Holder("others", f"{more} more"))
 
@@ -156,32 +156,32 @@ def _few(gpu: Gpu, most: int) -> Gpu:
     instances = tuple(
         replace(
             i,
-            holders=cut(i.holders),
-            compute_instances=tuple(replace(c, holders=cut(c.holders)) for c in i.compute_instances),
+            holders=limited(i.holders),
+            compute_instances=tuple(replace(c, holders=limited(c.holders)) for c in i.compute_instances),
         )
         for i in gpu.instances
     )
-    vgpus = tuple(replace(v, holders=cut(v.holders)) for v in gpu.vgpus)
-    return replace(gpu, holders=cut(gpu.holders), instances=instances, vgpus=vgpus)
+    vgpus = tuple(replace(v, holders=limited(v.holders)) for v in gpu.vgpus)
+    return replace(gpu, holders=limited(gpu.holders), instances=instances, vgpus=vgpus)
 
 
-def _without_usage(document: Document) -> Document:
+def _without_usage(document: NodeDocument) -> NodeDocument:
     return msgspec.structs.replace(document, usage=())
 
 
-def _without_pasts(document: Document) -> Document:
-    return msgspec.structs.replace(document, pasts=())
+def _without_past_runs(document: NodeDocument) -> NodeDocument:
+    return msgspec.structs.replace(document, past_runs=())
 
 
-def _without_tables(document: Document) -> Document:
+def _without_tables(document: NodeDocument) -> NodeDocument:
     return msgspec.structs.replace(document, inventory=msgspec.structs.replace(document.inventory, vgpu_tables=()))
 
 
-def _without_holders(document: Document) -> Document:
-    return _each_gpu(document, lambda gpu: _few(gpu, 1))
+def _without_holders(document: NodeDocument) -> NodeDocument:
+    return _each_gpu(document, lambda gpu: _limit_holders(gpu, 1))
 
 
-def _without_functions(document: Document) -> Document:
+def _without_functions(document: NodeDocument) -> NodeDocument:
     def bare(gpu: Gpu) -> Gpu:
         if gpu.virtual is None:
             return gpu
@@ -190,16 +190,16 @@ def _without_functions(document: Document) -> Document:
     return _each_gpu(document, bare)
 
 
-def _few_gpus(document: Document) -> Document:
+def _limit_gpus(document: NodeDocument) -> NodeDocument:
     inventory = msgspec.structs.replace(document.inventory, gpus=document.inventory.gpus[:8])
     return msgspec.structs.replace(document, inventory=inventory)
 
 
-_CUTS: tuple[tuple[Callable[[Document], Document], str], ...] = (
+_REDUCTIONS: tuple[tuple[Callable[[NodeDocument], NodeDocument], str], ...] = (
     (_without_usage, "what the GPUs are used for is left out: the document would be too big"),
-    (_without_pasts, "what was changed before is left out: the document would be too big"),
+    (_without_past_runs, "what was changed before is left out: the document would be too big"),
     (_without_tables, "the driver's vGPU tables are left out: the document would be too big"),
     (_without_holders, "of several holders one is named: the document would be too big"),
     (_without_functions, "virtual functions are left out: the document would be too big"),
-    (_few_gpus, "only the first eight GPUs are here: the document would be too big"),
+    (_limit_gpus, "only the first eight GPUs are here: the document would be too big"),
 )

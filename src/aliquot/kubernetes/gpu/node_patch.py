@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.client.errors import ConflictError
 from aliquot.kubernetes.client.objects import KubeObject, Node
-from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch
+from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
 
 K = TypeVar("K", bound=KubeObject)
 
@@ -25,12 +25,12 @@ class NodeApi(Protocol):
     async def patch(self, kind: type[K], name: str, body: dict[str, Any]) -> K: ...
 
 
-def marks(node: Node) -> Marks:
+def node_marks(node: Node) -> NodeMarks:
     """What of a node pausing reads and writes."""
-    return Marks(node.metadata.labels, node.metadata.annotations, node.spec.unschedulable)
+    return NodeMarks(node.metadata.labels, node.metadata.annotations, node.spec.unschedulable)
 
 
-async def change_node(api: NodeApi, name: str, change: Callable[[Marks], NodePatch]) -> Node:
+async def change_node(api: NodeApi, name: str, change: Callable[[NodeMarks], NodePatch]) -> Node:
     """Reads the node, asks ``change`` what to do about it and sends that, tied to what was read: if somebody changed
     the node in between, it is read and ``change`` is asked again. The node as it is then. Raises ApiError;
     ConflictError where the node did not hold still for several attempts.
@@ -38,7 +38,7 @@ async def change_node(api: NodeApi, name: str, change: Callable[[Marks], NodePat
     attempt = 0
     while True:
         node = await api.get(Node, name)
-        patch = change(marks(node))
+        patch = change(node_marks(node))
         if not patch:
             return node
         try:

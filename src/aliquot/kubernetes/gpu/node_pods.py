@@ -8,9 +8,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from aliquot.kubernetes.client.cancellable_wait import Bound, End, passing
-from aliquot.kubernetes.client.codec import Page
-from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, ConflictError, NotFoundError
+from aliquot.kubernetes.client.cancellable_wait import WaitEnd, WaitLimit, is_retryable
+from aliquot.kubernetes.client.codec import ObjectList
+from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
 from aliquot.kubernetes.client.objects import KubeObject, Pod
 from aliquot.kubernetes.gpu.gpu_operands import Operand
 
@@ -34,7 +34,7 @@ class PodApi(Protocol):
 
     def selection(self, kind: type[Pod], namespace: str | None = None, *, fields: str | None = None) -> Any: ...
 
-    async def snapshot(self, kind: type[K], where: Any, version: str | None = None) -> Page[K]: ...
+    async def snapshot(self, kind: type[K], where: Any, version: str | None = None) -> ObjectList[K]: ...
 
     async def delete(
         self,
@@ -47,52 +47,52 @@ class PodApi(Protocol):
     ) -> None: ...
 
 
-class Waited(msgspec.Struct, frozen=True):
+class PodWaitResult(msgspec.Struct, frozen=True):
     """How a wait ended, and the pods that remain."""
 
-    end: End
+    end: WaitEnd
     remaining: tuple[Pod, ...] = ()
 
     @property
     def gone(self) -> bool:
-        return self.end is End.DONE
+        return self.end is WaitEnd.DONE
 
     @property
     def sentence(self) -> str:
         """Who remains, for people: at most eight by name."""
         if not self.remaining:
             return "no pod remains" if self.gone else "which pods remain is not known"
-        return f"still there: {listed(self.remaining)}"
+        return f"still there: {pod_list_text(self.remaining)}"
 
 
-def listed(found: Sequence[Pod]) -> str:
+def pod_list_text(found: Sequence[Pod]) -> str:
     """Pods by name, at most eight."""
     more = len(found) - 8
-    return ", ".join(sorted(map(told, found))[:8]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(sorted(map(pod_text, found))[:8]) + (f" and {more} more" if more > 0 else "")
 
 
-def told(pod: Pod) -> str:
+def pod_text(pod: Pod) -> str:
     """``namespace/name``, with a word on what it is doing."""
     where = f"{pod.metadata.namespace}/{pod.metadata.name}"
     return f"{where} (being deleted)" if pod.metadata.deletion_timestamp else where
 
 
-def ended(pod: Pod) -> bool:
+def has_ended(pod: Pod) -> bool:
     """Its containers have ended: it holds nothing, even though the object is still there."""
     return pod.status.phase in ("Succeeded", "Failed")
 
 
-def of_daemon(pod: Pod) -> bool:
+def is_daemon_pod(pod: Pod) -> bool:
     """It belongs to a DaemonSet, which makes it again at once and does not care for a cordon."""
     return any(owner.kind == "DaemonSet" and owner.controller for owner in pod.metadata.owner_references)
 
 
-def static(pod: Pod) -> bool:
+def is_static(pod: Pod) -> bool:
     """The kubelet itself runs it from a file on the node; deleting the object in the API does not stop it."""
     return _STATIC in pod.metadata.annotations or any(o.kind == "Node" for o in pod.metadata.owner_references)
 
 
-def of_operands(operands: Iterable[Operand], namespaces: Collection[str]) -> Match:
+def operand_matcher(operands: Iterable[Operand], namespaces: Collection[str]) -> Match:
     """The pods that pausing these operands takes away: by their ``app`` label in one of the operator's namespaces, or,
     in any namespace, as pods of a DaemonSet that selects nodes by the operand's deploy label (third-party clients).
     """
@@ -102,60 +102,60 @@ def of_operands(operands: Iterable[Operand], namespaces: Collection[str]) -> Mat
     def match(pod: Pod) -> bool:
         if pod.metadata.namespace in namespaces and pod.metadata.labels.get("app") in apps:
             return True
-        return of_daemon(pod) and not labels.isdisjoint(pod.spec.node_selector)
+        return is_daemon_pod(pod) and not labels.isdisjoint(pod.spec.node_selector)
 
     return match
 
 
-async def on_node(api: PodApi, node: str, match: Match, *, cached: bool = False) -> tuple[Pod, ...]:
+async def pods_on_node(api: PodApi, node: str, match: Match, *, cached: bool = False) -> tuple[Pod, ...]:
     """The pods on this node that match and have not ended. ``cached`` takes what the API server has at hand, which may
     be a little old: the store itself has no index by node, and reads every pod of the cluster. Raises ApiError.
     """
     where = api.selection(Pod, "*", fields=f"spec.nodeName={node}")
     page = await api.snapshot(Pod, where, "0" if cached else None)
-    return tuple(pod for pod in page.items if not ended(pod) and match(pod))
+    return tuple(pod for pod in page.items if not has_ended(pod) and match(pod))
 
 
 async def await_gone(
     api: PodApi,
     node: str,
     match: Match,
-    bound: Bound,
-    remain: Callable[[tuple[Pod, ...]], Awaitable[None]] | None = None,
-) -> Waited:
-    """Waits until no such pod is on the node; the first look is immediate. ``remain`` is told of those that are there
-    at each look. While the API server is away the wait goes on. Raises ForbiddenError at once, and any other ApiError
-    if there was no answer within the bound at all.
+    bound: WaitLimit,
+    on_remaining: Callable[[tuple[Pod, ...]], Awaitable[None]] | None = None,
+) -> PodWaitResult:
+    """Waits until no such pod is on the node; the first look is immediate. ``on_remaining`` is told of those that are
+    there at each look. While the API server is away the wait goes on. Raises ForbiddenError at once, and any other
+    ApiError if there was no answer within the bound at all.
     """
-    seen: list[tuple[Pod, ...]] = []
+    observed: list[tuple[Pod, ...]] = []
     errors: list[ApiError] = []
 
-    async def look() -> None:
+    async def poll() -> None:
         cached = False
         while True:
             try:
-                seen[:] = [await on_node(api, node, match, cached=cached)]
-                if seen[0] and remain is not None:
-                    await remain(seen[0])
-                if not seen[0] and not cached:
+                observed[:] = [await pods_on_node(api, node, match, cached=cached)]
+                if observed[0] and on_remaining is not None:
+                    await on_remaining(observed[0])
+                if not observed[0] and not cached:
                     return
-                cached = bool(seen[0])
+                cached = bool(observed[0])
                 if not cached:
                     continue  # what was at hand says so: the store itself has the last word
             except ApiError as error:
-                if not passing(error):
+                if not is_retryable(error):
                     raise
                 errors.append(error)
             await asyncio.sleep(bound.poll_s)
 
-    end = await bound.run(look())
-    if end is End.LATE and not seen and errors:
+    end = await bound.run(poll())
+    if end is WaitEnd.TIMED_OUT and not observed and errors:
         raise errors[-1]
-    return Waited(end, seen[0] if seen else ())
+    return PodWaitResult(end, observed[0] if observed else ())
 
 
 async def delete_validators(
-    api: PodApi, node: str, apps: Collection[str], namespaces: Collection[str], bound: Bound
+    api: PodApi, node: str, apps: Collection[str], namespaces: Collection[str], bound: WaitLimit
 ) -> tuple[str, ...]:
     """Deletes the pods of the node with these ``app`` labels; ``namespace/name`` of each. Having none is fine, and so
     is one that is gone already or was made again meanwhile. Raises the last ApiError if the bound is over.
@@ -170,25 +170,27 @@ async def delete_validators(
         found = [p for p in await api.list(Pod, "*", fields=f"spec.nodeName={node}") if match(p)]
         for pod in found:
             if pod.metadata.deletion_timestamp is None:
-                await remove(api, pod)
+                await delete_pod(api, pod)
             deleted[f"{pod.metadata.namespace}/{pod.metadata.name}"] = None
 
-    async def insist() -> None:
+    async def retry() -> None:
         while True:
             try:
                 return await attempt()
             except ApiError as error:
-                if not passing(error):
+                if not is_retryable(error):
                     raise
                 errors.append(error)
             await asyncio.sleep(bound.poll_s)
 
-    if await bound.run(insist()) is End.LATE:
-        raise errors[-1] if errors else ApiAwayError(f"deleting validators took more than {bound.timeout_s:.0f} s")
+    if await bound.run(retry()) is WaitEnd.TIMED_OUT:
+        raise (
+            errors[-1] if errors else ApiUnavailableError(f"deleting validators took more than {bound.timeout_s:.0f} s")
+        )
     return tuple(deleted)
 
 
-async def remove(api: PodApi, pod: Pod, *, grace_s: int | None = None) -> None:
+async def delete_pod(api: PodApi, pod: Pod, *, grace_s: int | None = None) -> None:
     """Deletes exactly this pod: gone already, or made again under the same name, is fine. Raises other ApiErrors."""
     try:
         await api.delete(Pod, pod.metadata.name, pod.metadata.namespace, grace_s=grace_s, uid=pod.metadata.uid)

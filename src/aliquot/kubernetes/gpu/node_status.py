@@ -9,12 +9,12 @@ import msgspec
 from aliquot.kubernetes.gpu import names
 
 PENDING, REBOOTING, SUCCESS, FAILED = names.STATES
-NO_WISH = ""
+NOT_REQUESTED = ""
 LIMIT = 1024
 """Characters of a sentence in an annotation and in an event (an event's message has room for 1,024)."""
 
 
-class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class AgentStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """``state``: pending, rebooting, success, failed, or "" where nobody wishes anything. ``reason`` is a word for
     programs (``Applied``, ``Held``, ``UnknownConfig``), ``message`` the sentence for people, ``next_step`` what to
     type. ``digest`` tells an edited config from the former one; ``since`` is when state or reason last changed,
@@ -32,18 +32,18 @@ class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     since: str = ""
     details: tuple[str, ...] = ()
 
-    def same(self, other: Status | None) -> bool:
+    def same_as(self, other: AgentStatus | None) -> bool:
         """True if the other says the same, whenever it was said."""
         return other is not None and msgspec.structs.replace(self, since=other.since) == other
 
-    def moved(self, other: Status | None) -> bool:
+    def differs_from(self, other: AgentStatus | None) -> bool:
         """True if this is news: another state, reason or wish."""
         return other is None or (self.state, self.reason, self.config) != (other.state, other.reason, other.config)
 
-    def at(self, now: float, former: Status | None) -> Status:
+    def with_since(self, now: float, previous: AgentStatus | None) -> AgentStatus:
         """Stamped: ``since`` stays while nothing moved."""
-        if former is not None and former.since and not self.moved(former):
-            return msgspec.structs.replace(self, since=former.since)
+        if previous is not None and previous.since and not self.differs_from(previous):
+            return msgspec.structs.replace(self, since=previous.since)
         return msgspec.structs.replace(self, since=rfc3339(now))
 
     @property
@@ -58,7 +58,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         return msgspec.json.encode(plain | {"conditions": _conditions(self)}).decode()
 
 
-def _conditions(status: Status) -> list[dict[str, str]]:
+def _conditions(status: AgentStatus) -> list[dict[str, str]]:
     """Kubernetes' usual three: Ready, Progressing, Degraded."""
     truth = {
         "Ready": status.state == SUCCESS,
@@ -77,12 +77,12 @@ def _conditions(status: Status) -> list[dict[str, str]]:
     ]
 
 
-def parse(text: str | None) -> Status | None:
+def parse(text: str | None) -> AgentStatus | None:
     """A status annotation; None if there is none or it is not ours to read."""
     if not text:
         return None
     try:
-        return msgspec.json.decode(text, type=Status)
+        return msgspec.json.decode(text, type=AgentStatus)
     except (msgspec.DecodeError, RecursionError):
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+class PauseOwner(msgspec.Struct, frozen=True, omit_defaults=True):
     """One agent process. ``agent`` is its random id, ``lock`` the file of the lock that it holds for its life (device
     and inode), ``boot`` the boot of its node, ``name`` what a person finds it by.
     """
@@ -15,7 +15,7 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     boot: str = ""
     name: str = ""
 
-    def may_undo(self, other: Owner | None) -> bool:
+    def may_undo(self, other: PauseOwner | None) -> bool:
         """True if this agent may give back what ``other`` paused: its own, and what a dead agent left.
 
         One that held the lock that this agent holds now has ended, and so has one of an earlier boot. ``other`` is None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from aliquot.core.model.catalog import ComputeProfile, Profile
-from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.facts import Facts, GpuFacts, MigDevice
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Mig
 
@@ -18,26 +18,26 @@ replace = msgspec.structs.replace
 _UNKNOWN = -1
 
 
-def afterwards(inventory: Inventory, facts: Facts, desired: Desired) -> tuple[Inventory, Facts]:
+def predicted_node(inventory: Inventory, facts: Facts, desired: Desired) -> tuple[Inventory, Facts]:
     """Inventory and facts after the wish; GPUs that it does not name stay as they are."""
-    wishes = {wish.pci: wish for wish in desired.gpus}
+    desired_gpus = {desired_gpu.pci: desired_gpu for desired_gpu in desired.gpus}
     gpus: list[Gpu] = []
     devices: list[MigDevice] = []
     for gpu in inventory.gpus:
-        wish = wishes.get(gpu.pci)
-        there = tuple(d for d in facts.mig_devices if d.gpu == gpu.pci)
-        if wish is None or gpu.lost or not gpu.mig.capable:
+        desired_gpu = desired_gpus.get(gpu.pci)
+        current_devices = tuple(d for d in facts.mig_devices if d.gpu == gpu.pci)
+        if desired_gpu is None or gpu.lost or not gpu.mig.capable:
             gpus.append(gpu)
-            devices += there
+            devices += current_devices
             continue
-        after = _gpu(inventory, gpu, wish)
+        after = _predicted_gpu(inventory, gpu, desired_gpu)
         gpus.append(after)
-        untouched = wish.instances is None and after.mig == gpu.mig
-        devices += there if untouched else _devices(inventory, after, facts)
+        untouched = desired_gpu.instances is None and after.mig == gpu.mig
+        devices += current_devices if untouched else _devices(inventory, after, facts)
     return replace(inventory, gpus=tuple(gpus)), replace(facts, mig_devices=tuple(devices))
 
 
-def assumed(inventory: Inventory) -> Facts:
+def assumed_facts(inventory: Inventory) -> Facts:
     """Facts where none were read: total memory and MIG devices as the tables have them, nothing else."""
     gpus: list[GpuFacts] = []
     devices: list[MigDevice] = []
@@ -55,20 +55,20 @@ def _memory(inventory: Inventory, gpu: Gpu) -> int:
     return products.get(gpu.product, 0)
 
 
-def _gpu(inventory: Inventory, gpu: Gpu, wish: GpuWish) -> Gpu:
-    enabled = gpu.mig.enabled if wish.mig is None else wish.mig
+def _predicted_gpu(inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu) -> Gpu:
+    enabled = gpu.mig.enabled if desired_gpu.mig is None else desired_gpu.mig
     mode = "enabled" if enabled else "disabled"
     after = replace(gpu, mig=Mig(gpu.mig.capable, mode, mode))
-    if wish.instances is None:
+    if desired_gpu.instances is None:
         return after if enabled == gpu.mig.enabled else replace(after, instances=())
-    instances = tuple(_instances(inventory, gpu, wish)) if enabled and gpu.family else ()
+    instances = tuple(_instances(inventory, gpu, desired_gpu)) if enabled and gpu.family else ()
     return replace(after, instances=instances)
 
 
-def _instances(inventory: Inventory, gpu: Gpu, wish: GpuWish) -> Iterator[GpuInstance]:
+def _instances(inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu) -> Iterator[GpuInstance]:
     """Instances of the wanted profiles; a profile that the GPU does not have is the planner's to refuse."""
     table = inventory.family(gpu).by_id
-    for number, each in enumerate(wish.instances or ()):
+    for number, each in enumerate(desired_gpu.instances or ()):
         profile = table.get(each.profile_id)
         if profile is not None:
             kinds = [profile.compute_profile(profile_id) for profile_id in each.compute]
@@ -94,17 +94,19 @@ def _devices(inventory: Inventory, gpu: Gpu, facts: Facts | None) -> Iterator[Mi
             kind = profile.compute_profile(compute.profile_id) if profile is not None else None
             if profile is None or kind is None:
                 continue
-            same = _like(inventory, gpu, compute, facts)
+            same = _similar_device(inventory, gpu, compute, facts)
             made = _from_table(profile, kind) if same is None else same
             own = {"uuid": compute.uuid, "gpu": gpu.pci, "instance": instance.id, "compute_instance": compute.id}
             yield replace(made, **own, index=index)
             index += 1
 
 
-def _like(inventory: Inventory, gpu: Gpu, compute: ComputeInstance, facts: Facts | None) -> MigDevice | None:
+def _similar_device(inventory: Inventory, gpu: Gpu, compute: ComputeInstance, facts: Facts | None) -> MigDevice | None:
     products = {g.pci: g.product for g in inventory.gpus}
-    there = facts.mig_devices if facts is not None else ()
-    return next((d for d in there if d.profile == compute.profile and products.get(d.gpu) == gpu.product), None)
+    current_devices = facts.mig_devices if facts is not None else ()
+    return next(
+        (d for d in current_devices if d.profile == compute.profile and products.get(d.gpu) == gpu.product), None
+    )
 
 
 def _from_table(profile: Profile, kind: ComputeProfile) -> MigDevice:

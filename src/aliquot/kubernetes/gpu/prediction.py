@@ -1,7 +1,7 @@
 """What a wish would make of a node's labels and resources, before anything is done.
 
-The node after the wish (``afterwards``) goes through the same functions that label and offer the real one. Sources for
-what a strategy cannot say: NVIDIA's GPU Operator documentation ("MIG strategy") and the behaviour of its plugin.
+The node after the wish (``predicted_node``) goes through the same functions that label and offer the real one. Sources
+for what a strategy cannot say: NVIDIA's GPU Operator documentation ("MIG strategy") and the behaviour of its plugin.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from aliquot.core.model import driver_checks as drivers
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Inventory
-from aliquot.kubernetes.gpu.container_gpus import Card, attribute_fault, cards, single_fault
-from aliquot.kubernetes.gpu.device_resources import WHOLE, counts
+from aliquot.kubernetes.gpu.container_gpus import ContainerGpu, single_strategy_error, size_mismatch, usable_gpus
+from aliquot.kubernetes.gpu.device_resources import WHOLE_GPU, resource_counts
 from aliquot.kubernetes.gpu.gfd_labels import OURS, PREFIX, PRESENT, labels
 from aliquot.kubernetes.gpu.label_names import product_value
-from aliquot.kubernetes.gpu.predicted_node import afterwards, assumed
+from aliquot.kubernetes.gpu.predicted_node import assumed_facts, predicted_node
 
 Remedy = Callable[[str], str]
 """The command that makes a strategy the cluster's."""
@@ -67,67 +67,69 @@ def predict(
     """Labels and resources of the node once the wish is met. Without ``facts`` the labels that need them are left out,
     and figures that no table has are always. Raises ConfigError for a strategy that there is not.
     """
-    node, known = afterwards(inventory, facts or assumed(inventory), desired)
-    present, _ = cards(node, known)
-    refusals, better = _refusals(present, desired.name, strategy)
+    node, known = predicted_node(inventory, facts or assumed_facts(inventory), desired)
+    gpus, _ = usable_gpus(node, known)
+    refusals, better = _refusals(gpus, desired.name, strategy)
     return Prediction(
         labels=_labels(node, known, strategy, bool(facts)),
-        resources=counts(node, known, strategy),
-        warnings=_warnings(present, node.driver, strategy),
+        resources=resource_counts(node, known, strategy),
+        warnings=_warnings(gpus, node.driver, strategy),
         refusals=refusals,
         next_step=remedy(better) if refusals else None,
     )
 
 
-def _labels(node: Inventory, known: Facts, strategy: str, whole: bool) -> dict[str, str]:
+def _labels(node: Inventory, known: Facts, strategy: str, with_facts: bool) -> dict[str, str]:
     found = labels(node, known, strategy, now=0)
     del found[PREFIX + "gfd.timestamp"]
-    return found if whole else {k: v for k, v in found.items() if _told(k)}
+    return found if with_facts else {k: v for k, v in found.items() if _is_predictable(k)}
 
 
-def _told(name: str) -> bool:
+def _is_predictable(name: str) -> bool:
     """Whether a label can be predicted from the inventory alone."""
     plain = name.removeprefix(PREFIX)
     return plain == PRESENT or OURS in name or (not plain.startswith("cuda.") and plain not in _WITHOUT_FACTS)
 
 
-def _refusals(present: tuple[Card, ...], config: str, strategy: str) -> tuple[tuple[str, ...], str]:
+def _refusals(gpus: tuple[ContainerGpu, ...], config: str, strategy: str) -> tuple[tuple[str, ...], str]:
     """What the strategy cannot offer, and the one that can. GPUs in MIG mode without any MIG device on the node are a
     step on the way, not a result: they are warned about.
     """
-    divided = [card for card in present if card.devices]
-    if not divided or strategy == "mixed":
+    partitioned = [container_gpu for container_gpu in gpus if container_gpu.devices]
+    if not partitioned or strategy == "mixed":
         return (), ""
     name = f"config {config}" if config else "the wish"
-    fault = single_fault(present)
+    error = single_strategy_error(gpus)
     if strategy == "none":
-        better = "single" if fault is None and attribute_fault(present) is None else "mixed"
-        said = f"{name} makes MIG devices: strategy none would hand their GPUs out whole, as {WHOLE}"
-        return (said,), better
-    if fault is not None:
-        label = _invalid(present)
-        return (f"{name} does not fit strategy single, which would label the node {label}: {fault}",), "mixed"
-    fault = attribute_fault(present)
-    if fault is not None:
-        return (f"{name} does not fit strategy single, under which nothing would be offered: {fault}",), "mixed"
+        better = "single" if error is None and size_mismatch(gpus) is None else "mixed"
+        sentence = f"{name} makes MIG devices: strategy none would hand their GPUs out whole, as {WHOLE_GPU}"
+        return (sentence,), better
+    if error is not None:
+        label = _invalid(gpus)
+        return (f"{name} does not fit strategy single, which would label the node {label}: {error}",), "mixed"
+    error = size_mismatch(gpus)
+    if error is not None:
+        return (f"{name} does not fit strategy single, under which nothing would be offered: {error}",), "mixed"
     return (), ""
 
 
-def _invalid(present: tuple[Card, ...]) -> str:
+def _invalid(gpus: tuple[ContainerGpu, ...]) -> str:
     """The product label of a node that strategy single cannot name."""
-    first = next(card for card in present if card.enabled)
+    first = next(container_gpu for container_gpu in gpus if container_gpu.enabled)
     return product_value(first.gpu.product, "MIG", "INVALID")
 
 
-def _warnings(present: tuple[Card, ...], driver: str, strategy: str) -> tuple[str, ...]:
-    said = []
-    on = [card for card in present if card.enabled]
-    empty = [card for card in on if not card.devices]
-    if on and len(on) < len(present):
+def _warnings(gpus: tuple[ContainerGpu, ...], driver: str, strategy: str) -> tuple[str, ...]:
+    sentences = []
+    mig_gpus = [container_gpu for container_gpu in gpus if container_gpu.enabled]
+    empty = [container_gpu for container_gpu in mig_gpus if not container_gpu.devices]
+    if mig_gpus and len(mig_gpus) < len(gpus):
         bad = drivers.bad_with_mixed_modes(driver)
-        said += [bad] if bad else []
+        sentences += [bad] if bad else []
     if empty and strategy == "none":
-        said.append(f"{len(empty)} GPUs in MIG mode without MIG devices: strategy none hands them out whole")
+        sentences.append(f"{len(empty)} GPUs in MIG mode without MIG devices: strategy none hands them out whole")
     elif empty:
-        said.append(f"{len(empty)} GPUs in MIG mode without MIG devices: they offer nothing until they are divided")
-    return tuple(said)
+        sentences.append(
+            f"{len(empty)} GPUs in MIG mode without MIG devices: they offer nothing until they are divided"
+        )
+    return tuple(sentences)

@@ -27,9 +27,9 @@ class Quantity(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.binary and self.value.denominator == 1 and abs(self.value) >= 1024:
-            return _written(self.value, [(unit, Fraction(size)) for unit, size in _BINARY.items()])
+            return _text(self.value, [(unit, Fraction(size)) for unit, size in _BINARY.items()])
         rounded = Fraction(-((-self.value * 1000) // 1), 1000)
-        return _written(rounded, [(unit, Fraction(10) ** power) for unit, power in _DECIMAL.items() if power >= -3])
+        return _text(rounded, [(unit, Fraction(10) ** power) for unit, power in _DECIMAL.items() if power >= -3])
 
 
 def read(text: str) -> Quantity | None:
@@ -51,7 +51,7 @@ def total(texts: Iterable[str]) -> Quantity:
     return Quantity(sum((part.value for part in parts), Fraction(0)), first.binary)
 
 
-def _written(value: Fraction, units: list[tuple[str, Fraction]]) -> str:
+def _text(value: Fraction, units: list[tuple[str, Fraction]]) -> str:
     """With the largest unit that leaves a whole number."""
     fitting = [(unit, size) for unit, size in units if (value / size).denominator == 1 and value]
     unit, size = fitting[-1] if fitting else ("", Fraction(1))

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from aliquot.kubernetes.client.object_base import Condition, KubeObject, Part, ResourceType
+from aliquot.kubernetes.client.object_base import ApiStruct, Condition, KubeObject, ResourceType
 from aliquot.kubernetes.kinds.harvester_names import SKIP_BINDING_ANNOTATION
 
 GROUP = "devices.harvesterhci.io"
@@ -26,22 +26,22 @@ def _type(plural: str, kind: str) -> ResourceType:
     return ResourceType(GROUP, VERSION, plural, kind, namespaced=False)
 
 
-class Spec(Part, frozen=True, omit_defaults=False):
+class HarvesterSpec(ApiStruct, frozen=True, omit_defaults=False):
     """Base of specs: every field is shown, empty ones too."""
 
 
-class Status(Part, frozen=True):
+class HarvesterStatus(ApiStruct, frozen=True):
     """Base of statuses: what is empty is left out. ``observed_generation`` is that of the spec it answers."""
 
     conditions: tuple[Condition, ...] = ()
     observed_generation: int = 0
 
 
-class PCIDeviceSpec(Spec, frozen=True):
+class PCIDeviceSpec(HarvesterSpec, frozen=True):
     """Nothing."""
 
 
-class PCIDeviceStatus(Status, frozen=True):
+class PCIDeviceStatus(HarvesterStatus, frozen=True):
     """``vendor_id``, ``device_id``: four hex digits, lower case; ``class_id``: class and subclass (``0302``)."""
 
     address: str = ""
@@ -64,14 +64,14 @@ class PCIDevice(KubeObject, frozen=True):
     status: PCIDeviceStatus = PCIDeviceStatus()
 
 
-class PCIDeviceClaimSpec(Spec, frozen=True):
+class PCIDeviceClaimSpec(HarvesterSpec, frozen=True):
     address: str = ""
     node_name: str = ""
     user_name: str = ""
     disable_resource_pooling: bool | msgspec.UnsetType = msgspec.UNSET
 
 
-class PCIDeviceClaimStatus(Status, frozen=True):
+class PCIDeviceClaimStatus(HarvesterStatus, frozen=True):
     """``kernel_driver_to_unbind`` is the driver that the function had before, which it gets back."""
 
     kernel_driver_to_unbind: str = ""
@@ -87,7 +87,7 @@ class PCIDeviceClaim(KubeObject, frozen=True):
     status: PCIDeviceClaimStatus = PCIDeviceClaimStatus()
 
 
-class SRIOVGPUDeviceSpec(Spec, frozen=True):
+class SRIOVGPUDeviceSpec(HarvesterSpec, frozen=True):
     """``address`` is the PCI address of the physical function."""
 
     address: str = ""
@@ -95,7 +95,7 @@ class SRIOVGPUDeviceSpec(Spec, frozen=True):
     enabled: bool = False
 
 
-class SRIOVGPUDeviceStatus(Status, frozen=True):
+class SRIOVGPUDeviceStatus(HarvesterStatus, frozen=True):
     """``vf_addresses`` in the lexical order of ``virtfn*``; ``vgpu_devices`` are object names in the same order."""
 
     vf_addresses: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class SRIOVGPUDevice(KubeObject, frozen=True):
     status: SRIOVGPUDeviceStatus = SRIOVGPUDeviceStatus()
 
 
-class VGPUDeviceSpec(Spec, frozen=True):
+class VGPUDeviceSpec(HarvesterSpec, frozen=True):
     """``type_name`` is a vGPU type's full name (``NVIDIA A2-4Q``)."""
 
     address: str = ""
@@ -121,7 +121,7 @@ class VGPUDeviceSpec(Spec, frozen=True):
     type_name: str = msgspec.field(name="vGPUTypeName", default="")
 
 
-class VGPUDeviceStatus(Status, frozen=True):
+class VGPUDeviceStatus(HarvesterStatus, frozen=True):
     """``state`` is ``vGPUConfigured`` or empty. ``uuid`` is the mdev's, in the vendor VFIO world the type's number, as
     the original has it. ``available_types``: name to ``nvidia-746`` (mdev) or ``1145`` (vendor VFIO).
     """
@@ -141,7 +141,7 @@ class VGPUDevice(KubeObject, frozen=True):
     status: VGPUDeviceStatus = VGPUDeviceStatus()
 
 
-class MigProfileSpec(Spec, frozen=True):
+class MigProfileSpec(HarvesterSpec, frozen=True):
     """``name`` as nvidia-smi prints it (``MIG 1g.5gb+me``), ``id`` the profile's number there."""
 
     id: int
@@ -149,14 +149,14 @@ class MigProfileSpec(Spec, frozen=True):
     requested: int = 0
 
 
-class MigConfigurationSpec(Spec, frozen=True):
+class MigConfigurationSpec(HarvesterSpec, frozen=True):
     enabled: bool = False
     gpu_address: str = ""
     node_name: str = ""
     profile_spec: tuple[MigProfileSpec, ...] = ()
 
 
-class MigProfileStatus(Spec, frozen=True):
+class MigProfileStatus(HarvesterSpec, frozen=True):
     """``available``: how many more can be made now; ``total``: on an empty GPU; ``instances``: GPU instance ids."""
 
     available: int
@@ -166,7 +166,7 @@ class MigProfileStatus(Spec, frozen=True):
     instances: tuple[str, ...] | msgspec.UnsetType = msgspec.field(name="vGPUID", default=msgspec.UNSET)
 
 
-class MigConfigurationStatus(Status, frozen=True):
+class MigConfigurationStatus(HarvesterStatus, frozen=True):
     """``state`` is ``synced``, ``out-of-sync``, ``disabled`` or empty. ``applied_boot`` is the boot in which the wish
     was last carried out: what is missing in another boot was lost by the reboot, in the same one somebody removed it.
     ``differences`` are sentences.
@@ -189,15 +189,15 @@ class MigConfiguration(KubeObject, frozen=True):
 
 
 KINDS: tuple[type[KubeObject], ...] = (PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice, MigConfiguration)
-JUDGED: tuple[type[KubeObject], ...] = (MigConfiguration, SRIOVGPUDevice, VGPUDevice, PCIDeviceClaim)
+ADMISSION_KINDS: tuple[type[KubeObject], ...] = (MigConfiguration, SRIOVGPUDevice, VGPUDevice, PCIDeviceClaim)
 """Kinds whose writes the admission webhook judges."""
 
 
-def passing(claim: PCIDeviceClaim | None) -> bool:
+def passes_through(claim: PCIDeviceClaim | None) -> bool:
     """Whether a claim hands its function out, and does not merely reserve it."""
     return claim is not None and claim.metadata.annotations.get(SKIP_BINDING_ANNOTATION) != "true"
 
 
-def served(function: PCIDevice) -> bool:
+def is_served(function: PCIDevice) -> bool:
     """Whether our agents serve a function: NVIDIA's, and what shares an IOMMU group with one, which has conditions."""
     return function.status.vendor_id == NVIDIA or bool(function.status.conditions)

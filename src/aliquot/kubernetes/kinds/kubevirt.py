@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
-from aliquot.kubernetes.client.object_base import KubeObject, Part, ResourceType
+from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
 
 PERMITTED_ANNOTATION = "aliquot.dev/permitted"
 """On the KubeVirt object: the resources whose entries are ours, as a JSON list."""
@@ -21,22 +21,22 @@ apart.
 """
 
 
-class Toggle(Part, frozen=True):
+class Toggle(ApiStruct, frozen=True):
     """``enabled`` None: not said, which KubeVirt reads as yes."""
 
     enabled: bool | None = None
 
 
-class Display(Part, frozen=True):
+class Display(ApiStruct, frozen=True):
     enabled: bool | None = None
     ram_fb: Toggle | None = msgspec.field(name="ramFB", default=None)
 
 
-class VgpuOptions(Part, frozen=True):
+class VgpuOptions(ApiStruct, frozen=True):
     display: Display | None = None
 
 
-class DeviceRequest(Part, frozen=True):
+class DeviceRequest(ApiStruct, frozen=True):
     """One entry of ``gpus`` or ``hostDevices``: a name of the user's, and the resource that it stands for.
     ``claim_name`` is set where the device comes from DRA.
     """
@@ -48,7 +48,7 @@ class DeviceRequest(Part, frozen=True):
     options: VgpuOptions | None = msgspec.field(name="virtualGPUOptions", default=None)
 
 
-class Devices(Part, frozen=True):
+class VmDevices(ApiStruct, frozen=True):
     gpus: tuple[DeviceRequest, ...] | None = ()
     host_devices: tuple[DeviceRequest, ...] | None = ()
 
@@ -57,33 +57,33 @@ class Devices(Part, frozen=True):
         return (*(self.gpus or ()), *(self.host_devices or ()))
 
 
-class Domain(Part, frozen=True):
-    devices: Devices = Devices()
+class VmDomain(ApiStruct, frozen=True):
+    devices: VmDevices = VmDevices()
 
 
-class InstanceSpec(Part, frozen=True):
-    domain: Domain = Domain()
+class InstanceSpec(ApiStruct, frozen=True):
+    domain: VmDomain = VmDomain()
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Template(Part, frozen=True):
+class VmTemplate(ApiStruct, frozen=True):
     spec: InstanceSpec = InstanceSpec()
 
 
-class InstanceType(Part, frozen=True):
+class InstanceType(ApiStruct, frozen=True):
     name: str = ""
 
 
-class VirtualMachineSpec(Part, frozen=True):
+class VirtualMachineSpec(ApiStruct, frozen=True):
     """``running`` and ``run_strategy`` exclude each other. ``instancetype`` may add devices when the machine starts."""
 
     running: bool | None = None
     run_strategy: str | None = None
     instancetype: InstanceType | None = None
-    template: Template = Template()
+    template: VmTemplate = VmTemplate()
 
 
-class VirtualMachineStatus(Part, frozen=True):
+class VirtualMachineStatus(ApiStruct, frozen=True):
     printable_status: str = ""
     created: bool = False
 
@@ -95,11 +95,11 @@ class VirtualMachine(KubeObject, frozen=True):
     status: VirtualMachineStatus = VirtualMachineStatus()
 
     @property
-    def devices(self) -> Devices:
+    def devices(self) -> VmDevices:
         return self.spec.template.spec.domain.devices
 
     @property
-    def wanted(self) -> bool:
+    def should_run(self) -> bool:
         """Whether it is to run, now or again: it then counts against capacity whether or not it has started."""
         if self.spec.run_strategy is not None:
             return self.spec.run_strategy in ("Always", "RerunOnFailure", "Once") or (
@@ -107,14 +107,14 @@ class VirtualMachine(KubeObject, frozen=True):
             )
         return bool(self.spec.running)
 
-    def wanted_after(self, phase: str) -> bool:
+    def should_run_after(self, phase: str) -> bool:
         """The same where an instance of it ended in this phase and is still there: not every one is started again."""
         if self.spec.run_strategy in ("Once", "Manual"):
             return False
-        return self.wanted and (self.spec.run_strategy != "RerunOnFailure" or phase == "Failed")
+        return self.should_run and (self.spec.run_strategy != "RerunOnFailure" or phase == "Failed")
 
 
-class MigrationState(Part, frozen=True):
+class MigrationState(ApiStruct, frozen=True):
     """The last live migration. ``target_node`` is empty until its launcher has a node."""
 
     target_node: str = ""
@@ -122,7 +122,7 @@ class MigrationState(Part, frozen=True):
     failed: bool = False
 
 
-class InstanceStatus(Part, frozen=True):
+class InstanceStatus(ApiStruct, frozen=True):
     """``phase``: Pending, Scheduling, Scheduled, Running, Succeeded, Failed."""
 
     phase: str = ""
@@ -139,22 +139,22 @@ class VirtualMachineInstance(KubeObject, frozen=True):
     status: InstanceStatus = InstanceStatus()
 
     @property
-    def devices(self) -> Devices:
+    def devices(self) -> VmDevices:
         return self.spec.domain.devices
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
-    def target(self) -> str:
+    def migration_target(self) -> str:
         """The node that it is moving to; empty while it is not moving."""
         state = self.status.migration_state
         moving = state is not None and not (state.completed or state.failed)
         return state.target_node if state is not None and moving else ""
 
 
-class PciHostDevice(Part, frozen=True):
+class PciHostDevice(ApiStruct, frozen=True):
     """``pci_vendor_selector``: ``10de:26b9``."""
 
     pci_vendor_selector: str = ""
@@ -162,7 +162,7 @@ class PciHostDevice(Part, frozen=True):
     external_resource_provider: bool = False
 
 
-class MediatedHostDevice(Part, frozen=True):
+class MediatedHostDevice(ApiStruct, frozen=True):
     """``mdev_name_selector``: the vGPU type's name (``NVIDIA A2-4A``)."""
 
     mdev_name_selector: str = ""
@@ -170,16 +170,16 @@ class MediatedHostDevice(Part, frozen=True):
     external_resource_provider: bool = False
 
 
-class PermittedHostDevices(Part, frozen=True):
+class PermittedHostDevices(ApiStruct, frozen=True):
     pci_host_devices: tuple[PciHostDevice, ...] | None = ()
     mediated_devices: tuple[MediatedHostDevice, ...] | None = ()
 
 
-class KubeVirtConfiguration(Part, frozen=True):
+class KubeVirtConfiguration(ApiStruct, frozen=True):
     permitted_host_devices: PermittedHostDevices | None = None
 
 
-class KubeVirtSpec(Part, frozen=True):
+class KubeVirtSpec(ApiStruct, frozen=True):
     configuration: KubeVirtConfiguration = KubeVirtConfiguration()
 
 

@@ -7,7 +7,7 @@ An agent's token is bound to its pod, and so to a node, whose name the API serve
 from __future__ import annotations
 
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.manifests.policy import MAPS, SAME_LIFE, only, policy, same_but, says
+from aliquot.kubernetes.manifests.policy import MAPS, SAME_LIFE, only_keys, policy, same_except, validation
 from aliquot.kubernetes.manifests.rbac import LEASE
 from aliquot.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER, Object, Values
 
@@ -19,42 +19,44 @@ SPECS = [
 
 def agent(values: Values) -> list[Object]:
     """The policies about the agent, each followed by its binding."""
-    who = AGENT_ACCOUNT
+    account_name = AGENT_ACCOUNT
     return [
-        *policy("aliquot-agent-nodes", who, [("", "nodes", "UPDATE")], _agent_node(), values, [*MAPS, *SPECS]),
-        *policy("aliquot-agent-pods", who, [("", "pods", "DELETE")], _agent_pods(), values),
-        *policy("aliquot-agent-evictions", who, [("", "pods/eviction", "CREATE")], _evictions(), values),
-        *policy("aliquot-agent-configmaps", who, [("", "configmaps", "*")], _agent_maps(), values),
-        *policy("aliquot-agent-events", who, [("", "events", "*")], _agent_events(), values),
+        *policy("aliquot-agent-nodes", account_name, [("", "nodes", "UPDATE")], _agent_node(), values, [*MAPS, *SPECS]),
+        *policy("aliquot-agent-pods", account_name, [("", "pods", "DELETE")], _agent_pods(), values),
+        *policy("aliquot-agent-evictions", account_name, [("", "pods/eviction", "CREATE")], _evictions(), values),
+        *policy("aliquot-agent-configmaps", account_name, [("", "configmaps", "*")], _agent_maps(), values),
+        *policy("aliquot-agent-events", account_name, [("", "events", "*")], _agent_events(), values),
     ]
 
 
 def controller(values: Values) -> list[Object]:
     """The policies about the controller, each followed by its binding."""
-    who = CONTROLLER
+    account_name = CONTROLLER
     objects = [("", "configmaps", "*"), ("coordination.k8s.io", "leases", "*")]
     return [
-        *policy("aliquot-controller-events", who, [("", "events", "*")], _controller_events(), values),
-        *policy("aliquot-controller-nodes", who, [("", "nodes", "UPDATE")], _controller_node(), values, MAPS),
-        *policy("aliquot-controller-objects", who, objects, _controller_objects(), values),
+        *policy("aliquot-controller-events", account_name, [("", "events", "*")], _controller_events(), values),
+        *policy("aliquot-controller-nodes", account_name, [("", "nodes", "UPDATE")], _controller_node(), values, MAPS),
+        *policy("aliquot-controller-objects", account_name, objects, _controller_objects(), values),
     ]
 
 
 def _agent_node() -> list[Object]:
     return [
-        says("variables.node != '' && object.metadata.name == variables.node", "an agent changes its own node alone"),
-        says(
-            only(
+        validation(
+            "variables.node != '' && object.metadata.name == variables.node", "an agent changes its own node alone"
+        ),
+        validation(
+            only_keys(
                 "Labels", f"k.startsWith('nvidia.com/') && k != '{names.CONFIG_LABEL}' || k.contains('.aliquot.dev/')"
             ),
             f"an agent changes labels nvidia.com/* and *.aliquot.dev/* alone, and never {names.CONFIG_LABEL}, the wish",
         ),
-        says(
-            only("Annotations", f"k.startsWith('aliquot.dev/') && k != '{names.RESERVED_ANNOTATION}'"),
+        validation(
+            only_keys("Annotations", f"k.startsWith('aliquot.dev/') && k != '{names.RESERVED_ANNOTATION}'"),
             f"an agent changes annotations aliquot.dev/* alone, and never {names.RESERVED_ANNOTATION}",
         ),
-        says(
-            f"{same_but('variables.newSpec', 'variables.oldSpec', 'unschedulable')} && {SAME_LIFE}",
+        validation(
+            f"{same_except('variables.newSpec', 'variables.oldSpec', 'unschedulable')} && {SAME_LIFE}",
             "an agent may cordon its node, and changes nothing else of its spec",
         ),
     ]
@@ -62,19 +64,19 @@ def _agent_node() -> list[Object]:
 
 def _agent_pods() -> list[Object]:
     on_node = "variables.node != '' && oldObject.spec.?nodeName.orValue('') == variables.node"
-    return [says(on_node, "an agent deletes pods of its own node alone")]
+    return [validation(on_node, "an agent deletes pods of its own node alone")]
 
 
 def _evictions() -> list[Object]:
     return [
-        says("variables.node != ''", "an agent evicts with a token that is bound to its pod"),
-        says("request.namespace != 'kube-system'", "an agent evicts nothing from kube-system"),
+        validation("variables.node != ''", "an agent evicts with a token that is bound to its pod"),
+        validation("request.namespace != 'kube-system'", "an agent evicts nothing from kube-system"),
     ]
 
 
 def _agent_maps() -> list[Object]:
     own = "variables.node != '' && object.metadata.name in [variables.node + '-mig-config', variables.node + '-gpus']"
-    return [says(own, "an agent writes the ConfigMaps <node>-mig-config and <node>-gpus of its own node alone")]
+    return [validation(own, "an agent writes the ConfigMaps <node>-mig-config and <node>-gpus of its own node alone")]
 
 
 def _agent_events() -> list[Object]:
@@ -82,18 +84,20 @@ def _agent_events() -> list[Object]:
         "variables.node != '' && object.?involvedObject.?kind.orValue('') == 'Node' && "
         "object.?involvedObject.?name.orValue('') == variables.node"
     )
-    return [says(own, "an agent writes events about its own node alone")]
+    return [validation(own, "an agent writes events about its own node alone")]
 
 
 def _controller_node() -> list[Object]:
     keys = f"k in ['{names.DEPLOY_LABEL}', '{names.CONFIG_LABEL}']"
     return [
-        says(only("Labels", keys), f"the controller changes {names.DEPLOY_LABEL} and {names.CONFIG_LABEL} alone"),
-        says(
-            only("Annotations", f"k == '{names.RESERVED_ANNOTATION}'"),
+        validation(
+            only_keys("Labels", keys), f"the controller changes {names.DEPLOY_LABEL} and {names.CONFIG_LABEL} alone"
+        ),
+        validation(
+            only_keys("Annotations", f"k == '{names.RESERVED_ANNOTATION}'"),
             f"the controller changes the annotation {names.RESERVED_ANNOTATION} alone",
         ),
-        says(f"object.spec == oldObject.spec && {SAME_LIFE}", "the controller changes no node's spec"),
+        validation(f"object.spec == oldObject.spec && {SAME_LIFE}", "the controller changes no node's spec"),
     ]
 
 
@@ -102,9 +106,9 @@ def _controller_events() -> list[Object]:
         "object.?involvedObject.?kind.orValue('') == 'Pod' && object.?reason.orValue('') == 'NearMiss' && "
         f"object.?reportingComponent.orValue('') == '{CONTROLLER}'"
     )
-    return [says(own, "the controller writes events of its own about pods alone, with the reason NearMiss")]
+    return [validation(own, "the controller writes events of its own about pods alone, with the reason NearMiss")]
 
 
 def _controller_objects() -> list[Object]:
     own = f"object.metadata.name in ['{names.EFFECTIVE_MAP}', '{LEASE}']"
-    return [says(own, f"the controller writes {names.EFFECTIVE_MAP} and its lease alone")]
+    return [validation(own, f"the controller writes {names.EFFECTIVE_MAP} and its lease alone")]

@@ -8,7 +8,16 @@ from __future__ import annotations
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import GROUP
 from aliquot.kubernetes.kinds.kubevirt import LAUNCHER_COMMAND, LAUNCHER_CONTAINER, PERMITTED_ANNOTATION
-from aliquot.kubernetes.manifests.policy import MAPS, SAME_LIFE, SAME_OWNERS, Rule, only, policy, same_but, says
+from aliquot.kubernetes.manifests.policy import (
+    MAPS,
+    SAME_LIFE,
+    SAME_OWNERS,
+    Rule,
+    only_keys,
+    policy,
+    same_except,
+    validation,
+)
 from aliquot.kubernetes.manifests.rbac_vms import CLAIMS, CONTAINER, KUBEVIRT, PLURALS
 from aliquot.kubernetes.manifests.values import CONTROLLER, DEVICES, WEBHOOK, Object, Values
 
@@ -38,14 +47,14 @@ _SETTINGS = [
 def agent(values: Values) -> list[Object]:
     """The policies about the devices agent, each followed by its binding."""
     written: list[Rule] = [(GROUP, resource, verb) for resource in _OBJECTS for verb in ("CREATE", "UPDATE", "DELETE")]
-    wishes: list[Rule] = [(GROUP, plural, "UPDATE") for plural in PLURALS]
-    machine: list[Rule] = [(KUBEVIRT, "virtualmachines", "UPDATE")]
+    specs: list[Rule] = [(GROUP, plural, "UPDATE") for plural in PLURALS]
+    vm: list[Rule] = [(KUBEVIRT, "virtualmachines", "UPDATE")]
     return [
         *policy("aliquot-devices-nodes", DEVICES, [("", "nodes", "UPDATE")], _node(), values, MAPS),
-        *policy("aliquot-devices-objects", DEVICES, written, _own(), values),
-        *policy("aliquot-devices-wishes", DEVICES, wishes, _wish(), values),
+        *policy("aliquot-devices-objects", DEVICES, written, _node_objects(), values),
+        *policy("aliquot-devices-wishes", DEVICES, specs, _unchanged_spec(), values),
         *policy("aliquot-devices-claims", DEVICES, [(GROUP, CLAIMS, "DELETE")], _claim(), values),
-        *policy("aliquot-devices-machines", DEVICES, machine, _machine(), values, [*MAPS, *_SPECS]),
+        *policy("aliquot-devices-machines", DEVICES, vm, _virtual_machine(), values, [*MAPS, *_SPECS]),
         *policy("aliquot-devices-exec", DEVICES, [("", "pods/exec", "CONNECT")], _exec(values), values),
         *policy("aliquot-devices-configmaps", DEVICES, [("", "configmaps", "*")], _maps(), values),
         *policy("aliquot-devices-events", DEVICES, [("", "events", "*")], _events(), values),
@@ -64,56 +73,60 @@ def controller(values: Values) -> list[Object]:
 
 def _node() -> list[Object]:
     return [
-        says("variables.node != '' && object.metadata.name == variables.node", "an agent changes its own node alone"),
-        says(
-            only("Labels", f"k == '{names.DRIVER_NEEDED_LABEL}'"),
+        validation(
+            "variables.node != '' && object.metadata.name == variables.node", "an agent changes its own node alone"
+        ),
+        validation(
+            only_keys("Labels", f"k == '{names.DRIVER_NEEDED_LABEL}'"),
             f"the devices agent changes the label {names.DRIVER_NEEDED_LABEL} alone",
         ),
-        says(
+        validation(
             _one_annotation("aliquot.dev/devices"),
             "the devices agent changes the annotation aliquot.dev/devices alone",
         ),
-        says(f"object.spec == oldObject.spec && {SAME_LIFE}", "the devices agent changes no node's spec"),
+        validation(f"object.spec == oldObject.spec && {SAME_LIFE}", "the devices agent changes no node's spec"),
     ]
 
 
 def _one_annotation(key: str) -> str:
-    return only("Annotations", f"k == '{key}'")
+    return only_keys("Annotations", f"k == '{key}'")
 
 
-def _own() -> list[Object]:
+def _node_objects() -> list[Object]:
     """A PCIDevice's name is its node's, a hyphen and an address in hexadecimal digits: nothing else begins so."""
     named = (
         "o.metadata.name.startsWith(variables.node + '-') && "
         "o.metadata.name.substring(size(variables.node) + 1).matches('^[0-9a-f]{9,13}$')"
     )
     theirs = f"request.resource.resource == 'pcidevices' ? ({named}) : o.?spec.?nodeName.orValue('') == variables.node"
-    return [says(f"variables.node != '' && {_BOTH}.all(o, {theirs})", "an agent writes objects of its own node alone")]
+    return [
+        validation(f"variables.node != '' && {_BOTH}.all(o, {theirs})", "an agent writes objects of its own node alone")
+    ]
 
 
-def _wish() -> list[Object]:
+def _unchanged_spec() -> list[Object]:
     same = "object.?spec.orValue({}) == oldObject.?spec.orValue({})"
-    return [says(same, "an agent carries wishes out, and changes none: spec stays as it is")]
+    return [validation(same, "an agent carries wishes out, and changes none: spec stays as it is")]
 
 
 def _claim() -> list[Object]:
     ours = f"oldObject.metadata.?annotations[?'{names.SKIP_BINDING_ANNOTATION}'].orValue('') == 'true'"
-    return [says(ours, "an agent deletes claims that stand for vGPUs alone, no user's")]
+    return [validation(ours, "an agent deletes claims that stand for vGPUs alone, no user's")]
 
 
-def _machine() -> list[Object]:
+def _virtual_machine() -> list[Object]:
     pairs = (("Spec", "template"), ("Template", "spec"), ("Machine", "domain"), ("Domain", "devices"))
-    same = [same_but(f"variables.new{name}", f"variables.old{name}", key) for name, key in pairs]
-    same.append(same_but("variables.newDevices", "variables.oldDevices", "gpus", "hostDevices"))
+    same = [same_except(f"variables.new{name}", f"variables.old{name}", key) for name, key in pairs]
+    same.append(same_except("variables.newDevices", "variables.oldDevices", "gpus", "hostDevices"))
     return [
-        says(
+        validation(
             f"{_one_annotation(names.ALLOCATION_ANNOTATION)} && "
             f"variables.newLabels == variables.oldLabels && {SAME_LIFE}",
             f"an agent writes the annotation {names.ALLOCATION_ANNOTATION} of a virtual machine alone",
         ),
-        says(" && ".join(same), "an agent renames a virtual machine's devices, and changes nothing else of it"),
+        validation(" && ".join(same), "an agent renames a virtual machine's devices, and changes nothing else of it"),
         *(
-            says(_renamed(key), f"an agent renames {key}, and changes nothing else of them")
+            validation(_renamed(key), f"an agent renames {key}, and changes nothing else of them")
             for key in ("gpus", "hostDevices")
         ),
     ]
@@ -138,14 +151,14 @@ def _exec(values: Values) -> list[Object]:
     )
     text = f"an agent enters pods nvidia-driver-* in {values.driver_namespace}, and reads 'env' in launchers, alone"
     return [
-        says("variables.node != ''", "an agent enters pods with a token that is bound to its pod"),
-        says(f"({driver}) || ({launcher})", text),
+        validation("variables.node != ''", "an agent enters pods with a token that is bound to its pod"),
+        validation(f"({driver}) || ({launcher})", text),
     ]
 
 
 def _maps() -> list[Object]:
     own = "variables.node != '' && object.metadata.name == variables.node + '-vgpus'"
-    return [says(own, "the devices agent writes the ConfigMap <node>-vgpus of its own node alone")]
+    return [validation(own, "the devices agent writes the ConfigMap <node>-vgpus of its own node alone")]
 
 
 def _events() -> list[Object]:
@@ -154,13 +167,13 @@ def _events() -> list[Object]:
     node = f"{kind} == 'Node' && {name} == variables.node"
     thing = f"{version}.startsWith('{GROUP}/') && {name}.startsWith(variables.node + '-')"
     text = "an agent writes events about its own node and that node's objects alone"
-    return [says(f"variables.node != '' && (({node}) || ({thing}))", text)]
+    return [validation(f"variables.node != '' && (({node}) || ({thing}))", text)]
 
 
 def _finalizers() -> list[Object]:
     same = "object.spec == oldObject.spec && variables.newLabels == variables.oldLabels"
     return [
-        says(
+        validation(
             f"{same} && variables.newAnnotations == variables.oldAnnotations && {SAME_OWNERS}",
             "the controller takes finalizers off claims, and changes nothing else of them",
         )
@@ -168,11 +181,11 @@ def _finalizers() -> list[Object]:
 
 
 def _permitted() -> list[Object]:
-    same = same_but("variables.newSpec", "variables.oldSpec", "configuration")
-    inner = same_but("variables.newConfiguration", "variables.oldConfiguration", "permittedHostDevices")
+    same = same_except("variables.newSpec", "variables.oldSpec", "configuration")
+    inner = same_except("variables.newConfiguration", "variables.oldConfiguration", "permittedHostDevices")
     return [
-        says(f"{same} && {inner}", "the controller changes permittedHostDevices of KubeVirt's settings alone"),
-        says(
+        validation(f"{same} && {inner}", "the controller changes permittedHostDevices of KubeVirt's settings alone"),
+        validation(
             f"{_one_annotation(PERMITTED_ANNOTATION)} && variables.newLabels == variables.oldLabels && {SAME_LIFE}",
             f"the controller changes the annotation {PERMITTED_ANNOTATION} of KubeVirt's settings alone",
         ),
@@ -182,4 +195,4 @@ def _permitted() -> list[Object]:
 def _secret() -> list[Object]:
     """Of another type it would be filled by Kubernetes, with a token of whatever account it names."""
     ours = f"object.metadata.name == '{WEBHOOK}' && object.?type.orValue('') == 'kubernetes.io/tls'"
-    return [says(ours, f"the controller writes the Secret {WEBHOOK} of the type kubernetes.io/tls alone")]
+    return [validation(ours, f"the controller writes the Secret {WEBHOOK} of the type kubernetes.io/tls alone")]

@@ -18,10 +18,10 @@ NODE_AND_POD = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_
 
 
 def daemon_set(values: Values) -> Object:
-    run = workload.Container(
+    container = workload.WorkloadContainer(
         name=AGENT,
         component="agent",
-        words=("agent", f"--port={values.port}"),
+        args=("agent", f"--port={values.port}"),
         variables=environment(values),
         ports={"http": values.port},
     )
@@ -31,7 +31,7 @@ def daemon_set(values: Values) -> Object:
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "volumes": _volumes(values),
     }
-    return workload.daemon_set(values.daemon_set, run, pod, _mounts(), values)
+    return workload.daemon_set(values.daemon_set, container, pod, _mounts(), values)
 
 
 def environment(values: Values) -> list[Object]:
@@ -47,7 +47,9 @@ def environment(values: Values) -> list[Object]:
         "CDI_ENABLED": values.cdi,
         "NVIDIA_CDI_HOOK_PATH": values.cdi_hook,
     }
-    return workload.of_pod(**NODE_AND_POD) + [{"name": name, "value": value} for name, value in plain.items()]
+    return workload.pod_field_variables(**NODE_AND_POD) + [
+        {"name": name, "value": value} for name, value in plain.items()
+    ]
 
 
 PATHS = (

@@ -22,17 +22,17 @@ Files = dict[str, list[Object]]
 
 def files(values: Values) -> Files:
     """For containers: file name, without ending, to objects."""
-    return _of(values, CONTAINERS, BOTH)
+    return _files_of(values, CONTAINERS, BOTH)
 
 
-def machines(values: Values) -> Files:
+def vm_files(values: Values) -> Files:
     """For virtual machines."""
-    return _of(values, MACHINES, CERTIFICATE, BOTH)
+    return _files_of(values, MACHINES, CERTIFICATE, BOTH)
 
 
-def _of(values: Values, *which: str) -> Files:
+def _files_of(values: Values, *installations: str) -> Files:
     found = {
-        name: [item for place, items in groups for item in items if place in which]
+        name: [item for installation, items in groups for item in items if installation in installations]
         for name, groups in grouped(values).items()
     }
     return {name: items for name, items in found.items() if items}
@@ -40,7 +40,7 @@ def _of(values: Values, *which: str) -> Files:
 
 def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
     """Every file, its objects by the installations that they belong to."""
-    accounts = {who: [access.account(who, values)] for who in access.COMPONENTS}
+    accounts = {account_name: [access.account(account_name, values)] for account_name in access.COMPONENTS}
     return {
         "00-namespace": [(BOTH, [namespace(values)])],
         "10-accounts": [

@@ -7,7 +7,7 @@ from aliquot.kubernetes.manifests import rbac as rights
 from aliquot.kubernetes.manifests import rbac_dashboard as rights_dashboard
 from aliquot.kubernetes.manifests import vm_agent as devices
 from aliquot.kubernetes.manifests.agent import ALL, PATHS
-from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, Right
+from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, RbacRight
 from aliquot.kubernetes.manifests.values import Object
 
 Path = tuple[str | int, ...]
@@ -49,32 +49,32 @@ _NETWORK["controller"][("spec", "ingress", 1)] = (
     "webhooks and capacity: the API server calls from an address that no selector matches"
 )
 _ROLES = {
-    access.role_name(r.who, devices=r.devices, certificate=r.certificate, evictions=r.evictions): r
+    access.role_name(r.account, devices=r.devices, certificate=r.certificate, evictions=r.evictions): r
     for r in rights.RIGHTS
 }
 
 
-def notes(item: Object) -> dict[Path, str]:
+def object_comments(item: Object) -> dict[Path, str]:
     """Comments by the path of the key or list item that they stand before."""
     kind, meta = item["kind"], item["metadata"]
     if kind in ("ClusterRole", "Role") and meta["name"] in _ROLES:
-        where = CLUSTER if kind == "ClusterRole" else DEFAULT if meta["namespace"] == "default" else OWN
+        scope = CLUSTER if kind == "ClusterRole" else DEFAULT if meta["namespace"] == "default" else OWN
         r = _ROLES[meta["name"]]
-        found = rights.of(r.who, where, devices=r.devices, certificate=r.certificate, evictions=r.evictions)
+        found = rights.rights_of(r.account, scope, devices=r.devices, certificate=r.certificate, evictions=r.evictions)
         return {("rules", n): _right(right) for n, right in enumerate(found)}
-    people = [r for r in rights_dashboard.PEOPLE if r.who == meta["name"]]
+    people = [r for r in rights_dashboard.USER_RIGHTS if r.account == meta["name"]]
     if kind in ("ClusterRole", "Role") and people:
-        where = CLUSTER if kind == "ClusterRole" else OWN
-        return {("rules", n): right.why for n, right in enumerate(r for r in people if r.where == where)}
+        scope = CLUSTER if kind == "ClusterRole" else OWN
+        return {("rules", n): right.reason for n, right in enumerate(r for r in people if r.scope == scope)}
     if kind == "NetworkPolicy":
         return _NETWORK.get(meta["labels"]["app.kubernetes.io/component"], {})
     known = _PODS.get(meta["labels"]["app.kubernetes.io/component"])
     if kind == "DaemonSet" and known is not None:
-        said, paths = known
-        whys = [why for name, _, _, _, why in PATHS if name in paths]
-        return said | {(*_POD, "volumes", n): why for n, why in enumerate(whys)}
+        comments, paths = known
+        reasons = [reason for name, _, _, _, reason in PATHS if name in paths]
+        return comments | {(*_POD, "volumes", n): reason for n, reason in enumerate(reasons)}
     return {}
 
 
-def _right(right: Right) -> str:
-    return right.why + (f"; admission leaves: {right.narrowed}" if right.narrowed else "")
+def _right(right: RbacRight) -> str:
+    return right.reason + (f"; admission leaves: {right.narrowed}" if right.narrowed else "")

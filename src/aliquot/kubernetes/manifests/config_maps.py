@@ -69,7 +69,7 @@ def blank_settings() -> str:
         "# What is said here holds for all nodes. ClusterPolicy says more, the agents' environment less.",
         "version: aliquot/v1",
     ]
-    default, section = settings.Settings(), ""
+    default, section = settings.AgentSettings(), ""
     for key in settings_text.KEYS:
         if key.section != section:
             section = key.section

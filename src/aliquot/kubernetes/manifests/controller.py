@@ -8,17 +8,17 @@ from aliquot.kubernetes.manifests.values import CONTROLLER, Object, Values, meta
 
 
 def deployment(values: Values) -> Object:
-    run = workload.Container(
+    container = workload.WorkloadContainer(
         name=CONTROLLER,
         component="controller",
-        words=("controller", f"--port={values.port}"),
+        args=("controller", f"--port={values.port}"),
         variables=[
-            *workload.of_pod(POD_NAME="metadata.name", POD_NAMESPACE="metadata.namespace"),
+            *workload.pod_field_variables(POD_NAME="metadata.name", POD_NAMESPACE="metadata.namespace"),
             *devices.variables(),
         ],
         ports={"http": values.port, "https": values.https_port},
     )
-    return workload.deployment(run, values)
+    return workload.deployment(container, values)
 
 
 def metrics(app: str, component: str, values: Values) -> Object:

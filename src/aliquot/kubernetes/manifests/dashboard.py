@@ -21,41 +21,41 @@ def objects(values: Values) -> list[Object]:
     return [
         access.account(DASHBOARD, values),
         *access.roles(DASHBOARD, values),
-        *people(values),
+        *user_roles(values),
         deployment(values),
         service(values),
         network_policy(values),
     ]
 
 
-def people(values: Values) -> list[Object]:
+def user_roles(values: Values) -> list[Object]:
     """Roles that are bound to nobody: to look, and to change."""
     found: list[Object] = []
-    for name in (rights_dashboard.LOOK, rights_dashboard.CHANGE):
-        for where in (CLUSTER, OWN):
-            rows = [right for right in rights_dashboard.PEOPLE if (right.who, right.where) == (name, where)]
-            meta = metadata(name, "dashboard", "" if where == CLUSTER else values.namespace)
-            found += [access.role(meta, where, rows)] if rows else []
+    for name in (rights_dashboard.VIEW_ROLE, rights_dashboard.CHANGE_ROLE):
+        for scope in (CLUSTER, OWN):
+            rows = [right for right in rights_dashboard.USER_RIGHTS if (right.account, right.scope) == (name, scope)]
+            meta = metadata(name, "dashboard", "" if scope == CLUSTER else values.namespace)
+            found += [access.role(meta, scope, rows)] if rows else []
     return found
 
 
 def deployment(values: Values) -> Object:
     """One replica: whoever is logged in is so in the memory of one process."""
-    run = workload.Container(
+    container = workload.WorkloadContainer(
         name=DASHBOARD,
         component="dashboard",
-        words=(
+        args=(
             "dashboard",
             "--cluster",
             f"--listen=0.0.0.0:{PORT}",
             f"--kubevirt-namespace={values.kubevirt_namespace}",
         ),
-        variables=workload.of_pod(POD_NAMESPACE="metadata.namespace"),
+        variables=workload.pod_field_variables(POD_NAMESPACE="metadata.namespace"),
         ports={"http": PORT},
-        ready="/healthz",
+        ready_path="/healthz",
         memory=("96Mi", "512Mi"),
     )
-    return workload.deployment(run, values, strategy={"type": "Recreate"})
+    return workload.deployment(container, values, strategy={"type": "Recreate"})
 
 
 def service(values: Values) -> Object:

@@ -26,7 +26,7 @@ SAME_LIFE = f"object.metadata.?finalizers.orValue([]) == oldObject.metadata.?fin
 
 def policy(
     name: str,
-    who: str,
+    account_name: str,
     rules: Sequence[Rule],
     validations: list[Object],
     values: Values,
@@ -35,13 +35,13 @@ def policy(
     """A policy about the requests of one account, and its binding. ``variables.node`` is an agent's node; pass ``MAPS``
     for the labels and annotations before and after.
     """
-    meta = metadata(name, who.removeprefix("aliquot-"))
-    known = [*([NODE] if who in (AGENT_ACCOUNT, DEVICES) else []), *variables]
+    meta = metadata(name, account_name.removeprefix("aliquot-"))
+    known = [*([NODE] if account_name in (AGENT_ACCOUNT, DEVICES) else []), *variables]
     spec: Object = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [_rule(rule) for rule in rules]},
         "matchConditions": [
-            {"name": "ours", "expression": f"request.userInfo.username == '{values.account(who)}'"},
+            {"name": "ours", "expression": f"request.userInfo.username == '{values.account(account_name)}'"},
         ],
         **({"variables": known} if known else {}),
         "validations": validations,
@@ -58,23 +58,23 @@ def _rule(rule: Rule) -> Object:
     return {"apiGroups": [group], "apiVersions": ["*"], "operations": [operation], "resources": [resource]}
 
 
-def says(expression: str, message: str) -> Object:
+def validation(expression: str, message: str) -> Object:
     """What must hold, and the sentence where it does not."""
     return {"expression": expression, "message": message, "reason": "Forbidden"}
 
 
-def only(maps: str, may: str) -> str:
-    """An expression: old and new ``Labels`` or ``Annotations`` differ in keys that ``may`` alone. A value that stays is
-    fine in any key.
+def only_keys(maps: str, allowed: str) -> str:
+    """An expression: old and new ``Labels`` or ``Annotations`` differ in keys that ``allowed`` alone. A value that
+    stays is fine in any key.
     """
     old, new = f"variables.old{maps}", f"variables.new{maps}"
     return (
-        f"{new}.all(k, ({may}) || (k in {old} && {old}[k] == {new}[k])) && "
-        f"{old}.all(k, ({may}) || (k in {new} && {old}[k] == {new}[k]))"
+        f"{new}.all(k, ({allowed}) || (k in {old} && {old}[k] == {new}[k])) && "
+        f"{old}.all(k, ({allowed}) || (k in {new} && {old}[k] == {new}[k]))"
     )
 
 
-def same_but(new: str, old: str, *keys: str) -> str:
+def same_except(new: str, old: str, *keys: str) -> str:
     """An expression: two maps are the same but for what is at ``keys``."""
-    apart = f"k in {list(keys)!r}"
-    return f"{new}.all(k, {apart} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {apart} || k in {new})"
+    excepted = f"k in {list(keys)!r}"
+    return f"{new}.all(k, {excepted} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {excepted} || k in {new})"

@@ -5,17 +5,17 @@ itself: people change things by it, with their own tokens and rights.
 from __future__ import annotations
 
 from aliquot.kubernetes.kinds.harvester import GROUP
-from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, READ, Right
+from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, READ, RbacRight
 from aliquot.kubernetes.manifests.rbac_vms import KUBEVIRT, PLURALS, USB
 from aliquot.kubernetes.manifests.values import DASHBOARD
 
-LOOK, CHANGE = f"{DASHBOARD}-look", f"{DASHBOARD}-change"
+VIEW_ROLE, CHANGE_ROLE = f"{DASHBOARD}-look", f"{DASHBOARD}-change"
 """Roles for people: bind them as you like."""
 _WATCHED = ("list", "watch")
 
 
-def _page(where: str, group: str, resource: str, verbs: tuple[str, ...], why: str) -> Right:
-    return Right(DASHBOARD, where, group, resource, verbs, why)
+def _page(scope: str, group: str, resource: str, verbs: tuple[str, ...], reason: str) -> RbacRight:
+    return RbacRight(DASHBOARD, scope, group, resource, verbs, reason)
 
 
 DASHBOARD_RIGHTS = (
@@ -40,16 +40,20 @@ DASHBOARD_RIGHTS = (
     _page(CLUSTER, KUBEVIRT, "kubevirts", _WATCHED, "which devices KubeVirt lets machines ask for"),
 )  # fmt: skip
 
-PEOPLE = (
-    Right(LOOK, CLUSTER, "", "nodes", ("get", "list"), "who may read nodes may look at the page"),
-    Right(CHANGE, CLUSTER, "", "nodes", ("get", "list", "patch"), "named configs are given by a label of the node"),
+USER_RIGHTS = (
+    RbacRight(VIEW_ROLE, CLUSTER, "", "nodes", ("get", "list"), "who may read nodes may look at the page"),
+    RbacRight(
+        CHANGE_ROLE, CLUSTER, "", "nodes", ("get", "list", "patch"), "named configs are given by a label of the node"
+    ),
     *(
-        Right(CHANGE, CLUSTER, GROUP, plural, ("patch",), "virtual functions, vGPUs and MIG layouts by their objects")
+        RbacRight(
+            CHANGE_ROLE, CLUSTER, GROUP, plural, ("patch",), "virtual functions, vGPUs and MIG layouts by their objects"
+        )
         for plural in ("sriovgpudevices", "vgpudevices", "migconfigurations")
     ),
-    Right(CHANGE, CLUSTER, KUBEVIRT, "virtualmachines", ("get", "patch"), "devices of machines"),
-    Right(
-        CHANGE, OWN, "", "configmaps", ("get", "create", "patch"),
+    RbacRight(CHANGE_ROLE, CLUSTER, KUBEVIRT, "virtualmachines", ("get", "patch"), "devices of machines"),
+    RbacRight(
+        CHANGE_ROLE, OWN, "", "configmaps", ("get", "create", "patch"),
         "one GPU is cut by a config of its node's own, NODE-own-config; RBAC cannot say so, and gives every ConfigMap "
         "of this namespace, the agents' settings among them",
     ),

@@ -9,21 +9,21 @@ CLUSTER, OWN, DEFAULT = "cluster", "own namespace", "namespace default"
 READ = ("get", "list", "watch")
 
 
-class Right(msgspec.Struct, frozen=True):
-    """``verbs`` on a ``resource`` (``pods/eviction``) of an API ``group``, for the objects ``named`` or for all.
+class RbacRight(msgspec.Struct, frozen=True):
+    """``verbs`` on a ``resource`` (``pods/eviction``) of an API ``group``, for ``resource_names`` or for all.
 
     ``narrowed`` says what the admission policies leave of it. ``devices``: only where virtual machines are served.
     ``certificate``: of those, only where the controller makes the webhooks' certificate itself. ``evictions``: only
     where an administrator lets agents evict pods.
     """
 
-    who: str
-    where: str
+    account: str
+    scope: str
     group: str
     resource: str
     verbs: tuple[str, ...]
-    why: str
-    named: tuple[str, ...] = ()
+    reason: str
+    resource_names: tuple[str, ...] = ()
     narrowed: str = ""
     devices: bool = False
     certificate: bool = False

@@ -6,7 +6,7 @@ import msgspec
 
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import GROUP, KINDS
-from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, READ, Right
+from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, READ, RbacRight
 from aliquot.kubernetes.manifests.values import CONTROLLER, DEVICES, WEBHOOK
 
 PLURALS = tuple(kind.TYPE.plural for kind in KINDS)
@@ -17,17 +17,21 @@ CONTAINER = "nvidia-driver-ctr"
 USB = ("usbdevices", "usbdeviceclaims")
 
 
-def _agent(where: str, group: str, resource: str, verbs: tuple[str, ...], why: str, narrowed: str = "") -> Right:
-    return Right(DEVICES, where, group, resource, verbs, why, narrowed=narrowed, devices=True)
+def _agent(scope: str, group: str, resource: str, verbs: tuple[str, ...], reason: str, narrowed: str = "") -> RbacRight:
+    return RbacRight(DEVICES, scope, group, resource, verbs, reason, narrowed=narrowed, devices=True)
 
 
-def _controller(where: str, group: str, resource: str, verbs: tuple[str, ...], why: str, narrowed: str = "") -> Right:
-    return Right(CONTROLLER, where, group, resource, verbs, why, narrowed=narrowed, devices=True)
+def _controller(
+    scope: str, group: str, resource: str, verbs: tuple[str, ...], reason: str, narrowed: str = ""
+) -> RbacRight:
+    return RbacRight(CONTROLLER, scope, group, resource, verbs, reason, narrowed=narrowed, devices=True)
 
 
-def _certificate(where: str, group: str, resource: str, verbs: tuple[str, ...], why: str) -> Right:
+def _certificate(scope: str, group: str, resource: str, verbs: tuple[str, ...], reason: str) -> RbacRight:
     """Not given where somebody else makes the certificate."""
-    return Right(CONTROLLER, where, group, resource, verbs, why, named=(WEBHOOK,), devices=True, certificate=True)
+    return RbacRight(
+        CONTROLLER, scope, group, resource, verbs, reason, resource_names=(WEBHOOK,), devices=True, certificate=True
+    )
 
 
 _OBJECTS = tuple(
@@ -116,7 +120,7 @@ DEVICES_RIGHTS = (
     _certificate(OWN, "", "endpoints", ("get",), "whether the webhooks' Service has an address that answers"),
     msgspec.structs.replace(
         _certificate(OWN, "", "secrets", ("create",), "the webhooks' certificate is made for the first time"),
-        named=(), narrowed=f"{WEBHOOK} alone, of the type kubernetes.io/tls",
+        resource_names=(), narrowed=f"{WEBHOOK} alone, of the type kubernetes.io/tls",
     ),
     _certificate(
         OWN, "", "secrets", ("get", "patch"),

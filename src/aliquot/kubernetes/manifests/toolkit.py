@@ -11,10 +11,10 @@ import msgspec
 
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.manifests import access
-from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, READ, Right
+from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, READ, RbacRight
 from aliquot.kubernetes.manifests.rbac_vms import CONTAINER
 from aliquot.kubernetes.manifests.values import Object, Values, metadata
-from aliquot.kubernetes.manifests.workload import of_pod
+from aliquot.kubernetes.manifests.workload import pod_field_variables
 
 NAME = "nvidia-driver-daemonset"
 """The DaemonSet's, account's and ``app`` label's name."""
@@ -36,17 +36,17 @@ _PATHS = (
 )
 
 
-class Toolkit(msgspec.Struct, frozen=True):
+class DriverToolkit(msgspec.Struct, frozen=True):
     """``location`` is the URL of the vGPU host driver's ``.run`` file."""
 
     image: str
     location: str
 
 
-def objects(values: Values, toolkit: Toolkit) -> list[Object]:
+def objects(values: Values, toolkit: DriverToolkit) -> list[Object]:
     """Its account, its right to read nodes, and the DaemonSet."""
     everywhere = metadata(NAME, _COMPONENT)
-    nodes = Right(NAME, CLUSTER, "", "nodes", READ, "a node may name a driver of its own")
+    nodes = RbacRight(NAME, CLUSTER, "", "nodes", READ, "a node may name a driver of its own")
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(NAME, _COMPONENT, values.namespace)},
         access.role(everywhere, CLUSTER, [nodes]),
@@ -55,7 +55,7 @@ def objects(values: Values, toolkit: Toolkit) -> list[Object]:
     ]
 
 
-def _daemon_set(values: Values, toolkit: Toolkit) -> Object:
+def _daemon_set(values: Values, toolkit: DriverToolkit) -> Object:
     meta = metadata(NAME, _COMPONENT, values.namespace)
     return {
         "apiVersion": "apps/v1",
@@ -70,33 +70,33 @@ def _daemon_set(values: Values, toolkit: Toolkit) -> Object:
     }
 
 
-def _pod(toolkit: Toolkit) -> Object:
+def _pod(toolkit: DriverToolkit) -> Object:
     volumes = [
         {"name": name, "hostPath": {"path": host} | ({"type": kind} if kind else {})} for name, host, _, kind in _PATHS
     ]
     return {
         "serviceAccountName": NAME,
         "hostPID": True,
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _where()}},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _node_selector()}},
         "containers": [_container(toolkit)],
         "volumes": volumes,
     }
 
 
-def _where() -> Object:
+def _node_selector() -> Object:
     needed = {"key": names.DRIVER_NEEDED_LABEL, "operator": "In", "values": ["true"]}
     free = {"key": BARE_METAL_LABEL, "operator": "NotIn", "values": ["true"]}
     return {"nodeSelectorTerms": [{"matchExpressions": [needed, free]}]}
 
 
-def _container(toolkit: Toolkit) -> Object:
+def _container(toolkit: DriverToolkit) -> Object:
     mounts: list[Object] = [{"name": name, "mountPath": inside} for name, _, inside, _ in _PATHS]
     return {
         "name": CONTAINER,
         "image": toolkit.image,
         "imagePullPolicy": "IfNotPresent",
         "env": [
-            *of_pod(NODE_NAME="spec.nodeName"),
+            *pod_field_variables(NODE_NAME="spec.nodeName"),
             {"name": "DRIVER_LOCATION", "value": toolkit.location},
         ],
         "securityContext": {"privileged": True},

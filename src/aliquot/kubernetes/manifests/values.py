@@ -61,7 +61,7 @@ class Values(msgspec.Struct, frozen=True):
         return f"system:serviceaccount:{self.namespace}:{name}"
 
 
-BESIDE = {
+NAMES_BESIDE_OPERATOR = {
     AGENT: "aliquot-agent",
     names.DEFAULT_CONFIG_MAP: "aliquot-default-mig-parted-config",
     names.DEFAULT_CLIENTS_MAP: "aliquot-default-gpu-clients",
@@ -72,10 +72,10 @@ one's names in its namespace, at each of its rounds. Source: GPU Operator, contr
 
 
 def beside_operator() -> Values:
-    clients = BESIDE[names.DEFAULT_CLIENTS_MAP]
+    clients = NAMES_BESIDE_OPERATOR[names.DEFAULT_CLIENTS_MAP]
     return Values(
-        daemon_set=BESIDE[AGENT],
-        fallback_map=BESIDE[names.DEFAULT_CONFIG_MAP],
+        daemon_set=NAMES_BESIDE_OPERATOR[AGENT],
+        fallback_map=NAMES_BESIDE_OPERATOR[names.DEFAULT_CONFIG_MAP],
         clients_made=clients,
         clients_map=clients,
     )

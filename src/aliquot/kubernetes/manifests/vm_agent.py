@@ -18,14 +18,17 @@ def daemon_set(values: Values) -> Object:
         "ALIQUOT_DRIVER": values.driver,
         "DRIVER_NAMESPACE": values.driver_namespace,
     }
-    run = workload.Container(
+    container = workload.WorkloadContainer(
         name=DEVICES,
         component="devices",
-        words=("agent", "--devices", f"--port={values.port}"),
-        variables=[*workload.of_pod(**NODE_AND_POD), *({"name": n, "value": value} for n, value in plain.items())],
+        args=("agent", "--devices", f"--port={values.port}"),
+        variables=[
+            *workload.pod_field_variables(**NODE_AND_POD),
+            *({"name": n, "value": value} for n, value in plain.items()),
+        ],
         ports={"http": values.port},
     )
-    return workload.daemon_set(DEVICES, run, {"volumes": volumes(PATHS)}, mounts(PATHS), values)
+    return workload.daemon_set(DEVICES, container, {"volumes": volumes(PATHS)}, mounts(PATHS), values)
 
 
 def config_map(values: Values) -> Object:

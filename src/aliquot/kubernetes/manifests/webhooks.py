@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from aliquot.kubernetes.client.admission_review import GARBAGE_COLLECTOR
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.kinds.harvester import GROUP, JUDGED, VERSION, PCIDeviceClaim
+from aliquot.kubernetes.kinds.harvester import ADMISSION_KINDS, GROUP, VERSION, PCIDeviceClaim
 from aliquot.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER, DEVICES, WEBHOOK, Object, Values, metadata
 
 PCIDEVICES = "system:serviceaccount:harvester-system:harvester-pcidevices-controller"
@@ -31,10 +31,15 @@ def hooks(values: Values, *, url: str = "") -> dict[str, list[Object]]:
     """Return the webhooks of both configurations, by kind. ``url`` reaches them where they are not a Service of the
     cluster (``https://HOST``).
     """
-    where = _Where(values, url)
+    clients = _WebhookClients(values, url)
     return {
-        VALIDATING: [_devices(where), _claims(where), _machines(where, VALIDATE_MACHINES), _instances(where)],
-        MUTATING: [_machines(where, MUTATE_MACHINES) | {"reinvocationPolicy": "Never"}],
+        VALIDATING: [
+            _devices(clients),
+            _claims(clients),
+            _virtual_machines(clients, VALIDATE_MACHINES),
+            _instances(clients),
+        ],
+        MUTATING: [_virtual_machines(clients, MUTATE_MACHINES) | {"reinvocationPolicy": "Never"}],
     }
 
 
@@ -50,7 +55,7 @@ def empty_configurations() -> list[Object]:
     ]
 
 
-class _Where:
+class _WebhookClients:
     def __init__(self, values: Values, url: str) -> None:
         self.values, self.url = values, url.rstrip("/")
 
@@ -74,17 +79,17 @@ def _hook(name: str, client: Object, rule: Object, policy: str, effects: str, co
     }
 
 
-def _devices(where: _Where) -> Object:
-    judged = [kind.TYPE.plural for kind in JUDGED if kind is not PCIDeviceClaim]
-    return _harvester("devices.aliquot.dev", where, judged, "Fail")
+def _devices(clients: _WebhookClients) -> Object:
+    judged = [kind.TYPE.plural for kind in ADMISSION_KINDS if kind is not PCIDeviceClaim]
+    return _harvester("devices.aliquot.dev", clients, judged, "Fail")
 
 
-def _claims(where: _Where) -> Object:
+def _claims(clients: _WebhookClients) -> Object:
     """A claim does not say what it is of: while nobody answers, one of a network card must pass."""
-    return _harvester("claims.aliquot.dev", where, [PCIDeviceClaim.TYPE.plural], "Ignore")
+    return _harvester("claims.aliquot.dev", clients, [PCIDeviceClaim.TYPE.plural], "Ignore")
 
 
-def _harvester(name: str, where: _Where, plurals: list[str], policy: str) -> Object:
+def _harvester(name: str, clients: _WebhookClients, plurals: list[str], policy: str) -> Object:
     rule = {
         "apiGroups": [GROUP],
         "apiVersions": [VERSION],
@@ -92,25 +97,25 @@ def _harvester(name: str, where: _Where, plurals: list[str], policy: str) -> Obj
         "resources": plurals,
         "scope": "Cluster",
     }
-    others = ", ".join(f"'{each}'" for each in accounts(where.values))
+    others = ", ".join(f"'{each}'" for each in accounts(clients.values))
     conditions = {"not-ours": f"!(request.userInfo.username in [{others}])"}
-    return _hook(name, where.client(VALIDATE_DEVICES), rule, policy, "None", conditions)
+    return _hook(name, clients.client(VALIDATE_DEVICES), rule, policy, "None", conditions)
 
 
-def _machines(where: _Where, path: str) -> Object:
+def _virtual_machines(clients: _WebhookClients, path: str) -> Object:
     annotated = f"'{names.ALLOCATION_ANNOTATION}' in object.metadata.?annotations.orValue({{}})"
-    conditions = {"has-devices": f"{_asks('.?template.?spec')} || {annotated}"}
+    conditions = {"has-devices": f"{_has_devices('.?template.?spec')} || {annotated}"}
     rule = _kubevirt("virtualmachines", ["CREATE", "UPDATE"])
-    return _hook("machines.aliquot.dev", where.client(path), rule, "Ignore", "NoneOnDryRun", conditions)
+    return _hook("machines.aliquot.dev", clients.client(path), rule, "Ignore", "NoneOnDryRun", conditions)
 
 
-def _instances(where: _Where) -> Object:
+def _instances(clients: _WebhookClients) -> Object:
     rule = _kubevirt("virtualmachineinstances", ["CREATE"])
-    client = where.client(VALIDATE_MACHINES)
-    return _hook("instances.aliquot.dev", client, rule, "Ignore", "NoneOnDryRun", {"has-devices": _asks("")})
+    client = clients.client(VALIDATE_MACHINES)
+    return _hook("instances.aliquot.dev", client, rule, "Ignore", "NoneOnDryRun", {"has-devices": _has_devices("")})
 
 
-def _asks(template: str) -> str:
+def _has_devices(template: str) -> str:
     devices = _DEVICES.format(template)
     return " || ".join(f"size({devices}.?{field}.orValue([])) > 0" for field in ("gpus", "hostDevices"))
 

@@ -12,67 +12,67 @@ AGENT_GRACE_S = 300
 """How long an agent's pod may take to end: a change ends or goes back first. Its longest driver call, a program that
 enables virtual functions or changes instances, may take 185 s.
 """
-_NOBODY = 65534
+_NOBODY_UID = 65534
 _LINUX = {"kubernetes.io/os": "linux"}
 
 
-class Container(msgspec.Struct, frozen=True):
+class WorkloadContainer(msgspec.Struct, frozen=True):
     """What a workload's pods run. ``name`` is their label ``app``, too, ``component`` the part of Aliquot that they
-    are. ``ready`` is the page that says so, ``memory`` what is asked for and what is the most.
+    are. ``ready_path`` is the page that says so, ``memory`` what is asked for and what is the most.
     """
 
     name: str
     component: str
-    words: Sequence[str]
+    args: Sequence[str]
     variables: Sequence[Object]
     ports: Mapping[str, int]
-    ready: str = "/readyz"
+    ready_path: str = "/readyz"
     memory: tuple[str, str] = ("64Mi", "256Mi")
 
 
-def deployment(run: Container, values: Values, **rollout: Object) -> Object:
+def deployment(container: WorkloadContainer, values: Values, **rollout: Object) -> Object:
     """One pod that may nothing on its node. Its account and the Deployment have the container's name."""
     confined = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     pod = {
-        "serviceAccountName": run.name,
+        "serviceAccountName": container.name,
         "nodeSelector": _LINUX,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": _NOBODY,
-            "runAsGroup": _NOBODY,
+            "runAsUser": _NOBODY_UID,
+            "runAsGroup": _NOBODY_UID,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(run, values) | {"securityContext": confined}],
+        "containers": [_container(container, values) | {"securityContext": confined}],
     }
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata(run.name, run.component, values.namespace),
-        "spec": {"replicas": 1, **rollout, "selector": _selector(run), "template": _template(run, pod)},
+        "metadata": metadata(container.name, container.component, values.namespace),
+        "spec": {"replicas": 1, **rollout, "selector": _selector(container), "template": _template(container, pod)},
     }
 
 
-def daemon_set(name: str, run: Container, pod: Object, mounts: list[Object], values: Values) -> Object:
+def daemon_set(name: str, container: WorkloadContainer, pod: Object, mounts: list[Object], values: Values) -> Object:
     """A privileged pod on every node that ``pod`` lets it be on; ``pod`` is what is particular to it."""
-    looked = {"startupProbe": _probe("/healthz", 5, 60)}
-    may = {"securityContext": {"privileged": True, "readOnlyRootFilesystem": True}, "volumeMounts": mounts}
-    every: Object = {
-        "serviceAccountName": run.name,
+    startup = {"startupProbe": _probe("/healthz", 5, 60)}
+    privileged = {"securityContext": {"privileged": True, "readOnlyRootFilesystem": True}, "volumeMounts": mounts}
+    base: Object = {
+        "serviceAccountName": container.name,
         "priorityClassName": "system-node-critical",
         "nodeSelector": _LINUX,
         "tolerations": [{"operator": "Exists"}],
         "hostPID": True,
         "terminationGracePeriodSeconds": AGENT_GRACE_S,
-        "containers": [_container(run, values, looked) | may],
+        "containers": [_container(container, values, startup) | privileged],
     }
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": metadata(name, run.component, values.namespace),
+        "metadata": metadata(name, container.component, values.namespace),
         "spec": {
-            "selector": _selector(run),
+            "selector": _selector(container),
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
-            "template": _template(run, every | pod),
+            "template": _template(container, base | pod),
         },
     }
 
@@ -88,24 +88,24 @@ def service(meta: Object, app: str, port: str, number: int, **more: object) -> O
     }
 
 
-def of_pod(**fields: str) -> list[Object]:
+def pod_field_variables(**fields: str) -> list[Object]:
     """Variables with what a pod is told of itself: each with the path of its field."""
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
 
 
-def _container(run: Container, values: Values, first: Object | None = None) -> Object:
-    asked, most = run.memory
+def _container(container: WorkloadContainer, values: Values, probes: Object | None = None) -> Object:
+    request, limit = container.memory
     return {
-        "name": run.name,
+        "name": container.name,
         "image": values.image,
         "imagePullPolicy": "IfNotPresent",
-        "args": list(run.words),
-        "env": list(run.variables),
-        "ports": [{"name": name, "containerPort": port} for name, port in run.ports.items()],
-        **(first or {}),
+        "args": list(container.args),
+        "env": list(container.variables),
+        "ports": [{"name": name, "containerPort": port} for name, port in container.ports.items()],
+        **(probes or {}),
         "livenessProbe": _probe("/healthz", 20, 3),
-        "readinessProbe": _probe(run.ready, 10, 3),
-        "resources": {"requests": {"cpu": "10m", "memory": asked}, "limits": {"memory": most}},
+        "readinessProbe": _probe(container.ready_path, 10, 3),
+        "resources": {"requests": {"cpu": "10m", "memory": request}, "limits": {"memory": limit}},
     }
 
 
@@ -118,9 +118,9 @@ def _probe(path: str, period_s: int, failures: int) -> Object:
     }
 
 
-def _selector(run: Container) -> Object:
-    return {"matchLabels": {"app": run.name}}
+def _selector(container: WorkloadContainer) -> Object:
+    return {"matchLabels": {"app": container.name}}
 
 
-def _template(run: Container, pod: Object) -> Object:
-    return {"metadata": {"labels": labels(run.component, run.name)}, "spec": pod}
+def _template(container: WorkloadContainer, pod: Object) -> Object:
+    return {"metadata": {"labels": labels(container.component, container.name)}, "spec": pod}

@@ -13,24 +13,24 @@ CONTAINER = "/run/nvidia/driver"
 """Where the GPU Operator's driver container shows its root directory to the host."""
 
 
-class Driver(msgspec.Struct, frozen=True):
-    """``here`` is the driver's root as we see it, None for our own; ``host`` the same as the host sees it."""
+class DriverLocation(msgspec.Struct, frozen=True):
+    """``local_root`` is the driver's root as we see it, None for our own; ``host`` the same as the host sees it."""
 
-    here: str | None = None
+    local_root: str | None = None
     host: str = "/"
 
 
-def find(host_root: str, asked: str) -> Driver:
+def find_driver(host_root: str, requested: str) -> DriverLocation:
     """The first place with an NVML library: what was asked for, a driver container's root, the host itself; below
     ``host_root`` where the host is mounted there. Our own root where there is none: it will say what is missing.
     """
-    for place in dict.fromkeys(filter(None, (asked, CONTAINER, "/" if host_root else ""))):
-        here = os.path.normpath(host_root + place) if host_root else place
-        if here == "/":
+    for place in dict.fromkeys(filter(None, (requested, CONTAINER, "/" if host_root else ""))):
+        local_root = os.path.normpath(host_root + place) if host_root else place
+        if local_root == "/":
             break
         try:
-            library_below(here)
+            library_below(local_root)
         except AliquotError:
             continue
-        return Driver(here, place)
-    return Driver()
+        return DriverLocation(local_root, place)
+    return DriverLocation()

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from aliquot.core.engine.history import Past
-from aliquot.core.engine.step_timing import Watch, unwatched
+from aliquot.core.engine.history import PastRun
+from aliquot.core.engine.step_timing import StepListener, ignore_step
 from aliquot.core.model.actions import Destroy, Reset
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Inventory
@@ -24,10 +24,10 @@ from aliquot.core.model.xids import XidPolicy
 from aliquot.errors import AliquotError, DriverHangsError, GpuLostError, HardwareError, NoDriverError
 from aliquot.foundation import driver_calls
 from aliquot.foundation.logfmt import agent_log as log
-from aliquot.hardware.state.journal_follower import Newest
+from aliquot.hardware.state.journal_follower import RecentRuns
 
 if TYPE_CHECKING:
-    from aliquot.core.engine.context import Outcome
+    from aliquot.core.engine.context import ApplyOutcome
     from aliquot.hardware.nvml.health import Health
     from aliquot.node.connect import Connection
 
@@ -39,33 +39,33 @@ REOPEN_S = 600.0
 """NVML counts the GPUs when it is opened: a hot-plugged one shows up no later than this."""
 
 
-class Hardware:
+class GpuWorker:
     """One node's GPUs. ``connect`` opens the node; it is called on the worker thread, again after each failure that
     says that the session is no longer worth anything. ``unhealthy`` are the UUIDs that nobody should be given;
-    ``pasts`` are the newest changes of the node as of the last look, whoever made them; ``steps`` is told each step of
-    an apply.
+    ``past_runs`` are the newest changes of the node as of the last look, whoever made them; ``steps`` is told each step
+    of an apply.
     """
 
     def __init__(
         self,
         connect: Callable[[], Connection],
         xids: XidPolicy | None = None,
-        steps: Watch = unwatched,
+        steps: StepListener = ignore_step,
         hangs_s: float = driver_calls.HANGS_S,
     ) -> None:
         self._hangs_s = hangs_s
         self._changing = False
         self._hung = False
         self.unhealthy: frozenset[str] = frozenset()
-        self.pasts: tuple[Past, ...] = ()
-        self._newest: Newest | None = None
+        self.past_runs: tuple[PastRun, ...] = ()
+        self._newest: RecentRuns | None = None
         self._connect = connect
         self._steps = steps
         self._xids = xids or XidPolicy()
         self._health: Health | None = None
-        self._former: Health | None = None
-        self._seen: Inventory | None = None
-        self._mute = ""
+        self._previous_health: Health | None = None
+        self._inventory: Inventory | None = None
+        self._logged_problem = ""
         self._connection: Connection | None = None
         self._opened = 0.0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu")
@@ -79,7 +79,7 @@ class Hardware:
     @property
     def hang(self) -> DriverHangsError | None:
         """The driver call that hangs, as an error; None while none does."""
-        return driver_calls.hang(self._hangs_s)
+        return driver_calls.find_hang(self._hangs_s)
 
     @property
     def patience_s(self) -> float:
@@ -97,9 +97,9 @@ class Hardware:
         """
         return await self._run(self._read)
 
-    async def apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
+    async def apply(self, plan: Plan, report: Callable[[str], None]) -> ApplyOutcome:
         """Carries out a plan; ``report`` is called on the worker's threads. Raises what ``engine.apply`` raises, and
-        DriverHangsError where it cannot begin. A call that hangs in the middle is waited for (``hang`` tells): the
+        DriverHangsError where it cannot begin. A call that hangs in the middle is waited for (``find_hang`` tells): the
         change ends, or goes back, once it returns, and what is paused for it must stay so.
         """
         self._changing = True
@@ -176,13 +176,13 @@ class Hardware:
             self._connection = self._connect()
             self._opened = time.monotonic()
             self._health = self._connection.nvml.health(self._xids)
-            if self._former is not None:
-                self._health.adopt(self._former)
+            if self._previous_health is not None:
+                self._health.adopt(self._previous_health)
         return self._connection
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None
-        self._health, self._former = None, self._health or self._former
+        self._health, self._previous_health = None, self._health or self._previous_health
         if connection is not None:
             try:
                 connection.close()
@@ -192,34 +192,34 @@ class Hardware:
     def _read(self) -> tuple[Inventory, Facts]:
         connection = self._open()
         backend = connection.backend
-        self._seen = backend.read()
+        self._inventory = backend.read()
         self._poll()
         if self._newest is None:
-            self._newest = Newest(connection.directory)
-        self.pasts = self._newest.pasts()
-        return self._seen, backend.facts()
+            self._newest = RecentRuns(connection.directory)
+        self.past_runs = self._newest.runs()
+        return self._inventory, backend.facts()
 
     def _poll(self) -> None:
         """Asks for news of faults. A driver that has none to give is no reason to do nothing else."""
-        if self._health is None or self._seen is None or self._connection is None:
+        if self._health is None or self._inventory is None or self._connection is None:
             return
         try:
-            found = self._health.poll(self._seen)
+            found = self._health.poll(self._inventory)
         except AliquotError as error:
-            if error.brief != self._mute:
+            if error.brief != self._logged_problem:
                 log.warning("no health of devices: %s", error.brief)
-            self._mute = error.brief
+            self._logged_problem = error.brief
             return
-        for xid in self._health.faults if found - self.unhealthy else ():
+        for xid in self._health.active_xids if found - self.unhealthy else ():
             log.warning("unfit for new containers: %s", xid)
         self.unhealthy = found
 
-    def _apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
+    def _apply(self, plan: Plan, report: Callable[[str], None]) -> ApplyOutcome:
         from aliquot.core.engine.apply import apply
 
-        world = self._open().world()
-        world.watch = self._steps
-        outcome = apply(plan, world, report)
+        context = self._open().execution_context()
+        context.on_step = self._steps
+        outcome = apply(plan, context, report)
         self._forget(plan)
         return outcome
 

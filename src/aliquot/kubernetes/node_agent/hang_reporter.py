@@ -49,8 +49,8 @@ class HangReporter:
             await self._report(error)
         except AliquotError as refusal:
             self._failures += 1
-            asked = refusal.retry_after_s if isinstance(refusal, ApiError) else None
-            self._due = self._clock() + BACKOFF.pause(self._failures, asked or 0.0)
+            delay_s = refusal.retry_after_s if isinstance(refusal, ApiError) else None
+            self._due = self._clock() + BACKOFF.pause(self._failures, delay_s or 0.0)
             log.debug("not reported: %s: %s", error.brief if error else "the driver answers again", refusal.brief)
         else:
             self._reported, self._failures = error is not None, 0

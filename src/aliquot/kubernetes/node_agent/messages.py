@@ -9,25 +9,25 @@ from aliquot.core.model.geometry import geometry as multiset
 from aliquot.core.model.geometry import geometry_text
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
-from aliquot.kubernetes.gpu.config_label import Wish
+from aliquot.kubernetes.gpu.config_label import DesiredConfig
 
 DRIVER_HANGS = "DriverHangs"
 """The reason of a state while a driver call does not return."""
 
 
-def geometry(inventory: Inventory | None, wish: Wish | None) -> str:
+def geometry(inventory: Inventory | None, config: DesiredConfig | None) -> str:
     """What the GPUs of a wish hold: ``GPU 0-6: 1g.5gb:7; GPU 7: MIG disabled``."""
-    if inventory is None or wish is None or wish.desired is None:
+    if inventory is None or config is None or config.desired is None:
         return "no GPU is concerned"
-    wanted = {w.pci for w in wish.desired.gpus}
+    wanted = {w.pci for w in config.desired.gpus}
     groups: dict[str, list[int]] = {}
     for gpu in inventory.gpus:
         if gpu.pci in wanted:
-            groups.setdefault(_one(gpu), []).append(gpu.index)
+            groups.setdefault(_gpu_geometry(gpu), []).append(gpu.index)
     return "; ".join(f"GPU {_ranges(indexes)}: {text}" for text, indexes in groups.items()) or "no GPU is concerned"
 
 
-def _one(gpu: Gpu) -> str:
+def _gpu_geometry(gpu: Gpu) -> str:
     if not gpu.mig.enabled:
         return "MIG disabled"
     return geometry_text(multiset(i.profile for i in gpu.instances)) or "MIG enabled, empty"
@@ -45,15 +45,15 @@ def _ranges(numbers: list[int]) -> str:
 
 def intent(plan: Plan) -> str:
     """What a plan is going to do: ``to create 7x 1g.5gb, to destroy 1x 3g.20gb; 2 instances are kept``."""
-    return _acts(plan, "to create", "to destroy", "to set MIG mode", "to reset")
+    return _action_text(plan, "to create", "to destroy", "to set MIG mode", "to reset")
 
 
-def deed(plan: Plan) -> str:
+def result(plan: Plan) -> str:
     """What a plan has done."""
-    return _acts(plan, "created", "destroyed", "set MIG mode", "reset")
+    return _action_text(plan, "created", "destroyed", "set MIG mode", "reset")
 
 
-def _acts(plan: Plan, create: str, destroy: str, mode: str, reset: str) -> str:
+def _action_text(plan: Plan, create: str, destroy: str, mode: str, reset: str) -> str:
     made: Counter[str] = Counter(a.profile for a in plan.actions if isinstance(a, Create | CreateCompute))
     gone: Counter[str] = Counter(a.profile for a in plan.actions if isinstance(a, Destroy | DestroyCompute))
     modes: Counter[str] = Counter(a.mode for a in plan.actions if isinstance(a, SetMode))
@@ -63,8 +63,8 @@ def _acts(plan: Plan, create: str, destroy: str, mode: str, reset: str) -> str:
     for verb, counts in ((destroy, gone), (create, made)):
         if counts:
             parts.append(f"{verb} " + ", ".join(f"{n}x {name}" for name, n in counts.items()))
-    if plan.kept:
-        parts.append(f"{plan.kept} instance{'s' * (plan.kept > 1)} kept")
+    if plan.unchanged:
+        parts.append(f"{plan.unchanged} instance{'s' * (plan.unchanged > 1)} kept")
     return ", ".join(parts)
 
 
@@ -74,7 +74,7 @@ def holders(plan: Plan) -> str:
     return ", ".join(found) or "a client that the driver does not name"
 
 
-def look(plan: Plan) -> str:
+def describe_command(plan: Plan) -> str:
     """The command that shows the first pod in the way."""
     for blocker in plan.blockers:
         for each in blocker.holders:
@@ -84,6 +84,6 @@ def look(plan: Plan) -> str:
     return "aliquot show"
 
 
-def word(rule: str) -> str:
+def reason_word(rule: str) -> str:
     """A planner's rule as a reason: ``NO_SUCH_GPU`` as ``NoSuchGpu``."""
     return "".join(part.capitalize() for part in rule.split("_"))

@@ -10,7 +10,7 @@ from aliquot.foundation import driver_calls
 POLL_S = 0.5
 
 
-class Runner(Protocol):
+class AgentLoop(Protocol):
     """The main loop of an agent."""
 
     @property
@@ -30,7 +30,7 @@ class Worker(Protocol):
         ...
 
 
-async def run_to_end(loop: Runner, worker: Worker) -> None:
+async def run_to_end(loop: AgentLoop, worker: Worker) -> None:
     """Run a loop until it ends; once it was asked to end, a driver call that does not return is not waited for. Raises
     what the loop raises.
     """

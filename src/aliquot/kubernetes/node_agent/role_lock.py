@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from aliquot.errors import AliquotError, LockedError
 from aliquot.foundation.lock import FileLock
 from aliquot.foundation.logfmt import agent_log as log
-from aliquot.kubernetes.gpu.pause_owner import Owner
+from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 
 POLL_S = 1.0
 """How soon after the end of the other agent the one that waits takes over."""
@@ -52,10 +52,10 @@ class RoleLock:
                     await stopping.wait()
         return False
 
-    def owner(self, boot: str) -> Owner:
+    def owner(self, boot: str) -> PauseOwner:
         """Return what this agent signs its pauses with, once it holds the lock."""
         name = f"process {os.getpid()}{f' of {self.place}' if self.place else ''}"
-        return Owner(secrets.token_hex(8), self._lock.identity, boot, name)
+        return PauseOwner(secrets.token_hex(8), self._lock.identity, boot, name)
 
     def close(self) -> None:
         """Let the next agent work."""

@@ -13,20 +13,20 @@ from aliquot.core.model.usage import Usage
 from aliquot.core.planner.usage_tracking import GAP_S
 from aliquot.errors import AliquotError, UsageError
 from aliquot.foundation.logfmt import agent_log as log
-from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods
-from aliquot.node.usage_record import LOOK_S, UsageWatch
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods
+from aliquot.node.usage_tracker import SAMPLE_S, UsageTracker
 
 if TYPE_CHECKING:
     from aliquot.node.connect import Connection
-    from aliquot.node.usage_record import Fill
+    from aliquot.node.usage_tracker import Fill
 
-DCGM = "ALIQUOT_DCGM"
-EVERY = "ALIQUOT_USAGE_SECONDS"
+DCGM_VARIABLE = "ALIQUOT_DCGM"
+INTERVAL_VARIABLE = "ALIQUOT_USAGE_SECONDS"
 T = TypeVar("T")
-Uses = Callable[[], Awaitable[Sequence[Use]]]
+Uses = Callable[[], Awaitable[Sequence[PodDeviceUse]]]
 
 
-class Gpus(Protocol):
+class OpenGpus(Protocol):
     """The GPUs as an agent has them open (``Hardware``)."""
 
     @property
@@ -37,51 +37,51 @@ class Gpus(Protocol):
     async def call(self, job: Callable[[Connection], T]) -> T: ...
 
 
-def held_now(connection: Connection, uses: Sequence[Use]) -> Inventory:
+def read_held_inventory(connection: Connection, uses: Sequence[PodDeviceUse]) -> Inventory:
     """A fresh look, with what pods have held, by kubelet's word."""
     return held_by_pods(connection.backend.read(), uses)
 
 
-class Using:
+class UsageSampler:
     """``uses`` asks kubelet which pods have what, None where there is none. ``held`` tells the GPUs with who holds
-    them; ``told`` gets each look: these, and what they are used for. ``every_s`` 0: nobody looks.
+    them; ``told`` gets each look: these, and what they are used for. ``sampling_interval_s`` 0: nobody looks.
     """
 
     def __init__(
         self,
-        hardware: Gpus,
+        hardware: OpenGpus,
         uses: Uses | None,
-        told: Callable[[Inventory, tuple[Usage, ...]], None],
-        every_s: float = LOOK_S,
-        held: Callable[[Connection, Sequence[Use]], Inventory] = held_now,
+        on_sample: Callable[[Inventory, tuple[Usage, ...]], None],
+        interval_s: float = SAMPLE_S,
+        read_inventory: Callable[[Connection, Sequence[PodDeviceUse]], Inventory] = read_held_inventory,
     ) -> None:
         self._hardware = hardware
         self._uses = uses
-        self._told = told
-        self._every_s = every_s
-        self._held = held
+        self._on_sample = on_sample
+        self._interval_s = interval_s
+        self._read_inventory = read_inventory
         self._fill = _exporter()
-        self._watch: UsageWatch | None = None
+        self._watch: UsageTracker | None = None
         self._problem = ""
         self._last: tuple[float, Inventory] | None = None
 
     async def run(self) -> None:
         """For ever. A driver that does not answer is the agent's own looks' to find out, and to open anew."""
         while True:
-            await asyncio.sleep(self._every_s or LOOK_S)
-            if self._every_s and self._hardware.answers:
-                await self.look()
+            await asyncio.sleep(self._interval_s or SAMPLE_S)
+            if self._interval_s and self._hardware.answers:
+                await self.sample()
 
-    async def look(self) -> None:
+    async def sample(self) -> None:
         """One look. What cannot be read is logged once, and the last look stands as long as watching may pause: then
         nothing is told, for nobody could see that it is old.
         """
         try:
             uses = await self._uses() if self._uses is not None else ()
-            found = await self._hardware.call(lambda connection: self._look(connection, uses))
+            found = await self._hardware.call(lambda connection: self._read_sample(connection, uses))
             if isinstance(found, AliquotError):
                 raise found
-            self._told(*found)
+            self._on_sample(*found)
         except AliquotError as error:
             self._failed(error.brief)
         except Exception as error:  # noqa: BLE001 -- a defect of ours must not end the looks for as long as the agent lives
@@ -97,16 +97,18 @@ class Using:
             log.warning("what the GPUs are used for is not known: %s", problem)
         self._problem = problem
         if self._last is not None and time.monotonic() - self._last[0] > GAP_S:
-            self._told(self._last[1], ())
+            self._on_sample(self._last[1], ())
             self._last = None
 
-    def _look(self, connection: Connection, uses: Sequence[Use]) -> tuple[Inventory, tuple[Usage, ...]] | AliquotError:
+    def _read_sample(
+        self, connection: Connection, uses: Sequence[PodDeviceUse]
+    ) -> tuple[Inventory, tuple[Usage, ...]] | AliquotError:
         """On the worker's thread. An error is handed back: it must not cost the agent its session."""
         try:
             if self._watch is None:
-                self._watch = UsageWatch(connection, fill=self._fill)
-            inventory = self._held(connection, uses)
-            return inventory, self._watch.look(connection, inventory)
+                self._watch = UsageTracker(connection, fill=self._fill)
+            inventory = self._read_inventory(connection, uses)
+            return inventory, self._watch.sample(connection, inventory)
         except AliquotError as error:
             return error
 
@@ -116,22 +118,25 @@ class Using:
             await asyncio.to_thread(self._watch.save)
 
 
-def every_s(environment: dict[str, str]) -> float:
+def sampling_interval_s(environment: dict[str, str]) -> float:
     """Seconds between two looks, 0 for none: ``ALIQUOT_USAGE_SECONDS``. Raises UsageError for what is none."""
-    text = environment.get(EVERY, "")
+    text = environment.get(INTERVAL_VARIABLE, "")
     try:
-        seconds = float(text) if text else LOOK_S
+        seconds = float(text) if text else SAMPLE_S
     except ValueError:
         seconds = -1.0
     if seconds and not 10 <= seconds <= 120:
-        raise UsageError(f"{EVERY}={text}: seconds from 10 to 120, or 0 for never", next_step=f"unset {EVERY}")
+        raise UsageError(
+            f"{INTERVAL_VARIABLE}={text}: seconds from 10 to 120, or 0 for never",
+            next_step=f"unset {INTERVAL_VARIABLE}",
+        )
     return seconds
 
 
 def _exporter() -> Fill | None:
-    url = os.environ.get(DCGM, "")
+    url = os.environ.get(DCGM_VARIABLE, "")
     if not url:
         return None
-    from aliquot.node.dcgm_exporter import Exporter
+    from aliquot.node.dcgm_exporter import DcgmExporter
 
-    return Exporter(url, log.warning).fill
+    return DcgmExporter(url, log.warning).fill

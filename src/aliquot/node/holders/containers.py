@@ -28,7 +28,7 @@ SIMULATED_AT = "run/aliquot-sim"
 """Where a container has the folder of the simulated node that its devices are of."""
 
 
-class Seen(msgspec.Struct, frozen=True):
+class RunningContainer(msgspec.Struct, frozen=True):
     """A running container. ``engine`` is docker or podman where its control group tells, else "". ``gpus`` are the
     minors of its GPU nodes, ``caps`` those of its capability nodes.
     """
@@ -43,11 +43,11 @@ class Seen(msgspec.Struct, frozen=True):
         return bool(self.caps & _ADMINISTRATION)
 
 
-def seen(simulated: str = "", proc: str = "/proc") -> tuple[Seen, ...]:
+def running_containers(simulated: str = "", proc: str = "/proc") -> tuple[RunningContainer, ...]:
     """The containers with GPU nodes. ``simulated`` is the folder of a simulated node: only containers with its devices
     count then, and without it only those with devices of the machine.
     """
-    found: dict[str, Seen] = {}
+    found: dict[str, RunningContainer] = {}
     for ident, engine, pid in _containers(proc):
         if ident in found:
             continue
@@ -55,38 +55,38 @@ def seen(simulated: str = "", proc: str = "/proc") -> tuple[Seen, ...]:
         gpus = frozenset(_minors(os.path.join(root, "dev"), _GPU))
         if gpus and _belongs(root, simulated):
             caps = frozenset(_minors(os.path.join(root, "dev/nvidia-caps"), _CAP))
-            found[ident] = Seen(ident, engine, gpus, caps)
+            found[ident] = RunningContainer(ident, engine, gpus, caps)
     return tuple(found.values())
 
 
-def anybody(proc: str = "/proc") -> bool:
+def any_running(proc: str = "/proc") -> bool:
     """Whether any container runs here that could have devices, of whatever node."""
     return next(_containers(proc), None) is not None
 
 
-def devices_of(each: Seen, gpus: Iterable[Gpu]) -> tuple[str, ...]:
+def devices_of(container: RunningContainer, gpus: Iterable[Gpu]) -> tuple[str, ...]:
     """The UUIDs of what a container can open: MIG devices with both their capabilities, GPUs that are not in MIG mode.
     Nothing for one that administers.
     """
-    if each.administers:
+    if container.administers:
         return ()
-    return tuple(uuid for gpu in gpus if gpu.minor in each.gpus for uuid in _opened(each, gpu))
+    return tuple(uuid for gpu in gpus if gpu.minor in container.gpus for uuid in _openable(container, gpu))
 
 
-def _opened(each: Seen, gpu: Gpu) -> Iterator[str]:
+def _openable(container: RunningContainer, gpu: Gpu) -> Iterator[str]:
     if not gpu.mig.enabled:
         yield gpu.uuid
         return
     for instance in gpu.instances:
-        if instance.capability_minor in each.caps:
-            yield from (c.uuid for c in instance.compute_instances if c.capability_minor in each.caps)
+        if instance.capability_minor in container.caps:
+            yield from (c.uuid for c in instance.compute_instances if c.capability_minor in container.caps)
 
 
 def _containers(proc: str) -> Iterator[tuple[str, str, str]]:
     """Containers with one process of each: their id, engine, and the process. A process that ends meanwhile is nobody
     any more.
     """
-    looked: set[str] = set()
+    visited: set[str] = set()
     try:
         own = os.readlink(os.path.join(proc, "self/ns/mnt"))
         pids = [name for name in os.listdir(proc) if name.isdigit()]
@@ -95,13 +95,13 @@ def _containers(proc: str) -> Iterator[tuple[str, str, str]]:
     for pid in pids:
         try:
             namespace = os.readlink(f"{proc}/{pid}/ns/mnt")
-            if namespace == own or namespace in looked:
+            if namespace == own or namespace in visited:
                 continue
             with open(f"{proc}/{pid}/cgroup", encoding="utf-8", errors="replace") as file:
                 groups = file.read()
         except OSError:
             continue
-        looked.add(namespace)
+        visited.add(namespace)
         ident = identity(groups)
         if ident is not None:
             yield (*ident, pid)

@@ -10,45 +10,45 @@ from contextlib import contextmanager
 
 import msgspec
 
-from aliquot.containers.runtime.models import Reservation
+from aliquot.containers.runtime.models import ContainerReservation
 from aliquot.errors import LockedError, PermissionDeniedError, StorageError
 from aliquot.foundation.state_store import StateFile
 
 FILE = "container-reservations.json"
-FORMER = "reservations.json"
+LEGACY_FILE = "reservations.json"
 _POLL_S = 0.02
 
 
 class _Reserved(msgspec.Struct, frozen=True):
-    reservations: tuple[Reservation, ...] = ()
+    reservations: tuple[ContainerReservation, ...] = ()
 
 
-def _merged(ours: _Reserved, older: _Reserved) -> _Reserved:
+def _merge(ours: _Reserved, older: _Reserved) -> _Reserved:
     """Both: an older release did not see ours, and their containers may still run."""
     ids = {each.id for each in older.reservations}
     return _Reserved((*(each for each in ours.reservations if each.id not in ids), *older.reservations))
 
 
-class Reservations:
+class ReservationFile:
     """The record in one directory."""
 
     def __init__(self, directory: str) -> None:
         self.path = os.path.join(directory, FILE)
         self._lock = os.path.join(directory, "reservations.lock")
         self._file = StateFile(
-            self.path, "container-reservations", _Reserved, _Reserved(), former=FORMER, merge=_merged
+            self.path, "container-reservations", _Reserved, _Reserved(), legacy_name=LEGACY_FILE, merge=_merge
         )
 
-    def load(self) -> tuple[Reservation, ...]:
+    def load(self) -> tuple[ContainerReservation, ...]:
         """What is reserved; nothing where there is no file. Raises StorageError."""
         return self._file.load().reservations
 
-    def save(self, reservations: Iterable[Reservation]) -> None:
-        """Replaces the record; it is on disk when this returns. Call it inside ``alone``. Raises StorageError."""
+    def save(self, reservations: Iterable[ContainerReservation]) -> None:
+        """Replaces the record; it is on disk when this returns. Call it inside ``exclusive``. Raises StorageError."""
         self._file.save(_Reserved(tuple(reservations)))
 
     @contextmanager
-    def alone(self, patience_s: float) -> Iterator[None]:
+    def exclusive(self, patience_s: float) -> Iterator[None]:
         """Nobody else picks or releases meanwhile. Raises LockedError after ``patience_s`` seconds,
         PermissionDeniedError and StorageError.
         """

@@ -12,12 +12,12 @@ import msgspec
 from aliquot.core.model import catalog
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory, Mig
-from aliquot.foundation.driver_calls import Running
+from aliquot.foundation.driver_calls import DriverCall
 from aliquot.hardware.nvml.capability_minors import ci_minor, gi_minor
-from aliquot.hardware.nvml.partition_ids import swapped
-from aliquot.hardware.nvml.session_gate import Gate
-from aliquot.sim.client import Node
-from aliquot.sim.lifecycle import Lines, connect, ensure
+from aliquot.hardware.nvml.partition_ids import slots_mirrored
+from aliquot.hardware.nvml.session_gate import SessionGate
+from aliquot.sim.client import SimClient
+from aliquot.sim.lifecycle import LineConnection, connect, ensure_server
 
 if TYPE_CHECKING:
     from aliquot.core.model.facts import Facts
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from aliquot.core.model.xids import XidPolicy
     from aliquot.hardware.nvml.health import Health
 
-Told = dict[str, Any]
+JsonObject = dict[str, Any]
 _WHOLE = -1
 
 
 class SimBackend:
     """One simulated node's GPUs. Holds a session open like NVML does: a client that refuses a GPU reset."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: SimClient) -> None:
         self.node = node.name
         self._sim = node
-        self._gate = Gate(self.close, self._start)
-        self._idle: list[Lines] = []
+        self._gate = SessionGate(self.close, self._start)
+        self._idle: list[LineConnection] = []
         self._index: dict[str, int] = {}
         self._start()
-        too_old = codes.driver_too_old(self._ask("opening the session", "", "SystemGetDriverVersion")[1])
+        too_old = codes.driver_too_old(self._call("opening the session", "", "SystemGetDriverVersion")[1])
         if too_old is not None:
             self.close()
             raise too_old
@@ -47,14 +47,14 @@ class SimBackend:
     # -- the session: one per process, as with the library
 
     def _start(self) -> None:
-        self._idle.append(self._join())
+        self._idle.append(self._open_session())
 
-    def _join(self) -> Lines:
-        ensure(self._sim.state_dir)
+    def _open_session(self) -> LineConnection:
+        ensure_server(self._sim.state_dir)
         try:
             lines = connect(self._sim.directory, "nvml.sock")
-            with Running("opening NVML"):
-                code = int(lines.ask(f"hello {os.getpid()}-direct").partition(" ")[0])
+            with DriverCall("opening NVML"):
+                code = int(lines.request(f"hello {os.getpid()}-direct").partition(" ")[0])
         except (FileNotFoundError, ConnectionError) as gone:
             raise codes.error(codes.DRIVER_NOT_LOADED, f"reaching simulated node {self.node}") from gone
         if code:
@@ -66,7 +66,7 @@ class SimBackend:
         while self._idle:
             lines = self._idle.pop()
             try:
-                lines.ask("bye")
+                lines.request("bye")
             except ConnectionError:
                 continue  # the session ended with the connection
             finally:
@@ -77,7 +77,7 @@ class SimBackend:
         with self._gate.suspended():
             yield
 
-    def _ask(self, attempt: str, pci: str, line: str, repeatable: bool = True) -> tuple[list[int], str]:
+    def _call(self, attempt: str, pci: str, line: str, repeatable: bool = True) -> tuple[list[int], str]:
         """One call; its numbers and its text. A call that changes something is never sent twice."""
         with self._gate.use():
             return self._exchange(attempt, pci, line, repeatable)
@@ -87,10 +87,10 @@ class SimBackend:
             try:
                 lines = self._idle.pop()
             except IndexError:
-                lines = self._join()  # other threads have them all
+                lines = self._open_session()  # other threads have them all
             try:
-                with Running(attempt, pci):
-                    answer = lines.ask(line)
+                with DriverCall(attempt, pci):
+                    answer = lines.request(line)
             except ConnectionError as gone:
                 lines.close()
                 if not repeatable and not isinstance(gone, BrokenPipeError):
@@ -104,9 +104,9 @@ class SimBackend:
             return numbers, text
         raise codes.error(codes.DRIVER_NOT_LOADED, attempt, gpu=pci)
 
-    def ask(self, attempt: str, line: str) -> list[int]:
+    def query(self, attempt: str, line: str) -> list[int]:
         """One call that only reads; its numbers."""
-        return self._ask(attempt, "", line)[0]
+        return self._call(attempt, "", line)[0]
 
     def health(self, policy: XidPolicy) -> Health:
         """Watches the GPUs for XIDs, from its first poll on."""
@@ -117,8 +117,8 @@ class SimBackend:
 
     # -- reading
 
-    def _snapshot(self, attempt: str) -> Told:
-        return msgspec.json.decode(self._ask(attempt, "", "Snapshot")[1], type=Told)
+    def _snapshot(self, attempt: str) -> JsonObject:
+        return msgspec.json.decode(self._call(attempt, "", "Snapshot")[1], type=JsonObject)
 
     def read(self) -> Inventory:
         facts = self._snapshot(f"reading {self.node}")
@@ -137,13 +137,15 @@ class SimBackend:
     def facts(self) -> Facts:
         from aliquot.core.model.facts import Facts
 
-        return msgspec.json.decode(self._ask(f"reading the facts of {self.node}", "", "Facts")[1], type=Facts)
+        return msgspec.json.decode(self._call(f"reading the facts of {self.node}", "", "Facts")[1], type=Facts)
 
     def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
         """Shares are those of now: nobody has to wait for a second sample."""
         from aliquot.core.model.usage import Usage
 
-        return msgspec.json.decode(self._ask(f"reading the use of {self.node}", "", "Usage")[1], type=tuple[Usage, ...])
+        return msgspec.json.decode(
+            self._call(f"reading the use of {self.node}", "", "Usage")[1], type=tuple[Usage, ...]
+        )
 
     def _number(self, pci: str) -> int:
         if pci not in self._index:
@@ -156,13 +158,13 @@ class SimBackend:
 
     def _write(self, attempt: str, pci: str, call: str, *numbers: int) -> int:
         words = " ".join(map(str, (call, self._number(pci), *numbers)))
-        answer, _ = self._ask(f"{attempt} on {pci}", pci, words, repeatable=False)
+        answer, _ = self._call(f"{attempt} on {pci}", pci, words, repeatable=False)
         return answer[0] if answer else _WHOLE
 
     def set_mode(self, pci: str, enabled: bool) -> bool:
         attempt = f"{'enabling' if enabled else 'disabling'} MIG mode"
         activation = self._write(attempt, pci, "DeviceSetMigMode", _WHOLE, _WHOLE, int(enabled))
-        numbers, _ = self._ask(f"{attempt} on {pci}", pci, f"DeviceGetMigMode {self._number(pci)} -1 -1")
+        numbers, _ = self._call(f"{attempt} on {pci}", pci, f"DeviceGetMigMode {self._number(pci)} -1 -1")
         current, pending = numbers
         if int(enabled) not in (current, pending):
             raise codes.error(activation, f"{attempt} on {pci}", gpu=pci)
@@ -194,8 +196,8 @@ class SimBackend:
 
     def mixed_size(self, pci: str) -> bool | None:
         """Mixed-size mode; None where the GPU or its driver has none, and while MIG mode is on."""
-        told = self._snapshot(f"reading mixed-size mode of {pci}")["gpus"]
-        return next((g["mixed"] for g in told if g["pci"] == pci), None)
+        gpus = self._snapshot(f"reading mixed-size mode of {pci}")["gpus"]
+        return next((g["mixed"] for g in gpus if g["pci"] == pci), None)
 
     def set_mixed_size(self, pci: str, on: bool) -> None:
         attempt = f"switching mixed-size mode {'on' if on else 'off'}"
@@ -208,10 +210,10 @@ class SimBackend:
     def _present(self, attempt: str, pci: str, call: str, *numbers: int) -> None:
         """Look the instance up first, as an NVML client has to for its handle: a wrong id is "not found"."""
         words = " ".join(map(str, (call, self._number(pci), *numbers)))
-        self._ask(f"{attempt} on {pci}", pci, words)
+        self._call(f"{attempt} on {pci}", pci, words)
 
 
-def _gpu(facts: Told) -> Gpu:
+def _gpu(facts: JsonObject) -> Gpu:
     plain = ("pci", "uuid", "index", "product", "pci_device", "subsystem")
     identity = {k: facts[k] for k in plain}
     if facts["lost"]:
@@ -226,12 +228,12 @@ def _gpu(facts: Told) -> Gpu:
         mig=mig,
         instances=instances,
         holders=_holders(facts, lambda p: not mig.enabled or p["instance"] is None),
-        reset=not facts["guest"],
-        swapped=swapped(catalog.family(facts["family"]), instances) if known else None,
+        resettable=not facts["guest"],
+        slots_mirrored=slots_mirrored(catalog.family(facts["family"]), instances) if known else None,
     )
 
 
-def _instance(instance: Told, gpu: Told) -> GpuInstance:
+def _instance(instance: JsonObject, gpu: JsonObject) -> GpuInstance:
     gi = instance["id"]
     holders = _holders(gpu, lambda p: p["instance"] == gi)
     return GpuInstance(
@@ -246,7 +248,7 @@ def _instance(instance: Told, gpu: Told) -> GpuInstance:
     )
 
 
-def _compute(compute: Told, gi: int, gpu: Told) -> ComputeInstance:
+def _compute(compute: JsonObject, gi: int, gpu: JsonObject) -> ComputeInstance:
     number = compute["id"]
     return ComputeInstance(
         **{k: compute[k] for k in ("id", "profile", "profile_id", "placement", "uuid")},
@@ -255,7 +257,7 @@ def _compute(compute: Told, gi: int, gpu: Told) -> ComputeInstance:
     )
 
 
-def _holders(gpu: Told, mine: Callable[[Told], bool]) -> tuple[Holder, ...]:
+def _holders(gpu: JsonObject, mine: Callable[[JsonObject], bool]) -> tuple[Holder, ...]:
     order = sorted(gpu["processes"], key=lambda p: (p["instance"] or 0, p["compute_instance"] or 0, p["pid"]))
     found = [Holder("process", str(p["pid"]), p["name"].rpartition("/")[2]) for p in order if mine(p)]
     return tuple(dict.fromkeys(found))

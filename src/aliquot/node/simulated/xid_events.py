@@ -20,24 +20,24 @@ class SimEvents:
 
     def __init__(self, backend: SimBackend) -> None:
         self._backend = backend
-        self._seen: int | None = None
+        self._event_set: int | None = None
 
     def take(self) -> list[Xid]:
         """What was reported since the last call. Raises HardwareError."""
-        ask, found = self._backend.ask, list[Xid]()
-        if self._seen is None:
-            self._seen = ask("making an event set", "EventSetCreate")[0]
+        query, found = self._backend.query, list[Xid]()
+        if self._event_set is None:
+            self._event_set = query("making an event set", "EventSetCreate")[0]
         gpus = {g.index: g.pci for g in self._backend.read().gpus}
-        wish = " ".join(f"{index} {XID}" for index in gpus)
+        selection = " ".join(f"{index} {XID}" for index in gpus)
         while True:
             try:
-                answer = ask("waiting for an event", f"EventSetWait {self._seen} 0 {wish}")
+                answer = query("waiting for an event", f"EventSetWait {self._event_set} 0 {selection}")
             except HardwareError as error:
                 if error.nvml_code == codes.TIMEOUT:
                     return found
                 raise
-            self._seen, gpu, _, code, instance, inside = answer
-            found.append(Xid(gpus[gpu], code, _known(instance), _known(inside)))
+            self._event_set, gpu, _, code, instance, compute_instance = answer
+            found.append(Xid(gpus[gpu], code, _known(instance), _known(compute_instance)))
 
 
 def _known(number: int) -> int | None:

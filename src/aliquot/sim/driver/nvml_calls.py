@@ -10,22 +10,22 @@ from collections.abc import Callable
 
 from aliquot.core.model.catalog import ComputeProfile, Profile
 from aliquot.sim import codes
-from aliquot.sim.codes import Refused
+from aliquot.sim.codes import NvmlRefusal
 from aliquot.sim.driver import sensor_values as figures
 from aliquot.sim.driver import topology as place
 from aliquot.sim.driver import usage
 from aliquot.sim.driver.compute import SimInstance
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.node import SimNode
-from aliquot.sim.session import Session
+from aliquot.sim.session import SimSession
 from aliquot.sim.state import WHOLE
 from aliquot.sim.template import mig_uuid
 
 MIB = 1 << 20
 
 Args = list[int]
-SystemCall = Callable[[SimNode, Session, Args, str], str]
-DeviceCall = Callable[[SimNode, Session, SimGpu, Args], str]
+SystemCall = Callable[[SimNode, SimSession, Args, str], str]
+DeviceCall = Callable[[SimNode, SimSession, SimGpu, Args], str]
 
 IDENTITY = frozenset(
     {"DeviceGetName", "DeviceGetUUID", "DeviceGetPciInfo", "DeviceGetIndex", "DeviceGetMinorNumber", "DeviceGetSerial"}
@@ -40,23 +40,23 @@ def numbers(*values: int) -> str:
 # -- the system
 
 
-def _handle_by_index(node: SimNode, _s: Session, a: Args, _t: str) -> str:
-    if not 0 <= a[0] < len(node.visible):
-        raise Refused(codes.INVALID_ARGUMENT)
-    return f"{node.visible[a[0]].state.index} -1 -1"
+def _handle_by_index(node: SimNode, _s: SimSession, args: Args, _t: str) -> str:
+    if not 0 <= args[0] < len(node.visible):
+        raise NvmlRefusal(codes.INVALID_ARGUMENT)
+    return f"{node.visible[args[0]].state.index} -1 -1"
 
 
-def _handle_by_uuid(node: SimNode, _s: Session, _a: Args, text: str) -> str:
+def _handle_by_uuid(node: SimNode, _s: SimSession, _a: Args, text: str) -> str:
     for gpu in node.visible:
         if gpu.state.uuid == text:
             return f"{gpu.state.index} -1 -1"
         for gi, ci in gpu.mig_devices():
             if mig_uuid(gpu.state, gi, ci, gpu.driver_major) == text:
                 return f"{gpu.state.index} {gi} {ci}"
-    raise Refused(codes.NOT_FOUND)
+    raise NvmlRefusal(codes.NOT_FOUND)
 
 
-def _handle_by_pci(node: SimNode, _s: Session, _a: Args, text: str) -> str:
+def _handle_by_pci(node: SimNode, _s: SimSession, _a: Args, text: str) -> str:
     parts = text.lower().split(":")
     domain = parts[0] if len(parts) == 3 else "0"
     rest = ":".join(parts[-2:])
@@ -65,22 +65,22 @@ def _handle_by_pci(node: SimNode, _s: Session, _a: Args, text: str) -> str:
         own, _, place = gpu.state.pci.partition(":")
         if place == rest and int(own, 16) == int(domain, 16):
             return f"{gpu.state.index} -1 -1"
-    raise Refused(codes.NOT_FOUND)
+    raise NvmlRefusal(codes.NOT_FOUND)
 
 
-def _handle_by_serial(node: SimNode, _s: Session, _a: Args, text: str) -> str:
+def _handle_by_serial(node: SimNode, _s: SimSession, _a: Args, text: str) -> str:
     for gpu in node.visible:
         if _serial_number(gpu) == text:
             return f"{gpu.state.index} -1 -1"
-    raise Refused(codes.NOT_FOUND)
+    raise NvmlRefusal(codes.NOT_FOUND)
 
 
-def _process_name(node: SimNode, _s: Session, a: Args, _t: str) -> str:
+def _process_name(node: SimNode, _s: SimSession, args: Args, _t: str) -> str:
     for gpu in node.gpus:
         for process in gpu.state.processes:
-            if process.pid == a[0]:
+            if process.pid == args[0]:
                 return "|" + process.name
-    raise Refused(codes.NOT_FOUND)
+    raise NvmlRefusal(codes.NOT_FOUND)
 
 
 def cuda_version(node: SimNode) -> int:
@@ -89,11 +89,11 @@ def cuda_version(node: SimNode) -> int:
     return table[max((m for m in table if m <= node.state.driver_major), default=450)]
 
 
-def _event_set_wait(node: SimNode, _s: Session, a: Args, _t: str) -> str:
+def _event_set_wait(node: SimNode, _s: SimSession, args: Args, _t: str) -> str:
     """The last event seen, milliseconds, then GPU and kinds in turn."""
-    event = node.events.wait(a[0], a[1] / 1000, dict(zip(a[2::2], a[3::2], strict=False)))
+    event = node.events.wait(args[0], args[1] / 1000, dict(zip(args[2::2], args[3::2], strict=False)))
     if event is None:
-        raise Refused(codes.TIMEOUT)
+        raise NvmlRefusal(codes.TIMEOUT)
     return numbers(event.number, event.gpu, event.kind, event.data, event.gi, event.ci)
 
 
@@ -121,49 +121,49 @@ def nvml_version(node: SimNode) -> str:
 # -- a device, which may be a MIG device
 
 
-def _compute(gpu: SimGpu, a: Args) -> tuple[SimInstance, Profile, ComputeProfile]:
+def _compute(gpu: SimGpu, args: Args) -> tuple[SimInstance, Profile, ComputeProfile]:
     """The compute instance behind a MIG device handle. Raises INVALID_ARGUMENT when it is gone."""
-    instance = SimInstance(gpu, a[1])
-    compute = instance.one(a[2])
+    instance = SimInstance(gpu, args[1])
+    compute = instance.one(args[2])
     return instance, instance.profile, instance.compute_profile(compute.profile)
 
 
-def _is_mig(a: Args) -> bool:
-    return a[1] != WHOLE
+def _is_mig(args: Args) -> bool:
+    return args[1] != WHOLE
 
 
-def _name(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
-    if _is_mig(a):
-        return f"|{gpu.state.product} MIG {_compute(gpu, a)[2].name}"
+def _name(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
+    if _is_mig(args):
+        return f"|{gpu.state.product} MIG {_compute(gpu, args)[2].name}"
     return "|" + gpu.state.product
 
 
-def _uuid(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
-    if _is_mig(a):
-        _compute(gpu, a)
-        return "|" + mig_uuid(gpu.state, a[1], a[2], gpu.driver_major)
+def _uuid(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
+    if _is_mig(args):
+        _compute(gpu, args)
+        return "|" + mig_uuid(gpu.state, args[1], args[2], gpu.driver_major)
     return "|" + gpu.state.uuid
 
 
-def _bar1(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
+def _bar1(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
     total = 1 << (gpu.state.memory_mib - 1).bit_length()
-    if _is_mig(a):
-        profile = _compute(gpu, a)[1]
+    if _is_mig(args):
+        profile = _compute(gpu, args)[1]
         total = total * profile.size // gpu.family_table.family.memory_slices
     return numbers(total * MIB, (total - 1) * MIB, MIB)
 
 
-def _processes(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
-    if _is_mig(a):
-        _compute(gpu, a)
-    mine = [p for p in gpu.state.processes if not _is_mig(a) or (p.gi, p.ci) == (a[1], a[2])]
+def _processes(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
+    if _is_mig(args):
+        _compute(gpu, args)
+    mine = [p for p in gpu.state.processes if not _is_mig(args) or (p.gi, p.ci) == (args[1], args[2])]
     return numbers(*(n for p in mine for n in (p.pid, p.memory_mib * MIB, p.gi, p.ci)))
 
 
-def _attributes(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
-    if not _is_mig(a):
-        raise Refused(codes.INVALID_ARGUMENT)
-    _instance, profile, compute = _compute(gpu, a)
+def _attributes(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
+    if not _is_mig(args):
+        raise NvmlRefusal(codes.INVALID_ARGUMENT)
+    _instance, profile, compute = _compute(gpu, args)
     family = gpu.family_table.family
     return numbers(
         figures.compute_sm(family, profile, compute),
@@ -185,7 +185,7 @@ def _serial_number(gpu: SimGpu) -> str:
     return str(1_320_000_000_000 + int(gpu.state.uuid[-6:], 16))
 
 
-def _pci(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+def _pci(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
     domain, bus, rest = gpu.state.pci.split(":")
     device = rest.partition(".")[0]
     ids = (int(gpu.state.pci_device, 16), int(gpu.state.subsystem, 16))
@@ -193,32 +193,32 @@ def _pci(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
     return f"{numbers(int(domain, 16), int(bus, 16), int(device, 16), *ids)}|{bus_id}"
 
 
-def _brand(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+def _brand(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
     return str(figures.BRANDS.get(gpu.state.product.split(" ")[0], figures.BRAND_NVIDIA))
 
 
-def _codec(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+def _codec(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
     if gpu.state.mig:
-        raise Refused(codes.NOT_SUPPORTED)
+        raise NvmlRefusal(codes.NOT_SUPPORTED)
     return numbers(0, 167000)
 
 
-def _ecc(_n: SimNode, _s: Session, _g: SimGpu, _a: Args) -> str:
+def _ecc(_n: SimNode, _s: SimSession, _g: SimGpu, _a: Args) -> str:
     return numbers(1, 1)
 
 
-def _capability(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+def _capability(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
     return numbers(*figures.compute_capability(gpu.state.product, gpu.state.architecture))
 
 
-def _fabric(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+def _fabric(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
     answer = place.fabric(gpu)
     return f"{numbers(answer.state, answer.status, answer.clique)}|{answer.cluster}"
 
 
-def _ancestor(node: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
+def _ancestor(node: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
     """NVML's topology levels: 0 the same board, 40 the same processor, 50 across processors (four GPUs each)."""
-    other = node.gpu(a[3]).state.index
+    other = node.gpu(args[3]).state.index
     mine = gpu.state.index
     return str(0 if mine == other else 40 if place.numa_node(gpu) == place.numa_node(node.gpu(other)) else 50)
 
@@ -231,7 +231,9 @@ def _virtualization(gpu: SimGpu) -> int:
 GPU_OR_MIG: dict[str, DeviceCall] = {
     "DeviceGetName": _name,
     "DeviceGetUUID": _uuid,
-    "DeviceGetMemoryInfo": lambda _n, _s, gpu, a: numbers(*(n * MIB for n in usage.memory_mib(gpu, a[1], a[2]))),
+    "DeviceGetMemoryInfo": lambda _n, _s, gpu, args: numbers(
+        *(n * MIB for n in usage.memory_mib(gpu, args[1], args[2]))
+    ),
     "DeviceGetBAR1MemoryInfo": _bar1,
     "DeviceGetComputeRunningProcesses": _processes,
     "DeviceGetAttributes": _attributes,
@@ -250,7 +252,7 @@ GPU_ONLY: dict[str, DeviceCall] = {
     "DeviceGetGpuFabricInfo": _fabric,
     "DeviceGetUtilizationRates": lambda _n, _s, gpu, _a: numbers(*usage.rates(gpu)),
     "GpmQueryDeviceSupport": lambda _n, _s, gpu, _a: str(int(usage.has_gpm(gpu))),
-    "GpmSampleGet": lambda _n, _s, gpu, a: str(round(1e6 * usage.busy(gpu, a[3]))),
+    "GpmSampleGet": lambda _n, _s, gpu, args: str(round(1e6 * usage.busy(gpu, args[3]))),
     "DeviceGetEncoderUtilization": _codec,
     "DeviceGetDecoderUtilization": _codec,
     "DeviceGetEccMode": _ecc,
@@ -260,9 +262,9 @@ GPU_ONLY: dict[str, DeviceCall] = {
 }
 
 
-def metric(gpu: SimGpu, call: str, a: Args) -> str:
+def metric(gpu: SimGpu, call: str, args: Args) -> str:
     """A single number of an idle board. Raises NOT_SUPPORTED where this board, or a MIG device, has none."""
-    value = figures.metric(call, gpu.state.architecture, a[3] if len(a) > 3 else 0)
-    if value is None or _is_mig(a):
-        raise Refused(codes.NOT_SUPPORTED)
+    value = figures.metric(call, gpu.state.architecture, args[3] if len(args) > 3 else 0)
+    if value is None or _is_mig(args):
+        raise NvmlRefusal(codes.NOT_SUPPORTED)
     return str(value)

@@ -30,7 +30,7 @@ def span_mask(start: int, size: int) -> int:
     return ((1 << size) - 1) << start
 
 
-class Partition(msgspec.Struct, frozen=True):
+class SlotPartition(msgspec.Struct, frozen=True):
     """A place that a profile may take: the instance id it gives, its internal slots, and where it is displayed."""
 
     id: int
@@ -39,40 +39,40 @@ class Partition(msgspec.Struct, frozen=True):
     size: int
 
 
-class Table:
-    """The partitions of one board. ``swapped``: the missing compute slice lies in the low half of the chip, so that
-    displayed start = (internal slot + half) mod slots.
+class SlotTable:
+    """The partitions of one board. ``slots_mirrored``: the missing compute slice lies in the low half of the chip, so
+    that displayed start = (internal slot + half) mod slots.
     """
 
-    def __init__(self, family: Family, swapped: bool = False) -> None:
+    def __init__(self, family: Family, slots_mirrored: bool = False) -> None:
         self.family = family
-        self.swapped = swapped
+        self.slots_mirrored = slots_mirrored
         self.slots = SLOTS[family.slot_model]
         self.units = self.slots[0][1]
         self.scale = family.memory_slices // self.units
         self.partitions = {p.id: self._partitions(p) for p in family.profiles}
-        self.choices = [q.mask for p in family.plain for q in self.partitions[p.id]]
+        self.choices = [q.mask for p in family.plain_profiles for q in self.partitions[p.id]]
 
-    def _partitions(self, profile: Profile) -> tuple[Partition, ...]:
+    def _partitions(self, profile: Profile) -> tuple[SlotPartition, ...]:
         found = []
         for start in profile.starts:
             first = start // self.scale
-            if self.swapped and profile.size != self.family.memory_slices:
+            if self.slots_mirrored and profile.size != self.family.memory_slices:
                 first = (first + self.units // 2) % self.units
             span = (first, profile.size // self.scale)
             number = self.slots.index(span)
-            found.append(Partition(number, span_mask(*span), start, profile.size))
+            found.append(SlotPartition(number, span_mask(*span), start, profile.size))
         return tuple(sorted(found, key=lambda q: q.id))
 
-    def at(self, profile_id: int, start: int, size: int) -> Partition | None:
+    def at(self, profile_id: int, start: int, size: int) -> SlotPartition | None:
         """The partition displayed at a placement, if this profile may lie there."""
         return next((q for q in self.partitions[profile_id] if (q.start, q.size) == (start, size)), None)
 
-    def default(self, profile_id: int, used: int) -> Partition | None:
+    def default(self, profile_id: int, used: int) -> SlotPartition | None:
         """The driver's own choice: the free partition that leaves the most (plain profile, placement) choices for
         later requests, the lowest id on a tie. Reproduces every public capture from R510 on.
         """
-        best: Partition | None = None
+        best: SlotPartition | None = None
         most = -1
         for option in self.partitions[profile_id]:
             if option.mask & used:

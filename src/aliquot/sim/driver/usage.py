@@ -7,12 +7,12 @@ processes keep it at that moment, and the share the mean of both: an estimate of
 from __future__ import annotations
 
 from aliquot.sim import codes
-from aliquot.sim.codes import Refused
+from aliquot.sim.codes import NvmlRefusal
 from aliquot.sim.driver import sensor_values as figures
 from aliquot.sim.driver.compute import SimInstance
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.node import SimNode
-from aliquot.sim.state import WHOLE, Process
+from aliquot.sim.state import WHOLE, ProcessState
 
 _GPM = ("hopper", "blackwell")
 _RESERVED_MIB = 500
@@ -39,7 +39,7 @@ def rates(gpu: SimGpu) -> tuple[int, int]:
     Raises NOT_SUPPORTED in MIG mode, as the driver does.
     """
     if gpu.state.mig:
-        raise Refused(codes.NOT_SUPPORTED)
+        raise NvmlRefusal(codes.NOT_SUPPORTED)
     percent = round(100 * _together(gpu.state.processes))
     return percent, percent // 5
 
@@ -53,10 +53,10 @@ def busy(gpu: SimGpu, gi: int) -> float:
     GPUs without GPM, INVALID_ARGUMENT for an instance that is not there.
     """
     if not has_gpm(gpu):
-        raise Refused(codes.NOT_SUPPORTED)
+        raise NvmlRefusal(codes.NOT_SUPPORTED)
     if not gpu.state.mig:
         if gi != WHOLE:
-            raise Refused(codes.INVALID_ARGUMENT)
+            raise NvmlRefusal(codes.INVALID_ARGUMENT)
         return _together(gpu.state.processes)
     if gi != WHOLE:
         return _busy_in(gpu, gi)
@@ -77,11 +77,11 @@ def _busy_in(gpu: SimGpu, gi: int) -> float:
     )
 
 
-def _together(processes: list[Process]) -> float:
+def _together(processes: list[ProcessState]) -> float:
     return min(1.0, sum(p.busy for p in processes))
 
 
-def hold(gpu: SimGpu, process: Process) -> None:
+def hold(gpu: SimGpu, process: ProcessState) -> None:
     """Put a simulated process where it says that it is. Raises what a wrong compute instance raises."""
     if process.gi != WHOLE:
         SimInstance(gpu, process.gi).one(process.ci)
@@ -101,9 +101,9 @@ def _rows(gpu: SimGpu) -> list[dict[str, object]]:
     for instance in gpu.state.instances:
         if instance.compute:
             memory = memory_mib(gpu, instance.id, instance.compute[0].id)
-            told = busy(gpu, instance.id) if has_gpm(gpu) else None
+            busy_share = busy(gpu, instance.id) if has_gpm(gpu) else None
             source = "gpm" if has_gpm(gpu) else ""
-            found.append(_row(gpu, instance.id, SimInstance(gpu, instance.id).profile.name, memory, told, source))
+            found.append(_row(gpu, instance.id, SimInstance(gpu, instance.id).profile.name, memory, busy_share, source))
     return found
 
 

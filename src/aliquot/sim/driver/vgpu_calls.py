@@ -3,55 +3,55 @@
 from __future__ import annotations
 
 from aliquot.sim import codes
-from aliquot.sim.codes import Refused
+from aliquot.sim.codes import NvmlRefusal
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.mig_calls import WriteCall
 from aliquot.sim.driver.nvml_calls import Args, DeviceCall, numbers
 from aliquot.sim.kernel import pci, rules
-from aliquot.sim.node import Call, SimNode
-from aliquot.sim.session import Session
+from aliquot.sim.node import DriverWrite, SimNode
+from aliquot.sim.session import SimSession
 
 
-def _mode(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+def _mode(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
     if not rules.mixed_possible(gpu.state):
-        raise Refused(codes.NOT_SUPPORTED)
+        raise NvmlRefusal(codes.NOT_SUPPORTED)
     return str(int(gpu.state.mixed))
 
 
-def _set_mode(node: SimNode, session: Session, a: Args) -> str:
+def _set_mode(node: SimNode, session: SimSession, args: Args) -> str:
     """NOT_SUPPORTED with MIG on, on Turing and older and without the vGPU host driver; IN_USE while a vGPU exists, and
     before virtual functions are on (nvml.h, NVIDIA's vGPU guide).
     """
 
-    def act(gpu: SimGpu) -> int:
+    def apply(gpu: SimGpu) -> int:
         if not node.privileged(session):
-            raise Refused(codes.NO_PERMISSION)
-        if a[3] not in (0, 1):
-            raise Refused(codes.INVALID_ARGUMENT)
+            raise NvmlRefusal(codes.NO_PERMISSION)
+        if args[3] not in (0, 1):
+            raise NvmlRefusal(codes.INVALID_ARGUMENT)
         if not rules.mixed_possible(gpu.state):
-            raise Refused(codes.NOT_SUPPORTED)
+            raise NvmlRefusal(codes.NOT_SUPPORTED)
         if gpu.state.vgpus or not gpu.state.functions:
-            raise Refused(codes.IN_USE)
-        gpu.state.mixed = bool(a[3])
+            raise NvmlRefusal(codes.IN_USE)
+        gpu.state.mixed = bool(args[3])
         return -1
 
-    node.write(session, Call("DeviceSetVgpuHeterogeneousMode", a[0]), act)
+    node.write(session, DriverWrite("DeviceSetVgpuHeterogeneousMode", args[0]), apply)
     return ""
 
 
-def _supported(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+def _supported(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
     """The ids of the types of this board. NOT_SUPPORTED without the vGPU host driver."""
-    if not rules.world(gpu.state):
-        raise Refused(codes.NOT_SUPPORTED)
+    if not rules.vgpu_framework(gpu.state):
+        raise NvmlRefusal(codes.NOT_SUPPORTED)
     return numbers(*(t.id or 0 for t in rules.types(gpu.state)))
 
 
-def _creatable(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+def _creatable(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
     """The ids of the types of which one more can be made now, on whatever function."""
-    if not rules.world(gpu.state):
-        raise Refused(codes.NOT_SUPPORTED)
-    there = [pci.function_address(gpu.state, f.number) for f in gpu.state.functions] or [gpu.state.pci]
-    found = {t.id or 0 for address in there for t in rules.creatable(gpu.state, address)}
+    if not rules.vgpu_framework(gpu.state):
+        raise NvmlRefusal(codes.NOT_SUPPORTED)
+    addresses = [pci.function_address(gpu.state, f.number) for f in gpu.state.functions] or [gpu.state.pci]
+    found = {t.id or 0 for address in addresses for t in rules.creatable(gpu.state, address)}
     return numbers(*sorted(found))
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.kernel import devices, functions, pci, proc, rules, vms
-from aliquot.sim.kernel import write_gate as gate
-from aliquot.sim.kernel.devices import Device
-from aliquot.sim.kernel.tree import Answer, Tree, ask
-from aliquot.sim.kernel.write_gate import KernelWrite
+from aliquot.sim.kernel import kernel_writes as gate
+from aliquot.sim.kernel.devices import SimPciFunction
+from aliquot.sim.kernel.kernel_writes import KernelWrite
+from aliquot.sim.kernel.tree import FileAnswer, Tree, handle_request
 from aliquot.sim.node import SimNode
-from aliquot.sim.session import Session
+from aliquot.sim.session import SimSession
 from aliquot.sim.state import WHOLE, VmState
 
 Request = dict[str, Any]
@@ -27,37 +27,37 @@ def tree_of(node: SimNode) -> Tree:
     return node.files
 
 
-def _caller(session: Session, request: Request) -> Session:
+def _caller(session: SimSession, request: Request) -> SimSession:
     """Who wrote: the connection's process, or one that it speaks for (``pid``). Faults meet it unless ``hand``."""
     pid = request.get("pid")
     number, hand = session.pid if pid is None else int(pid), bool(request.get("hand"))
-    return Session("", number, session.privileged, hand=hand, gone=session.gone)
+    return SimSession("", number, session.privileged, hand=hand, caller_ended=session.caller_ended)
 
 
-def _files(node: SimNode, session: Session, request: Request) -> object:
+def _files(node: SimNode, session: SimSession, request: Request) -> object:
     op = str(request.get("op"))
     if op not in OPERATIONS:
         raise ValueError(f"no operation {op!r} on files; there are: {', '.join(OPERATIONS)}")
     path, data = str(request.get("path") or ""), str(request.get("data") or "")
-    answer = ask(tree_of(node), _caller(session, request), op, path, data)
+    answer = handle_request(tree_of(node), _caller(session, request), op, path, data)
     return {"errno": answer.errno} if answer.errno else {"value": answer.value}
 
 
-def _many(node: SimNode, session: Session, request: Request) -> object:
+def _many(node: SimNode, session: SimSession, request: Request) -> object:
     """Several questions at once, each ``[op, path]``: what one look at a node reads, by one request."""
     tree, caller = tree_of(node), _caller(session, request)
-    asks = [(str(op), str(path)) for op, path in request.get("asks") or ()]
-    wrong = next((op for op, _ in asks if op not in OPERATIONS or op == "write"), None)
+    requests = [(str(op), str(path)) for op, path in request.get("asks") or ()]
+    wrong = next((op for op, _ in requests if op not in OPERATIONS or op == "write"), None)
     if wrong is not None:
         raise ValueError(f"no operation {wrong!r} among several on files")
-    return {"answers": [_plain(ask(tree, caller, op, path, "")) for op, path in asks]}
+    return {"answers": [_plain(handle_request(tree, caller, op, path, "")) for op, path in requests]}
 
 
-def _plain(answer: Answer) -> list[object]:
+def _plain(answer: FileAnswer) -> list[object]:
     return [answer.value, answer.errno or 0]
 
 
-def _sriov_manage(node: SimNode, session: Session, request: Request) -> object:
+def _sriov_manage(node: SimNode, session: SimSession, request: Request) -> object:
     """``action`` -e or -d, ``address`` of a GPU or ALL. The answer: ``rc``, and what the program prints."""
     action, word = str(request.get("action")), str(request.get("address"))
     if action not in ("-e", "-d"):
@@ -75,9 +75,9 @@ def _sriov_manage(node: SimNode, session: Session, request: Request) -> object:
     return {"rc": 1 if wrong else 0, "out": lines, "err": wrong}
 
 
-def _manage(node: SimNode, session: Session, gpu: SimGpu, action: str) -> str:
+def _manage(node: SimNode, session: SimSession, gpu: SimGpu, action: str) -> str:
     write = KernelWrite("SriovManage", gpu.state.index, f"/usr/lib/nvidia/sriov-manage {action}", gpu.state.pci)
-    gate.carry_out(node, session, write, lambda: functions.manage(node, gpu, action == "-e"))
+    gate.execute(node, session, write, lambda: functions.manage(node, gpu, action == "-e"))
     return f"{'Enabling' if action == '-e' else 'Disabling'} VFs on {gpu.state.pci}"
 
 
@@ -89,7 +89,7 @@ def _refusal(gpu: SimGpu, error: OSError) -> str:
     return f"{gpu.state.pci}: {error.strerror}"
 
 
-def _vm_start(node: SimNode, _session: Session, request: Request) -> object:
+def _vm_start(node: SimNode, _session: SimSession, request: Request) -> object:
     """A virtual machine opens the VFIO handles of ``devices`` (addresses of functions, UUIDs of mdevs)."""
     name, wanted = str(request.get("name") or ""), [str(d) for d in request.get("devices") or ()]
     if not name or any(vm.name == name for vm in node.state.vms):
@@ -101,7 +101,7 @@ def _vm_start(node: SimNode, _session: Session, request: Request) -> object:
             _openable(node, device)
         pid, node.state.next_pid = node.state.next_pid, node.state.next_pid + 1
         node.state.vms = [*node.state.vms, VmState(pid, name, wanted)]
-        node.changed()
+        node.files_changed()
         node.save()
     return {"pid": pid}
 
@@ -113,10 +113,10 @@ def _openable(node: SimNode, name: str) -> None:
         raise ValueError(f"{name} is open in virtual machine {running.name!r}")
     if any(v.uuid == name for g in node.gpus for v in g.state.vgpus):
         return
-    device = next((d for d in devices.everything(node) if d.address == name), None)
+    device = next((d for d in devices.all_functions(node) if d.address == name), None)
     if device is None:
         raise ValueError(f"no function and no mdev {name!r} on {node.state.name}")
-    driver = device.driver(node.world.now())
+    driver = device.driver(node.environment.now())
     if driver == devices.VFIO:
         foreign = _foreign(node, device)
         if foreign:
@@ -130,17 +130,17 @@ def _openable(node: SimNode, name: str) -> None:
     raise ValueError(f"{name} has no VFIO handle to open: its driver is {driver or 'none'} and it carries no vGPU")
 
 
-def _foreign(node: SimNode, device: Device) -> list[str]:
+def _foreign(node: SimNode, device: SimPciFunction) -> list[str]:
     """Members of the same IOMMU group that another driver has."""
     own = devices.group(node, device)
     return [
         d.address
-        for d in devices.everything(node)
+        for d in devices.all_functions(node)
         if devices.group(node, d) == own and d.state.driver not in ("", devices.VFIO)
     ]
 
 
-def _vm_stop(node: SimNode, _session: Session, request: Request) -> object:
+def _vm_stop(node: SimNode, _session: SimSession, request: Request) -> object:
     name = str(request.get("name") or "")
     if not any(vm.name == name for vm in node.state.vms):
         running = ", ".join(vm.name for vm in node.state.vms) or "none"
@@ -156,12 +156,12 @@ def end(node: SimNode, which: Callable[[VmState], bool]) -> int:
         gone = len(node.state.vms) - len(staying)
         node.state.vms = staying
         if gone:
-            node.changed()
+            node.files_changed()
             node.save()
     return gone
 
 
-def shown(node: SimNode) -> dict[str, object]:
+def node_summary(node: SimNode) -> dict[str, object]:
     """The kernel's part of ``show``."""
     return {
         "host": proc.host(node),
@@ -170,14 +170,14 @@ def shown(node: SimNode) -> dict[str, object]:
     }
 
 
-def shown_gpu(gpu: SimGpu) -> dict[str, object]:
+def gpu_summary(gpu: SimGpu) -> dict[str, object]:
     """A GPU's part of ``show``: driver, virtual functions, vGPUs."""
     state = gpu.state
     kinds = {k.id: k.name for k in rules.types(state)}
     return {
         "driver": state.driver,
         "host": state.host,
-        "world": rules.world(state),
+        "world": rules.vgpu_framework(state),
         "mixed": state.mixed if rules.mixed_possible(state) else None,
         "functions": len(state.functions),
         "total_functions": pci.total_functions(state),
@@ -195,7 +195,7 @@ def shown_gpu(gpu: SimGpu) -> dict[str, object]:
     }
 
 
-ACTS: dict[str, Callable[[SimNode, Session, Request], object]] = {
+HANDLERS: dict[str, Callable[[SimNode, SimSession, Request], object]] = {
     "fs": _files,
     "fs-many": _many,
     "sriov-manage": _sriov_manage,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.kernel import pci, vms
-from aliquot.sim.kernel.pci import Identity
+from aliquot.sim.kernel.pci import PciIdentity
 from aliquot.sim.node import SimNode
 from aliquot.sim.state import DynamicId, FunctionState, GpuState, NeighbourState
 
@@ -29,7 +29,7 @@ def refuse(code: int) -> OSError:
     return OSError(code, os.strerror(code))
 
 
-class Device(NamedTuple):
+class SimPciFunction(NamedTuple):
     """A function that a driver can be bound to: a GPU, its virtual function, or the network card beside it."""
 
     gpu: SimGpu
@@ -51,7 +51,7 @@ class Device(NamedTuple):
     def virtual(self) -> bool:
         return isinstance(self.state, FunctionState)
 
-    def identity(self) -> Identity:
+    def identity(self) -> PciIdentity:
         if isinstance(self.state, FunctionState):
             return pci.virtual(self.gpu, self.state)
         return pci.physical(self.gpu) if self.physical else pci.neighbour(self.gpu.state)
@@ -63,14 +63,14 @@ class Device(NamedTuple):
         return self.state.driver
 
 
-def of_gpu(gpu: SimGpu, now: float) -> Iterator[Device]:
+def of_gpu(gpu: SimGpu, now: float) -> Iterator[SimPciFunction]:
     """The GPU, what lies beside it, and its virtual functions that have appeared."""
-    yield Device(gpu, gpu.state.pci, gpu.state)
+    yield SimPciFunction(gpu, gpu.state.pci, gpu.state)
     if gpu.state.neighbour is not None:
-        yield Device(gpu, pci.neighbour_address(gpu.state), gpu.state.neighbour)
+        yield SimPciFunction(gpu, pci.neighbour_address(gpu.state), gpu.state.neighbour)
     for function in gpu.state.functions:
         if now >= function.visible:
-            yield Device(gpu, pci.function_address(gpu.state, function.number), function)
+            yield SimPciFunction(gpu, pci.function_address(gpu.state, function.number), function)
 
 
 def lies_on(gpu: SimGpu, address: str, now: float) -> bool:
@@ -82,41 +82,41 @@ def lies_on(gpu: SimGpu, address: str, now: float) -> bool:
     return number is not None and number < len(state.functions) and now >= state.functions[number].visible
 
 
-def everything(node: SimNode) -> Iterator[Device]:
-    now = node.world.now()
+def all_functions(node: SimNode) -> Iterator[SimPciFunction]:
+    now = node.environment.now()
     for gpu in node.gpus:
         yield from of_gpu(gpu, now)
 
 
-def find(node: SimNode, address: str) -> Device:
+def find(node: SimNode, address: str) -> SimPciFunction:
     """Raises ENODEV."""
-    for device in everything(node):
+    for device in all_functions(node):
         if device.address == address.strip():
             return device
     raise refuse(errno.ENODEV)
 
 
-def group(node: SimNode, device: Device) -> int:
+def group(node: SimNode, device: SimPciFunction) -> int:
     if isinstance(device.state, FunctionState):
         return device.state.group
     return pci.gpu_group(node.state, device.gpu.state)
 
 
-def _dynamic(node: SimNode, device: Device) -> list[str]:
+def _dynamic(node: SimNode, device: SimPciFunction) -> list[str]:
     """Drivers that were given this device's id; they were loaded later and are asked first."""
     identity = device.identity()
     own = f"{identity.vendor} {identity.device}"
     return [d.driver for d in node.state.dynamic_ids if d.id == own]
 
 
-def _matching(node: SimNode, device: Device) -> list[str]:
+def _matching(node: SimNode, device: SimPciFunction) -> list[str]:
     """The drivers that match a device, in the order in which they are asked."""
     if device.state.override:
         return [d for d in DRIVERS if d == device.state.override]
     return [*_dynamic(node, device), *([device.native] if device.native else [])]
 
 
-def _probe(node: SimNode, device: Device, driver: str) -> None:
+def _probe(node: SimNode, device: SimPciFunction, driver: str) -> None:
     """The driver takes the device, or refuses. Raises OSError."""
     if driver == VFIO:
         vendor_vfio = device.virtual and device.gpu.state.host == "vfio"
@@ -127,7 +127,7 @@ def _probe(node: SimNode, device: Device, driver: str) -> None:
     device.state.driver = driver
 
 
-def attach(node: SimNode, device: Device) -> None:
+def attach(node: SimNode, device: SimPciFunction) -> None:
     """Bind the first matching driver that takes the device, if any does. Raises what the last one refused with."""
     refusal: OSError | None = None
     for driver in _matching(node, device):
@@ -181,7 +181,7 @@ def probe_again(node: SimNode, text: str) -> None:
         raise refuse(errno.EINVAL) from error
 
 
-def set_override(device: Device, text: str) -> None:
+def set_override(device: SimPciFunction, text: str) -> None:
     """``driver_override``; an empty line clears it."""
     if len(text) >= 4095:
         raise refuse(errno.EINVAL)
@@ -201,7 +201,7 @@ def new_id(node: SimNode, driver: str, text: str) -> None:
     if wanted in node.state.dynamic_ids:
         raise refuse(errno.EEXIST)
     node.state.dynamic_ids = [*node.state.dynamic_ids, wanted]
-    for device in everything(node):
+    for device in all_functions(node):
         if not device.state.driver and driver in _matching(node, device):
             try:
                 _probe(node, device, driver)

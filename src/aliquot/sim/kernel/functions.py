@@ -6,7 +6,7 @@ import errno
 
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.kernel import devices, pci, rules
-from aliquot.sim.kernel.devices import Device, refuse
+from aliquot.sim.kernel.devices import SimPciFunction, refuse
 from aliquot.sim.node import SimNode
 from aliquot.sim.state import FunctionState
 
@@ -25,7 +25,7 @@ def set_count(gpu: SimGpu, text: str) -> None:
         raise refuse(errno.ERANGE)
     if wanted == len(gpu.state.functions):
         return
-    if gpu.state.driver != devices.NVIDIA or not rules.world(gpu.state):
+    if gpu.state.driver != devices.NVIDIA or not rules.vgpu_framework(gpu.state):
         raise refuse(errno.ENOENT)
     if wanted and gpu.state.functions:
         raise refuse(errno.EBUSY)
@@ -39,7 +39,7 @@ def enable(node: SimNode, gpu: SimGpu) -> None:
     state = gpu.state
     disable(gpu)
     count = pci.total_functions(state)
-    now, delay = node.world.now(), node.faults.function_delay(state.index)
+    now, delay = node.environment.now(), node.faults.function_delay(state.index)
     groups = pci.free_groups(node.state, count)
     made = [FunctionState(number, groups[number]) for number in range(count)]
     for function in made:
@@ -48,7 +48,7 @@ def enable(node: SimNode, gpu: SimGpu) -> None:
             function.ready = now + delay * (function.number + 2) / (count + 1)
         if state.autoprobe:
             try:
-                devices.attach(node, Device(gpu, pci.function_address(state, function.number), function))
+                devices.attach(node, SimPciFunction(gpu, pci.function_address(state, function.number), function))
             except OSError:
                 continue  # a driver refused it: the function stays without one
     state.functions = made
@@ -74,7 +74,7 @@ def manage(node: SimNode, gpu: SimGpu, on: bool) -> None:
     """``sriov-manage -e`` and ``-d`` of one GPU. Raises EBUSY when the unbindLock is not to be had, ENOTSUP where the
     board or its driver has no virtual functions.
     """
-    if not pci.total_functions(gpu.state) or not rules.world(gpu.state):
+    if not pci.total_functions(gpu.state) or not rules.vgpu_framework(gpu.state):
         raise refuse(errno.ENOTSUP)
     if devices.in_use(node, gpu) or node.faults.lock_busy(gpu.state.index):
         raise refuse(errno.EBUSY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.core.model.vgpu_types import VgpuType
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.kernel import rules, vgpus, vms
-from aliquot.sim.kernel.tree_entries import Dir, Entry, File, Writing, folder, line, text, up
+from aliquot.sim.kernel.tree_entries import Dir, Entry, File, WritableFile, folder, line, text, up
 from aliquot.sim.node import SimNode
 from aliquot.sim.state import FunctionState, VgpuState
 
@@ -53,7 +53,7 @@ def _type(node: SimNode, gpu: SimGpu, function: str, kind: VgpuType) -> Dir:
             "description": text(description(kind) + "\n"),
             "device_api": text("vfio-pci\n"),
             "available_instances": line(lambda: rules.available(gpu.state, function, kind)),
-            "create": File(write=Writing(gpu.state.index, create)),
+            "create": File(write=WritableFile(gpu.state.index, create)),
             "devices": Dir(made),
         }
     )
@@ -78,10 +78,10 @@ def _mdev(node: SimNode, gpu: SimGpu, vgpu: VgpuState) -> Dir:
         "subsystem": up(_DEPTH, "bus/mdev"),
         "iommu_group": up(_DEPTH, f"kernel/iommu_groups/{vgpu.group}"),
         "uevent": text("DRIVER=nvidia-vgpu-vfio\nMODALIAS=mdev:c\n"),
-        "remove": File(write=Writing(index, remove)),
+        "remove": File(write=WritableFile(index, remove)),
         "nvidia": folder(
             {
-                "vgpu_params": File(lambda: f"{vgpu.params}\n", Writing(index, params)),
+                "vgpu_params": File(lambda: f"{vgpu.params}\n", WritableFile(index, params)),
                 "vm_name": line(vm_name),
             }
         ),
@@ -105,8 +105,8 @@ def vendor(node: SimNode, gpu: SimGpu, function: FunctionState, address: str) ->
         found = vgpus.on(gpu, address)
         return found.params if found else ""
 
-    def writing(act: vgpus.FunctionAct) -> Writing:
-        return Writing(index, lambda value: act(node, gpu, function, value), quiet=True)
+    def writing(apply: vgpus.FunctionWrite) -> WritableFile:
+        return WritableFile(index, lambda value: apply(node, gpu, function, value), quiet=True)
 
     def set_params(value: str) -> None:
         vgpus.set_params(node, vgpus.on(gpu, address), value)
@@ -116,8 +116,8 @@ def vendor(node: SimNode, gpu: SimGpu, function: FunctionState, address: str) ->
             "creatable_vgpu_types": File(listing),
             "current_vgpu_type": File(lambda: f"{current()}\n", writing(vgpus.set_type)),
             "gpu_instance_id": File(lambda: f"{vgpus.instance_id(gpu, function)}\n", writing(vgpus.move_instance)),
-            "placement_id": File(lambda: f"{vgpus.placement_id(gpu, function)}\n", writing(vgpus.move_place)),
-            "vgpu_params": File(lambda: f"{params()}\n", Writing(index, set_params, quiet=True)),
+            "placement_id": File(lambda: f"{vgpus.placement_id(gpu, function)}\n", writing(vgpus.move_placement)),
+            "vgpu_params": File(lambda: f"{params()}\n", WritableFile(index, set_params, quiet=True)),
             "warm_update": text("0\n"),
         }
     )

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.topology import PER_PROCESSOR, numa_node
 from aliquot.sim.kernel import devices, functions, mdevs, pci, rules
-from aliquot.sim.kernel.devices import Device, refuse
-from aliquot.sim.kernel.pci import Identity
-from aliquot.sim.kernel.tree_entries import Dir, Entry, File, Writing, folder, text, up
+from aliquot.sim.kernel.devices import SimPciFunction, refuse
+from aliquot.sim.kernel.pci import PciIdentity
+from aliquot.sim.kernel.tree_entries import Dir, Entry, File, WritableFile, folder, text, up
 from aliquot.sim.node import SimNode
 from aliquot.sim.state import FunctionState, GpuState
 
@@ -18,7 +18,7 @@ _DEPTH = 4
 """How deep a function's folder lies below /sys: devices/pciDDDD:BB/PORT/ADDRESS."""
 
 
-def _identity(identity: Identity, driver: Callable[[], str]) -> dict[str, Entry]:
+def _identity(identity: PciIdentity, driver: Callable[[], str]) -> dict[str, Entry]:
     """What every function has."""
     return {
         "vendor": text(f"0x{identity.vendor}\n"),
@@ -34,13 +34,13 @@ def _identity(identity: Identity, driver: Callable[[], str]) -> dict[str, Entry]
     }
 
 
-def function(node: SimNode, device: Device) -> Dir:
+def function(node: SimNode, device: SimPciFunction) -> Dir:
     """The folder of a GPU, of its virtual function, or of the network card beside it."""
     return Dir(lambda: _function(node, device))
 
 
-def _function(node: SimNode, device: Device) -> dict[str, Entry]:
-    now = node.world.now()
+def _function(node: SimNode, device: SimPciFunction) -> dict[str, Entry]:
+    now = node.environment.now()
     gpu, number = device.gpu, device.gpu.state.index
     driver = device.driver(now)
     numa = numa_node(gpu)
@@ -54,7 +54,7 @@ def _function(node: SimNode, device: Device) -> dict[str, Entry]:
         "local_cpulist": text(f"{first}-{first + 8 * PER_PROCESSOR - 1}\n"),
         "resource": text("0x0000000000000000 0x0000000000000000 0x0000000000000000\n" * 13),
         "reset_method": text("flr bus\n"),
-        "driver_override": File(lambda: f"{device.state.override or '(null)'}\n", Writing(number, override)),
+        "driver_override": File(lambda: f"{device.state.override or '(null)'}\n", WritableFile(number, override)),
         "subsystem": up(_DEPTH, "bus/pci"),
     }
     if driver:
@@ -71,19 +71,19 @@ def _function(node: SimNode, device: Device) -> dict[str, Entry]:
     return entries
 
 
-def vfio_name(node: SimNode, device: Device) -> str:
+def vfio_name(node: SimNode, device: SimPciFunction) -> str:
     """The name in ``vfio-dev`` and /dev/vfio/devices: one number per device."""
     beside = not device.physical and not device.virtual
     return f"vfio{devices.group(node, device) + (500 if beside else 0)}"
 
 
-def _vendor_vfio(device: Device, driver: str) -> bool:
-    return device.virtual and driver == devices.NVIDIA and rules.world(device.gpu.state) == "vendor-vfio"
+def _vendor_vfio(device: SimPciFunction, driver: str) -> bool:
+    return device.virtual and driver == devices.NVIDIA and rules.vgpu_framework(device.gpu.state) == "vendor-vfio"
 
 
-def has_handle(node: SimNode, device: Device) -> bool:
+def has_handle(node: SimNode, device: SimPciFunction) -> bool:
     """Whether there is a VFIO handle of this function to open."""
-    driver = device.driver(node.world.now())
+    driver = device.driver(node.environment.now())
     return node.state.iommu and (driver == devices.VFIO or _vendor_vfio(device, driver))
 
 
@@ -95,7 +95,7 @@ def _physical(node: SimNode, gpu: SimGpu, now: float) -> dict[str, Entry]:
         for each in gpu.state.functions:
             if now >= each.visible:
                 entries[f"virtfn{each.number}"] = up(1, pci.function_address(gpu.state, each.number))
-    if rules.world(gpu.state) == "mdev":
+    if rules.vgpu_framework(gpu.state) == "mdev":
         entries |= mdevs.parent(node, gpu, gpu.state.pci)
     return entries
 
@@ -105,14 +105,14 @@ def _sriov(gpu: SimGpu, total: int) -> dict[str, Entry]:
     return {
         "sriov_totalvfs": text(f"{total}\n"),
         "sriov_numvfs": File(
-            lambda: f"{len(state.functions)}\n", Writing(number, lambda value: functions.set_count(gpu, value))
+            lambda: f"{len(state.functions)}\n", WritableFile(number, lambda value: functions.set_count(gpu, value))
         ),
         "sriov_offset": text(f"{pci.offset(state)}\n"),
         "sriov_stride": text("1\n"),
         "sriov_vf_device": text(f"{pci.physical(gpu).device}\n"),
         "sriov_vf_total_msix": text("0\n"),
         "sriov_drivers_autoprobe": File(
-            lambda: f"{int(state.autoprobe)}\n", Writing(number, lambda value: _autoprobe(state, value))
+            lambda: f"{int(state.autoprobe)}\n", WritableFile(number, lambda value: _autoprobe(state, value))
         ),
     }
 
@@ -126,10 +126,10 @@ def _autoprobe(gpu: GpuState, value: str) -> None:
 
 def _virtual(node: SimNode, gpu: SimGpu, each: FunctionState, address: str, driver: str) -> dict[str, Entry]:
     entries: dict[str, Entry] = {"physfn": up(1, gpu.state.pci)}
-    world = rules.world(gpu.state)
-    if driver == devices.NVIDIA and world == "sriov-mdev":
+    framework = rules.vgpu_framework(gpu.state)
+    if driver == devices.NVIDIA and framework == "sriov-mdev":
         entries |= mdevs.parent(node, gpu, address)
-    elif driver == devices.NVIDIA and world == "vendor-vfio":
+    elif driver == devices.NVIDIA and framework == "vendor-vfio":
         entries["nvidia"] = mdevs.vendor(node, gpu, each, address)
     return entries
 
@@ -144,7 +144,7 @@ def port(node: SimNode, gpu: SimGpu) -> Dir:
         found["driver"] = up(_DEPTH - 1, "bus/pci/drivers/pcieport")
         if node.state.iommu:
             found["iommu_group"] = up(_DEPTH - 1, f"kernel/iommu_groups/{gpu.state.index}")
-        for device in devices.of_gpu(gpu, node.world.now()):
+        for device in devices.of_gpu(gpu, node.environment.now()):
             found[device.address] = function(node, device)
         return found
 
@@ -158,21 +158,21 @@ def drivers(node: SimNode) -> Dir:
 
 def _driver(node: SimNode, name: str) -> Dir:
     def make() -> dict[str, Entry]:
-        now = node.world.now()
-        found: dict[str, Entry] = {"uevent": File(write=Writing(-1, lambda _value: None))}
+        now = node.environment.now()
+        found: dict[str, Entry] = {"uevent": File(write=WritableFile(-1, lambda _value: None))}
         if name == "pcieport":
             for gpu in node.gpus:
                 found[pci.port_address(gpu.state)] = up(4, pci.port_folder(gpu.state))
             return found
-        acts = {
+        handlers = {
             "bind": devices.bind,
             "unbind": devices.unbind,
             "new_id": devices.new_id,
             "remove_id": devices.remove_id,
         }
-        for file, act in acts.items():
-            found[file] = File(write=Writing(-1, lambda value, act=act: act(node, name, value)))  # type: ignore[misc]
-        for device in devices.everything(node):
+        for file, handler in handlers.items():
+            found[file] = File(write=WritableFile(-1, lambda value, handler=handler: handler(node, name, value)))  # type: ignore[misc]
+        for device in devices.all_functions(node):
             if device.driver(now) == name:
                 found[device.address] = up(4, pci.device_folder(device.gpu.state, device.address))
         return found

@@ -83,7 +83,7 @@ def device_folder(gpu: GpuState, address: str) -> str:
     return f"{port_folder(gpu)}/{address}"
 
 
-class Identity:
+class PciIdentity:
     """What the attributes of one PCI function say."""
 
     __slots__ = ("address", "device", "klass", "revision", "sub_device", "sub_vendor", "vendor", "virtual")
@@ -148,28 +148,28 @@ def _device_id(gpu: GpuState) -> str:
     return gpu.pci_device.lower().removeprefix("0x")[:4]
 
 
-def physical(gpu: SimGpu) -> Identity:
+def physical(gpu: SimGpu) -> PciIdentity:
     state = gpu.state
     base, sub = place.pci_class(gpu)
     board = state.subsystem.lower().removeprefix("0x")
-    return Identity(state.pci, NVIDIA, _device_id(state), f"{base:02x}{sub:02x}00", board[4:8], board[:4])
+    return PciIdentity(state.pci, NVIDIA, _device_id(state), f"{base:02x}{sub:02x}00", board[4:8], board[:4])
 
 
-def virtual(gpu: SimGpu, function: FunctionState) -> Identity:
+def virtual(gpu: SimGpu, function: FunctionState) -> PciIdentity:
     """A virtual function carries the device id and the class of its GPU, and no board's id (captured: A2)."""
     base, sub = place.pci_class(gpu)
     address = function_address(gpu.state, function.number)
     klass = f"{base:02x}{sub:02x}00"
-    return Identity(address, NVIDIA, _device_id(gpu.state), klass, NVIDIA, "0000", virtual=True)
+    return PciIdentity(address, NVIDIA, _device_id(gpu.state), klass, NVIDIA, "0000", virtual=True)
 
 
-def neighbour(gpu: GpuState) -> Identity:
+def neighbour(gpu: GpuState) -> PciIdentity:
     """An Intel I350 network function: any device that is not NVIDIA's would do."""
-    return Identity(neighbour_address(gpu), "8086", "1521", "020000", "8086", "0002", "01")
+    return PciIdentity(neighbour_address(gpu), "8086", "1521", "020000", "8086", "0002", "01")
 
 
-def port(gpu: GpuState) -> Identity:
-    return Identity(port_address(gpu), "8086", "347a", "060400", "8086", "0000", "04")
+def port(gpu: GpuState) -> PciIdentity:
+    return PciIdentity(port_address(gpu), "8086", "347a", "060400", "8086", "0000", "04")
 
 
 def gpu_group(node: NodeState, gpu: GpuState) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.topology import nvswitches
 from aliquot.sim.kernel import devices, functions, nodes, vms
-from aliquot.sim.kernel.tree_entries import Dir, Entry, File, Link, Writing, folder, line, text
+from aliquot.sim.kernel.tree_entries import Dir, Entry, File, SymbolicLink, WritableFile, folder, line, text
 from aliquot.sim.node import SimNode
 from aliquot.sim.state import VmState
 
@@ -97,7 +97,7 @@ def _gpu(node: SimNode, gpu: SimGpu) -> Dir:
             "information": text(information),
             "unbindLock": File(
                 lambda: f"{int(state.locked)}\n",
-                Writing(state.index, lambda value: functions.lock(node, gpu, value)),
+                WritableFile(state.index, lambda value: functions.lock(node, gpu, value)),
             ),
         }
     )
@@ -112,7 +112,7 @@ def _process(node: SimNode, vm: VmState) -> Dir:
             "comm": text("qemu-system-x86\n"),
             "cmdline": text(vms.command_line(vm)),
             "stat": text(f"{vm.pid} (qemu-system-x86) S 1 {vm.pid} {vm.pid} 0 -1 0\n"),
-            "fd": folder({str(n): Link(path) for n, path in enumerate(opened)}),
+            "fd": folder({str(n): SymbolicLink(path) for n, path in enumerate(opened)}),
         }
     )
 
@@ -123,7 +123,7 @@ def group_of(node: SimNode, name: str) -> int | None:
         for vgpu in gpu.state.vgpus:
             if vgpu.uuid == name:
                 return vgpu.group
-    for device in devices.everything(node):
+    for device in devices.all_functions(node):
         if device.address == name:
             return devices.group(node, device)
     return None
@@ -136,7 +136,7 @@ def dev(node: SimNode) -> Dir:
         found |= {f"nvidia{g.state.minor}": device for g in node.visible}
         groups: dict[str, Entry] = {"vfio": device}
         handles: dict[str, Entry] = {}
-        for each in devices.everything(node):
+        for each in devices.all_functions(node):
             if nodes.has_handle(node, each):
                 groups[str(devices.group(node, each))] = device
                 handles[nodes.vfio_name(node, each)] = device

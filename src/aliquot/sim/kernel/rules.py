@@ -36,7 +36,7 @@ class DriverRefused(Exception):
         self.rm = rm
 
 
-def world(gpu: GpuState) -> str:
+def vgpu_framework(gpu: GpuState) -> str:
     """How vGPUs of this GPU are made: ``mdev`` (of the physical function), ``sriov-mdev``, ``vendor-vfio``; empty
     without the vGPU host driver, or where the board has no vGPU in that kernel (no mdev, no SR-IOV).
     """
@@ -79,7 +79,7 @@ def width(gpu: GpuState, wanted: VgpuType) -> int:
     return wanted.size_gib
 
 
-def places(gpu: GpuState, wanted: VgpuType) -> tuple[int, ...]:
+def placements(gpu: GpuState, wanted: VgpuType) -> tuple[int, ...]:
     """The placement ids of a type in the mode that the GPU is in; empty where the driver places nothing (Ampere and
     older in equal-size mode).
     """
@@ -91,36 +91,36 @@ def places(gpu: GpuState, wanted: VgpuType) -> tuple[int, ...]:
     return ()
 
 
-def free_place(gpu: GpuState, wanted: VgpuType, but: VgpuState | None = None) -> int | None:
+def free_placement(gpu: GpuState, wanted: VgpuType, ignoring: VgpuState | None = None) -> int | None:
     """The first place of a type that overlaps no other vGPU's, in the order of the table: first fit."""
-    return next((p for p in places(gpu, wanted) if is_free(gpu, wanted, p, but)), None)
+    return next((p for p in placements(gpu, wanted) if is_free(gpu, wanted, p, ignoring)), None)
 
 
-def is_free(gpu: GpuState, wanted: VgpuType, place: int, but: VgpuState | None = None) -> bool:
-    end = place + width(gpu, wanted)
+def is_free(gpu: GpuState, wanted: VgpuType, placement: int, ignoring: VgpuState | None = None) -> bool:
+    end = placement + width(gpu, wanted)
     for other in gpu.vgpus:
         kind = type_by_id(gpu, other.type_id)
-        if other is but or kind is None or other.placement == WHOLE:
+        if other is ignoring or kind is None or other.placement == WHOLE:
             continue
-        if place < other.placement + width(gpu, kind) and other.placement < end:
+        if placement < other.placement + width(gpu, kind) and other.placement < end:
             return False
     return True
 
 
 def instance_takes(gpu: GpuState, instance: InstanceState, wanted: VgpuType) -> bool:
     """Whether a GPU instance has room for one more vGPU of a type: its profile, one frame buffer size, the count."""
-    there = [v for v in gpu.vgpus if v.gi == instance.id]
+    existing = [v for v in gpu.vgpus if v.gi == instance.id]
     return (
         instance.profile == wanted.profile_id
-        and len(there) < min(wanted.per_instance, MAX_PER_INSTANCE)
-        and all(_size(gpu, v) == wanted.fb_mib for v in there)
+        and len(existing) < min(wanted.per_instance, MAX_PER_INSTANCE)
+        and all(_size(gpu, v) == wanted.fb_mib for v in existing)
     )
 
 
 def available(gpu: GpuState, function: str, wanted: VgpuType) -> int:
     """``available_instances`` of a type seen from a function: 0 or 1, but a count where vGPUs lie on the GPU itself."""
     created = len(gpu.vgpus)
-    if world(gpu) == "mdev":
+    if vgpu_framework(gpu) == "mdev":
         if created and any(_size(gpu, v) != wanted.fb_mib for v in gpu.vgpus):
             return 0
         return max(0, wanted.max - created)
@@ -133,7 +133,7 @@ def available(gpu: GpuState, function: str, wanted: VgpuType) -> int:
     if wanted.mig_backed or created >= min(wanted.max, MAX_TIME_SLICED):
         return 0
     if gpu.mixed:
-        return int(not created or free_place(gpu, wanted) is not None)
+        return int(not created or free_placement(gpu, wanted) is not None)
     return int(all(_size(gpu, v) == wanted.fb_mib for v in gpu.vgpus))
 
 
@@ -151,7 +151,7 @@ def choose(gpu: GpuState, function: str, type_id: int) -> tuple[int, int]:
     wanted = type_by_id(gpu, type_id)
     if wanted is None:
         raise DriverRefused(INVALID_ARGUMENT)
-    if world(gpu) != "mdev" and any(v.function == function for v in gpu.vgpus):
+    if vgpu_framework(gpu) != "mdev" and any(v.function == function for v in gpu.vgpus):
         raise DriverRefused(INVALID_OPERATION)
     if gpu.mig:
         return _instance_for(gpu, wanted), WHOLE
@@ -161,12 +161,12 @@ def choose(gpu: GpuState, function: str, type_id: int) -> tuple[int, int]:
         raise DriverRefused(NOT_SUPPORTED)
     if len(gpu.vgpus) >= (MAX_TIME_SLICED if gpu.mixed else min(wanted.max, MAX_TIME_SLICED)):
         raise DriverRefused(INSUFFICIENT_RESOURCES)
-    if not places(gpu, wanted):
+    if not placements(gpu, wanted):
         return WHOLE, WHOLE
-    place = free_place(gpu, wanted)
-    if place is None:
+    placement = free_placement(gpu, wanted)
+    if placement is None:
         raise DriverRefused(INVALID_STATE)
-    return WHOLE, place
+    return WHOLE, placement
 
 
 def _instance_for(gpu: GpuState, wanted: VgpuType) -> int:
@@ -183,4 +183,4 @@ def _instance_for(gpu: GpuState, wanted: VgpuType) -> int:
 def mixed_possible(gpu: GpuState) -> bool:
     """Whether the board and its driver know mixed-size mode, and MIG is off."""
     table = pci.table(gpu)
-    return table is not None and table.mixed_size and bool(world(gpu)) and not gpu.mig
+    return table is not None and table.mixed_size and bool(vgpu_framework(gpu)) and not gpu.mig

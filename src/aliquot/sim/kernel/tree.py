@@ -7,17 +7,17 @@ import stat
 from typing import NamedTuple
 
 from aliquot.sim.kernel import devices, nodes, pci, proc, rules
-from aliquot.sim.kernel import write_gate as gate
+from aliquot.sim.kernel import kernel_writes as gate
 from aliquot.sim.kernel.devices import refuse
-from aliquot.sim.kernel.tree_entries import Dir, Entry, File, Link, Writing, folder, line, text, up
-from aliquot.sim.kernel.write_gate import KernelWrite
+from aliquot.sim.kernel.kernel_writes import KernelWrite
+from aliquot.sim.kernel.tree_entries import Dir, Entry, File, SymbolicLink, WritableFile, folder, line, text, up
 from aliquot.sim.node import SimNode
-from aliquot.sim.session import Session
+from aliquot.sim.session import SimSession
 
 _MAX_LINKS = 40
 
 
-class Picture(NamedTuple):
+class TreeSnapshot(NamedTuple):
     """A tree as it was made: for this ``structure`` of the node, until that time on its clock."""
 
     root: Dir
@@ -30,7 +30,7 @@ class Tree:
 
     def __init__(self, node: SimNode) -> None:
         self.node = node
-        self._picture = Picture(folder({}), -1, 0.0)
+        self._snapshot = TreeSnapshot(folder({}), -1, 0.0)
 
     def read(self, path: str) -> str:
         """The whole text, its newline included; a character per byte where the file is binary."""
@@ -41,18 +41,18 @@ class Tree:
             raise refuse(errno.EACCES)
         return entry.read()
 
-    def write(self, path: str, value: str, session: Session) -> None:
+    def write(self, path: str, value: str, session: SimSession) -> None:
         """One write of a text. Everything that a file takes is a write call of the node: logged, and met by faults."""
         real, entry = self._find(path)
         if isinstance(entry, Dir):
             raise refuse(errno.EISDIR)
         if not isinstance(entry, File) or entry.write is None:
             raise refuse(errno.EACCES)
-        number, act, quiet = entry.write
-        gpu = number if number >= 0 else self._about(value)
-        gate.carry_out(self.node, session, KernelWrite("SysfsWrite", gpu, real, value, quiet), lambda: act(value))
+        number, apply, quiet = entry.write
+        gpu = number if number >= 0 else self._gpu_of(value)
+        gate.execute(self.node, session, KernelWrite("SysfsWrite", gpu, real, value, quiet), lambda: apply(value))
 
-    def _about(self, value: str) -> int:
+    def _gpu_of(self, value: str) -> int:
         """The GPU that a driver's file is told of, -1 if it is none."""
         try:
             return devices.find(self.node, value).gpu.state.index
@@ -67,7 +67,7 @@ class Tree:
 
     def link(self, path: str) -> str:
         entry = self._find(path, last=False)[1]
-        if not isinstance(entry, Link):
+        if not isinstance(entry, SymbolicLink):
             raise refuse(errno.EINVAL)
         return entry.target
 
@@ -86,7 +86,7 @@ class Tree:
         is not followed.
         """
         entry = self._find(path, last=False)[1]
-        if isinstance(entry, Link):
+        if isinstance(entry, SymbolicLink):
             return {"kind": "link", "mode": stat.S_IFLNK | 0o777, "size": len(entry.target), "binary": False}
         if isinstance(entry, Dir):
             return {"kind": "dir", "mode": stat.S_IFDIR | 0o755, "size": 0, "binary": False}
@@ -113,13 +113,13 @@ class Tree:
                     names.pop()
                     entries.pop()
                 continue
-            here = entries[-1]
-            if not isinstance(here, Dir):
+            current = entries[-1]
+            if not isinstance(current, Dir):
                 raise refuse(errno.ENOTDIR)
-            found = here.get(word)
+            found = current.get(word)
             if found is None:
                 raise refuse(errno.ENOENT)
-            if isinstance(found, Link) and (todo or last):
+            if isinstance(found, SymbolicLink) and (todo or last):
                 links += 1
                 if links > _MAX_LINKS:
                     raise refuse(errno.ELOOP)
@@ -133,12 +133,12 @@ class Tree:
 
     def _top(self) -> Dir:
         """The tree as the node is now: made anew when something has changed, or has appeared by itself."""
-        node, picture, now = self.node, self._picture, self.node.world.now()
-        if picture.structure != node.structure or now >= picture.until:
+        node, snapshot, now = self.node, self._snapshot, self.node.environment.now()
+        if snapshot.structure != node.structure or now >= snapshot.until:
             structure = node.structure
             times = [t for g in node.gpus for f in g.state.functions for t in (f.visible, f.ready) if t > now]
-            picture = self._picture = Picture(_root(node), structure, min(times, default=float("inf")))
-        return picture.root
+            snapshot = self._snapshot = TreeSnapshot(_root(node), structure, min(times, default=float("inf")))
+        return snapshot.root
 
 
 def _root(node: SimNode) -> Dir:
@@ -175,12 +175,12 @@ def _pci_bus(node: SimNode) -> Dir:
         found: dict[str, Entry] = {}
         for gpu in node.gpus:
             found[pci.port_address(gpu.state)] = up(3, pci.port_folder(gpu.state))
-        for device in devices.everything(node):
+        for device in devices.all_functions(node):
             found[device.address] = up(3, pci.device_folder(device.gpu.state, device.address))
         return dict(sorted(found.items()))
 
     def one(address: str) -> Entry | None:
-        now = node.world.now()
+        now = node.environment.now()
         for gpu in node.gpus:
             if devices.lies_on(gpu, address, now):
                 return up(3, pci.device_folder(gpu.state, address))
@@ -188,7 +188,7 @@ def _pci_bus(node: SimNode) -> Dir:
                 return up(3, pci.port_folder(gpu.state))
         return None
 
-    probe = File(write=Writing(-1, lambda value: devices.probe_again(node, value)))
+    probe = File(write=WritableFile(-1, lambda value: devices.probe_again(node, value)))
     return folder(
         {
             "devices": Dir(listed, one),
@@ -201,11 +201,11 @@ def _pci_bus(node: SimNode) -> Dir:
 
 def _parents(node: SimNode) -> list[tuple[str, str]]:
     """The functions that carry mdevs, and their folders below /sys."""
-    now = node.world.now()
+    now = node.environment.now()
     found = []
-    for device in devices.everything(node):
-        world = rules.world(device.gpu.state)
-        carries = (world == "mdev" and device.physical) or (world == "sriov-mdev" and device.virtual)
+    for device in devices.all_functions(node):
+        framework = rules.vgpu_framework(device.gpu.state)
+        carries = (framework == "mdev" and device.physical) or (framework == "sriov-mdev" and device.virtual)
         if carries and device.driver(now) == devices.NVIDIA:
             found.append((device.address, pci.device_folder(device.gpu.state, device.address)))
     return found
@@ -231,7 +231,7 @@ def _groups(node: SimNode) -> dict[str, Entry]:
         for gpu in node.gpus:
             port = pci.port_address(gpu.state)
             found.setdefault(gpu.state.index, {})[port] = up(4, pci.port_folder(gpu.state))
-        for device in devices.everything(node):
+        for device in devices.all_functions(node):
             where = pci.device_folder(device.gpu.state, device.address)
             found.setdefault(devices.group(node, device), {})[device.address] = up(4, where)
     folders = _mdev_folders(node)
@@ -245,14 +245,14 @@ def _groups(node: SimNode) -> dict[str, Entry]:
     }
 
 
-class Answer(NamedTuple):
+class FileAnswer(NamedTuple):
     """What a request for files is answered with: a value, or the kernel's errno."""
 
     value: object = None
     errno: int = 0
 
 
-def ask(tree: Tree, session: Session, op: str, path: str, data: str) -> Answer:
+def handle_request(tree: Tree, session: SimSession, op: str, path: str, data: str) -> FileAnswer:
     """One request by name. Raises KeyError for an operation that there is not."""
     reads = {
         "read": tree.read,
@@ -265,18 +265,18 @@ def ask(tree: Tree, session: Session, op: str, path: str, data: str) -> Answer:
     try:
         if op == "write":
             tree.write(path, data, session)
-            return Answer()
-        return Answer(reads[op](path))
+            return FileAnswer()
+        return FileAnswer(reads[op](path))
     except OSError as error:
-        return Answer(errno=error.errno or errno.EIO)
+        return FileAnswer(errno=error.errno or errno.EIO)
 
 
-class TwinFiles:
+class InProcessFiles:
     """The Files port over a node in this process."""
 
-    def __init__(self, tree: Tree, session: Session | None = None) -> None:
+    def __init__(self, tree: Tree, session: SimSession | None = None) -> None:
         self.tree = tree
-        self._session = session or Session("", 0)
+        self._session = session or SimSession("", 0)
 
     def read(self, path: str) -> str:
         return self.tree.read(path).removesuffix("\n")

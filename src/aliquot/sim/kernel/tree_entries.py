@@ -9,13 +9,13 @@ Read = Callable[[], str]
 Write = Callable[[str], None]
 
 
-class Writing(NamedTuple):
+class WritableFile(NamedTuple):
     """What a written text does. ``gpu`` is the position of the GPU that it is about, -1 for none. A ``quiet`` one
     changes what files say, but not which there are.
     """
 
     gpu: int
-    act: Write
+    apply: Write
     quiet: bool = False
 
 
@@ -27,7 +27,7 @@ class File:
     __slots__ = ("binary", "device", "read", "write")
 
     def __init__(
-        self, read: Read | None = None, write: Writing | None = None, binary: bool = False, device: bool = False
+        self, read: Read | None = None, write: WritableFile | None = None, binary: bool = False, device: bool = False
     ) -> None:
         self.read = read
         self.write = write
@@ -41,7 +41,7 @@ class File:
         return (0o444 if self.read else 0) | (0o200 if self.write else 0)
 
 
-class Link:
+class SymbolicLink:
     __slots__ = ("target",)
 
     def __init__(self, target: str) -> None:
@@ -72,7 +72,7 @@ class Dir:
         return self.entries.get(name)
 
 
-Entry = Dir | File | Link
+Entry = Dir | File | SymbolicLink
 
 
 def text(value: str) -> File:
@@ -89,6 +89,6 @@ def folder(entries: dict[str, Entry]) -> Dir:
     return Dir(lambda: entries)
 
 
-def up(depth: int, target: str) -> Link:
+def up(depth: int, target: str) -> SymbolicLink:
     """A relative link out of a folder that lies ``depth`` folders below /sys."""
-    return Link("../" * depth + target)
+    return SymbolicLink("../" * depth + target)

@@ -17,10 +17,10 @@ from aliquot.sim.kernel.rules import DriverRefused
 from aliquot.sim.node import SimNode
 from aliquot.sim.state import WHOLE, FunctionState, VgpuState
 
-FunctionAct = Callable[[SimNode, SimGpu, FunctionState, str], None]
+FunctionWrite = Callable[[SimNode, SimGpu, FunctionState, str], None]
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\n?")
 NO_INSTANCE = 0xFFFFFFFF
-NO_PLACE = 0xFFFF
+NO_PLACEMENT = 0xFFFF
 """What the files say where there is no GPU instance, or no place (NVML's invalid ids; an inference)."""
 
 
@@ -53,12 +53,12 @@ def create(node: SimNode, gpu: SimGpu, function: str, type_id: int, text: str) -
     if function != gpu.state.pci and not node.state.iommu:
         raise refuse(errno.EINVAL)  # an inference: a virtual function's mdev needs the IOMMU
     try:
-        gi, place = rules.choose(gpu.state, function, type_id)
+        gi, placement = rules.choose(gpu.state, function, type_id)
     except DriverRefused as refused:
         full = refused.rm == rules.INSUFFICIENT_RESOURCES
         raise DriverError(errno.ENOSPC if full else errno.EIO, refused.rm) from refused
     (group,) = pci.free_groups(node.state, 1)
-    gpu.state.vgpus = [*gpu.state.vgpus, VgpuState(function, type_id, uuid, group, gi, place)]
+    gpu.state.vgpus = [*gpu.state.vgpus, VgpuState(function, type_id, uuid, group, gi, placement)]
 
 
 def remove(node: SimNode, gpu: SimGpu, vgpu: VgpuState, text: str) -> None:
@@ -74,19 +74,19 @@ def set_type(node: SimNode, gpu: SimGpu, function: FunctionState, text: str) -> 
     """``current_vgpu_type``: a type's id makes a vGPU, 0 removes it."""
     wanted = _number(text)
     address = pci.function_address(gpu.state, function.number)
-    there = on(gpu, address)
+    existing = on(gpu, address)
     if wanted == 0:
-        if there is not None and vms.open_on(node, address):
+        if existing is not None and vms.open_on(node, address):
             raise refuse(errno.EBUSY)
-        gpu.state.vgpus = [v for v in gpu.state.vgpus if v is not there]
+        gpu.state.vgpus = [v for v in gpu.state.vgpus if v is not existing]
         return
     if not node.state.iommu:
         raise DriverError(errno.EIO, rules.INVALID_STATE)
     try:
-        gi, place = rules.choose(gpu.state, address, wanted)
+        gi, placement = rules.choose(gpu.state, address, wanted)
     except DriverRefused as refused:
         raise DriverError(errno.EIO, refused.rm) from refused
-    gpu.state.vgpus = [*gpu.state.vgpus, VgpuState(address, wanted, "", WHOLE, gi, place)]
+    gpu.state.vgpus = [*gpu.state.vgpus, VgpuState(address, wanted, "", WHOLE, gi, placement)]
 
 
 def _existing(gpu: SimGpu, function: FunctionState) -> VgpuState:
@@ -104,7 +104,7 @@ def instance_id(gpu: SimGpu, function: FunctionState) -> int:
 
 def placement_id(gpu: SimGpu, function: FunctionState) -> int:
     found = _existing(gpu, function).placement
-    return NO_PLACE if found == WHOLE else found
+    return NO_PLACEMENT if found == WHOLE else found
 
 
 def move_instance(node: SimNode, gpu: SimGpu, function: FunctionState, text: str) -> None:
@@ -121,13 +121,13 @@ def move_instance(node: SimNode, gpu: SimGpu, function: FunctionState, text: str
         vgpu.gi = wanted
 
 
-def move_place(node: SimNode, gpu: SimGpu, function: FunctionState, text: str) -> None:
+def move_placement(node: SimNode, gpu: SimGpu, function: FunctionState, text: str) -> None:
     """``placement_id``: another place for a vGPU that does not run."""
     vgpu, wanted = _existing(gpu, function), _number(text)
     kind = rules.type_by_id(gpu.state, vgpu.type_id)
-    if vms.open_on(node, vgpu.function) or kind is None or wanted not in rules.places(gpu.state, kind):
+    if vms.open_on(node, vgpu.function) or kind is None or wanted not in rules.placements(gpu.state, kind):
         raise DriverError(errno.EIO, rules.INVALID_STATE)
-    if not rules.is_free(gpu.state, kind, wanted, but=vgpu):
+    if not rules.is_free(gpu.state, kind, wanted, ignoring=vgpu):
         raise DriverError(errno.EIO, rules.INVALID_STATE)
     vgpu.placement = wanted
 

@@ -16,16 +16,16 @@ import msgspec
 from aliquot.errors import AliquotError
 from aliquot.sim import codes
 from aliquot.sim import lifecycle as control
-from aliquot.sim.codes import Refused
+from aliquot.sim.codes import NvmlRefusal
 from aliquot.sim.tools.nvidia_smi_cli import changes as acts
 from aliquot.sim.tools.nvidia_smi_cli import mig_lists as lists
 from aliquot.sim.tools.nvidia_smi_cli import overview, query, vgpus
 from aliquot.sim.tools.nvidia_smi_cli import query_report as report
-from aliquot.sim.tools.nvidia_smi_cli.arguments import MIG, TOP, VGPU, Wrong, chosen, numbers, parse
-from aliquot.sim.tools.nvidia_smi_cli.driver import Device, Driver, NotOpened, words
+from aliquot.sim.tools.nvidia_smi_cli.arguments import MIG, TOP, VGPU, InvalidArguments, chosen, numbers, parse
+from aliquot.sim.tools.nvidia_smi_cli.driver import InitRefusal, SmiDevice, SmiDriver, words
 
 Send = Callable[[str], str]
-Say = Callable[[str], None]
+LinePrinter = Callable[[str], None]
 
 _USAGE = """\
 NVIDIA System Management Interface -- a stand-in for a simulated node
@@ -36,45 +36,45 @@ NVIDIA System Management Interface -- a stand-in for a simulated node
     nvidia-smi vgpu [-i GPUS] [-q | -s [-v] | -c [-v] | -shm 0|1]"""
 
 
-def run(arguments_: Sequence[str], send: Send, say: Say, token: str) -> int:
-    """One command; its exit status. ``send`` is a line to the node and its answer, ``say`` prints a line."""
-    driver = Driver(send, token)
+def run(arguments_: Sequence[str], send: Send, print_line: LinePrinter, token: str) -> int:
+    """One command; its exit status. ``send`` is a line to the node and its answer, ``print_line`` prints a line."""
+    driver = SmiDriver(send, token)
     first = arguments_[0] if arguments_ else ""
     try:
         if first == "mig":
-            return _mig(driver, parse(arguments_[1:], MIG), say)
+            return _mig(driver, parse(arguments_[1:], MIG), print_line)
         if first == "vgpu":
-            return _vgpu(driver, parse(arguments_[1:], VGPU), say, send)
-        return _top(driver, parse(arguments_, TOP), say)
-    except Wrong as complaint:
-        say(str(complaint))
+            return _vgpu(driver, parse(arguments_[1:], VGPU), print_line, send)
+        return _top(driver, parse(arguments_, TOP), print_line)
+    except InvalidArguments as complaint:
+        print_line(str(complaint))
         return codes.NOT_FOUND if str(complaint).startswith("No devices") else codes.INVALID_ARGUMENT
-    except lists.Nothing as nothing:
-        say(str(nothing))
+    except lists.NothingListed as nothing:
+        print_line(str(nothing))
         return codes.NOT_FOUND
-    except NotOpened as refusal:
-        say(f"Failed to initialize NVML: {words(refusal.code)}")
+    except InitRefusal as refusal:
+        print_line(f"Failed to initialize NVML: {words(refusal.code)}")
         return refusal.code
-    except Refused as refusal:
-        say(words(refusal.code))
+    except NvmlRefusal as refusal:
+        print_line(words(refusal.code))
         return refusal.code
     finally:
         driver.close()
 
 
-def _top(driver: Driver, found: dict[str, str], say: Say) -> int:
+def _top(driver: SmiDriver, found: dict[str, str], print_line: LinePrinter) -> int:
     if "-h" in found:
-        say(_USAGE)
+        print_line(_USAGE)
         return 0
     devices = chosen(driver, found.get("-i"))
     if not devices:
-        raise Wrong("No devices were found")
+        raise InvalidArguments("No devices were found")
     if "-mig" in found:
-        return acts.mig_mode(devices, _switch(found["-mig"]), say)
+        return acts.mig_mode(devices, _switch(found["-mig"]), print_line)
     if "-r" in found:
-        return acts.reset(devices, say)
+        return acts.reset(devices, print_line)
     if "--query-gpu" in found:
-        return _query(devices, found, say)
+        return _query(devices, found, print_line)
     if "--version" in found:
         lines = [f"NVIDIA-SMI version  : {driver.version}", f"DRIVER version      : {driver.version}"]
     elif "-L" in found:
@@ -83,83 +83,83 @@ def _top(driver: Driver, found: dict[str, str], say: Say) -> int:
         lines = report.log(devices)
     else:
         lines = overview.table(devices)
-    return _print(lines, say)
+    return _print(lines, print_line)
 
 
 def _switch(text: str) -> bool:
     if text not in ("0", "1"):
-        raise Wrong(f"Invalid mode: {text}. Please run 'nvidia-smi -h' for help.")
+        raise InvalidArguments(f"Invalid mode: {text}. Please run 'nvidia-smi -h' for help.")
     return text == "1"
 
 
-def _print(lines: Sequence[str], say: Say) -> int:
+def _print(lines: Sequence[str], print_line: LinePrinter) -> int:
     for line in lines:
-        say(line)
+        print_line(line)
     return 0
 
 
-def _query(devices: Sequence[Device], found: dict[str, str], say: Say) -> int:
+def _query(devices: Sequence[SmiDevice], found: dict[str, str], print_line: LinePrinter) -> int:
     options = [word.strip() for word in found.get("--format", "").split(",")]
     if "csv" not in options:
-        raise Wrong("\"--format=\" switch is missing csv. Please run 'nvidia-smi -h' for help.")
+        raise InvalidArguments("\"--format=\" switch is missing csv. Please run 'nvidia-smi -h' for help.")
     try:
-        return _print(query.answer(devices, found["--query-gpu"].split(","), options), say)
+        return _print(query.answer(devices, found["--query-gpu"].split(","), options), print_line)
     except query.UnknownField as unknown:
-        say(f'Field "{unknown}" is not a valid field to query.\n')
+        print_line(f'Field "{unknown}" is not a valid field to query.\n')
         return codes.INVALID_ARGUMENT
 
 
-def _mig(driver: Driver, found: dict[str, str], say: Say) -> int:
+def _mig(driver: SmiDriver, found: dict[str, str], print_line: LinePrinter) -> int:
     if "-h" in found:
-        say(_USAGE)
+        print_line(_USAGE)
         return 0
     capable = [d for d in chosen(driver, found.get("-i")) if d.capable]
     devices = [d for d in capable if d.enabled]
     if not devices:
-        say(f"No MIG-{'enabled' if capable else 'supported'} devices found.")
+        print_line(f"No MIG-{'enabled' if capable else 'supported'} devices found.")
         return codes.NOT_FOUND
     instances, compute = numbers(found.get("-gi")), numbers(found.get("-ci"))
     if "-cgi" in found:
-        return acts.create(devices, found["-cgi"].split(","), "-C" in found, say)
+        return acts.create(devices, found["-cgi"].split(","), "-C" in found, print_line)
     if "-cci" in found:
         requests = found["-cci"].split(",") if found["-cci"] else []
-        return acts.create_compute(devices, requests, instances, say)
+        return acts.create_compute(devices, requests, instances, print_line)
     if "-dci" in found:
-        return acts.destroy_compute(devices, instances, compute, say)
+        return acts.destroy_compute(devices, instances, compute, print_line)
     if "-dgi" in found:
-        return acts.destroy(devices, instances, say)
+        return acts.destroy(devices, instances, print_line)
     if "-lgip" in found:
-        return _print(lists.gpu_instance_profiles(devices), say)
+        return _print(lists.gpu_instance_profiles(devices), print_line)
     if "-lgipp" in found:
-        return _print(lists.placements(devices), say)
+        return _print(lists.placements(devices), print_line)
     if "-lgi" in found:
-        return _print(lists.gpu_instances(devices), say)
+        return _print(lists.gpu_instances(devices), print_line)
     if "-lcip" in found:
-        return _print(lists.compute_instance_profiles(devices, instances), say)
+        return _print(lists.compute_instance_profiles(devices, instances), print_line)
     if "-lci" in found:
-        return _print(lists.compute_instances(devices, instances), say)
-    raise Wrong("Option is missing. Please run 'nvidia-smi mig -h' for help.")
+        return _print(lists.compute_instances(devices, instances), print_line)
+    raise InvalidArguments("Option is missing. Please run 'nvidia-smi mig -h' for help.")
 
 
-def _vgpu(driver: Driver, found: dict[str, str], say: Say, send: Send) -> int:
+def _vgpu(driver: SmiDriver, found: dict[str, str], print_line: LinePrinter, send: Send) -> int:
     if "-h" in found:
-        say(_USAGE)
+        print_line(_USAGE)
         return 0
     devices = chosen(driver, found.get("-i"))
     if "-shm" in found:
-        return acts.mixed_size(devices, _switch(found["-shm"]), say)
+        return acts.mixed_size(devices, _switch(found["-shm"]), print_line)
     devices = vgpus.hosts(devices)
     if not devices:
-        say("No supported devices in vGPU mode")
+        print_line("No supported devices in vGPU mode")
         return codes.NOT_SUPPORTED
     for option, call in (("-s", "DeviceGetSupportedVgpus"), ("-c", "DeviceGetCreatableVgpus")):
         if option in found:
-            return _print(vgpus.listed(devices, call, "-v" in found), say)
-    machines = _machines(send)
-    return _print(vgpus.report(devices, machines) if "-q" in found else vgpus.overview(devices, machines), say)
+            return _print(vgpus.listed(devices, call, "-v" in found), print_line)
+    vms = _vms(send)
+    return _print(vgpus.report(devices, vms) if "-q" in found else vgpus.overview(devices, vms), print_line)
 
 
-def _machines(send: Send) -> list[dict[str, Any]]:
+def _vms(send: Send) -> list[dict[str, Any]]:
     """The virtual machines of the node, which the driver knows by their open handles."""
     text = send('control|{"do":"show"}').partition("|")[2]
     found: list[dict[str, Any]] = msgspec.json.decode(text, type=dict[str, Any])["vms"]
@@ -171,7 +171,7 @@ def main(words_: list[str]) -> int:
     directory, *rest = words_
     try:
         if os.path.isdir(directory):  # else nobody shall start a server for it
-            control.ensure(os.path.dirname(os.path.dirname(directory)))
+            control.ensure_server(os.path.dirname(os.path.dirname(directory)))
         lines = control.connect(directory, "nvml.sock")
     except (OSError, AliquotError):
         print(
@@ -180,7 +180,7 @@ def main(words_: list[str]) -> int:
         )
         return codes.DRIVER_NOT_LOADED
     try:
-        return run(rest, lines.ask, print, f"{os.getpid()}-smi")
+        return run(rest, lines.request, print, f"{os.getpid()}-smi")
     except BrokenPipeError:
         return 1  # whoever read our words has left
     except ConnectionError:

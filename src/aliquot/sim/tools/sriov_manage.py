@@ -10,7 +10,7 @@ import os
 import sys
 
 from aliquot.errors import AliquotError
-from aliquot.sim.client import Node
+from aliquot.sim.client import SimClient
 
 _USAGE = """\
 Usage:
@@ -42,7 +42,7 @@ def main(words: list[str]) -> int:
     action, address = rest
     state_dir, name = os.path.dirname(os.path.dirname(directory)), os.path.basename(directory)
     try:
-        answer = Node(state_dir, name).sriov_manage(action, address if address == "ALL" else address.lower())
+        answer = SimClient(state_dir, name).sriov_manage(action, address if address == "ALL" else address.lower())
     except AliquotError as error:
         print(error.brief, file=sys.stderr)
         return 1

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from aliquot.slurm.check import block, detect, devices, features, machine, numbers, settings
+from aliquot.slurm.check import block, detect, devices, features, host_gpus, numbers, settings
 from aliquot.slurm.check import fence as fenced
 from aliquot.slurm.check import scripts as script
 from aliquot.slurm.check import slurmctld as live
-from aliquot.slurm.check.finding import ERROR, WARNING, Finding, Given, Live
+from aliquot.slurm.check.finding import ERROR, WARNING, CheckInput, LiveState, SlurmFinding
 
-RULES: tuple[Callable[[Given], Iterator[Finding]], ...] = (
+RULES: tuple[Callable[[CheckInput], Iterator[SlurmFinding]], ...] = (
     settings.unreadable,
     settings.gres_types,
     settings.nodes,
@@ -27,36 +27,38 @@ RULES: tuple[Callable[[Given], Iterator[Finding]], ...] = (
     devices.missing,
     fenced.neighbours,
     fenced.administrators,
-    fenced.handed_out,
+    fenced.allocatable_fences,
     fenced.missing,
     detect.words,
     detect.nodes,
     detect.flags,
     detect.links,
-    machine.numbered,
-    machine.compared,
+    host_gpus.numbered,
+    host_gpus.compared,
     features.changeable,
     features.siblings,
-    block.edited,
+    block.edited_blocks,
     live.nodes,
     script.scripts,
 )
 """Each says all that it finds; none depends on another."""
 
 
-def check(given: Given) -> tuple[Finding, ...]:
+def check(inputs: CheckInput) -> tuple[SlurmFinding, ...]:
     """All findings: errors first, then by place. The same about several nodes is one finding."""
-    found = merged(finding for rule in RULES for finding in rule(given))
-    return tuple(sorted(found, key=lambda f: (f.severity != ERROR, f.place is None, f.place or (), f.rule, f.sentence)))
+    found = merged(finding for rule in RULES for finding in rule(inputs))
+    return tuple(
+        sorted(found, key=lambda f: (f.severity != ERROR, f.location is None, f.location or (), f.rule, f.sentence))
+    )
 
 
-def merged(findings: Iterable[Finding]) -> list[Finding]:
+def merged(findings: Iterable[SlurmFinding]) -> list[SlurmFinding]:
     """Equal findings about different nodes as one."""
-    nodes: dict[Finding, dict[str, None]] = {}
+    nodes: dict[SlurmFinding, dict[str, None]] = {}
     for finding in findings:
         alone = msgspec.structs.replace(finding, nodes=())
         nodes.setdefault(alone, {}).update(dict.fromkeys(n for n in finding.nodes if n))
     return [msgspec.structs.replace(finding, nodes=tuple(names)) for finding, names in nodes.items()]
 
 
-__all__ = ["ERROR", "RULES", "WARNING", "Finding", "Given", "Live", "check"]
+__all__ = ["ERROR", "RULES", "WARNING", "CheckInput", "LiveState", "SlurmFinding", "check"]

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aliquot.slurm.check.finding import Finding, Given, error, warning
-from aliquot.slurm.conf.statements import Place
+from aliquot.slurm.check.finding import CheckInput, SlurmFinding, error, warning
+from aliquot.slurm.conf.statements import ConfLocation
 from aliquot.slurm.files.managed_block import blocks
 
 
-def edited(given: Given) -> Iterator[Finding]:
+def edited_blocks(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """Blocks whose digest does not hold, and nodes with two blocks."""
     seen: dict[str, int] = {}
-    for source in given.gres.sources if given.gres else ():
+    for source in inputs.gres.sources if inputs.gres else ():
         for block in blocks(source.text):
-            place = Place(source.path, block.first)
+            location = ConfLocation(source.path, block.first)
             if block.node in seen:
                 sentence = f"the block of {block.node} is there twice (line {seen[block.node]})"
-                yield error("BLOCK_TWICE", place, sentence, "leave out one of them")
+                yield error("BLOCK_TWICE", location, sentence, "leave out one of them")
             seen.setdefault(block.node, block.first)
             if block.edited:
                 sentence = f"the lines of {block.node} between the marks were changed by hand"
                 fix = "move your lines out of the block; 'aliquot slurm apply --force' replaces it"
-                yield warning("HAND_EDITED", place, sentence, fix)
+                yield warning("HAND_EDITED", location, sentence, fix)

@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator
 
 from aliquot.foundation.decimals import decimal
-from aliquot.slurm.check.finding import Finding, Group, error
-from aliquot.slurm.conf.nodes import NodeLine
+from aliquot.slurm.check.finding import NodeGroup, SlurmFinding, error
+from aliquot.slurm.conf.nodes import ConfiguredNodeLine
 from aliquot.slurm.gpus.cores import members
 
 _LIST = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*", re.ASCII)
 _RENDER = "aliquot slurm render --part gres"
 
 
-def beyond(group: Group) -> Iterator[Finding]:
+def beyond(group: NodeGroup) -> Iterator[SlurmFinding]:
     """Cores that the node does not have. Tried: 22.05 leaves all of the line's cores out and says so in its log only,
     with 24.11 the node is INVALID; both take what is no number for core 0.
     """
@@ -26,18 +26,18 @@ def beyond(group: Group) -> Iterator[Finding]:
         value = pair.value.strip("[]")
         if not _LIST.fullmatch(value):
             sentence = f"{pair.key}={pair.value} is no list of cores: Slurm takes it for core 0"
-            yield error("BAD_CORES", line.place, sentence, "Cores=0-7,16", _RENDER)
+            yield error("BAD_CORES", line.location, sentence, "Cores=0-7,16", _RENDER)
             continue
-        strange = [n for n in members(value) if n >= have]
-        if have and strange:
+        invalid = [n for n in members(value) if n >= have]
+        if have and invalid:
             sentence = (
                 f"{pair.key}={pair.value}: slurm.conf gives the node {have} cores, the last is {have - 1}; the node "
                 "will be INVALID (22.05 ignores all cores of the line)"
             )
-            yield error("BAD_CORES", line.place, sentence, "cores, not threads, in Slurm's numbers", _RENDER)
+            yield error("BAD_CORES", line.location, sentence, "cores, not threads, in Slurm's numbers", _RENDER)
 
 
-def count(line: NodeLine) -> int:
+def count(line: ConfiguredNodeLine) -> int:
     """The cores of a node by its line in slurm.conf; 0 where it does not say so. Sockets that are not given are
     inferred from CPUs, as Slurm does (slurm.conf(5)).
     """
@@ -49,5 +49,5 @@ def count(line: NodeLine) -> int:
     return _number(line, "CPUs", "Procs") // (each * (_number(line, "ThreadsPerCore") or 1)) * each
 
 
-def _number(line: NodeLine, *keys: str) -> int:
+def _number(line: ConfiguredNodeLine, *keys: str) -> int:
     return decimal(line.get(*keys), 6) or 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aliquot.slurm.check.devices import opened
-from aliquot.slurm.check.finding import Finding, Given, error, warning
+from aliquot.slurm.check.devices import gres_accesses
+from aliquot.slurm.check.finding import CheckInput, SlurmFinding, error, warning
 from aliquot.slurm.client.models import Version
-from aliquot.slurm.conf.statements import Pair
+from aliquot.slurm.conf.statements import ConfPair
 
 _SINCE = {
     "full": Version(26, 5),
@@ -33,34 +33,36 @@ def kind(text: str) -> str:
     return next((word for word in _SINCE if (word in low if word != "off" else word == low)), "")
 
 
-def words(given: Given) -> Iterator[Finding]:
+def words(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """Each AutoDetect by itself, and those of one node together."""
-    if given.gres is None:
+    if inputs.gres is None:
         return
-    local: dict[str, Pair] = {}
-    for statement in given.gres.statements:
+    local: dict[str, ConfPair] = {}
+    for statement in inputs.gres.statements:
         pair = statement.pair("AutoDetect")
         if pair is None:
             continue
-        yield from _known(given, pair)
+        yield from _known(inputs, pair)
         if statement.head.called("Name"):
             sentence = "AutoDetect on a line without NodeName= has no effect"
-            yield warning("AUTODETECT_INLINE", pair.place, sentence, f"a line AutoDetect={pair.value} of its own")
+            yield warning("AUTODETECT_INLINE", pair.location, sentence, f"a line AutoDetect={pair.value} of its own")
         node = statement.head.value if statement.head.called("NodeName") else ""
         first = local.setdefault(node, pair) if node else pair
         if kind(first.value) != kind(pair.value):
-            sentence = f"AutoDetect={pair.value}, and {first.value} at line {first.place.line} for the same node"
-            yield error("AUTODETECT_TWICE", pair.place, f"{sentence}: slurmd does not start")
+            sentence = f"AutoDetect={pair.value}, and {first.value} at line {first.location.line} for the same node"
+            yield error("AUTODETECT_TWICE", pair.location, f"{sentence}: slurmd does not start")
 
 
-def _known(given: Given, pair: Pair) -> Iterator[Finding]:
+def _known(inputs: CheckInput, pair: ConfPair) -> Iterator[SlurmFinding]:
     found = kind(pair.value)
     if not found:
         sentence = f"AutoDetect={pair.value} is no plugin: nothing is detected"
-        yield error("AUTODETECT_UNKNOWN", pair.place, sentence, "AutoDetect=nvml, or off")
-    elif given.version and given.version < _SINCE[found]:
-        sentence = f"AutoDetect={found} came with {_short(_SINCE[found])}, and this is {given.version}"
-        yield error("AUTODETECT_OLD", pair.place, f"{sentence}: nothing is detected", "explicit lines", _render("none"))
+        yield error("AUTODETECT_UNKNOWN", pair.location, sentence, "AutoDetect=nvml, or off")
+    elif inputs.version and inputs.version < _SINCE[found]:
+        sentence = f"AutoDetect={found} came with {_short(_SINCE[found])}, and this is {inputs.version}"
+        yield error(
+            "AUTODETECT_OLD", pair.location, f"{sentence}: nothing is detected", "explicit lines", _render("none")
+        )
 
 
 def _short(version: Version) -> str:
@@ -71,81 +73,81 @@ def _render(form: str) -> str:
     return f"aliquot slurm render --autodetect {form}"
 
 
-def nodes(given: Given) -> Iterator[Finding]:
+def nodes(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """What detection means for the GPUs of nodes."""
-    if given.gres is None:
+    if inputs.gres is None:
         return
-    seen: set[tuple[str, Pair]] = set()
-    for group in given.groups:
-        pair = given.autodetect(group.names[0])
+    seen: set[tuple[str, ConfPair]] = set()
+    for group in inputs.groups:
+        pair = inputs.autodetect(group.names[0])
         if pair is None or kind(pair.value) in ("", "off"):
             continue
-        cut = any(gres.slice for line in group.gres for gres in opened(line))
-        cut = cut or any(_cut(given, name) for name in group.names)
+        has_mig = any(gres.is_mig for line in group.gres for gres in gres_accesses(line))
+        has_mig = has_mig or any(_has_mig(inputs, name) for name in group.names)
         cloud = group.line is not None and group.line.get("State").upper() == "CLOUD"
-        for finding in (*_mig(given, pair, cut), *_cloud(pair, cloud), *_empty(given, pair, group.names)):
+        for finding in (*_mig(inputs, pair, has_mig), *_cloud(pair, cloud), *_empty(inputs, pair, group.names)):
             if (finding.rule, pair) not in seen:
                 seen.add((finding.rule, pair))
                 yield finding
 
 
-def _cut(given: Given, name: str) -> bool:
-    return name in given.machines and any(gpu.mig.enabled for gpu in given.machines[name].gpus)
+def _has_mig(inputs: CheckInput, name: str) -> bool:
+    return name in inputs.inventories and any(gpu.mig.enabled for gpu in inputs.inventories[name].gpus)
 
 
-def _mig(given: Given, pair: Pair, cut: bool) -> Iterator[Finding]:
-    if not cut:
+def _mig(inputs: CheckInput, pair: ConfPair, has_mig: bool) -> Iterator[SlurmFinding]:
+    if not has_mig:
         return
     if kind(pair.value) == "nvidia":
         sentence = "AutoDetect=nvidia knows no MIG: it finds whole GPUs that are cut"
-        yield error("AUTODETECT_NO_MIG", pair.place, sentence, "AutoDetect=nvml, or explicit lines", _render("none"))
-    elif kind(pair.value) == "nvml" and given.version and given.version < _MIG_SINCE:
-        sentence = f"AutoDetect=nvml knows MIG from {_short(_MIG_SINCE)} on, and this is {given.version}"
-        yield error("AUTODETECT_OLD", pair.place, sentence, "explicit lines", _render("none"))
-    elif kind(pair.value) == "nvml" and given.version and given.version < _MINORS_RIGHT:
-        sentence = f"AutoDetect=nvml of {given.version} takes nvidia-smi's index for the device minor"
-        yield warning("AUTODETECT_OLD", pair.place, f"{sentence}: jobs may get another GPU", "", _render("none"))
-    elif kind(pair.value) == "nvml" and given.version and given.version < _NAMES_RIGHT:
-        sentence = f"AutoDetect=nvml of {given.version} names slices by their memory, rounded, without c and +"
-        yield warning("AUTODETECT_OLD", pair.place, f"{sentence}: types may not fit", "", _render("none"))
+        yield error("AUTODETECT_NO_MIG", pair.location, sentence, "AutoDetect=nvml, or explicit lines", _render("none"))
+    elif kind(pair.value) == "nvml" and inputs.version and inputs.version < _MIG_SINCE:
+        sentence = f"AutoDetect=nvml knows MIG from {_short(_MIG_SINCE)} on, and this is {inputs.version}"
+        yield error("AUTODETECT_OLD", pair.location, sentence, "explicit lines", _render("none"))
+    elif kind(pair.value) == "nvml" and inputs.version and inputs.version < _MINORS_RIGHT:
+        sentence = f"AutoDetect=nvml of {inputs.version} takes nvidia-smi's index for the device minor"
+        yield warning("AUTODETECT_OLD", pair.location, f"{sentence}: jobs may get another GPU", "", _render("none"))
+    elif kind(pair.value) == "nvml" and inputs.version and inputs.version < _NAMES_RIGHT:
+        sentence = f"AutoDetect=nvml of {inputs.version} names slices by their memory, rounded, without c and +"
+        yield warning("AUTODETECT_OLD", pair.location, f"{sentence}: types may not fit", "", _render("none"))
 
 
-def _cloud(pair: Pair, cloud: bool) -> Iterator[Finding]:
+def _cloud(pair: ConfPair, cloud: bool) -> Iterator[SlurmFinding]:
     if cloud:
         sentence = f"AutoDetect={pair.value} does not work for CLOUD nodes: slurmctld knows their GPUs by files alone"
-        yield error("AUTODETECT_CLOUD", pair.place, sentence, "NodeName=... AutoDetect=off on their lines")
+        yield error("AUTODETECT_CLOUD", pair.location, sentence, "NodeName=... AutoDetect=off on their lines")
 
 
-def _empty(given: Given, pair: Pair, names: tuple[str, ...]) -> Iterator[Finding]:
+def _empty(inputs: CheckInput, pair: ConfPair, names: tuple[str, ...]) -> Iterator[SlurmFinding]:
     for name in names if kind(pair.value) == "nvml" else ():
-        for gpu in given.machines[name].gpus if name in given.machines else ():
+        for gpu in inputs.inventories[name].gpus if name in inputs.inventories else ():
             if gpu.mig.enabled and not gpu.instances and not gpu.passthrough:
                 sentence = (
                     f"GPU {gpu.index} of {name} is in MIG mode without instances: AutoDetect=nvml offers it whole"
                 )
-                yield error("AUTODETECT_EMPTY", pair.place, sentence, "explicit lines", _render("none"))
+                yield error("AUTODETECT_EMPTY", pair.location, sentence, "explicit lines", _render("none"))
 
 
-def flags(given: Given) -> Iterator[Finding]:
+def flags(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """Flags that a release does not know can do more than nothing: from 23.02 to 25.11 any ``Flags=`` without one for
     the environment takes all variables from jobs (``gres.c`` of those).
     """
-    for line in given.gpu_lines:
+    for line in inputs.gpu_lines:
         pair = line.statement.pair("Flags")
         if pair is None:
             continue
         every = {word.strip().lower() for word in pair.value.split(",")}
-        bare = not every & (_ENVIRONMENT | {"no_gpu_env"}) and _takes_variables(given.version)
-        unknown = [why for word in sorted(every) if (why := _unknown(given.version, word))]
+        bare = not every & (_ENVIRONMENT | {"no_gpu_env"}) and _takes_variables(inputs.version)
+        unknown = [why for word in sorted(every) if (why := _unknown(inputs.version, word))]
         for why in unknown:
             make, then = (error, "jobs lose CUDA_VISIBLE_DEVICES") if bare else (warning, "Slurm ignores it")
-            yield make("UNKNOWN_FLAG", pair.place, f"{why}: {then}", "Flags=nvidia_gpu_env")
+            yield make("UNKNOWN_FLAG", pair.location, f"{why}: {then}", "Flags=nvidia_gpu_env")
         if bare and not unknown and "countonly" not in every:
             sentence = f"Flags={pair.value} without one for the environment: jobs lose CUDA_VISIBLE_DEVICES"
-            yield warning("FLAGS_WITHOUT_ENV", pair.place, sentence, f"Flags={pair.value},nvidia_gpu_env")
+            yield warning("FLAGS_WITHOUT_ENV", pair.location, sentence, f"Flags={pair.value},nvidia_gpu_env")
         if "no_gpu_env" in every and every & _ENVIRONMENT:
             sentence = f"Flags={pair.value}: no_gpu_env excludes the others, and slurmd does not start"
-            yield error("FLAGS_EXCLUDE", pair.place, sentence, "one of them")
+            yield error("FLAGS_EXCLUDE", pair.location, sentence, "one of them")
 
 
 def _unknown(version: Version | None, word: str) -> str:
@@ -160,10 +162,10 @@ def _takes_variables(version: Version | None) -> bool:
     return version is None or Version(23, 2) <= version < Version(26, 5)
 
 
-def links(given: Given) -> Iterator[Finding]:
+def links(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """No NVLink reaches an instance."""
-    for line in given.gpu_lines:
+    for line in inputs.gpu_lines:
         pair = line.statement.pair("Links", "Link")
-        if pair and any(gres.slice for gres in opened(line)):
+        if pair and any(gres.is_mig for gres in gres_accesses(line)):
             sentence = "Links= of a slice: instances have no NVLink, and Slurm would prefer those for one job"
-            yield warning("LINKS_MIG", pair.place, sentence, "leave it out")
+            yield warning("LINKS_MIG", pair.location, sentence, "leave it out")

@@ -7,42 +7,42 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from aliquot.slurm.check import minors
-from aliquot.slurm.check.finding import Finding, Given, Group, error, warning
-from aliquot.slurm.check.minors import Capability
+from aliquot.slurm.check.finding import CheckInput, NodeGroup, SlurmFinding, error, warning
+from aliquot.slurm.check.minors import MigCapability
 from aliquot.slurm.conf.gres import GresLine
-from aliquot.slurm.conf.hosts import listed
-from aliquot.slurm.conf.statements import Place
+from aliquot.slurm.conf.hosts import expand_leniently
+from aliquot.slurm.conf.statements import ConfLocation
 from aliquot.slurm.layouts import cloud_nodes as cloud
 
 _RENDER = "aliquot slurm render"
 
 
-class Opened(msgspec.Struct, frozen=True):
+class GresAccess(msgspec.Struct, frozen=True):
     """What one GRES of a line opens."""
 
     line: GresLine
     files: tuple[str, ...]
     gpus: tuple[int, ...]
-    capabilities: tuple[Capability, ...]
-    strange: tuple[int, ...]
+    capabilities: tuple[MigCapability, ...]
+    unknown_minors: tuple[int, ...]
     """Minors of capabilities that are no instance's."""
 
     @property
-    def place(self) -> Place:
-        return self.line.place
+    def location(self) -> ConfLocation:
+        return self.line.location
 
     @property
-    def slice(self) -> bool:
+    def is_mig(self) -> bool:
         """A part of a GPU, or meant as one."""
-        return bool(self.capabilities or self.strange)
+        return bool(self.capabilities or self.unknown_minors)
 
 
-def opened(line: GresLine) -> Iterator[Opened]:
+def gres_accesses(line: GresLine) -> Iterator[GresAccess]:
     """Each GRES of a line."""
     for files in line.devices:
         caps = [m for m in map(minors.capability_minor, files) if m is not None]
         known = [(m, minors.capability(m)) for m in caps]
-        yield Opened(
+        yield GresAccess(
             line,
             files,
             tuple(m for m in map(minors.gpu_minor, files) if m is not None),
@@ -51,33 +51,33 @@ def opened(line: GresLine) -> Iterator[Opened]:
         )
 
 
-def lines(given: Given) -> Iterator[Finding]:
+def lines(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """Each line by itself."""
-    for line in given.gpu_lines:
-        for gres in opened(line):
+    for line in inputs.gpu_lines:
+        for gres in gres_accesses(line):
             yield from _admin(gres)
-            if gres.slice:
+            if gres.is_mig:
                 yield from _lone(gres) if not line.multiple else _belongs(gres)
 
 
-def _admin(gres: Opened) -> Iterator[Finding]:
-    for minor in gres.strange:
+def _admin(gres: GresAccess) -> Iterator[SlurmFinding]:
+    for minor in gres.unknown_minors:
         what = minors.ADMIN.get(minor, "no instance's")
         sentence = f"nvidia-cap{minor} is {what}: no job may have it" if minor in minors.ADMIN else ""
         sentence = sentence or f"nvidia-cap{minor} opens no instance"
         rule = "ADMIN_CAPABILITY" if minor in minors.ADMIN else "WRONG_MINOR"
-        yield error(rule, gres.place, sentence, _three("/dev/nvidiaN"), _RENDER)
+        yield error(rule, gres.location, sentence, _mig_files("/dev/nvidiaN"), _RENDER)
 
 
-def _lone(gres: Opened) -> Iterator[Finding]:
+def _lone(gres: GresAccess) -> Iterator[SlurmFinding]:
     """``File=`` makes a GRES of each file: of a capability without its GPU, or of the GPU without it."""
     opens = f" ({gres.capabilities[0]})" if gres.capabilities else ""
     sentence = f"File= hands out {_base(gres.files[0])} alone: a job cannot use it without the GPU's own node"
     device = f"/dev/nvidia{gres.capabilities[0].gpu}" if gres.capabilities else "/dev/nvidiaN"
-    yield error("LONE_CAPABILITY", gres.place, f"{sentence}{opens}", _three(device), _RENDER)
+    yield error("LONE_CAPABILITY", gres.location, f"{sentence}{opens}", _mig_files(device), _RENDER)
 
 
-def _belongs(gres: Opened) -> Iterator[Finding]:
+def _belongs(gres: GresAccess) -> Iterator[SlurmFinding]:
     """A slice is its GPU, the GPU instance there, and one compute instance in that."""
     outer = [c for c in gres.capabilities if c.ci is None]
     inner = [c for c in gres.capabilities if c.ci is not None]
@@ -86,43 +86,45 @@ def _belongs(gres: Opened) -> Iterator[Finding]:
         return
     if not gres.gpus:
         yield error(
-            "NO_GPU_NODE", gres.place, f"the node of the GPU is missing: {first}", f"add /dev/nvidia{first.gpu}"
+            "NO_GPU_NODE", gres.location, f"the node of the GPU is missing: {first}", f"add /dev/nvidia{first.gpu}"
         )
     elif len(gres.gpus) > 1:
-        yield error("MIXED_INSTANCES", gres.place, "it hands out several GPUs with one GPU instance", _three(""))
+        yield error("MIXED_INSTANCES", gres.location, "it hands out several GPUs with one GPU instance", _mig_files(""))
     elif any(c.gpu != gres.gpus[0] for c in gres.capabilities):
         other = next(c for c in gres.capabilities if c.gpu != gres.gpus[0])
         sentence = f"nvidia-cap{other.minor} is {other}, not on /dev/nvidia{gres.gpus[0]}"
-        right = Capability(gres.gpus[0], other.gi, other.ci).minor
-        yield error("WRONG_MINOR", gres.place, sentence, f"there it would be nvidia-cap{right}", _RENDER)
+        right = MigCapability(gres.gpus[0], other.gi, other.ci).minor
+        yield error("WRONG_MINOR", gres.location, sentence, f"there it would be nvidia-cap{right}", _RENDER)
     if not inner:
         sentence = f"only the GPU instance is there: {first}"
-        yield error("HALF_INSTANCE", gres.place, sentence, f"add nvidia-cap{first.minor + 1}, its compute instance 0")
+        yield error(
+            "HALF_INSTANCE", gres.location, sentence, f"add nvidia-cap{first.minor + 1}, its compute instance 0"
+        )
     elif not outer:
         sentence = f"only the compute instance is there: {first}"
-        yield error("HALF_INSTANCE", gres.place, sentence, f"add nvidia-cap{first.parent.minor}, its GPU instance")
+        yield error("HALF_INSTANCE", gres.location, sentence, f"add nvidia-cap{first.parent.minor}, its GPU instance")
     elif len(outer) > 1 or len(inner) > 1:
-        yield error("MIXED_INSTANCES", gres.place, "it hands out several instances as one", "one line for each")
+        yield error("MIXED_INSTANCES", gres.location, "it hands out several instances as one", "one line for each")
     elif inner[0].parent != outer[0] and inner[0].gpu == outer[0].gpu:
         sentence = f"nvidia-cap{inner[0].minor} is {inner[0]}, not of {outer[0]}"
         yield error(
-            "WRONG_MINOR", gres.place, sentence, f"nvidia-cap{outer[0].minor} goes with the next minors", _RENDER
+            "WRONG_MINOR", gres.location, sentence, f"nvidia-cap{outer[0].minor} goes with the next minors", _RENDER
         )
 
 
-def twice(given: Given) -> Iterator[Finding]:
+def twice(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """No GPU and no instance is offered twice on one node."""
-    for group in given.groups:
+    for group in inputs.groups:
         for finding in _twice(group):
             yield msgspec.structs.replace(finding, nodes=group.names)
 
 
-def _twice(group: Group) -> Iterator[Finding]:
-    every = [gres for line in group.gres for gres in opened(line)]
-    whole: dict[int, Opened] = {}
-    taken: dict[Capability, Opened] = {}
+def _twice(group: NodeGroup) -> Iterator[SlurmFinding]:
+    every = [gres for line in group.gres for gres in gres_accesses(line)]
+    whole: dict[int, GresAccess] = {}
+    taken: dict[MigCapability, GresAccess] = {}
     for gres in every:
-        if not gres.slice:
+        if not gres.is_mig:
             for gpu in gres.gpus:
                 if gpu in whole:
                     yield _same(gres, whole[gpu], f"/dev/nvidia{gpu}")
@@ -133,65 +135,67 @@ def _twice(group: Group) -> Iterator[Finding]:
             if cap.ci is not None:
                 taken.setdefault(cap, gres)
     for gpu, gres in whole.items():
-        cut = next((g for g in every if g.slice and (gpu in g.gpus or any(c.gpu == gpu for c in g.capabilities))), None)
-        if cut:
-            sentence = f"/dev/nvidia{gpu} is offered whole, and in slices at {_line(cut.place, gres.place)}"
-            yield error("COUNTED_TWICE", gres.place, sentence, "leave out the line of the whole GPU", _RENDER)
+        mig_gres = next(
+            (g for g in every if g.is_mig and (gpu in g.gpus or any(c.gpu == gpu for c in g.capabilities))), None
+        )
+        if mig_gres:
+            sentence = f"/dev/nvidia{gpu} is offered whole, and in slices at {_line(mig_gres.location, gres.location)}"
+            yield error("COUNTED_TWICE", gres.location, sentence, "leave out the line of the whole GPU", _RENDER)
 
 
-def shared(given: Given) -> Iterator[Finding]:
+def shared(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """Records of one host have each their own devices: one slurmd per GPU. CLOUD ones take turns instead."""
     hosts: dict[str, dict[str, None]] = {}
-    for line in given.node_lines:
+    for line in inputs.node_lines:
         if not line.cloud and line.pair("NodeHostname"):
-            for name, host in zip(line.names, listed(line.get("NodeHostname")), strict=False):
+            for name, host in zip(line.names, expand_leniently(line.get("NodeHostname")), strict=False):
                 hosts.setdefault(host, {})[name] = None
     for host, names in hosts.items():
         if len(names) > 1:
-            yield from _shared(given, host, names)
+            yield from _shared(inputs, host, names)
 
 
-def _shared(given: Given, host: str, names: Collection[str]) -> Iterator[Finding]:
+def _shared(inputs: CheckInput, host: str, names: Collection[str]) -> Iterator[SlurmFinding]:
     owners: dict[object, str] = {}
-    told: set[tuple[str, str]] = set()
-    for line in given.gpu_lines:
+    reported: set[tuple[str, str]] = set()
+    for line in inputs.gpu_lines:
         for name in (n for n in line.nodes or () if n in names):
-            for gres in opened(line):
+            for gres in gres_accesses(line):
                 inner = [c for c in gres.capabilities if c.ci is not None]
                 for what in inner or gres.gpus:
                     owner = owners.setdefault(what, name)
-                    if owner != name and (owner, name) not in told:
-                        told.add((owner, name))
+                    if owner != name and (owner, name) not in reported:
+                        reported.add((owner, name))
                         shown = str(what) if inner else f"/dev/nvidia{what}"
                         sentence = f"{shown} is {owner}'s and {name}'s, which are both on {host}: jobs would share it"
-                        yield warning("SHARED_BY_NODES", line.place, sentence, "each record its own GPUs", _RENDER)
+                        yield warning("SHARED_BY_NODES", line.location, sentence, "each record its own GPUs", _RENDER)
 
 
-def _same(gres: Opened, first: Opened, what: str) -> Finding:
-    sentence = f"{what} is offered at {_line(first.place, gres.place)} already: two jobs would share it"
-    return error("SAME_DEVICE", gres.place, sentence, "leave out one of them", _RENDER)
+def _same(gres: GresAccess, first: GresAccess, what: str) -> SlurmFinding:
+    sentence = f"{what} is offered at {_line(first.location, gres.location)} already: two jobs would share it"
+    return error("SAME_DEVICE", gres.location, sentence, "leave out one of them", _RENDER)
 
 
-def _line(place: Place, seen_from: Place) -> str:
-    return f"line {place.line}" if place.file == seen_from.file else str(place)
+def _line(location: ConfLocation, relative_to: ConfLocation) -> str:
+    return f"line {location.line}" if location.file == relative_to.file else str(location)
 
 
 def _base(file: str) -> str:
     return file.rpartition("/")[2]
 
 
-def _three(gpu: str) -> str:
+def _mig_files(gpu: str) -> str:
     return f"MultipleFiles={gpu or '/dev/nvidiaN'}, the GPU instance's and the compute instance's capability node"
 
 
-def missing(given: Given) -> Iterator[Finding]:
+def missing(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """Files that are not on this machine's disk: slurmd waits 20 seconds for each, and does not start. Those that
     stand for a CLOUD record's devices while its layout is not there are never on one.
     """
-    for line in given.gpu_lines if given.here else ():
-        gone = [file for file in line.files if file in given.absent and not file.startswith(cloud.ABSENT)]
-        if gone and line.serves(given.here):
+    for line in inputs.gpu_lines if inputs.local_node else ():
+        gone = [file for file in line.files if file in inputs.absent and not file.startswith(cloud.ABSENT)]
+        if gone and line.serves(inputs.local_node):
             sentence = f"{gone[0]} is not there" + (f" (and {len(gone) - 1} more)" if len(gone) > 1 else "")
             yield error(
-                "FILE_MISSING", line.place, f"{sentence}: slurmd does not start", "make the device nodes", _RENDER
+                "FILE_MISSING", line.location, f"{sentence}: slurmd does not start", "make the device nodes", _RENDER
             )

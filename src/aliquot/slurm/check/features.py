@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from aliquot.foundation.decimals import decimal
-from aliquot.slurm.check.finding import Finding, Given, Group, error, warning
+from aliquot.slurm.check.finding import CheckInput, NodeGroup, SlurmFinding, error, warning
 from aliquot.slurm.client.models import Version
 from aliquot.slurm.conf.counts import entries
-from aliquot.slurm.conf.statements import Conf, Statement
+from aliquot.slurm.conf.statements import Conf, ConfStatement
 from aliquot.slurm.layouts import cloud_nodes as cloud
 from aliquot.slurm.layouts import cloud_siblings as records
 from aliquot.slurm.layouts import families
@@ -22,74 +22,76 @@ SHORTEST_S = 60
 """An instance takes seconds to make; a helper that is cut off leaves the node DOWN. 10 is Slurm's default."""
 
 
-def changeable(given: Given) -> Iterator[Finding]:
+def changeable(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """Features of helpers.conf: their form for the release, their names, their times."""
-    if given.helpers is None:
+    if inputs.helpers is None:
         return
-    for statement in given.helpers.headed("Feature", "NodeName"):
-        yield from _form(given, statement)
+    for statement in inputs.helpers.headed("Feature", "NodeName"):
+        yield from _form(inputs, statement)
         for name in features(statement):
-            if not families.spelled(name):
+            if not families.is_valid_feature(name):
                 sentence = f"Slurm does not take {name} for a feature: a letter, _ or =, then letters, digits, _ . ="
-                yield error("FEATURE_NAME", statement.place, sentence, families.encoded(name))
-    yield from _times(given, given.helpers)
-    yield from _counts(given, given.helpers)
-    yield from _plugin(given, given.helpers)
+                yield error("FEATURE_NAME", statement.location, sentence, families.encode_profile(name))
+    yield from _times(inputs, inputs.helpers)
+    yield from _counts(inputs, inputs.helpers)
+    yield from _plugin(inputs, inputs.helpers)
 
 
-def features(statement: Statement) -> tuple[str, ...]:
+def features(statement: ConfStatement) -> tuple[str, ...]:
     """The changeable features of a line of helpers.conf."""
     return tuple(filter(None, statement.get("Feature").split(",")))
 
 
-def _form(given: Given, statement: Statement) -> Iterator[Finding]:
-    version = given.version
+def _form(inputs: CheckInput, statement: ConfStatement) -> Iterator[SlurmFinding]:
+    version = inputs.version
     if version is None:
         return
     if version < _NODES_SINCE and statement.head.called("NodeName"):
         sentence = f"lines with NodeName= came with 23.02, and this is {version}: Slurm cannot read the file"
-        yield error("HELPERS_FORM", statement.place, sentence, "Feature=NAME Helper=PROGRAM")
+        yield error("HELPERS_FORM", statement.location, sentence, "Feature=NAME Helper=PROGRAM")
     elif version < _NODES_SINCE and "," in statement.get("Feature"):
         sentence = f"several features on a line came with 23.02, and this is {version}: Slurm cannot read the file"
-        yield error("HELPERS_FORM", statement.place, sentence, "one Feature= per line")
+        yield error("HELPERS_FORM", statement.location, sentence, "one Feature= per line")
     flags = statement.pair("Flags")
     if flags and version < _REBOOTLESS_SINCE:
         sentence = f"Flags={flags.value} came with 24.05, and this is {version}: every change reboots the node"
-        yield error("HELPERS_FORM", flags.place, sentence, "leave it out; RebootProgram= must do without a reboot")
+        yield error("HELPERS_FORM", flags.location, sentence, "leave it out; RebootProgram= must do without a reboot")
 
 
-def _times(given: Given, conf: Conf) -> Iterator[Finding]:
+def _times(inputs: CheckInput, conf: Conf) -> Iterator[SlurmFinding]:
     pair = conf.last("ExecTime")
     value = pair.value if pair else "10"
     seconds = decimal(value)
     if seconds is not None and seconds < SHORTEST_S and any(conf.headed("Feature", "NodeName")):
-        said = f"ExecTime={value}" if pair else "ExecTime is 10 seconds where nothing is said"
-        sentence = f"{said}: a helper that cuts a GPU may take longer, and the node is DOWN then"
+        setting = f"ExecTime={value}" if pair else "ExecTime is 10 seconds where nothing is said"
+        sentence = f"{setting}: a helper that cuts a GPU may take longer, and the node is DOWN then"
         yield warning(
-            "EXEC_TIME", pair.place if pair else given.file("helpers.conf"), sentence, f"ExecTime={SHORTEST_S}"
+            "EXEC_TIME", pair.location if pair else inputs.file("helpers.conf"), sentence, f"ExecTime={SHORTEST_S}"
         )
 
 
-def _plugin(given: Given, conf: Conf) -> Iterator[Finding]:
+def _plugin(inputs: CheckInput, conf: Conf) -> Iterator[SlurmFinding]:
     """helpers.conf works only where slurm.conf names the plugin; its features must not be static ones, too."""
     movable = {name for s in conf.headed("Feature", "NodeName") for name in features(s)}
-    if given.slurm is None or not movable:
+    if inputs.slurm is None or not movable:
         return
-    plugin = given.slurm.last("NodeFeaturesPlugins")
+    plugin = inputs.slurm.last("NodeFeaturesPlugins")
     if plugin is None or "helpers" not in plugin.value.lower():
-        place = plugin.place if plugin else given.file("slurm.conf")
+        location = plugin.location if plugin else inputs.file("slurm.conf")
         sentence = "NodeFeaturesPlugins has no node_features/helpers: nobody reads helpers.conf"
-        yield warning("NO_HELPERS_PLUGIN", place, sentence, "NodeFeaturesPlugins=node_features/helpers")
-    make = warning if given.version and given.version < _NODES_SINCE else error
-    for line in given.node_lines:
+        yield warning("NO_HELPERS_PLUGIN", location, sentence, "NodeFeaturesPlugins=node_features/helpers")
+    make = warning if inputs.version and inputs.version < _NODES_SINCE else error
+    for line in inputs.node_lines:
         pair = line.pair("Feature", "Features")
         both = sorted(movable & set(line.features))
         if pair and both:
             sentence = f"{', '.join(both)} can be changed by a helper and must not stand in Feature=, too"
-            yield make("FEATURE_STATIC", pair.place, f"{sentence}: the node will be INVALID", "static ones only there")
+            yield make(
+                "FEATURE_STATIC", pair.location, f"{sentence}: the node will be INVALID", "static ones only there"
+            )
 
 
-def _counts(given: Given, conf: Conf) -> Iterator[Finding]:
+def _counts(inputs: CheckInput, conf: Conf) -> Iterator[SlurmFinding]:
     """Slurm compares counts, not layouts: features of one node must make the same number of devices."""
     for statement in conf.headed("Feature", "NodeName", "MutuallyExclusive"):
         names = features(statement)
@@ -100,7 +102,7 @@ def _counts(given: Given, conf: Conf) -> Iterator[Finding]:
             words = ", ".join(f"{name} {number}" for name, number in numbers.items())
             sentence = f"these layouts make different numbers of devices ({words}): after a change the node is INVALID"
             yield error(
-                "FAMILY_COUNT", statement.place, sentence, "layouts of one number only", "aliquot slurm families"
+                "FAMILY_COUNT", statement.location, sentence, "layouts of one number only", "aliquot slurm families"
             )
 
 
@@ -113,48 +115,48 @@ def devices(feature: str) -> int:
     return sum(int(number) for number, _, _ in parts) if fits else 0
 
 
-def siblings(given: Given) -> Iterator[Finding]:
+def siblings(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """CLOUD records: those of one host have the same GPUs, so that at most one may be open; and slurmctld counts the
     devices of each from gres.conf before any slurmd does.
     """
-    if given.slurm is None:
+    if inputs.slurm is None:
         return
-    hosts = records.hosts_of(given.slurm)
-    for host, names in _opened(given, hosts).items():
+    hosts = records.hosts_of(inputs.slurm)
+    for host, names in _open_siblings(inputs, hosts).items():
         words = ", ".join(names)
         sentence = f"{words} are records of one host ({host}) and open: two jobs at once would start both"
         command = f'scontrol update nodename={names[1]} state=drain reason="{records.OURS}another layout is up"'
-        place = given.line_of[names[1]].statement.place
-        yield error("SIBLINGS_OPEN", place, sentence, "drain all but one", command)
-    yield from _ports(given, hosts)
-    for group in given.groups:
-        for finding in _counted(given, group):
+        location = inputs.line_of[names[1]].statement.location
+        yield error("SIBLINGS_OPEN", location, sentence, "drain all but one", command)
+    yield from _ports(inputs, hosts)
+    for group in inputs.groups:
+        for finding in _counted(inputs, group):
             yield msgspec.structs.replace(finding, nodes=group.names)
 
 
-def _opened(given: Given, hosts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    return records.breaches(records.groups(given.live.nodes, hosts)) if given.live else {}
+def _open_siblings(inputs: CheckInput, hosts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    return records.breaches(records.groups(inputs.live.nodes, hosts)) if inputs.live else {}
 
 
-def _ports(given: Given, hosts: Mapping[str, str]) -> Iterator[Finding]:
+def _ports(inputs: CheckInput, hosts: Mapping[str, str]) -> Iterator[SlurmFinding]:
     seen: dict[tuple[str, str], str] = {}
-    for line in given.node_lines:
+    for line in inputs.node_lines:
         for name in line.names if entries(line.get("Gres")) else ():
-            place = hosts.get(name, ""), line.get("Port")
-            if not place[0]:
+            address = hosts.get(name, ""), line.get("Port")
+            if not address[0]:
                 continue
-            if place in seen and len(line.names) == 1:
-                sentence = f"{name} and {seen[place]} are on one host and have the same port: slurmctld mixes them up"
-                yield error("SIBLINGS_PORT", line.statement.place, sentence, "a Port= of its own for each record")
-            seen.setdefault(place, name)
+            if address in seen and len(line.names) == 1:
+                sentence = f"{name} and {seen[address]} are on one host and have the same port: slurmctld mixes them up"
+                yield error("SIBLINGS_PORT", line.statement.location, sentence, "a Port= of its own for each record")
+            seen.setdefault(address, name)
 
 
-def _counted(given: Given, group: Group) -> Iterator[Finding]:
+def _counted(inputs: CheckInput, group: NodeGroup) -> Iterator[SlurmFinding]:
     """Files, whether they are there or not, are what slurmctld counts a CLOUD record's devices by."""
     pair = group.line.pair("Gres") if group.line and group.line.cloud else None
     if pair is None or not any(e.count for e in entries(pair.value)) or any(line.files for line in group.gres):
         return
-    detect = given.autodetect(group.names[0])
+    detect = inputs.autodetect(group.names[0])
     if detect and detect.value.lower() != "off":
         return  # AUTODETECT_CLOUD
     sentence = (
@@ -162,4 +164,4 @@ def _counted(given: Given, group: Group) -> Iterator[Finding]:
         "and the node is INVALID when it registers while a job waits"
     )
     fix = f"lines with File={cloud.ABSENT}0 and so on until its layout is there"
-    yield error("CLOUD_NO_FILE", pair.place, sentence, fix, _SIBLINGS)
+    yield error("CLOUD_NO_FILE", pair.location, sentence, fix, _SIBLINGS)

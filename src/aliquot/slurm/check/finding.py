@@ -10,14 +10,14 @@ import msgspec
 from aliquot.core.model.inventory import Inventory
 from aliquot.slurm.client.models import SlurmNode, Version
 from aliquot.slurm.conf.gres import GresLine, detections, gres_lines
-from aliquot.slurm.conf.nodes import NodeLine, node_lines
-from aliquot.slurm.conf.statements import Conf, Pair, Place, Source
+from aliquot.slurm.conf.nodes import ConfiguredNodeLine, node_lines
+from aliquot.slurm.conf.statements import Conf, ConfLocation, ConfPair, ConfSource
 from aliquot.slurm.files import fence
 
 ERROR, WARNING = "error", "warning"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class SlurmFinding(msgspec.Struct, frozen=True):
     """Something wrong. ``error``: Slurm refuses it, or does other than what was meant, or a job gets what it must not.
     ``warning``: it works, and hardly as meant. ``fix`` is what to do, ``command`` what to type where a command does it.
     """
@@ -25,43 +25,43 @@ class Finding(msgspec.Struct, frozen=True):
     rule: str
     severity: str
     sentence: str
-    place: Place | None = None
+    location: ConfLocation | None = None
     nodes: tuple[str, ...] = ()
     fix: str = ""
     command: str = ""
 
 
-def error(rule: str, place: Place | None, sentence: str, fix: str = "", command: str = "") -> Finding:
+def error(rule: str, location: ConfLocation | None, sentence: str, fix: str = "", command: str = "") -> SlurmFinding:
     """A finding of the graver kind."""
-    return Finding(rule, ERROR, sentence, place, (), fix, command)
+    return SlurmFinding(rule, ERROR, sentence, location, (), fix, command)
 
 
-def warning(rule: str, place: Place | None, sentence: str, fix: str = "", command: str = "") -> Finding:
+def warning(rule: str, location: ConfLocation | None, sentence: str, fix: str = "", command: str = "") -> SlurmFinding:
     """A finding of the lighter kind."""
-    return Finding(rule, WARNING, sentence, place, (), fix, command)
+    return SlurmFinding(rule, WARNING, sentence, location, (), fix, command)
 
 
-class Live(msgspec.Struct, frozen=True):
+class LiveState(msgspec.Struct, frozen=True):
     """What slurmctld says now. ``changed`` is when the newest of the files was written, in seconds of the epoch."""
 
     nodes: tuple[SlurmNode, ...] = ()
     changed: int = 0
 
 
-class Group(msgspec.Struct, frozen=True):
+class NodeGroup(msgspec.Struct, frozen=True):
     """Nodes that the files say the same about: judged once. ``line`` is None where slurm.conf does not name them."""
 
     names: tuple[str, ...]
-    line: NodeLine | None
+    line: ConfiguredNodeLine | None
     gres: tuple[GresLine, ...]
 
 
-class Given(msgspec.Struct, frozen=True, dict=True):
+class CheckInput(msgspec.Struct, frozen=True, dict=True):
     """Everything that a check looks at; what is None or empty is not known, and rules about it say nothing.
 
-    ``folder`` is where the files lie (or should), ``machines`` the GPUs of nodes by their names in Slurm, ``here`` the
-    name of the node that runs this check, ``absent`` the device files that this machine lacks, ``modes`` the
-    permissions here of the administrators' capabilities, by their minors.
+    ``folder`` is where the files lie (or should), ``inventories`` the GPUs of nodes by their names in Slurm,
+    ``local_node`` the name of the node that runs this check, ``absent`` the device files that this machine lacks,
+    ``modes`` the permissions here of the administrators' capabilities, by their minors.
     """
 
     folder: str
@@ -70,19 +70,19 @@ class Given(msgspec.Struct, frozen=True, dict=True):
     cgroup: Conf | None = None
     helpers: Conf | None = None
     version: Version | None = None
-    machines: Mapping[str, Inventory] = {}
-    here: str = ""
+    inventories: Mapping[str, Inventory] = {}
+    local_node: str = ""
     absent: frozenset[str] = frozenset()
     modes: Mapping[int, int] = {}
-    live: Live | None = None
-    scripts: tuple[Source, ...] = ()
+    live: LiveState | None = None
+    scripts: tuple[ConfSource, ...] = ()
 
-    def file(self, name: str) -> Place:
+    def file(self, name: str) -> ConfLocation:
         """A whole file, for findings about what is not in it."""
-        return Place(f"{self.folder}/{name}")
+        return ConfLocation(f"{self.folder}/{name}")
 
     @cached_property
-    def node_lines(self) -> tuple[NodeLine, ...]:
+    def node_lines(self) -> tuple[ConfiguredNodeLine, ...]:
         return node_lines(self.slurm) if self.slurm else ()
 
     @cached_property
@@ -96,25 +96,25 @@ class Given(msgspec.Struct, frozen=True, dict=True):
         every = gres_lines(self.gres) if self.gres else ()
         return tuple(line for line in every if (line.name, line.type) == (fence.NAME, ""))
 
-    def autodetect(self, node: str) -> Pair | None:
+    def autodetect(self, node: str) -> ConfPair | None:
         """The ``AutoDetect`` that holds for a node: its own, else the file's; None where neither is."""
         return self._detections.get(node) or self._detection
 
     @cached_property
-    def _detections(self) -> dict[str, Pair]:
+    def _detections(self) -> dict[str, ConfPair]:
         return detections(self.gres) if self.gres else {}
 
     @cached_property
-    def _detection(self) -> Pair | None:
+    def _detection(self) -> ConfPair | None:
         return self.gres.last("AutoDetect") if self.gres else None
 
     @cached_property
-    def line_of(self) -> dict[str, NodeLine]:
+    def line_of(self) -> dict[str, ConfiguredNodeLine]:
         """The line of each node that slurm.conf names."""
         return {name: line for line in reversed(self.node_lines) for name in line.names}
 
     @cached_property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[NodeGroup, ...]:
         """All nodes that the files name, alike ones together. Without any name, one group of the name ``""``."""
         named = dict.fromkeys(name for line in self.gpu_lines for name in line.nodes or ())
         names = [*self.line_of, *(n for n in named if n not in self.line_of)] or [""]
@@ -126,13 +126,13 @@ class Given(msgspec.Struct, frozen=True, dict=True):
         for name in names:
             alike.setdefault((id(self.line_of.get(name)), tuple(own[name])), []).append(name)
         return tuple(
-            Group(tuple(names), self.line_of.get(names[0]), tuple(self.gpu_lines[n] for n in lines))
+            NodeGroup(tuple(names), self.line_of.get(names[0]), tuple(self.gpu_lines[n] for n in lines))
             for (_, lines), names in alike.items()
         )
 
-    def with_machine(self) -> Iterator[tuple[str, Inventory, Group]]:
+    def known_nodes(self) -> Iterator[tuple[str, Inventory, NodeGroup]]:
         """The nodes whose GPUs are known, each with what the files say about it."""
         for group in self.groups:
             for name in group.names:
-                if name in self.machines:
-                    yield name, self.machines[name], group
+                if name in self.inventories:
+                    yield name, self.inventories[name], group

@@ -16,7 +16,7 @@ _FIRST, _GPU_STEP, _INSTANCE_STEP, _LAST = 3, 135, 9, 4322
 ADMIN = {1: "mig/config, which lets a job cut the GPU anew", 2: "mig/monitor, which lets a job watch every instance"}
 
 
-class Capability(msgspec.Struct, frozen=True):
+class MigCapability(msgspec.Struct, frozen=True):
     """What a capability node opens; ``ci`` is None for a GPU instance."""
 
     gpu: int
@@ -28,9 +28,9 @@ class Capability(msgspec.Struct, frozen=True):
         return _FIRST + _GPU_STEP * self.gpu + _INSTANCE_STEP * self.gi + (0 if self.ci is None else 1 + self.ci)
 
     @property
-    def parent(self) -> Capability:
+    def parent(self) -> MigCapability:
         """The GPU instance that a compute instance lies in."""
-        return Capability(self.gpu, self.gi)
+        return MigCapability(self.gpu, self.gi)
 
     def __str__(self) -> str:
         inner = "" if self.ci is None else f"compute instance {self.ci} of "
@@ -49,10 +49,10 @@ def capability_minor(file: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def capability(minor: int) -> Capability | None:
+def capability(minor: int) -> MigCapability | None:
     """What the formula says that a minor opens; None for those of the whole driver and beyond the last instance."""
     if not _FIRST <= minor <= _LAST:
         return None
     gpu, rest = divmod(minor - _FIRST, _GPU_STEP)
     gi, inner = divmod(rest, _INSTANCE_STEP)
-    return Capability(gpu, gi, inner - 1 if inner else None)
+    return MigCapability(gpu, gi, inner - 1 if inner else None)

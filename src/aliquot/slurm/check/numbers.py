@@ -13,12 +13,12 @@ import msgspec
 
 from aliquot.foundation.decimals import decimal
 from aliquot.slurm.check import cores
-from aliquot.slurm.check.devices import opened
-from aliquot.slurm.check.finding import Finding, Given, Group, error, warning
+from aliquot.slurm.check.devices import gres_accesses
+from aliquot.slurm.check.finding import CheckInput, NodeGroup, SlurmFinding, error, warning
 from aliquot.slurm.client.models import Version
-from aliquot.slurm.conf.counts import Entry, entries
+from aliquot.slurm.conf.counts import GresEntry, entries
 from aliquot.slurm.conf.gres import GresLine
-from aliquot.slurm.conf.statements import Pair
+from aliquot.slurm.conf.statements import ConfPair
 
 MOST = 1024
 _CASE_SINCE, _SEVERAL_SINCE = Version(23, 11), Version(21, 8)
@@ -26,90 +26,92 @@ _PROFILE = re.compile(r"(^|_)(\d+c\.)?\d+g\.\d+gb")
 _APPLY = "aliquot slurm apply"
 
 
-def written(given: Given) -> Iterator[Finding]:
+def written(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """Counts that cannot be read, or are too high, wherever they stand."""
-    for line in given.node_lines:
+    for line in inputs.node_lines:
         pair = line.statement.pair("Gres")
         for entry in entries(pair.value) if pair else ():
-            if pair and entry.fault:
-                yield error("BAD_COUNT", pair.place, f"Gres={entry.text}: {entry.fault}", "gpu:TYPE:COUNT")
+            if pair and entry.error:
+                yield error("BAD_COUNT", pair.location, f"Gres={entry.text}: {entry.error}", "gpu:TYPE:COUNT")
             elif pair and entry.count > MOST:
                 sentence = f"Gres={entry.text}: Slurm cuts it to {MOST} where there are device files"
-                yield error("TOO_MANY", pair.place, sentence)
+                yield error("TOO_MANY", pair.location, sentence)
         if pair and len({bool(e.type) for e in entries(pair.value)}) > 1:
             sentence = f"Gres={pair.value}: some GPUs have a type and others none, and slurmd does not start"
-            yield error("MIXED_TYPES", pair.place, sentence, "a type for each, or for none")
-    for record in given.gpu_lines:
-        yield from _counted(record)
-        yield from _several(given.version, record)
+            yield error("MIXED_TYPES", pair.location, sentence, "a type for each, or for none")
+    for gres_line in inputs.gpu_lines:
+        yield from _counted(gres_line)
+        yield from _several(inputs.version, gres_line)
 
 
-def _counted(line: GresLine) -> Iterator[Finding]:
+def _counted(line: GresLine) -> Iterator[SlurmFinding]:
     """``Count=`` beside files must be their number."""
     pair = line.statement.pair("Count")
     have = len(line.devices)
     if pair is None:
         return
     if not re.fullmatch(r"\d{1,18}([kmgtp](i?b)?)?", pair.value, re.IGNORECASE | re.ASCII):
-        yield error("BAD_COUNT", line.place, f"Count={pair.value} is no number: slurmd does not start", "leave it out")
+        yield error(
+            "BAD_COUNT", line.location, f"Count={pair.value} is no number: slurmd does not start", "leave it out"
+        )
     elif have and pair.value != str(have):
         sentence = f"Count={pair.value}, and its files are {have}: slurmd does not start"
-        yield error("BAD_COUNT", line.place, sentence, "leave Count out")
+        yield error("BAD_COUNT", line.location, sentence, "leave Count out")
     elif pair.value.isdigit() and int(pair.value) > MOST:
-        yield error("TOO_MANY", line.place, f"Count={pair.value}: Slurm takes {MOST} at most")
+        yield error("TOO_MANY", line.location, f"Count={pair.value}: Slurm takes {MOST} at most")
 
 
-def _several(version: Version | None, line: GresLine) -> Iterator[Finding]:
+def _several(version: Version | None, line: GresLine) -> Iterator[SlurmFinding]:
     """Files come in one of two ways."""
     if not line.statement.pair("MultipleFiles"):
         return
     if version and version < _SEVERAL_SINCE:
         sentence = f"MultipleFiles came with 21.08, and this is {version}: slurmd does not start"
-        yield error("OLD_SLURM", line.place, sentence, "whole GPUs only, or a newer Slurm")
+        yield error("OLD_SLURM", line.location, sentence, "whole GPUs only, or a newer Slurm")
     if line.statement.pair("File", "Files"):
-        yield error("TWO_FILES", line.place, "File and MultipleFiles exclude each other: slurmd does not start")
+        yield error("TWO_FILES", line.location, "File and MultipleFiles exclude each other: slurmd does not start")
     if line.multiple and len(line.files) == 1:
         sentence = "MultipleFiles with one file: slurmd does not start"
-        yield error("ONE_FILE", line.place, sentence, "File= for a whole GPU; a slice has three files")
+        yield error("ONE_FILE", line.location, sentence, "File= for a whole GPU; a slice has three files")
 
 
-def compared(given: Given) -> Iterator[Finding]:
+def compared(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """Each node's two files against each other."""
-    for group in given.groups:
-        for finding in (*_records(group), *cores.beyond(group), *_against(given, group)):
+    for group in inputs.groups:
+        for finding in (*_mixed_lines(group), *cores.beyond(group), *_against(inputs, group)):
             yield msgspec.structs.replace(finding, nodes=group.names)
 
 
-def _records(group: Group) -> Iterator[Finding]:
+def _mixed_lines(group: NodeGroup) -> Iterator[SlurmFinding]:
     """slurmd does not start where some lines of a node have what others lack."""
     for key, have in (("Type", [bool(g.type) for g in group.gres]), ("File", [bool(g.files) for g in group.gres])):
         if len(set(have)) > 1:
             odd = group.gres[have.index(not have[0])]
-            first = group.gres[0].place.line
+            first = group.gres[0].location.line
             sentence = f"this line and line {first} differ in having {key}=: slurmd does not start"
-            yield error(f"MIXED_{key.upper()}S", odd.place, sentence, f"{key}= on every line, or on none")
+            yield error(f"MIXED_{key.upper()}S", odd.location, sentence, f"{key}= on every line, or on none")
     flags = {g.statement.get("Flags").lower(): g for g in reversed(group.gres) if g.statement.pair("Flags")}
     if len(flags) > 1:
-        earlier, other = sorted(g.place for g in flags.values())[:2]
+        earlier, other = sorted(g.location for g in flags.values())[:2]
         sentence = f"this line and line {earlier.line} have other Flags=: slurmd does not start"
         yield error("FLAGS_DIFFER", other, sentence, "the same on every line")
 
 
-def _against(given: Given, group: Group) -> Iterator[Finding]:
+def _against(inputs: CheckInput, group: NodeGroup) -> Iterator[SlurmFinding]:
     if group.line is None:
         return
     pair = group.line.pair("Gres")
     wanted = entries(pair.value) if pair else ()
     if group.line.cloud and not any(line.files for line in group.gres):
         return  # another rule tells what slurmctld, too, needs there
-    if given.gres is None:
+    if inputs.gres is None:
         if pair and any(e.count for e in wanted):
             sentence = f"Gres={pair.value}, and there is no gres.conf: the node will be INVALID and drained"
-            yield error("NO_GRES_CONF", pair.place, sentence, "", _APPLY)
+            yield error("NO_GRES_CONF", pair.location, sentence, "", _APPLY)
         return
-    detect = given.autodetect(group.names[0])
+    detect = inputs.autodetect(group.names[0])
     mixed = len({bool(e.type) for e in wanted}) > 1
-    if mixed or any(e.fault for e in wanted) or (detect and detect.value.lower() != "off"):
+    if mixed or any(e.error for e in wanted) or (detect and detect.value.lower() != "off"):
         return
     have = Counter({"": 0})
     for line in group.gres:
@@ -117,8 +119,8 @@ def _against(given: Given, group: Group) -> Iterator[Finding]:
     if pair and wanted and not wanted[0].type:
         yield from _totals(pair, sum(e.count for e in wanted), sum(have.values()))
     elif pair and wanted:
-        yield from _whole_and_cut(pair, wanted, group)
-        yield from _by_type(given.version, pair, wanted, have)
+        yield from _whole_and_mig(pair, wanted, group)
+        yield from _by_type(inputs.version, pair, wanted, have)
     yield from _unused(group, wanted, have)
 
 
@@ -128,16 +130,18 @@ def _number(line: GresLine) -> int:
     return 1 if number is None else number
 
 
-def _totals(pair: Pair, want: int, have: int) -> Iterator[Finding]:
+def _totals(pair: ConfPair, want: int, have: int) -> Iterator[SlurmFinding]:
     if have < want:
         sentence = f"Gres={pair.value} says {want} GPUs, gres.conf has {have}: the node will be INVALID and drained"
-        yield error("COUNT_MISMATCH", pair.place, sentence, f"Gres=gpu:{have}", _APPLY)
+        yield error("COUNT_MISMATCH", pair.location, sentence, f"Gres=gpu:{have}", _APPLY)
     elif have > want:
         sentence = f"Gres={pair.value} says {want} GPUs, gres.conf has {have}: the others are ignored"
-        yield warning("EXTRA_DEVICES", pair.place, sentence, f"Gres=gpu:{have}", _APPLY)
+        yield warning("EXTRA_DEVICES", pair.location, sentence, f"Gres=gpu:{have}", _APPLY)
 
 
-def _by_type(version: Version | None, pair: Pair, wanted: tuple[Entry, ...], have: Counter[str]) -> Iterator[Finding]:
+def _by_type(
+    version: Version | None, pair: ConfPair, wanted: tuple[GresEntry, ...], have: Counter[str]
+) -> Iterator[SlurmFinding]:
     want: Counter[str] = Counter()
     for entry in wanted:
         want[entry.type] += entry.count
@@ -147,36 +151,36 @@ def _by_type(version: Version | None, pair: Pair, wanted: tuple[Entry, ...], hav
             sentence = f"Gres={pair.value} says {kind}, gres.conf says {twin}"
             make = warning if version and version < _CASE_SINCE else error
             sentence += ": from 23.11 on the node will be INVALID"
-            yield make("TYPE_CASE", pair.place, sentence, f"gpu:{twin}:{number}")
+            yield make("TYPE_CASE", pair.location, sentence, f"gpu:{twin}:{number}")
         elif have[kind] < number:
             lines = f"{have[kind]} of them" if have[kind] else "no line of that type"
             sentence = f"Gres={pair.value} says {number} {kind}, gres.conf has {lines}"
             sentence += ": the node will be INVALID and drained"
-            yield error("COUNT_MISMATCH", pair.place, sentence, "count the lines of gres.conf", _APPLY)
+            yield error("COUNT_MISMATCH", pair.location, sentence, "count the lines of gres.conf", _APPLY)
         elif have[kind] > number:
             sentence = f"Gres={pair.value} says {number} {kind}, gres.conf has {have[kind]}: the others are ignored"
-            yield warning("EXTRA_DEVICES", pair.place, sentence, f"gpu:{kind}:{have[kind]}", _APPLY)
+            yield warning("EXTRA_DEVICES", pair.location, sentence, f"gpu:{kind}:{have[kind]}", _APPLY)
 
 
-def _whole_and_cut(pair: Pair, wanted: tuple[Entry, ...], group: Group) -> Iterator[Finding]:
+def _whole_and_mig(pair: ConfPair, wanted: tuple[GresEntry, ...], group: NodeGroup) -> Iterator[SlurmFinding]:
     """Whole GPUs beside slices, and no line of gres.conf has a whole one that is not cut."""
     whole = [e for e in wanted if e.count and not _PROFILE.search(e.type)]
-    cut = [e for e in wanted if e.count and _PROFILE.search(e.type)]
-    every = [gres for line in group.gres for gres in opened(line)]
-    sliced = {gpu for g in every if g.slice for gpu in (*g.gpus, *(c.gpu for c in g.capabilities))}
-    free = {gpu for g in every if not g.slice for gpu in g.gpus} - sliced
-    if whole and cut and len(free) < sum(e.count for e in whole):
+    mig = [e for e in wanted if e.count and _PROFILE.search(e.type)]
+    every = [gres for line in group.gres for gres in gres_accesses(line)]
+    sliced = {gpu for g in every if g.is_mig for gpu in (*g.gpus, *(c.gpu for c in g.capabilities))}
+    free = {gpu for g in every if not g.is_mig for gpu in g.gpus} - sliced
+    if whole and mig and len(free) < sum(e.count for e in whole):
         words = ", ".join(e.text for e in whole)
         sentence = f"Gres={pair.value} counts a GPU whole ({words}) that is counted in slices, too"
-        yield error("COUNTED_TWICE", pair.place, sentence, f"Gres={','.join(e.text for e in cut)}", _APPLY)
+        yield error("COUNTED_TWICE", pair.location, sentence, f"Gres={','.join(e.text for e in mig)}", _APPLY)
 
 
-def _unused(group: Group, wanted: tuple[Entry, ...], have: Counter[str]) -> Iterator[Finding]:
+def _unused(group: NodeGroup, wanted: tuple[GresEntry, ...], have: Counter[str]) -> Iterator[SlurmFinding]:
     """Lines of types that the node's Gres= does not have."""
     kinds = {e.type.lower() for e in wanted}
     if wanted and not wanted[0].type:
         return
     for line in group.gres:
         if line.type.lower() not in kinds:
-            said = f"Gres= of the node has no {line.type}" if wanted else "the node has no Gres= with gpu"
-            yield warning("EXTRA_DEVICES", line.place, f"{said}: this line is ignored", "", _APPLY)
+            reason = f"Gres= of the node has no {line.type}" if wanted else "the node has no Gres= with gpu"
+            yield warning("EXTRA_DEVICES", line.location, f"{reason}: this line is ignored", "", _APPLY)

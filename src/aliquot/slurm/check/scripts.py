@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from aliquot.slurm.check.finding import Finding, Given, error
-from aliquot.slurm.conf.statements import Place, Source
+from aliquot.slurm.check.finding import CheckInput, SlurmFinding, error
+from aliquot.slurm.conf.statements import ConfLocation, ConfSource
 
 _UPDATE = re.compile(r"scontrol\s+(?:\S+\s+)*?update\b(?P<rest>.*)", re.IGNORECASE)
 _STATE = re.compile(r"\bstate\s*=\s*[\"']?(drain|down|fail)", re.IGNORECASE)
@@ -19,16 +19,16 @@ _DESTROY = re.compile(r"nvidia-smi\s+mig\b.*\s(-dgi|--destroy-gpu-instance)\b")
 _INNER = re.compile(r"nvidia-smi\s+mig\b.*\s(-dci|--destroy-compute-instance)\b")
 
 
-def scripts(given: Given) -> Iterator[Finding]:
+def scripts(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """Each script, playbook or page that was named."""
-    for source in given.scripts:
+    for source in inputs.scripts:
         commands = list(_commands(source))
         yield from _drains(commands)
         yield from _restarts(commands)
         yield from _destroys(commands)
 
 
-def _commands(source: Source) -> Iterator[tuple[Place, str]]:
+def _commands(source: ConfSource) -> Iterator[tuple[ConfLocation, str]]:
     """Lines with what continues them; comments of a shell are none of them."""
     begun, first = "", 0
     for number, line in enumerate(source.text.split("\n"), start=1):
@@ -38,36 +38,36 @@ def _commands(source: Source) -> Iterator[tuple[Place, str]]:
             begun = begun[:-1] + " "
             continue
         if not begun.startswith("#"):
-            yield Place(source.path, first), begun
+            yield ConfLocation(source.path, first), begun
         begun = ""
 
 
-def _drains(commands: list[tuple[Place, str]]) -> Iterator[Finding]:
-    for place, text in commands:
+def _drains(commands: list[tuple[ConfLocation, str]]) -> Iterator[SlurmFinding]:
+    for location, text in commands:
         match = _UPDATE.search(text)
         # Jobs and partitions have states, too; and some other update on the line is no drain.
         if match and re.search(r"\bnode", match["rest"], re.IGNORECASE):
             state = _STATE.search(match["rest"])
             if state and not _REASON.search(match["rest"]):
                 sentence = f"state={state[1].lower()} without reason=: scontrol refuses it, and the node takes jobs on"
-                yield error("NO_REASON", place, sentence, 'add reason="why, and who"', "aliquot slurm apply")
+                yield error("NO_REASON", location, sentence, 'add reason="why, and who"', "aliquot slurm apply")
 
 
-def _restarts(commands: list[tuple[Place, str]]) -> Iterator[Finding]:
+def _restarts(commands: list[tuple[ConfLocation, str]]) -> Iterator[SlurmFinding]:
     if any(_CONTROLLER.search(text) for _, text in commands):
         return
-    for place, text in commands:
+    for location, text in commands:
         if _RESTART.search(text):
             sentence = "slurmd alone is restarted: slurmctld keeps its old counts, and the node is INVALID where it has"
             fix = "from 23.11 on: scontrol reconfigure instead; before that restart slurmctld, too"
-            yield error("SLURMD_ALONE", place, f"{sentence} fewer now", fix, "aliquot slurm apply")
+            yield error("SLURMD_ALONE", location, f"{sentence} fewer now", fix, "aliquot slurm apply")
 
 
-def _destroys(commands: list[tuple[Place, str]]) -> Iterator[Finding]:
+def _destroys(commands: list[tuple[ConfLocation, str]]) -> Iterator[SlurmFinding]:
     done = False
-    for place, text in commands:
+    for location, text in commands:
         inner, outer = _INNER.search(text), _DESTROY.search(text)
         done = done or inner is not None
         if outer and not done:
             sentence = "GPU instances cannot be destroyed while they have compute instances: the driver refuses"
-            yield error("INSTANCE_IN_USE", place, sentence, "nvidia-smi mig -dci before -dgi", "aliquot slurm apply")
+            yield error("INSTANCE_IN_USE", location, sentence, "nvidia-smi mig -dci before -dgi", "aliquot slurm apply")

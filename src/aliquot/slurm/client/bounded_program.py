@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 
 from aliquot.foundation import bounded_process
-from aliquot.foundation.bounded_process import Ran
+from aliquot.foundation.bounded_process import ProcessResult
 from aliquot.slurm.client import error_messages as complaints
 from aliquot.slurm.client.errors import NoSlurmError
 from aliquot.slurm.client.port import BOUND_S
@@ -17,11 +17,11 @@ PING_S = 2.0
 PACKAGES = "install Slurm's programs: apt-get install slurm-client, or dnf install slurm"
 
 
-MOST = 256 << 20
+MOST_BYTES = 256 << 20
 """Bytes of output: the jobs of a large cluster are many."""
 
 
-class Programs:
+class SlurmPrograms:
     """Slurm's programs as found in PATH, of the cluster of ``conf`` (else of SLURM_CONF, else Slurm's own default)."""
 
     def __init__(self, conf: str = "", bound_s: float = BOUND_S) -> None:
@@ -34,43 +34,43 @@ class Programs:
         if conf:
             self._env["SLURM_CONF"] = conf
 
-    def run(self, doing: str, *words: str) -> Ran:
+    def run(self, purpose: str, *words: str) -> ProcessResult:
         """To its end, whatever that is. Raises NoSlurmError (not installed, no slurm.conf), AwayError (no answer)."""
-        self._check_conf(doing)
+        self._check_conf(purpose)
         pings = words[1:2] != ("ping",)
-        patience = bounded_process.Check(PATIENCE_S, lambda err: self._ask(doing, err)) if pings else None
+        patience = bounded_process.SlowCheck(PATIENCE_S, lambda err: self._ping(purpose, err)) if pings else None
         try:
-            return bounded_process.run(words, self._bound_s, env=self._env, most=MOST, check=patience)
-        except bounded_process.LateError as late:
-            raise complaints.away(doing, (*_last(late.err), f"no answer in {self._bound_s:g} s")) from None
+            return bounded_process.run(words, self._bound_s, env=self._env, most=MOST_BYTES, check=patience)
+        except bounded_process.ProcessTimeoutError as late:
+            raise complaints.unavailable(purpose, (*_last(late.err), f"no answer in {self._bound_s:g} s")) from None
         except OSError as failure:
             raise NoSlurmError(
-                f"cannot {doing}: {words[0]} cannot be run: {failure.strerror or failure}", next_step=PACKAGES
+                f"cannot {purpose}: {words[0]} cannot be run: {failure.strerror or failure}", next_step=PACKAGES
             ) from failure
 
-    def ok(self, doing: str, *words: str) -> str:
+    def ok(self, purpose: str, *words: str) -> str:
         """Its stdout. Raises what Slurm's complaint means, too."""
-        ran = self.run(doing, *words)
+        ran = self.run(purpose, *words)
         if ran.code:
-            raise complaints.translated(ran.err.strip() or ran.out.strip(), doing)
+            raise complaints.slurm_error(ran.err.strip() or ran.out.strip(), purpose)
         return ran.out
 
-    def _check_conf(self, doing: str) -> None:
+    def _check_conf(self, purpose: str) -> None:
         """Slurm's programs would look for a minute for a slurm.conf that is not there."""
         conf = self._env.get("SLURM_CONF", "")
         if conf and not os.path.exists(conf):
             raise NoSlurmError(
-                f"cannot {doing}: SLURM_CONF={conf} is not there", next_step="export SLURM_CONF=/etc/slurm/slurm.conf"
+                f"cannot {purpose}: SLURM_CONF={conf} is not there", next_step="export SLURM_CONF=/etc/slurm/slurm.conf"
             )
 
-    def _ask(self, doing: str, err: str) -> None:
+    def _ping(self, purpose: str, err: str) -> None:
         """Raises AwayError where every slurmctld of the cluster is known to be down."""
         try:
             done = bounded_process.run(["scontrol", "ping"], PING_S, env=self._env)
         except OSError:  # a TimeoutError too
             return
         if " is DOWN" in done.out and " is UP" not in done.out:
-            raise complaints.away(doing, _last(err))
+            raise complaints.unavailable(purpose, _last(err))
 
 
 def _last(err: str) -> tuple[str, ...]:

@@ -8,26 +8,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from aliquot.slurm.client import error_messages as complaints
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.client import scontrol_output as text
-from aliquot.slurm.client.bounded_program import Programs
+from aliquot.slurm.client.bounded_program import SlurmPrograms
 from aliquot.slurm.client.errors import NoNodeError, OldSlurmError, RefusedError
-from aliquot.slurm.client.json_versions.reader import Document
-from aliquot.slurm.client.models import Job, Partition, Reservation, SlurmNode, Version
+from aliquot.slurm.client.json_versions.reader import SlurmDocument
+from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition, SlurmReservation, Version
 from aliquot.slurm.client.port import BOUND_S
 from aliquot.slurm.client.states import has_ended
 from aliquot.slurm.conf import hostlist
 
 DYNAMIC = Version(22, 5)
 """``scontrol create`` and ``delete`` exist since then."""
-ADDING = Version(23, 2)
+ADD_SYNTAX = Version(23, 2)
 """``nodes=+NAME`` of a partition works on 24.11; 22.05 takes ``+`` for a part of the name: the list is said whole."""
-LISTING = Version(23, 2)
+FILTERED_JSON = Version(23, 2)
 """From here on ``squeue --json`` lists what it is asked for; 22.05's lists every job whatever the other options say."""
 _FORGOTTEN = re.compile(r"Invalid job id specified|^Job \d+ not found", re.MULTILINE)
 """What scontrol says of a job that slurmctld does not have (any more)."""
 _ONE_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
-class Commands:
+class ScontrolClient:
     """A cluster as ``scontrol`` shows it and changes it. ``conf`` is a slurm.conf in place of SLURM_CONF; without
     ``json`` everything is read from text, as it is where the programs speak no JSON.
     """
@@ -35,14 +35,14 @@ class Commands:
     through = "scontrol"
 
     def __init__(self, conf: str = "", bound_s: float = BOUND_S, *, json: bool = True) -> None:
-        self._programs = Programs(conf, bound_s)
+        self._programs = SlurmPrograms(conf, bound_s)
         self._speaks_json = {"scontrol": json, "squeue": json}
 
     def version(self) -> Version:
-        said = self.settings().get("SLURM_VERSION", "")
-        found = text.version(said)
+        output = self.settings().get("SLURM_VERSION", "")
+        found = text.version(output)
         if found is None:
-            raise RefusedError(f"slurmctld's version is {said!r}: that is none", next_step="scontrol show config")
+            raise RefusedError(f"slurmctld's version is {output!r}: that is none", next_step="scontrol show config")
         return found
 
     def settings(self) -> dict[str, str]:
@@ -52,74 +52,76 @@ class Commands:
         return self._nodes("read Slurm's nodes", "nodes")
 
     def node(self, name: str) -> SlurmNode:
-        doing = f"read node {name}"
-        check_name(name, doing)
-        found = self._nodes(doing, "node", name)
+        purpose = f"read node {name}"
+        check_name(name, purpose)
+        found = self._nodes(purpose, "node", name)
         if not found:
-            raise complaints.translated(f"Node {name} not found", doing)
+            raise complaints.slurm_error(f"Node {name} not found", purpose)
         return found[0]
 
-    def jobs(self, node: str = "") -> tuple[Job, ...]:
+    def jobs(self, node: str = "") -> tuple[SlurmJob, ...]:
         if node:
             return tuple(j for j in self._jobs_on(node) if on_node(j, node))
-        doing = "read Slurm's jobs"
-        found = self._document(doing, "squeue", "--all", "--json")
-        every = found.jobs() if found else self._jobs_by_text(doing)
+        purpose = "read Slurm's jobs"
+        found = self._document(purpose, "squeue", "--all", "--json")
+        every = found.jobs() if found else self._jobs_by_text(purpose)
         return tuple(j for j in every if not has_ended(j.state))
 
-    def _jobs_on(self, node: str) -> tuple[Job, ...]:
+    def _jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
         """Ask first whether there are any: the short answer costs half of the long one, and is mostly empty."""
-        doing = f"read the jobs on {node}"
-        check_name(node, doing)
+        purpose = f"read the jobs on {node}"
+        check_name(node, purpose)
         words = ("squeue", "--all", f"--nodelist={node}")
-        there = text.brief(self._programs.ok(doing, *words, "--noheader", f"--format={text.SURE}"))
-        if not there:
+        summaries = text.job_summaries(
+            self._programs.ok(purpose, *words, "--noheader", f"--format={text.SUMMARY_FORMAT}")
+        )
+        if not summaries:
             return ()
-        found = self._document(doing, *words, "--json") if self.version() >= LISTING else None
-        return found.jobs() if found else text.sure("".join(self._one_by_one(doing, there)), there)
+        found = self._document(purpose, *words, "--json") if self.version() >= FILTERED_JSON else None
+        return found.jobs() if found else text.verified_jobs("".join(self._job_texts(purpose, summaries)), summaries)
 
-    def _one_by_one(self, doing: str, there: Iterable[int]) -> Iterator[str]:
-        for number in there:
-            ran = self._programs.run(doing, "scontrol", "--all", "--detail", "show", "job", str(number))
+    def _job_texts(self, purpose: str, job_ids: Iterable[int]) -> Iterator[str]:
+        for number in job_ids:
+            ran = self._programs.run(purpose, "scontrol", "--all", "--detail", "show", "job", str(number))
             if ran.code == 0:
                 yield ran.out
                 continue
-            said = ran.err.strip() or ran.out.strip()
+            output = ran.err.strip() or ran.out.strip()
             # A job that is forgotten meanwhile is no failure. Of any other it is not known whether it has GPUs.
-            if not _FORGOTTEN.search(said):
-                failure = complaints.translated(said, doing)
+            if not _FORGOTTEN.search(output):
+                failure = complaints.slurm_error(output, purpose)
                 # Slurm has just listed the node's jobs: it knows the node.
-                raise RefusedError(f"cannot {doing}: {said}") if isinstance(failure, NoNodeError) else failure
+                raise RefusedError(f"cannot {purpose}: {output}") if isinstance(failure, NoNodeError) else failure
 
-    def _jobs_by_text(self, doing: str) -> tuple[Job, ...]:
-        said = self._ok(doing, "--all", "--detail", "show", "jobs")
-        words = ("squeue", "--all", "--noheader", "--states=all", f"--format={text.SURE}")
-        return text.sure(said, text.brief(self._programs.ok(doing, *words)))
+    def _jobs_by_text(self, purpose: str) -> tuple[SlurmJob, ...]:
+        output = self._ok(purpose, "--all", "--detail", "show", "jobs")
+        words = ("squeue", "--all", "--noheader", "--states=all", f"--format={text.SUMMARY_FORMAT}")
+        return text.verified_jobs(output, text.job_summaries(self._programs.ok(purpose, *words)))
 
-    def partitions(self) -> tuple[Partition, ...]:
+    def partitions(self) -> tuple[SlurmPartition, ...]:
         return text.partitions(self._ok("read Slurm's partitions", "--all", "show", "partitions"))
 
-    def reservations(self) -> tuple[Reservation, ...]:
+    def reservations(self) -> tuple[SlurmReservation, ...]:
         return text.reservations(self._ok("read Slurm's reservations", "show", "reservations"))
 
     def drain(self, name: str, reason: str) -> None:
-        self._update(f"drain {name}", name, "state=drain", f"reason={a_reason(reason)}")
+        self._update(f"drain {name}", name, "state=drain", f"reason={require_reason(reason)}")
 
     def resume(self, name: str) -> None:
         try:
             self._update(f"resume {name}", name, "state=resume")
         except RefusedError as refused:
-            complaints.unless_in_service(self.node(name), refused)
+            complaints.raise_unless_in_service(self.node(name), refused)
 
     def down(self, name: str, reason: str) -> None:
-        self._update(f"set {name} down", name, "state=down", f"reason={a_reason(reason)}")
+        self._update(f"set {name} down", name, "state=down", f"reason={require_reason(reason)}")
 
     def requeue(self, job: int) -> None:
-        doing = f"requeue job {job}"
-        ran = self._programs.run(doing, "scontrol", "requeue", str(job))
-        said = ran.err.strip() or ran.out.strip()
-        if ran.code and "Job is pending execution" not in said:
-            raise complaints.translated(said, doing)
+        purpose = f"requeue job {job}"
+        ran = self._programs.run(purpose, "scontrol", "requeue", str(job))
+        output = ran.err.strip() or ran.out.strip()
+        if ran.code and "Job is pending execution" not in output:
+            raise complaints.slurm_error(output, purpose)
 
     def note(self, name: str, extra: str) -> None:
         self._update(f"note the layout of {name}", name, f"extra={one_line(extra)}")
@@ -128,17 +130,17 @@ class Commands:
         self._update(f"describe {name}", name, *(f"{key}={one_line(value)}" for key, value in words.items()))
 
     def join(self, partition: str, name: str) -> None:
-        doing = f"put {name} into partition {partition}"
-        check_name(name, doing)
+        purpose = f"put {name} into partition {partition}"
+        check_name(name, purpose)
         words = ("update", f"partitionname={partition}")
-        if self.version() >= ADDING:
-            self._ok(doing, *words, f"nodes=+{name}")
+        if self.version() >= ADD_SYNTAX:
+            self._ok(purpose, *words, f"nodes=+{name}")
             return
         found = next((p for p in self.partitions() if p.name == partition), None)
         if found is None:
-            raise RefusedError(f"cannot {doing}: there is no such partition")
+            raise RefusedError(f"cannot {purpose}: there is no such partition")
         sets = (found.spec,) if found.spec and hostlist.expand(found.spec) != found.nodes else ()
-        self._ok(doing, *words, f"nodes={','.join(dict.fromkeys((*sets, *found.nodes, name)))}")
+        self._ok(purpose, *words, f"nodes={','.join(dict.fromkeys((*sets, *found.nodes, name)))}")
 
     def features(self, name: str, available: tuple[str, ...]) -> None:
         # In one call: the active ones must be among the available ones at any moment.
@@ -149,22 +151,22 @@ class Commands:
         words = line.split()
         keys = {k.lower(): v for k, _, v in (w.partition("=") for w in words)}
         name = keys.get("nodename", "")
-        doing = f"create node {name}"
+        purpose = f"create node {name}"
         if len(keys) < len(words):
-            raise RefusedError(f"cannot {doing}: its line says something twice", details=(line,))
-        check_name(name, doing)
-        grestext.configured(keys.get("gres", ""))
-        self._check_release(doing)
-        if self._knows(name):
+            raise RefusedError(f"cannot {purpose}: its line says something twice", details=(line,))
+        check_name(name, purpose)
+        grestext.parse_configured(keys.get("gres", ""))
+        self._check_release(purpose)
+        if self._node_exists(name):
             # 22.05 says yes and spoils the record that is there.
-            raise RefusedError(f"cannot {doing}: Slurm has it already", next_step=f"scontrol show node {name}")
-        self._ok(doing, "create", *words)
+            raise RefusedError(f"cannot {purpose}: Slurm has it already", next_step=f"scontrol show node {name}")
+        self._ok(purpose, "create", *words)
 
     def delete(self, name: str) -> None:
-        doing = f"delete node {name}"
-        check_name(name, doing)
-        self._check_release(doing)
-        self._ok(doing, "delete", f"nodename={name}")
+        purpose = f"delete node {name}"
+        check_name(name, purpose)
+        self._check_release(purpose)
+        self._ok(purpose, "delete", f"nodename={name}")
 
     def reconfigure(self) -> None:
         self._ok("have Slurm read its files again", "reconfigure")
@@ -172,27 +174,27 @@ class Commands:
     def power(self, name: str, up: bool) -> None:
         self._update(f"power {'up' if up else 'down'} {name}", name, f"state=power_{'up' if up else 'down'}")
 
-    def _nodes(self, doing: str, *what: str) -> tuple[SlurmNode, ...]:
+    def _nodes(self, purpose: str, *what: str) -> tuple[SlurmNode, ...]:
         words = ("--all", "--future", "--detail", "show", *what)
-        found = self._document(doing, "scontrol", *words, "--json")
-        return found.nodes() if found else text.nodes(self._ok(doing, *words))
+        found = self._document(purpose, "scontrol", *words, "--json")
+        return found.nodes() if found else text.nodes(self._ok(purpose, *words))
 
-    def _document(self, doing: str, *words: str) -> Document | None:
+    def _document(self, purpose: str, *words: str) -> SlurmDocument | None:
         """JSON has no room for free text that poses as a field. None where this release, or this installation, has none
         (scontrol before 23.02, no JSON plugin): asked once.
         """
         if not self._speaks_json[words[0]]:
             return None
-        ran = self._programs.run(doing, *words)
+        ran = self._programs.run(purpose, *words)
         if ran.code == 0:
-            return Document(ran.out, doing)
-        refused = complaints.translated(ran.err.strip() or ran.out.strip(), doing)
+            return SlurmDocument(ran.out, purpose)
+        refused = complaints.slurm_error(ran.err.strip() or ran.out.strip(), purpose)
         if type(refused) is not RefusedError:
             raise refused
         self._speaks_json[words[0]] = False
         return None
 
-    def _knows(self, name: str) -> bool:
+    def _node_exists(self, name: str) -> bool:
         """Powered-down CLOUD nodes show in 22.05 in their partitions only."""
         try:
             self.node(name)
@@ -200,28 +202,28 @@ class Commands:
             return any(name in each.nodes for each in self.partitions())
         return True
 
-    def _check_release(self, doing: str) -> None:
-        here = self.version()
-        if here < DYNAMIC:
-            raise OldSlurmError(f"cannot {doing}: dynamic nodes are there from Slurm {DYNAMIC}, this is {here}")
+    def _check_release(self, purpose: str) -> None:
+        release = self.version()
+        if release < DYNAMIC:
+            raise OldSlurmError(f"cannot {purpose}: dynamic nodes are there from Slurm {DYNAMIC}, this is {release}")
 
-    def _update(self, doing: str, name: str, *words: str) -> None:
-        check_name(name, doing)
-        self._ok(doing, "update", f"nodename={name}", *words)
+    def _update(self, purpose: str, name: str, *words: str) -> None:
+        check_name(name, purpose)
+        self._ok(purpose, "update", f"nodename={name}", *words)
 
-    def _ok(self, doing: str, *words: str) -> str:
-        return self._programs.ok(doing, "scontrol", *words)
+    def _ok(self, purpose: str, *words: str) -> str:
+        return self._programs.ok(purpose, "scontrol", *words)
 
 
-def on_node(job: Job, node: str) -> bool:
+def on_node(job: SlurmJob, node: str) -> bool:
     """Return whether a job has resources on a node."""
     return node in job.nodes and not job.pending and not has_ended(job.state)
 
 
-def check_name(name: str, doing: str) -> None:
+def check_name(name: str, purpose: str) -> None:
     """Raises NoNodeError for what is not one node: ``ALL`` and host lists would reach others."""
     if not _ONE_NODE.fullmatch(name) or name.upper() == "ALL":
-        raise NoNodeError(f"cannot {doing}: {name!r} is not the name of one node", next_step="scontrol show nodes")
+        raise NoNodeError(f"cannot {purpose}: {name!r} is not the name of one node", next_step="scontrol show nodes")
 
 
 def one_line(words: str) -> str:
@@ -231,9 +233,9 @@ def one_line(words: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in words).split())
 
 
-def a_reason(words: str) -> str:
+def require_reason(words: str) -> str:
     """Raises RefusedError for none: slurmrestd takes it, and nobody knows then why the node is drained."""
-    said = one_line(words)
-    if not said:
+    output = one_line(words)
+    if not output:
         raise RefusedError("a node is not taken out of service without a reason")
-    return said
+    return output

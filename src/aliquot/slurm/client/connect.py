@@ -10,30 +10,32 @@ from aliquot.errors import UsageError
 from aliquot.slurm.client.port import Slurm
 
 VARIABLE = "ALIQUOT_SLURM"
-REST_HERE = "http://127.0.0.1:6820"
-_PLACES = ("http:", "https:", "unix:")
+LOCAL_REST_URL = "http://127.0.0.1:6820"
+_URL_SCHEMES = ("http:", "https:", "unix:")
 
 
 @contextmanager
-def opened(choice: str = "", conf: str = "") -> Iterator[Slurm]:
+def open_client(choice: str = "", conf: str = "") -> Iterator[Slurm]:
     """The cluster of ``conf`` (else of SLURM_CONF, else Slurm's default).
 
     ``choice`` (else ALIQUOT_SLURM) is ``commands``, the default; ``rest``, a slurmrestd on this host; or the place of
     one: ``http://host:6820``, ``https://host``, ``unix:/run/slurmrestd.sock``. The token is SLURM_JWT. Nothing is asked
     yet: the first question finds out. Raises UsageError for another choice.
     """
-    from aliquot.slurm.client.command_client import Commands
+    from aliquot.slurm.client.command_client import ScontrolClient
 
     chosen = choice or os.environ.get(VARIABLE, "") or "commands"
-    commands = Commands(conf)
+    commands = ScontrolClient(conf)
     if chosen == "commands":
         yield commands
-    elif chosen == "rest" or chosen.startswith(_PLACES):
-        from aliquot.slurm.client.jwt import token_here
-        from aliquot.slurm.client.rest_client import Rest
-        from aliquot.slurm.client.rest_transport import Wire
+    elif chosen == "rest" or chosen.startswith(_URL_SCHEMES):
+        from aliquot.slurm.client.jwt import token_from_environment
+        from aliquot.slurm.client.rest_client import SlurmRestClient
+        from aliquot.slurm.client.rest_transport import RestTransport
 
-        yield Rest(Wire(REST_HERE if chosen == "rest" else chosen, token_here()), commands)
+        yield SlurmRestClient(
+            RestTransport(LOCAL_REST_URL if chosen == "rest" else chosen, token_from_environment()), commands
+        )
     else:
         raise UsageError(
             f"{VARIABLE} is {chosen!r}: it can be commands, rest, or where slurmrestd is",

@@ -5,17 +5,17 @@ the same in every release since 17.11 (``slurm_errno.c``).
 from __future__ import annotations
 
 from aliquot.slurm.client.errors import (
-    AwayError,
     BusyError,
     DeniedError,
     NoNodeError,
     NoSlurmError,
     RefusedError,
     SlurmError,
+    SlurmUnavailableError,
 )
 from aliquot.slurm.client.models import SlurmNode
 
-_AWAY = (
+_UNAVAILABLE = (
     "unable to contact slurm controller",
     "slurm backup controller in standby mode",
     "unable to establish controller machine",
@@ -42,40 +42,44 @@ _CONF = ("cannot stat file", "could not establish a configuration source", "fetc
 OPERATOR = "run it as root, as SlurmUser, or as an operator: sacctmgr modify user NAME set adminlevel=operator"
 
 
-def translated(said: str, doing: str) -> SlurmError:
-    """The error for what Slurm said while we wanted to ``doing`` (``drain n1``)."""
-    words = tuple(line.strip() for line in said.splitlines() if line.strip())
+def slurm_error(output: str, purpose: str) -> SlurmError:
+    """The error for what Slurm said while we wanted to ``purpose`` (``drain n1``)."""
+    words = tuple(line.strip() for line in output.splitlines() if line.strip())
     last = words[-1] if words else "it said nothing"
-    low = said.lower()
+    low = output.lower()
     if any(each in low for each in _CONF):
         return NoSlurmError(
-            f"cannot {doing}: there is no Slurm configuration here", details=words, next_step="export SLURM_CONF=FILE"
+            f"cannot {purpose}: there is no Slurm configuration here", details=words, next_step="export SLURM_CONF=FILE"
         )
-    if any(each in low for each in _AWAY):
-        return away(doing, words)
+    if any(each in low for each in _UNAVAILABLE):
+        return unavailable(purpose, words)
     if any(each in low for each in _MUNGE):
         return DeniedError(
-            f"cannot {doing}: slurmctld and this host do not know each other (munge)",
+            f"cannot {purpose}: slurmctld and this host do not know each other (munge)",
             details=words,
             next_step="munge -n | unmunge; systemctl status munge",
         )
     if any(each in low for each in _DENIED):
-        return DeniedError(f"may not {doing}: {last}", details=words[:-1], next_step=OPERATOR)
+        return DeniedError(f"may not {purpose}: {last}", details=words[:-1], next_step=OPERATOR)
     if any(each in low for each in _BUSY):
         return BusyError(
-            f"cannot {doing}: a job or a reservation is on it", details=words, next_step="squeue --states=all -w NODE"
+            f"cannot {purpose}: a job or a reservation is on it", details=words, next_step="squeue --states=all -w NODE"
         )
     if any(each in low for each in _NO_NODE):
-        return NoNodeError(f"cannot {doing}: Slurm knows no such node", details=words, next_step="scontrol show nodes")
-    return RefusedError(f"Slurm refuses to {doing}: {last}", details=words[:-1])
+        return NoNodeError(
+            f"cannot {purpose}: Slurm knows no such node", details=words, next_step="scontrol show nodes"
+        )
+    return RefusedError(f"Slurm refuses to {purpose}: {last}", details=words[:-1])
 
 
-def away(doing: str, words: tuple[str, ...] = ()) -> AwayError:
+def unavailable(purpose: str, words: tuple[str, ...] = ()) -> SlurmUnavailableError:
     """slurmctld does not answer."""
-    return AwayError(f"cannot {doing}: slurmctld does not answer", details=words, next_step="scontrol ping")
+    return SlurmUnavailableError(
+        f"cannot {purpose}: slurmctld does not answer", details=words, next_step="scontrol ping"
+    )
 
 
-def unless_in_service(now: SlurmNode, refused: RefusedError) -> None:
+def raise_unless_in_service(now: SlurmNode, refused: RefusedError) -> None:
     """Slurm refuses to resume a node that needs no resume, and one that cannot be resumed yet, in the same words: for
     the second only, raises the refusal with the node's state.
     """

@@ -17,7 +17,7 @@ class NoSlurmError(SlurmError):
     code = "NO_SLURM"
 
 
-class AwayError(SlurmError):
+class SlurmUnavailableError(SlurmError):
     """slurmctld (or slurmrestd) does not answer."""
 
     code = "SLURM_AWAY"

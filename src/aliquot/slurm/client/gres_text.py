@@ -23,20 +23,20 @@ class GresError(ConfigError):
     code = "GRES"
 
 
-def configured(text: str) -> tuple[Gres, ...]:
+def parse_configured(text: str) -> tuple[Gres, ...]:
     """A node's ``Gres=`` as a person writes it: ``gpu:a100:1``, ``gpu:2``, ``gpu:a100``. Raises GresError: Slurm itself
     takes ``gpu:a100:x2`` without a word (22.05 then has a type ``x2``, 24.11 one GPU without a type).
     """
     return tuple(_configured(part, text) for part in parts(text))
 
 
-def listed(text: str | None) -> tuple[Gres, ...]:
+def parse_listed(text: str | None) -> tuple[Gres, ...]:
     """What Slurm prints of a node or a job, with ``(IDX:0-1)``; what it cannot be is left out."""
     found = [_listed(part) for part in parts("" if text in (None, "(null)", "N/A") else str(text))]
     return tuple(each for each in found if each is not None)
 
 
-def wanted_gpus(text: str | None) -> tuple[Gres, ...]:
+def requested_gpus(text: str | None) -> tuple[Gres, ...]:
     """The gpu entries of one of a job's TRES wishes; ``cpu=2`` and the like are no GRES."""
     found = []
     for part in parts("" if text in (None, "(null)") else str(text)):

@@ -11,26 +11,26 @@ import msgspec
 from aliquot.slurm.client.errors import DeniedError
 
 
-def check_token(token: str, doing: str) -> None:
+def check_token(token: str, purpose: str) -> None:
     """Slurm 22.05 does not say that a token is over: its own date does. Raises DeniedError."""
     claims = _claims(token)
     until = claims.get("exp")
     if isinstance(until, int | float) and until < time.time():
-        raise denied(doing, f"the token of {claims.get('sun', 'nobody')} was good until {int(until)}")
+        raise token_denied(purpose, f"the token of {claims.get('sun', 'nobody')} was good until {int(until)}")
 
 
-def denied(doing: str, said: str) -> DeniedError:
+def token_denied(purpose: str, message: str) -> DeniedError:
     return DeniedError(
-        f"may not {doing}: slurmrestd does not take our token",
-        details=(said,) if said else (),
+        f"may not {purpose}: slurmrestd does not take our token",
+        details=(message,) if message else (),
         next_step="export $(scontrol token username=$USER lifespan=86400)",
     )
 
 
-def token_here() -> str:
+def token_from_environment() -> str:
     """SLURM_JWT, unless it only switches slurmrestd's own authentication on."""
-    said = os.environ.get("SLURM_JWT", "")
-    return "" if said == "daemon" else said
+    token = os.environ.get("SLURM_JWT", "")
+    return "" if token == "daemon" else token
 
 
 def user_of(token: str) -> str:

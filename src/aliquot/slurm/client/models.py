@@ -90,11 +90,11 @@ class SlurmNode(msgspec.Struct, frozen=True):
         return sum(g.count for g in self.gres if g.name == "gpu" and g.type == kind)
 
 
-class Job(msgspec.Struct, frozen=True):
-    """A job that is pending or has resources. ``wanted`` are the gpu GRES by how they were asked for: ``node``,
-    ``job``, ``task``, ``socket``. ``features`` is the constraint as typed (``mig_2x3g&ib``). ``given`` are the GRES
-    that it has, by node; ``nodes`` and ``given`` are in the order of names. Memory is MiB per node, 0 where not said.
-    Times are seconds of the epoch.
+class SlurmJob(msgspec.Struct, frozen=True):
+    """A job that is pending or has resources. ``requested`` are the gpu GRES by how they were asked for: ``node``,
+    ``job``, ``task``, ``socket``. ``features`` is the constraint as typed (``mig_2x3g&ib``). ``allocated`` are the GRES
+    that it has, by node; ``nodes`` and ``allocated`` are in the order of names. Memory is MiB per node, 0 where not
+    said. Times are seconds of the epoch.
     """
 
     id: int
@@ -104,8 +104,8 @@ class Job(msgspec.Struct, frozen=True):
     reason: str = ""
     partitions: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
-    wanted: tuple[tuple[str, Gres], ...] = ()
-    given: tuple[tuple[str, Gres], ...] = ()
+    requested: tuple[tuple[str, Gres], ...] = ()
+    allocated: tuple[tuple[str, Gres], ...] = ()
     features: str = ""
     node_count: int = 1
     tasks: int = 1
@@ -125,14 +125,14 @@ class Job(msgspec.Struct, frozen=True):
         return self.state == "PENDING"
 
 
-class Reservation(msgspec.Struct, frozen=True):
+class SlurmReservation(msgspec.Struct, frozen=True):
     """A reservation that has begun, or is to begin. ``nodes`` are the names of now."""
 
     name: str
     nodes: tuple[str, ...] = ()
 
 
-class Partition(msgspec.Struct, frozen=True):
+class SlurmPartition(msgspec.Struct, frozen=True):
     """A partition. ``spec`` is its ``Nodes=`` as configured (names, ALL, node sets), ``nodes`` the names of now."""
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from aliquot.slurm.client.models import Job, Partition, Reservation, SlurmNode, Version
+from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition, SlurmReservation, Version
 
 BOUND_S = 30.0
 """Slurm's commands wait for minutes where slurmctld is away: no call of ours waits longer than this."""
@@ -36,16 +36,16 @@ class Slurm(Protocol):
         """A fresh look at one. Raises NoNodeError."""
         ...
 
-    def jobs(self, node: str = "") -> tuple[Job, ...]:
+    def jobs(self, node: str = "") -> tuple[SlurmJob, ...]:
         """Every job that is pending or has resources (running, suspended, completing, configuring); with ``node`` only
         those that have resources there, and the rest of the queue is not read. Of a pending array one job stands for
         all. Raises NoNodeError.
         """
         ...
 
-    def partitions(self) -> tuple[Partition, ...]: ...
+    def partitions(self) -> tuple[SlurmPartition, ...]: ...
 
-    def reservations(self) -> tuple[Reservation, ...]:
+    def reservations(self) -> tuple[SlurmReservation, ...]:
         """Those that have begun, and those to come."""
         ...
 

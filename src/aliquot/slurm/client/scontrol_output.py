@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.client.errors import RefusedError
-from aliquot.slurm.client.models import Gres, Job, Partition, Reservation, SlurmNode, Version
+from aliquot.slurm.client.models import Gres, SlurmJob, SlurmNode, SlurmPartition, SlurmReservation, Version
 from aliquot.slurm.client.states import job_state, node_states, reason_word
 from aliquot.slurm.conf import hostlist
 
@@ -22,32 +22,32 @@ _FREE = ("OS", "Reason", "Comment", "Extra", "JobName", "AdminComment", "SystemC
 _KEY = re.compile(r"([A-Za-z][A-Za-z0-9/_:]*)=")
 _WHO = re.compile(r" \[[^\[\]@]*@[^\[\]]*\]$")
 _MIB = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
-_ASKED = {"TresPerNode": "node", "TresPerJob": "job", "TresPerTask": "task", "TresPerSocket": "socket"}
+_REQUEST_KEYS = {"TresPerNode": "node", "TresPerJob": "job", "TresPerTask": "task", "TresPerSocket": "socket"}
 
 
 def nodes(text: str) -> tuple[SlurmNode, ...]:
     """``scontrol show nodes -d``. Raises RefusedError for what scontrol never says, in every function here."""
-    return tuple(_node(f) for f, _ in _records(text, "NodeName="))
+    return tuple(_node(fields) for fields, _ in _records(text, "NodeName="))
 
 
-def jobs(text: str) -> tuple[Job, ...]:
+def jobs(text: str) -> tuple[SlurmJob, ...]:
     """``scontrol show jobs -d``, those that have ended with the others."""
-    return tuple(_job(f, given) for f, given in _records(text, "JobId="))
+    return tuple(_job(fields, allocated) for fields, allocated in _records(text, "JobId="))
 
 
-SURE = "%A|%T|%u|%P|%D|%Q|%N"
-"""squeue's format for ``brief``: nothing in it is a user's own words."""
-_TOLD_ONCE = ("UserId", "JobState", "Partition", "NodeList", "Priority")
+SUMMARY_FORMAT = "%A|%T|%u|%P|%D|%Q|%N"
+"""squeue's format for ``job_summaries``: nothing in it is a user's own words."""
+_REPORTED_ONCE = ("UserId", "JobState", "Partition", "NodeList", "Priority")
 
 
-def brief(text: str) -> dict[int, Job]:
-    """``squeue --format=SURE``: the jobs that there are, and what nobody can have written there."""
+def job_summaries(text: str) -> dict[int, SlurmJob]:
+    """``squeue --format=SUMMARY_FORMAT``: the jobs that there are, and what nobody can have written there."""
     found = {}
     for line in text.splitlines():
         words = line.split("|")
         if len(words) == 7 and words[0].isdecimal():
             number, state, user, partition, count, priority, names = words
-            found[int(number)] = Job(
+            found[int(number)] = SlurmJob(
                 id=int(number),
                 state=job_state([state]),
                 user=user,
@@ -59,51 +59,54 @@ def brief(text: str) -> dict[int, Job]:
     return found
 
 
-def sure(text: str, there: dict[int, Job]) -> tuple[Job, ...]:
-    """Jobs as ``jobs`` reads them, held against ``brief``: names and comments are printed with their line breaks, so
-    that a user can have a record printed of a job that there is not, or that says another state of her own. Of a job
-    whose record contradicts itself, or is there twice, only what is sure is told.
+def verified_jobs(text: str, summaries: dict[int, SlurmJob]) -> tuple[SlurmJob, ...]:
+    """Jobs as ``jobs`` reads them, held against ``job_summaries``: names and comments are printed with their line
+    breaks, so that a user can have a record printed of a job that there is not, or that says another state of her own.
+    Of a job whose record contradicts itself, or is there twice, only what is sure is told.
     """
-    records = [(_int(f["JobId"]), f, given, whole) for f, given, whole in _whole_records(text)]
+    records = [(_int(parsed["JobId"]), parsed, allocated, whole) for parsed, allocated, whole in _whole_records(text)]
     times = Counter(number for number, *_ in records)
-    found: dict[int, Job] = {}
-    for number, fields, given, whole in records:
-        if number in there:
+    found: dict[int, SlurmJob] = {}
+    for number, fields, allocated, whole in records:
+        if number in summaries:
             plain = times[number] == 1 and not _contradicts(whole)
-            found[number] = _job(fields, given) if plain else there[number]
+            found[number] = _job(fields, allocated) if plain else summaries[number]
     return tuple(found.values())
 
 
 def _whole_records(text: str) -> Iterator[tuple[Fields, tuple[tuple[str, Gres], ...], list[str]]]:
-    for record in _split(text, "JobId="):
-        yield _fields(record), _given(record), record
+    for lines in _split(text, "JobId="):
+        yield _fields(lines), _allocated(lines), lines
 
 
-def _contradicts(record: list[str]) -> bool:
+def _contradicts(lines: list[str]) -> bool:
     """Whether a record does not say once what Slurm says once: another began within it, or its user wrote it again."""
-    said: Counter[str] = Counter()
-    for number, line in enumerate(record):
-        said.update(key for key, _ in _line(number, line) if key in _TOLD_ONCE)
-    return any(said[key] != 1 for key in _TOLD_ONCE)
+    counts: Counter[str] = Counter()
+    for number, line in enumerate(lines):
+        counts.update(key for key, _ in _line(number, line) if key in _REPORTED_ONCE)
+    return any(counts[key] != 1 for key in _REPORTED_ONCE)
 
 
-def partitions(text: str) -> tuple[Partition, ...]:
+def partitions(text: str) -> tuple[SlurmPartition, ...]:
     """``scontrol show partitions``."""
     return tuple(
-        Partition(
-            name=f.get("PartitionName", ""),
-            nodes=hostlist.expand(_plain(f.get("Nodes", ""))),
-            spec=_plain(f.get("NodeSets", "")) or _plain(f.get("Nodes", "")),
-            up=f.get("State", "UP") == "UP",
+        SlurmPartition(
+            name=fields.get("PartitionName", ""),
+            nodes=hostlist.expand(_plain(fields.get("Nodes", ""))),
+            spec=_plain(fields.get("NodeSets", "")) or _plain(fields.get("Nodes", "")),
+            up=fields.get("State", "UP") == "UP",
         )
-        for f, _ in _records(text, "PartitionName=")
+        for fields, _ in _records(text, "PartitionName=")
     )
 
 
-def reservations(text: str) -> tuple[Reservation, ...]:
+def reservations(text: str) -> tuple[SlurmReservation, ...]:
     """``scontrol show reservations``."""
     found = _records(text, "ReservationName=")
-    return tuple(Reservation(f["ReservationName"], hostlist.expand(_plain(f.get("Nodes", "")))) for f, _ in found)
+    return tuple(
+        SlurmReservation(fields["ReservationName"], hostlist.expand(_plain(fields.get("Nodes", ""))))
+        for fields, _ in found
+    )
 
 
 def settings(text: str) -> dict[str, str]:
@@ -120,24 +123,24 @@ def version(text: str) -> Version | None:
 
 def _records(text: str, opening: str) -> Iterator[tuple[Fields, tuple[tuple[str, Gres], ...]]]:
     """Fields of each record, and what its ``Nodes=... GRES=...`` lines say."""
-    return ((_fields(record), _given(record)) for record in _split(text, opening))
+    return ((_fields(lines), _allocated(lines)) for lines in _split(text, opening))
 
 
 def _split(text: str, opening: str) -> Iterator[list[str]]:
     if text.strip() and not text.lstrip().startswith((opening, "No ")):  # "No nodes in the system"
         raise RefusedError("what scontrol prints cannot be read", details=tuple(text.split("\n", 3)[:3]))
-    record: list[str] = []
+    lines: list[str] = []
     for line in [*text.splitlines(), opening]:
         if line.startswith(opening):
-            if record and record[0].startswith(opening):
-                yield record
-            record = []
-        record.append(line)
+            if lines and lines[0].startswith(opening):
+                yield lines
+            lines = []
+        lines.append(line)
 
 
-def _fields(record: list[str]) -> Fields:
+def _fields(lines: list[str]) -> Fields:
     found: Fields = {}
-    for number, line in enumerate(record):
+    for number, line in enumerate(lines):
         for key, value in _line(number, line):
             found.setdefault(key, value)
     return found
@@ -165,70 +168,72 @@ def _pairs(line: str, free: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             yield match[1], value
 
 
-def _given(record: list[str]) -> tuple[tuple[str, Gres], ...]:
+def _allocated(lines: list[str]) -> tuple[tuple[str, Gres], ...]:
     found: list[tuple[str, Gres]] = []
-    for line in record:
+    for line in lines:
         if line.startswith("     Nodes="):
             has = dict(_pairs(line.strip(), ()))
-            entries = grestext.listed(has.get("GRES", ""))
+            entries = grestext.parse_listed(has.get("GRES", ""))
             found += [(name, each) for name in hostlist.expand(has["Nodes"]) for each in entries]
     return tuple(sorted(found, key=lambda pair: pair[0]))
 
 
-def _node(f: Fields) -> SlurmNode:
+def _node(fields: Fields) -> SlurmNode:
     return SlurmNode(
-        name=f["NodeName"],
-        states=node_states(re.split(r"\+", f.get("State", ""))),
-        hostname=_plain(f.get("NodeHostName", "")),
-        address=_plain(f.get("NodeAddr", "")),
-        port=_int(f.get("Port", "")),
-        reason=_WHO.sub("", _plain(f.get("Reason", ""))),
-        comment=_plain(f.get("Comment", "")),
-        extra=_plain(f.get("Extra", "")),
-        features=_words(f.get("AvailableFeatures", "")),
-        active_features=_words(f.get("ActiveFeatures", "")),
-        gres=grestext.listed(f.get("Gres")),
-        gres_used=grestext.listed(f.get("GresUsed")),
-        partitions=_words(f.get("Partitions", "")),
-        cpus=_int(f.get("CPUTot", "")),
-        cpus_allocated=_int(f.get("CPUAlloc", "")),
-        sockets=_int(f.get("Sockets", "")),
-        cores=_int(f.get("CoresPerSocket", "")),
-        threads=_int(f.get("ThreadsPerCore", "")),
-        memory_mib=_int(f.get("RealMemory", "")),
-        version=_plain(f.get("Version", "")),
-        slurmd_start=_int(f.get("SlurmdStartTime", "")),
-        last_busy=_int(f.get("LastBusyTime", "")),
-        weight=_int(f.get("Weight", "")),
+        name=fields["NodeName"],
+        states=node_states(re.split(r"\+", fields.get("State", ""))),
+        hostname=_plain(fields.get("NodeHostName", "")),
+        address=_plain(fields.get("NodeAddr", "")),
+        port=_int(fields.get("Port", "")),
+        reason=_WHO.sub("", _plain(fields.get("Reason", ""))),
+        comment=_plain(fields.get("Comment", "")),
+        extra=_plain(fields.get("Extra", "")),
+        features=_words(fields.get("AvailableFeatures", "")),
+        active_features=_words(fields.get("ActiveFeatures", "")),
+        gres=grestext.parse_listed(fields.get("Gres")),
+        gres_used=grestext.parse_listed(fields.get("GresUsed")),
+        partitions=_words(fields.get("Partitions", "")),
+        cpus=_int(fields.get("CPUTot", "")),
+        cpus_allocated=_int(fields.get("CPUAlloc", "")),
+        sockets=_int(fields.get("Sockets", "")),
+        cores=_int(fields.get("CoresPerSocket", "")),
+        threads=_int(fields.get("ThreadsPerCore", "")),
+        memory_mib=_int(fields.get("RealMemory", "")),
+        version=_plain(fields.get("Version", "")),
+        slurmd_start=_int(fields.get("SlurmdStartTime", "")),
+        last_busy=_int(fields.get("LastBusyTime", "")),
+        weight=_int(fields.get("Weight", "")),
     )
 
 
-def _job(f: Fields, given: tuple[tuple[str, Gres], ...]) -> Job:
-    nodes_at_least, cpus = max(_int(f.get("NumNodes", "")), 1), max(_int(f.get("NumCPUs", "")), 1)
-    per_cpu = _mib(f.get("MinMemoryCPU", ""))
-    return Job(
-        id=_int(f["JobId"]),
-        state=job_state([f.get("JobState", "")]),
-        user=f.get("UserId", "").partition("(")[0],
-        name=f.get("JobName", ""),
-        reason=reason_word(_plain(f.get("Reason", ""))),
-        partitions=_words(f.get("Partition", "")),
-        nodes=tuple(sorted(hostlist.expand(_plain(f.get("NodeList", ""))))),
-        wanted=tuple((how, each) for key, how in _ASKED.items() for each in grestext.wanted_gpus(f.get(key))),
-        given=given,
-        features=_plain(f.get("Features", "")),
+def _job(fields: Fields, allocated: tuple[tuple[str, Gres], ...]) -> SlurmJob:
+    nodes_at_least, cpus = max(_int(fields.get("NumNodes", "")), 1), max(_int(fields.get("NumCPUs", "")), 1)
+    per_cpu = _mib(fields.get("MinMemoryCPU", ""))
+    return SlurmJob(
+        id=_int(fields["JobId"]),
+        state=job_state([fields.get("JobState", "")]),
+        user=fields.get("UserId", "").partition("(")[0],
+        name=fields.get("JobName", ""),
+        reason=reason_word(_plain(fields.get("Reason", ""))),
+        partitions=_words(fields.get("Partition", "")),
+        nodes=tuple(sorted(hostlist.expand(_plain(fields.get("NodeList", ""))))),
+        requested=tuple(
+            (how, each) for key, how in _REQUEST_KEYS.items() for each in grestext.requested_gpus(fields.get(key))
+        ),
+        allocated=allocated,
+        features=_plain(fields.get("Features", "")),
         node_count=nodes_at_least,
-        tasks=max(_int(f.get("NumTasks", "")), 1),
+        tasks=max(_int(fields.get("NumTasks", "")), 1),
         cpus=cpus,
-        memory_mib=per_cpu * -(-cpus // nodes_at_least) if per_cpu else _mib(f.get("MinMemoryNode", "")),
-        priority=_int(f.get("Priority", "")),
-        submitted=_int(f.get("SubmitTime", "")),
-        eligible=_int(f.get("EligibleTime", "")),
-        required_nodes=hostlist.expand(_plain(f.get("ReqNodeList", ""))),
-        excluded_nodes=hostlist.expand(_plain(f.get("ExcNodeList", ""))),
-        reservation=_plain(f.get("Reservation", "")),
-        exclusive=f.get("OverSubscribe", "") in ("NO", "EXCLUSIVE"),
-        requeue=f.get("Requeue", "1") == "1",
+        memory_mib=per_cpu * -(-cpus // nodes_at_least) if per_cpu else _mib(fields.get("MinMemoryNode", "")),
+        priority=_int(fields.get("Priority", "")),
+        submitted=_int(fields.get("SubmitTime", "")),
+        eligible=_int(fields.get("EligibleTime", "")),
+        required_nodes=hostlist.expand(_plain(fields.get("ReqNodeList", ""))),
+        excluded_nodes=hostlist.expand(_plain(fields.get("ExcNodeList", ""))),
+        reservation=_plain(fields.get("Reservation", "")),
+        exclusive=fields.get("OverSubscribe", "") in ("NO", "EXCLUSIVE"),
+        requeue=fields.get("Requeue", "1") == "1",
     )
 
 

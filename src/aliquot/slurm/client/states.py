@@ -53,21 +53,21 @@ def job_state(words: Iterable[str]) -> str:
     """One word for a base state and its flags: a flag that says "it has resources" counts more than the base state,
     and every way to wait is PENDING.
     """
-    said = [w.upper() for w in words if w]
+    states = [w.upper() for w in words if w]
     for flag in _HOLDING:
-        if flag in said:
+        if flag in states:
             return flag
-    if set(said) & _WAITING:
+    if set(states) & _WAITING:
         return "PENDING"
-    return said[0] if said else "UNKNOWN"
+    return states[0] if states else "UNKNOWN"
 
 
 def has_ended(state: str) -> bool:
     return state in ENDED
 
 
-def reason_word(said: str) -> str:
+def reason_word(text: str) -> str:
     """The reason's name. scontrol prints a sentence in its place where slurmctld made one."""
-    if said.replace("_", " ").startswith("Nodes required for job are DOWN"):
+    if text.replace("_", " ").startswith("Nodes required for job are DOWN"):
         return "Resources"
-    return said.partition(",")[0].partition("(")[0].strip()
+    return text.partition(",")[0].partition("(")[0].strip()

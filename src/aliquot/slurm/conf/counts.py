@@ -15,49 +15,51 @@ _SUFFIX = re.compile(r"([kmgtp])(i?b)?", re.IGNORECASE)
 _POWERS = {letter: n for n, letter in enumerate("kmgtp", start=1)}
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One entry as it was meant. ``fault`` says why Slurm takes it otherwise, or not at all; "" for a good one."""
+class GresEntry(msgspec.Struct, frozen=True):
+    """One entry as it was meant. ``error`` says why Slurm takes it otherwise, or not at all; "" for a good one."""
 
     text: str
     name: str
     type: str = ""
     count: int = 1
-    fault: str = ""
+    error: str = ""
 
 
-def entries(value: str, name: str = "gpu") -> tuple[Entry, ...]:
+def entries(value: str, name: str = "gpu") -> tuple[GresEntry, ...]:
     """The entries of one kind of GRES. Names have a case for Slurm; ``GPU`` is another kind."""
     words = [word for word in value.split(",") if word.partition(":")[0].partition("(")[0] == name]
     return tuple(_entry(word) for word in words)
 
 
-def _entry(word: str) -> Entry:
+def _entry(word: str) -> GresEntry:
     bare = word.partition("(")[0]
     name, *parts = bare.split(":")
     parts = [part for part in parts if part != "no_consume"]
     if not parts:
-        return Entry(word, name)
+        return GresEntry(word, name)
     *kinds, last = parts
     if not last[:1].isdigit():
         return _uncounted(word, name, parts)
-    count, fault = _count(last)
-    if fault and not kinds:
+    count, error = _count(last)
+    if error and not kinds:
         sentence = f"the type {last} needs its count behind it (gpu:{last}:1): Slurm takes what begins with a digit"
-        fault = f"{sentence} for a count, and loses this GRES and those after it"
-        return Entry(word, name, last, 1, fault)
-    if not fault and not kinds and not last.isdigit():
-        fault = f"{last} is read as the number {count}"
-    if not fault and len(kinds) > 1:
-        fault = f"it has {len(kinds)} types: Slurm counts it once for each"
-    return Entry(word, name, kinds[0] if kinds else "", count, fault)
+        error = f"{sentence} for a count, and loses this GRES and those after it"
+        return GresEntry(word, name, last, 1, error)
+    if not error and not kinds and not last.isdigit():
+        error = f"{last} is read as the number {count}"
+    if not error and len(kinds) > 1:
+        error = f"it has {len(kinds)} types: Slurm counts it once for each"
+    return GresEntry(word, name, kinds[0] if kinds else "", count, error)
 
 
-def _uncounted(word: str, name: str, parts: list[str]) -> Entry:
+def _uncounted(word: str, name: str, parts: list[str]) -> GresEntry:
     """No count: one. Two parts without a count are two types, and one of them is a slip."""
     if len(parts) == 1 and parts[0]:
-        return Entry(word, name, parts[0])
+        return GresEntry(word, name, parts[0])
     slip = repr(parts[-1])
-    return Entry(word, name, parts[0], 1, f"{slip} is no number: Slurm takes it for one more type, of which there is 1")
+    return GresEntry(
+        word, name, parts[0], 1, f"{slip} is no number: Slurm takes it for one more type, of which there is 1"
+    )
 
 
 def _count(text: str) -> tuple[int, str]:

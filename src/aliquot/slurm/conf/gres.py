@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.slurm.conf.hosts import listed
-from aliquot.slurm.conf.statements import Conf, Pair, Place, Statement
+from aliquot.slurm.conf.hosts import expand_leniently
+from aliquot.slurm.conf.statements import Conf, ConfLocation, ConfPair, ConfStatement
 
 
 class GresLine(msgspec.Struct, frozen=True):
@@ -13,15 +13,15 @@ class GresLine(msgspec.Struct, frozen=True):
     are one GRES (``MultipleFiles``); otherwise each file is one by itself.
     """
 
-    statement: Statement
+    statement: ConfStatement
     name: str
     nodes: tuple[str, ...] | None = None
     files: tuple[str, ...] = ()
     multiple: bool = False
 
     @property
-    def place(self) -> Place:
-        return self.statement.place
+    def location(self) -> ConfLocation:
+        return self.statement.location
 
     @property
     def type(self) -> str:
@@ -56,21 +56,21 @@ def gres_lines(conf: Conf) -> tuple[GresLine, ...]:
             GresLine(
                 statement,
                 name,
-                None if nodes is None else listed(nodes),
-                listed(files.value) if files else (),
+                None if nodes is None else expand_leniently(nodes),
+                expand_leniently(files.value) if files else (),
                 bool(files and files.called("MultipleFiles")),
             )
         )
     return tuple(found)
 
 
-def detections(conf: Conf) -> dict[str, Pair]:
+def detections(conf: Conf) -> dict[str, ConfPair]:
     """The ``AutoDetect`` that nodes have of their own. For all others that of the whole file holds, if there is one:
     ``conf.last("AutoDetect")``.
     """
-    found: dict[str, Pair] = {}
+    found: dict[str, ConfPair] = {}
     for statement in conf.headed("NodeName"):
         if pair := statement.pair("AutoDetect"):
-            for name in listed(statement.head.value):
+            for name in expand_leniently(statement.head.value):
                 found.setdefault(name, pair)
     return found

@@ -75,8 +75,8 @@ def _after(run: list[str]) -> str:
 
 
 def _expanded(part: str) -> list[str]:
-    pieces = re.split(r"\[([^]]*)\]", part)
-    choices = [_numbers(piece, part) if at % 2 else [piece] for at, piece in enumerate(pieces)]
+    parts = re.split(r"\[([^]]*)\]", part)
+    choices = [_numbers(text, part) if at % 2 else [text] for at, text in enumerate(parts)]
     total = 1
     for each in choices:
         total *= len(each)

@@ -16,7 +16,7 @@ def expand(text: str) -> tuple[str, ...]:
         raise ValueError(error.brief) from error
 
 
-def listed(text: str) -> tuple[str, ...]:
+def expand_leniently(text: str) -> tuple[str, ...]:
     """The same; a list that cannot be read is one name."""
     try:
         return expand(text)

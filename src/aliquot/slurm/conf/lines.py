@@ -14,7 +14,7 @@ SPACE = " \t\n\v\f\r"
 """What C calls space. A no-break space, pasted from a web page, is none: it becomes part of a word."""
 
 
-class Logical(msgspec.Struct, frozen=True):
+class LogicalLine(msgspec.Struct, frozen=True):
     """A joined line. ``at[n]`` is where the n-th character of ``text`` stands in the file's text; one more than there
     are characters, so that ends can be asked for, too. ``first`` and ``last`` are line numbers, from 1.
     """
@@ -25,22 +25,22 @@ class Logical(msgspec.Struct, frozen=True):
     last: int
 
 
-def logical(text: str) -> Iterator[Logical]:
+def logical_lines(text: str) -> Iterator[LogicalLine]:
     """The lines of a file, blank ones left out."""
     characters: list[str] = []
     places: list[int] = []
     first, offset, number = 1, 0, 0
     for number, raw in enumerate(_lines(text), start=1):
-        kept = _uncommented(raw.rstrip("\r\n"))
-        continued = _continuation(kept)
-        kept = kept if continued is None else kept[:continued]
-        characters += kept
-        places += range(offset, offset + len(kept))
+        content = _uncommented(raw.rstrip("\r\n"))
+        continued = _continuation(content)
+        content = content if continued is None else content[:continued]
+        characters += content
+        places += range(offset, offset + len(content))
         offset += len(raw)
         if continued is None:
-            yield from _made(characters, places, first, number)
+            yield from _logical_line(characters, places, first, number)
             characters, places, first = [], [], number + 1
-    yield from _made(characters, places, first, number)
+    yield from _logical_line(characters, places, first, number)
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _continuation(line: str) -> int | None:
     return len(bare) - 1 if slashes % 2 else None
 
 
-def _made(characters: list[str], places: list[int], first: int, last: int) -> Iterator[Logical]:
+def _logical_line(characters: list[str], places: list[int], first: int, last: int) -> Iterator[LogicalLine]:
     """Escapes undone: each backslash gives way to the character behind it, whatever that is."""
     if "\\" not in characters:
         text, at = characters, places
@@ -78,7 +78,7 @@ def _made(characters: list[str], places: list[int], first: int, last: int) -> It
         text, at = _unescaped(characters, places)
     joined = "".join(text)
     if joined.strip(SPACE):
-        yield Logical(joined, (*at, places[-1] + 1), first, last)
+        yield LogicalLine(joined, (*at, places[-1] + 1), first, last)
 
 
 def _unescaped(characters: list[str], places: list[int]) -> tuple[list[str], list[int]]:

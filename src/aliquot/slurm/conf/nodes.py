@@ -5,17 +5,17 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.slurm.conf import hosts
-from aliquot.slurm.conf.statements import Conf, Pair, Statement
+from aliquot.slurm.conf.statements import Conf, ConfPair, ConfStatement
 
 
-class NodeLine(msgspec.Struct, frozen=True):
+class ConfiguredNodeLine(msgspec.Struct, frozen=True):
     """A node line, for every node that it names. ``inherited`` are the pairs of DEFAULT lines above it."""
 
     names: tuple[str, ...]
-    statement: Statement
-    inherited: tuple[Pair, ...] = ()
+    statement: ConfStatement
+    inherited: tuple[ConfPair, ...] = ()
 
-    def pair(self, *keys: str) -> Pair | None:
+    def pair(self, *keys: str) -> ConfPair | None:
         """The pair that counts for these nodes; it may stand on a DEFAULT line."""
         own = self.statement.pair(*keys)
         return own or next((p for p in reversed(self.inherited) if p.called(*keys)), None)
@@ -35,20 +35,20 @@ class NodeLine(msgspec.Struct, frozen=True):
         return tuple(filter(None, self.get("Feature", "Features").split(",")))
 
 
-def node_lines(conf: Conf) -> tuple[NodeLine, ...]:
+def node_lines(conf: Conf) -> tuple[ConfiguredNodeLine, ...]:
     """Every node line of a slurm.conf, in order, DEFAULT lines left out. A list of names that Slurm cannot read either
     is taken as one name.
     """
-    found: list[NodeLine] = []
-    inherited: tuple[Pair, ...] = ()
+    found: list[ConfiguredNodeLine] = []
+    inherited: tuple[ConfPair, ...] = ()
     for statement in conf.headed("NodeName"):
         if statement.head.value.upper() == "DEFAULT":
             inherited += statement.pairs[1:]
             continue
-        found.append(NodeLine(hosts.listed(statement.head.value), statement, inherited))
+        found.append(ConfiguredNodeLine(hosts.expand_leniently(statement.head.value), statement, inherited))
     return tuple(found)
 
 
-def node_line(conf: Conf, name: str) -> NodeLine | None:
+def node_line(conf: Conf, name: str) -> ConfiguredNodeLine | None:
     """The line that configures a node; None for one that slurm.conf does not name (a dynamic one, or unknown)."""
     return next((line for line in node_lines(conf) if name in line.names), None)

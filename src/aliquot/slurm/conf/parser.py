@@ -11,8 +11,8 @@ import os
 import re
 from collections.abc import Callable
 
-from aliquot.slurm.conf.lines import SPACE, Logical, logical
-from aliquot.slurm.conf.statements import Conf, Fault, Pair, Place, Source, Statement
+from aliquot.slurm.conf.lines import SPACE, LogicalLine, logical_lines
+from aliquot.slurm.conf.statements import Conf, ConfDiagnostic, ConfLocation, ConfPair, ConfSource, ConfStatement
 
 _PAIR = re.compile(r'\s*([A-Za-z0-9_.]+)\s*([-*+/]?)=\s*(?:"([^"]*)"|([^\s]+))(?=\s|$)', re.ASCII)
 _LONG = {
@@ -45,7 +45,7 @@ def parse(path: str, read: Read, kind: str = "") -> Conf:
     """
     reader = _Reader(kind or os.path.basename(path), os.path.dirname(path), read)
     reader.take(path, read(path), ())
-    return Conf(path, tuple(reader.statements), tuple(reader.sources), tuple(reader.faults))
+    return Conf(path, tuple(reader.statements), tuple(reader.sources), tuple(reader.diagnostics))
 
 
 class _Reader:
@@ -55,74 +55,74 @@ class _Reader:
         self.kind = kind
         self.folder = folder
         self.read = read
-        self.statements: list[Statement] = []
-        self.sources: list[Source] = []
-        self.faults: list[Fault] = []
+        self.statements: list[ConfStatement] = []
+        self.sources: list[ConfSource] = []
+        self.diagnostics: list[ConfDiagnostic] = []
 
     def take(self, path: str, text: str, above: tuple[str, ...]) -> None:
         if all(s.path != path for s in self.sources):
-            self.sources.append(Source(path, text))
-        for line in logical(text):
-            place = Place(path, line.first)
+            self.sources.append(ConfSource(path, text))
+        for line in logical_lines(text):
+            location = ConfLocation(path, line.first)
             words = re.findall(r"\S+", line.text, re.ASCII)
             if line.text[:7].lower() == "include" and line.text[7:8] in SPACE:
-                self._include(words, place, (*above, path))
+                self._include(words, location, (*above, path))
             else:
-                self._statement(line, place)
+                self._statement(line, location)
 
-    def _include(self, words: list[str], place: Place, above: tuple[str, ...]) -> None:
+    def _include(self, words: list[str], location: ConfLocation, above: tuple[str, ...]) -> None:
         name = words[1] if len(words) > 1 else ""
         if "%c" in name:
             cluster = next((s.head.value for s in self.statements if s.head.called("ClusterName")), "")
             name = name.replace("%c", cluster.lower())
         path = os.path.join(self.folder, name)
         if len(words) != 2:
-            self._fault(place, "Include takes one file")
+            self._report(location, "Include takes one file")
         elif "*" in name:
-            self._fault(place, f"Include {name}: Slurm knows no patterns here, and skips it")
+            self._report(location, f"Include {name}: Slurm knows no patterns here, and skips it")
         elif path in above or len(above) > DEPTH:
-            self._fault(place, f"Include {name}: it includes itself")
+            self._report(location, f"Include {name}: it includes itself")
         else:
             try:
                 text = self.read(path)
             except OSError as error:
-                self._fault(place, f"Include {name}: {error.strerror or error}")
+                self._report(location, f"Include {name}: {error.strerror or error}")
             else:
                 self.take(path, text, above)
 
-    def _statement(self, line: Logical, place: Place) -> None:
-        pairs: list[Pair] = []
+    def _statement(self, line: LogicalLine, location: ConfLocation) -> None:
+        pairs: list[ConfPair] = []
         rest = 0
         while match := _PAIR.match(line.text, rest):
             if pairs and not pairs[0].called(*_LONG.get(self.kind, ())):
                 break
-            pairs.append(_pair(match, line, place))
+            pairs.append(_pair(match, line, location))
             rest = match.end()
         left = line.text[rest:].strip(SPACE)
         if left:
-            self._fault(place, f"Slurm cannot read {_short(left)}" + _why(left, pairs))
+            self._report(location, f"Slurm cannot read {_short(left)}" + _why(left, pairs))
         known = _KNOWN.get(self.kind)
         for pair in pairs if known else ():
             if known and pair.key.lower() not in known:
-                self._fault(place, f"{self.kind} has no key {pair.key}")
+                self._report(location, f"{self.kind} has no key {pair.key}")
         if pairs:
             start = line.at[len(line.text) - len(line.text.lstrip(SPACE))]
             end = line.at[len(line.text.rstrip(SPACE)) - 1] + 1
-            self.statements.append(Statement(tuple(pairs), place, line.last, start, end))
+            self.statements.append(ConfStatement(tuple(pairs), location, line.last, start, end))
 
-    def _fault(self, place: Place, sentence: str) -> None:
-        self.faults.append(Fault(place, sentence))
+    def _report(self, location: ConfLocation, sentence: str) -> None:
+        self.diagnostics.append(ConfDiagnostic(location, sentence))
 
 
-def _pair(match: re.Match[str], line: Logical, place: Place) -> Pair:
+def _pair(match: re.Match[str], line: LogicalLine, location: ConfLocation) -> ConfPair:
     quoted = match[3] is not None
     start, end = match.span(3 if quoted else 4)
     start, end = (start - 1, end + 1) if quoted else (start, end)
     value = match[3] if quoted else match[4]
-    return Pair(match[1], value, place, line.at[start], line.at[end - 1] + 1, match[2])
+    return ConfPair(match[1], value, location, line.at[start], line.at[end - 1] + 1, match[2])
 
 
-def _why(left: str, pairs: list[Pair]) -> str:
+def _why(left: str, pairs: list[ConfPair]) -> str:
     if re.match(r"[A-Za-z0-9_.]+\s*=\s*$", left):
         return ": nothing stands after the ="
     if left.count('"') % 2:

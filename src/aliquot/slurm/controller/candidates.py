@@ -7,23 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from aliquot.core.planner.node_layout import Bounds, Layout, Search
+from aliquot.core.planner.node_layout import Bounds, NodeLayout, NodeLayoutSearch
 from aliquot.slurm.controller import limits as closed
 from aliquot.slurm.controller import type_limits as keeping
-from aliquot.slurm.controller.job_demand import Want
+from aliquot.slurm.controller.job_demand import JobDemand
 from aliquot.slurm.controller.layout_gpus import geometry
-from aliquot.slurm.controller.models import Record, Recut, World
-from aliquot.slurm.controller.named_layouts import exact
+from aliquot.slurm.controller.models import Repartition, SlurmNodeState, SlurmState
+from aliquot.slurm.controller.named_layouts import exact_layout
 from aliquot.slurm.controller.placeholders import WORD
-from aliquot.slurm.controller.settings import Settings
+from aliquot.slurm.controller.settings import SlurmControllerSettings
 
 
-class Option(msgspec.Struct, frozen=True):
+class RepartitionOption(msgspec.Struct, frozen=True):
     """What a record would become with one job more. ``cost`` orders options: the least is the best. ``layout`` is the
     name of the one that all of its GPUs get then, "" where the job asks for none.
     """
 
-    record: str
+    node_name: str
     need: dict[str, int]
     cost: tuple[int, ...]
     layout: str = ""
@@ -35,202 +35,222 @@ class Candidates:
     """
 
     def __init__(
-        self, world: World, wants: Sequence[Want], settings: Settings, now: float, promised: Mapping[str, Want]
+        self,
+        state: SlurmState,
+        demands: Sequence[JobDemand],
+        settings: SlurmControllerSettings,
+        now: float,
+        promised: Mapping[str, JobDemand],
     ) -> None:
-        self._world = world
+        self._state = state
         self._settings = settings
         self._now = now
         self._promised = promised
-        self._kinds = tuple(dict.fromkeys(kind for want in wants for kind in want.need))
-        self._searches: dict[str, Search] = {}
-        self._records = {r.name: r for r in world.records}
+        self._kinds = tuple(dict.fromkeys(kind for demand in demands for kind in demand.need))
+        self._searches: dict[str, NodeLayoutSearch] = {}
+        self._node_states = {r.name: r for r in state.node_states}
         self._assigned: dict[str, list[tuple[int, dict[str, int]]]] = {}
         self._named: dict[str, str] = {}
-        self._joining: list[Want] = []
-        self._users = {want.job: want.user for want in wants}
+        self._joining: list[JobDemand] = []
+        self._users = {demand.job: demand.user for demand in demands}
 
-    def closed(self, record: Record, want: Want) -> str:
+    def blocker(self, node_state: SlurmNodeState, demand: JobDemand) -> str:
         """Why a record is not cut now for a job; "" if it may be."""
         return (
-            closed.state(record)
-            or closed.promise(record.name, self._promised, want)
-            or closed.limits(record, self._now)
-            or self._cluster(record)
-            or self._share(record, want)
+            closed.state_blocker(node_state)
+            or closed.promise_blocker(node_state.name, self._promised, demand)
+            or closed.rate_blocker(node_state, self._now)
+            or self._cluster(node_state)
+            or self._share(node_state, demand)
         )
 
-    def _share(self, record: Record, want: Want) -> str:
+    def _share(self, node_state: SlurmNodeState, demand: JobDemand) -> str:
         """The last quarter of an hour's changes is not for whoever has caused all the others."""
-        if record.name in self._assigned or not want.user:
+        if node_state.name in self._assigned or not demand.user:
             return ""
-        mine = [name for name, user in self._world.causes if user == want.user]
-        mine += [name for name, jobs in self._assigned.items() if self._users.get(jobs[0][0]) == want.user]
-        here, all_here = mine.count(record.name), record.host.limits.per_hour
-        if here >= closed.share(all_here):
-            return f"{want.user} had it cut {here} times in the last hour: others may have it cut {all_here} times"
+        mine = [name for name, user in self._state.causes if user == demand.user]
+        mine += [name for name, jobs in self._assigned.items() if self._users.get(jobs[0][0]) == demand.user]
+        node_changes, allowed = mine.count(node_state.name), node_state.host.limits.per_hour
+        if node_changes >= closed.share(allowed):
+            had = f"{demand.user} had it cut {node_changes} times in the last hour"
+            return f"{had}: others may have it cut {allowed} times"
         if len(mine) >= closed.share(self._settings.per_hour):
-            return f"{want.user} has caused {len(mine)} changes in the last hour: the next ones are for others"
+            return f"{demand.user} has caused {len(mine)} changes in the last hour: the next ones are for others"
         return ""
 
-    def _cluster(self, record: Record) -> str:
-        if record.name in self._assigned:
+    def _cluster(self, node_state: SlurmNodeState) -> str:
+        if node_state.name in self._assigned:
             return ""
         more = len(self._assigned)
-        if self._world.recent + more >= self._settings.per_hour:
-            return f"{self._world.recent + more} changes in the last hour, at most {self._settings.per_hour}"
-        if self._world.under_way + more >= self._settings.at_once:
+        if self._state.recent + more >= self._settings.per_hour:
+            return f"{self._state.recent + more} changes in the last hour, at most {self._settings.per_hour}"
+        if self._state.active_changes + more >= self._settings.at_once:
             return f"{self._settings.at_once} records are being cut already (at-once)"
-        bounded = {p for p in keeping.partitions(record) if keeping.counted(p, self._settings)}
+        bounded = {p for p in keeping.partitions(node_state) if keeping.is_counted(p, self._settings)}
         for other in self._assigned:
-            if bounded & set(keeping.partitions(self._records[other])):
+            if bounded & set(keeping.partitions(self._node_states[other])):
                 return f"{other} of the same partition is cut first, and counts are kept there"
-        for each in self._records.values():
+        for each in self._node_states.values():
             # One that Slurm does not have during its change may come back into any partition.
             shared = bounded if each.node is None else bounded & set(keeping.partitions(each))
-            if each.changing and each.name != record.name and shared:
+            if each.changing and each.name != node_state.name and shared:
                 return f"{each.name} of the same partition is being cut, and counts are kept there"
         return ""
 
     # -- options
 
-    def option(self, record: Record, want: Want) -> tuple[Option | None, str]:
+    def option(self, node_state: SlurmNodeState, demand: JobDemand) -> tuple[RepartitionOption | None, str]:
         """The cheapest way to have a record serve a job beside those that it was chosen for, or why there is none."""
-        why = self.closed(record, want)
+        why = self.blocker(node_state, demand)
         if why:
             return None, why
-        if want.layouts:
-            return self._by_name(record, want)
-        if record.name in self._named:
-            return None, f"it gets the layout {self._named[record.name]} for another job"
-        search = self._search(record)
-        asked = [need for _, need in self._assigned.get(record.name, [])]
-        before = search.aim(asked)
-        for need in self._needs(record, want):
-            after = search.aim([*asked, need])
-            if all(after.met) and _more(after, before):
-                return Option(record.name, need, _more(after, before)), ""
-        return None, _tight(record)
+        if demand.layouts:
+            return self._by_name(node_state, demand)
+        if node_state.name in self._named:
+            return None, f"it gets the layout {self._named[node_state.name]} for another job"
+        search = self._search(node_state)
+        requested = [need for _, need in self._assigned.get(node_state.name, [])]
+        before = search.find(requested)
+        for need in self._needs(node_state, demand):
+            after = search.find([*requested, need])
+            if all(after.met) and _extra_cost(after, before):
+                return RepartitionOption(node_state.name, need, _extra_cost(after, before)), ""
+        return None, _no_layout_reason(node_state)
 
-    def _by_name(self, record: Record, want: Want) -> tuple[Option | None, str]:
+    def _by_name(self, node_state: SlurmNodeState, demand: JobDemand) -> tuple[RepartitionOption | None, str]:
         """The cheapest of the layouts that a job takes, alone with jobs that take the same."""
         found = []
-        for name in want.layouts:
-            if record.name in self._assigned and self._named.get(record.name) != name:
+        for name in demand.layouts:
+            if node_state.name in self._assigned and self._named.get(node_state.name) != name:
                 continue
-            asked = Counter(dict(want.need))
-            for _, need in self._assigned.get(record.name, []):
-                asked.update(need)
-            made = exact(record, name, self._settings, self._bounds(record))
-            if made is not None and all(made.offered.get(kind, 0) >= n for kind, n in asked.items()):
+            requested = Counter(dict(demand.need))
+            for _, need in self._assigned.get(node_state.name, []):
+                requested.update(need)
+            made = exact_layout(node_state, name, self._settings, self._bounds(node_state))
+            if made is not None and all(made.offered.get(kind, 0) >= n for kind, n in requested.items()):
                 cost = (made.destroyed, 1, len(made.changed), made.created)
-                found.append(Option(record.name, dict(want.need), cost, name))
+                found.append(RepartitionOption(node_state.name, dict(demand.need), cost, name))
         if found:
             return min(found, key=lambda option: option.cost), ""
-        if record.name in self._assigned:
+        if node_state.name in self._assigned:
             return None, "it is cut otherwise for another job"
-        return None, _tight(record)
+        return None, _no_layout_reason(node_state)
 
-    def would(self, record: Record, want: Want) -> bool:
+    def would_serve(self, node_state: SlurmNodeState, demand: JobDemand) -> bool:
         """Whether a busy record could serve a job once its jobs have ended."""
-        node = record.node
-        if node is None or record.host.rules.untouched or record.shut or not node.answers or not record.jobs:
+        node = node_state.node
+        if (
+            node is None
+            or node_state.host.rules.untouched
+            or node_state.shut
+            or not node.answers
+            or not node_state.jobs
+        ):
             return False
-        if node.draining and not record.waiting:
+        if node.draining and not node_state.waiting:
             return False
-        empty = [msgspec.structs.replace(c, fixed=frozenset(), still=False) for c in record.cards]
-        search = Search(empty, self._bounds(record), self._kinds)
-        return bool(empty) and any(all(search.aim([need]).met) for need in self._needs(record, want))
+        empty = [msgspec.structs.replace(c, fixed=frozenset(), locked=False) for c in node_state.gpus]
+        search = NodeLayoutSearch(empty, self._bounds(node_state), self._kinds)
+        return bool(empty) and any(all(search.find([need]).met) for need in self._needs(node_state, demand))
 
-    def take(self, want: Want, options: Sequence[Option]) -> bool:
+    def take(self, demand: JobDemand, options: Sequence[RepartitionOption]) -> bool:
         """Chooses the best for each node that a job needs. False if limits leave too few."""
-        best = sorted(options, key=lambda o: (o.cost, o.record))[: want.nodes]
-        fresh = [o for o in best if o.record not in self._assigned]
-        if len(self._assigned) + len(fresh) + self._world.under_way > self._settings.at_once:
+        best = sorted(options, key=lambda o: (o.cost, o.node_name))[: demand.nodes]
+        fresh = [o for o in best if o.node_name not in self._assigned]
+        if len(self._assigned) + len(fresh) + self._state.active_changes > self._settings.at_once:
             return False
         for option in best:
-            self._assigned.setdefault(option.record, []).append((want.job, option.need))
+            self._assigned.setdefault(option.node_name, []).append((demand.job, option.need))
             if option.layout:
-                self._named[option.record] = option.layout
+                self._named[option.node_name] = option.layout
         return True
 
-    def join(self, want: Want) -> None:
+    def join(self, demand: JobDemand) -> None:
         """A job that is served where a record is cut for others anyway, and room is left."""
-        if want.nodes == 1:
-            self._joining.append(want)
+        if demand.nodes == 1:
+            self._joining.append(demand)
 
-    def recuts(self) -> Iterator[Recut]:
+    def repartitions(self) -> Iterator[Repartition]:
         """What was chosen, with jobs that join and room left over filled."""
         joined: set[int] = set()
         for name, pairs in self._assigned.items():
-            record = self._records[name]
+            node_state = self._node_states[name]
             if name in self._named:
-                yield self._recut(record, pairs, exact(record, self._named[name], self._settings, self._bounds(record)))
+                yield self._repartition(
+                    node_state,
+                    pairs,
+                    exact_layout(node_state, self._named[name], self._settings, self._bounds(node_state)),
+                )
                 continue
-            more = [(w, n) for w in self._joining if w.job not in joined for n in self._needs(record, w)[:1]]
-            fits = [(w, n) for w, n in more if set(w.partitions) & set(keeping.partitions(record)) or not w.partitions]
-            found = self._search(record).aim([*(need for _, need in pairs), *(need for _, need in fits)])
+            more = [(w, n) for w in self._joining if w.job not in joined for n in self._needs(node_state, w)[:1]]
+            fits = [
+                (w, n) for w, n in more if set(w.partitions) & set(keeping.partitions(node_state)) or not w.partitions
+            ]
+            found = self._search(node_state).find([*(need for _, need in pairs), *(need for _, need in fits)])
             joined |= {w.job for (w, _), met in zip(fits, found.met[len(pairs) :], strict=True) if met}
-            yield self._recut(record, pairs, found)
+            yield self._repartition(node_state, pairs, found)
 
     # -- inner
 
-    def _recut(self, record: Record, pairs: Sequence[tuple[int, dict[str, int]]], found: Layout | None) -> Recut:
+    def _repartition(
+        self, node_state: SlurmNodeState, pairs: Sequence[tuple[int, dict[str, int]]], found: NodeLayout | None
+    ) -> Repartition:
         assert found is not None, "it was there when the record was chosen"
-        return Recut(
-            record=record.name,
-            cards={pci: found.cards[pci] for pci in found.changed or found.cards},
+        return Repartition(
+            node_name=node_state.name,
+            placements={pci: found.placements[pci] for pci in found.changed or found.placements},
             jobs=tuple(job for job, _ in pairs),
             offered=found.offered,
             destroyed=found.destroyed,
             created=found.created,
-            features=self._features(record, found),
+            features=self._features(node_state, found),
             user=self._users.get(pairs[0][0], ""),
         )
 
-    def _needs(self, record: Record, want: Want) -> list[dict[str, int]]:
+    def _needs(self, node_state: SlurmNodeState, demand: JobDemand) -> list[dict[str, int]]:
         """What a job needs of a record: one way, or one for each layout that it takes."""
-        if not want.layouts:
-            return [dict(want.need)]
+        if not demand.layouts:
+            return [dict(demand.need)]
         out = []
-        for name in want.layouts:
-            counts = Counter(want.need)
-            for kind, profile in record.names.items():
+        for name in demand.layouts:
+            counts = Counter(demand.need)
+            for kind, profile in node_state.names.items():
                 every = self._settings.layouts.get(name, {}).get(profile, 0)
-                counts[kind] = max(counts[kind], every * sum(kind in c.kinds for c in record.cards))
+                counts[kind] = max(counts[kind], every * sum(kind in c.kinds for c in node_state.gpus))
             out.append(dict(+counts))
         return out
 
-    def _search(self, record: Record) -> Search:
-        if record.name not in self._searches:
+    def _search(self, node_state: SlurmNodeState) -> NodeLayoutSearch:
+        if node_state.name not in self._searches:
             kinds = {
                 *self._kinds,
-                *(k for layout in self._settings.layouts.values() for k in keeping.types(record, layout)),
+                *(k for layout in self._settings.layouts.values() for k in keeping.counts_by_type(node_state, layout)),
             }
-            self._searches[record.name] = Search(record.cards, self._bounds(record), kinds)
-        return self._searches[record.name]
+            self._searches[node_state.name] = NodeLayoutSearch(node_state.gpus, self._bounds(node_state), kinds)
+        return self._searches[node_state.name]
 
-    def _bounds(self, record: Record) -> Bounds:
-        return keeping.bounds(record, self._records.values(), self._settings, self._kinds)
+    def _bounds(self, node_state: SlurmNodeState) -> Bounds:
+        return keeping.bounds(node_state, self._node_states.values(), self._settings, self._kinds)
 
-    def _features(self, record: Record, found: Layout) -> tuple[str, ...] | None:
+    def _features(self, node_state: SlurmNodeState, found: NodeLayout) -> tuple[str, ...] | None:
         """The node's features with those that name what its GPUs become."""
         layouts = self._settings.layouts
-        if not layouts or record.node is None:
+        if not layouts or node_state.node is None:
             return None
-        shapes = [geometry(card, found.cards[card.pci]) for card in record.cards]
+        shapes = [geometry(gpu, found.placements[gpu.pci]) for gpu in node_state.gpus]
         true = [name for name, counts in layouts.items() if all(shape == Counter(counts) for shape in shapes)]
-        return (*(f for f in record.node.features if f not in layouts and WORD.fullmatch(f)), *true)
+        return (*(f for f in node_state.node.features if f not in layouts and WORD.fullmatch(f)), *true)
 
 
-def _tight(record: Record) -> str:
+def _no_layout_reason(node_state: SlurmNodeState) -> str:
     text = "its GPUs cannot be cut so beside what is in use there, or to be kept"
-    whole = [card.pci for card in record.cards if card.placed is None and not card.modes]
+    whole = [gpu.pci for gpu in node_state.gpus if gpu.placed is None and not gpu.mode_changeable]
     if not whole:
         return text
     return f"{text}; MIG is off on GPU {', '.join(whole)}, and 'modes: true' in the settings would turn it on"
 
 
-def _more(after: Layout, before: Layout) -> tuple[int, ...]:
+def _extra_cost(after: NodeLayout, before: NodeLayout) -> tuple[int, ...]:
     """What one job more costs: records and GPUs touched, instances destroyed and made."""
     return (
         after.destroyed - before.destroyed,

@@ -10,31 +10,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from aliquot.slurm.controller import cloud_records as cloud
 from aliquot.slurm.controller import limits as closed
+from aliquot.slurm.controller import sibling_groups as cloud
 from aliquot.slurm.controller.candidates import Candidates
-from aliquot.slurm.controller.cloud_records import Swap
-from aliquot.slurm.controller.job_demand import Queue, Want
+from aliquot.slurm.controller.job_demand import JobDemand, JobQueue
 from aliquot.slurm.controller.models import (
-    ALONE,
     COVERED,
-    CUT,
     DRAINED,
+    PARTITIONING,
     STUCK,
+    UNSERVED,
     WAITS,
-    Decision,
-    Drain,
-    Record,
-    Recut,
-    Verdict,
-    World,
+    JobVerdict,
+    NodeDrain,
+    Repartition,
+    SlurmDecision,
+    SlurmNodeState,
+    SlurmState,
 )
-from aliquot.slurm.controller.settings import Host, Settings
+from aliquot.slurm.controller.settings import ManagedNode, SlurmControllerSettings
+from aliquot.slurm.controller.sibling_groups import SiblingSwap
 
 
-def decide(world: World, queue: Queue, settings: Settings, now: float) -> Decision:
+def decide(state: SlurmState, queue: JobQueue, settings: SlurmControllerSettings, now: float) -> SlurmDecision:
     """What to do now (seconds of the epoch)."""
-    return _Round(world, queue, settings, now).decision()
+    return _Round(state, queue, settings, now).decision()
 
 
 def types_text(need: dict[str, int]) -> str:
@@ -43,203 +43,228 @@ def types_text(need: dict[str, int]) -> str:
 
 
 class _Round:
-    def __init__(self, world: World, queue: Queue, settings: Settings, now: float) -> None:
-        self.world = world
+    def __init__(self, state: SlurmState, queue: JobQueue, settings: SlurmControllerSettings, now: float) -> None:
+        self.state = state
         self.queue = queue
         self.settings = settings
         self.now = now
-        self.verdicts: dict[int, Verdict] = {}
+        self.verdicts: dict[int, JobVerdict] = {}
         self.covered: list[int] = []
-        self.drains: list[Drain] = []
-        self.swaps: list[Swap] = []
+        self.drains: list[NodeDrain] = []
+        self.swaps: list[SiblingSwap] = []
 
-    def decision(self) -> Decision:
-        for each in self.queue.alone:
-            self._say(each.job, ALONE, each.why)
+    def decision(self) -> SlurmDecision:
+        for each in self.queue.unserved:
+            self._set_verdict(each.job, UNSERVED, each.why)
         open_wants = self._uncovered(self._allowed())
-        chosen = Candidates(self.world, open_wants, self.settings, self.now, self._promised)
+        chosen = Candidates(self.state, open_wants, self.settings, self.now, self._promised)
         later = []
-        for want in open_wants:
-            if want.follows:
-                later.append(want)
+        for demand in open_wants:
+            if demand.follows:
+                later.append(demand)
             else:
-                self._serve(want, chosen)
+                self._serve(demand, chosen)
         self._follow(later, chosen)
-        recuts = tuple(chosen.recuts())
-        for recut in recuts:
-            for job in recut.jobs:
-                self._cut(job, recut)
-        kept = {d.record for d in self.drains} | {r.record for r in recuts}
-        resume = tuple(r.name for r in self.world.records if r.waiting and not r.shut and r.name not in kept)
+        repartitions = tuple(chosen.repartitions())
+        for repartition in repartitions:
+            for job in repartition.jobs:
+                self._mark_partitioning(job, repartition)
+        draining_or_changing = {d.node_name for d in self.drains} | {r.node_name for r in repartitions}
+        resume = tuple(
+            r.name for r in self.state.node_states if r.waiting and not r.shut and r.name not in draining_or_changing
+        )
         ordered = tuple(self.verdicts[job] for job in sorted(self.verdicts))
-        return Decision(recuts, tuple(self.swaps), tuple(self.drains), resume, tuple(self.covered), ordered)
+        return SlurmDecision(repartitions, tuple(self.swaps), tuple(self.drains), resume, tuple(self.covered), ordered)
 
-    def _say(self, job: int, state: str, sentence: str, records: Iterable[str] = (), why: Iterable[str] = ()) -> None:
-        self.verdicts[job] = Verdict(job, state, sentence, tuple(records), tuple(why))
+    def _set_verdict(
+        self, job: int, state: str, sentence: str, node_names: Iterable[str] = (), why: Iterable[str] = ()
+    ) -> None:
+        self.verdicts[job] = JobVerdict(job, state, sentence, tuple(node_names), tuple(why))
 
-    def _allowed(self) -> list[Want]:
+    def _allowed(self) -> list[JobDemand]:
         """Wants of partitions that may bring about a change."""
         fine = []
-        for want in self.queue.wants:
-            rules = [self.settings.partition(p) for p in want.partitions] or [self.settings.partition("")]
-            wanted = {name for r in self.world.records for kind, name in r.names.items() if kind in want.need}
+        for demand in self.queue.demands:
+            rules = [self.settings.partition(p) for p in demand.partitions] or [self.settings.partition("")]
+            wanted = {name for r in self.state.node_states for kind, name in r.names.items() if kind in demand.need}
             if not any(r.demands for r in rules):
-                self._say(want.job, ALONE, f"nothing is cut for jobs of partition {','.join(want.partitions)}")
+                self._set_verdict(
+                    demand.job, UNSERVED, f"nothing is cut for jobs of partition {','.join(demand.partitions)}"
+                )
             elif not any(r.demands and (r.profiles is None or wanted <= set(r.profiles)) for r in rules):
                 text = ", ".join(sorted(wanted))
-                self._say(want.job, ALONE, f"partition {','.join(want.partitions)} is not allowed {text}")
+                self._set_verdict(
+                    demand.job, UNSERVED, f"partition {','.join(demand.partitions)} is not allowed {text}"
+                )
             else:
-                fine.append(want)
+                fine.append(demand)
         return fine
 
     # -- what is there
 
-    def _uncovered(self, wants: list[Want]) -> list[Want]:
+    def _uncovered(self, demands: list[JobDemand]) -> list[JobDemand]:
         """Wants that no free slices suit. Those that some do have them promised, in their order."""
-        free = {r.name: r.free for r in self.world.records}
-        self._promised: dict[str, Want] = {}
+        free = {r.name: r.free for r in self.state.node_states}
+        self._promised: dict[str, JobDemand] = {}
         self._suited: dict[int, int] = {}
         left = []
-        for want in wants:
-            suits = [r for r in self.world.records if not unsuited(r, want) and self._has(r, want, free[r.name])]
-            self._suited[want.job] = len(suits)
-            if len(suits) < want.nodes:
-                left.append(want)
+        for demand in demands:
+            suits = [
+                r for r in self.state.node_states if not mismatch(r, demand) and self._has(r, demand, free[r.name])
+            ]
+            self._suited[demand.job] = len(suits)
+            if len(suits) < demand.nodes:
+                left.append(demand)
                 continue
-            self.covered.append(want.job)
-            since = self.world.promised.get(want.job, self.now)
+            self.covered.append(demand.job)
+            since = self.state.promised.get(demand.job, self.now)
             if self.now - since > self.settings.promise_s:
-                text = f"free slices suit it for {self.now - since:.0f} s, and Slurm does not start it ({want.reason})"
-                self._say(want.job, STUCK, text, (r.name for r in suits[: want.nodes]))
+                text = (
+                    f"free slices suit it for {self.now - since:.0f} s, and Slurm does not start it ({demand.reason})"
+                )
+                self._set_verdict(demand.job, STUCK, text, (r.name for r in suits[: demand.nodes]))
                 continue
             best = sorted(suits, key=lambda r: (r.name not in self._promised, sum(free[r.name].values()), r.name))
-            for record in best[: want.nodes]:
-                free[record.name] -= Counter(want.need)
-                self._promised.setdefault(record.name, want)
-            where = [r.name for r in best[: want.nodes]]
-            self._say(want.job, COVERED, f"free slices of {', '.join(where)} suit it", where)
+            for node_state in best[: demand.nodes]:
+                free[node_state.name] -= Counter(demand.need)
+                self._promised.setdefault(node_state.name, demand)
+            where = [r.name for r in best[: demand.nodes]]
+            self._set_verdict(demand.job, COVERED, f"free slices of {', '.join(where)} suit it", where)
         return left
 
-    def _has(self, record: Record, want: Want, free: Counter[str]) -> bool:
-        node = record.node
-        if node is None or node.draining or record.shut:
+    def _has(self, node_state: SlurmNodeState, demand: JobDemand, free: Counter[str]) -> bool:
+        node = node_state.node
+        if node is None or node.draining or node_state.shut:
             return False
-        if want.layouts and not set(want.layouts) & set(node.features):
+        if demand.layouts and not set(demand.layouts) & set(node.features):
             return False
-        return all(free[kind] >= n for kind, n in want.need.items())
+        return all(free[kind] >= n for kind, n in demand.need.items())
 
     # -- what could be
 
-    def _serve(self, want: Want, chosen: Candidates) -> None:
-        if self.now - self.world.stuck.get(want.job, float("-inf")) < 5 * self.settings.promise_s:
-            self._say(want.job, STUCK, f"slices were cut for it, and Slurm did not start it ({want.reason})")
+    def _serve(self, demand: JobDemand, chosen: Candidates) -> None:
+        if self.now - self.state.stuck.get(demand.job, float("-inf")) < 5 * self.settings.promise_s:
+            self._set_verdict(
+                demand.job, STUCK, f"slices were cut for it, and Slurm did not start it ({demand.reason})"
+            )
             return
-        soon = self.world.cutting.get(want.job, ())
-        if soon and len(soon) + self._suited[want.job] >= want.nodes:
+        soon = self.state.partitioning.get(demand.job, ())
+        if soon and len(soon) + self._suited[demand.job] >= demand.nodes:
             # Another record beside it would be cut for nothing; should the change fail, it is looked at again.
-            self._say(want.job, CUT, f"{', '.join(soon)} {'is' if len(soon) == 1 else 'are'} being cut for it", soon)
+            self._set_verdict(
+                demand.job,
+                PARTITIONING,
+                f"{', '.join(soon)} {'is' if len(soon) == 1 else 'are'} being cut for it",
+                soon,
+            )
             return
-        cut = [r for r in self.world.records if not r.cloud]
-        why: dict[str, str] = {r.name: unsuited(r, want) for r in cut}
+        partitionable = [r for r in self.state.node_states if not r.cloud]
+        why: dict[str, str] = {r.name: mismatch(r, demand) for r in partitionable}
         options = []
-        for record in cut:
-            if not why[record.name]:
-                option, why[record.name] = chosen.option(record, want)
+        for node_state in partitionable:
+            if not why[node_state.name]:
+                option, why[node_state.name] = chosen.option(node_state, demand)
                 if option is not None:
                     options.append(option)
         lines = tuple(f"{name}: {text}" for name, text in why.items() if text)
-        if len(options) >= want.nodes and chosen.take(want, options):
+        if len(options) >= demand.nodes and chosen.take(demand, options):
             return
-        lines += self._swap(want)
-        if want.job not in self.verdicts:
-            self._patience(want, chosen, lines)
+        lines += self._swap(demand)
+        if demand.job not in self.verdicts:
+            self._patience(demand, chosen, lines)
 
-    def _swap(self, want: Want) -> tuple[str, ...]:
+    def _swap(self, demand: JobDemand) -> tuple[str, ...]:
         """Another CLOUD record of a host is opened for a job; or why none is."""
         taken = {s.host for s in self.swaps}
-        groups = [g for g in self.world.groups if g.host not in taken]
-        soon = cloud.coming(groups, want)
-        if soon and want.nodes == 1:
-            self._say(want.job, CUT, f"{soon} is being opened, and suits it", (soon,))
+        groups = [g for g in self.state.groups if g.host not in taken]
+        soon = cloud.opening_node(groups, demand)
+        if soon and demand.nodes == 1:
+            self._set_verdict(demand.job, PARTITIONING, f"{soon} is being opened, and suits it", (soon,))
             return ()
-        found: list[Swap] = []
+        found: list[SiblingSwap] = []
         why = []
         for group in groups:
-            nodes = [n for n in group.nodes if n.name != group.target and cloud.offers(n, want)]
-            suits = [n for n in nodes if not unsuited(Record(Host(n.name), n), want)]
-            kept = [name for name in self._promised if closed.promise(name, self._promised, want)]
-            reason = cloud.closed(group, kept, self.now) if suits else "none of its records suits the job"
+            nodes = [n for n in group.nodes if n.name != group.target and cloud.offers(n, demand)]
+            suits = [n for n in nodes if not mismatch(SlurmNodeState(ManagedNode(n.name), n), demand)]
+            promised = [name for name in self._promised if closed.promise_blocker(name, self._promised, demand)]
+            reason = cloud.blocker(group, promised, self.now) if suits else "none of its records suits the job"
             if reason:
                 why.append(f"{group.host}: {reason}")
             else:
-                found.append(Swap(group.host, min(n.name for n in suits), (want.job,), want.user))
-        mine = sum(user == want.user for _, user in self.world.causes) + sum(s.user == want.user for s in self.swaps)
-        if want.user and mine + want.nodes > closed.share(self.settings.per_hour):
-            return (*why, f"{want.user} has caused {mine} changes in the last hour: the next ones are for others")
-        if len(found) >= want.nodes and self.world.recent + len(self.swaps) + want.nodes <= self.settings.per_hour:
-            self.swaps += found[: want.nodes]
-            names = [s.record for s in found[: want.nodes]]
-            self._say(want.job, CUT, f"{', '.join(names)} is opened for it", names)
+                found.append(SiblingSwap(group.host, min(n.name for n in suits), (demand.job,), demand.user))
+        mine = sum(user == demand.user for _, user in self.state.causes) + sum(
+            s.user == demand.user for s in self.swaps
+        )
+        if demand.user and mine + demand.nodes > closed.share(self.settings.per_hour):
+            return (*why, f"{demand.user} has caused {mine} changes in the last hour: the next ones are for others")
+        if len(found) >= demand.nodes and self.state.recent + len(self.swaps) + demand.nodes <= self.settings.per_hour:
+            self.swaps += found[: demand.nodes]
+            names = [s.node_name for s in found[: demand.nodes]]
+            self._set_verdict(demand.job, PARTITIONING, f"{', '.join(names)} is opened for it", names)
         return tuple(why)
 
-    def _patience(self, want: Want, chosen: Candidates, lines: tuple[str, ...]) -> None:
+    def _patience(self, demand: JobDemand, chosen: Candidates, lines: tuple[str, ...]) -> None:
         """A busy record stops taking jobs for one that has waited long; no more at a time than may be cut at a time, or
         one user's queue would close the cluster.
         """
-        waited = self.now - max(want.submitted, want.eligible)
+        waited = self.now - max(demand.submitted, demand.eligible)
         more = len(self.drains) < self.settings.at_once
-        for record in sorted(self.world.records if more else (), key=lambda r: (not r.waiting, r.jobs, r.name)):
-            patience = record.host.limits.patience_s
-            taken = any(d.record == record.name for d in self.drains)
-            if patience is None or waited < patience or want.nodes > 1 or unsuited(record, want) or taken:
+        for node_state in sorted(self.state.node_states if more else (), key=lambda r: (not r.waiting, r.jobs, r.name)):
+            patience = node_state.host.limits.patience_s
+            taken = any(d.node_name == node_state.name for d in self.drains)
+            if patience is None or waited < patience or demand.nodes > 1 or mismatch(node_state, demand) or taken:
                 continue
-            if chosen.would(record, want):
-                self.drains.append(Drain(record.name, want.job))
-                text = f"{record.name} takes no new jobs; when the {record.jobs} that it has have ended, it is cut"
-                self._say(want.job, DRAINED, text, (record.name,), lines)
+            if chosen.would_serve(node_state, demand):
+                self.drains.append(NodeDrain(node_state.name, demand.job))
+                text = (
+                    f"{node_state.name} takes no new jobs; when the {node_state.jobs} that it has have ended, it is cut"
+                )
+                self._set_verdict(demand.job, DRAINED, text, (node_state.name,), lines)
                 return
-        text = f"no record can be cut for {types_text(want.need) or ' or '.join(want.layouts)} now"
-        known = {kind for r in self.world.records for kind in r.names}
-        if not known & set(want.need) and not want.layouts:
-            text = f"no GPU of the records can have {types_text(want.need)}"
-        self._say(want.job, WAITS, text, (), lines)
+        text = f"no record can be cut for {types_text(demand.need) or ' or '.join(demand.layouts)} now"
+        known = {kind for r in self.state.node_states for kind in r.names}
+        if not known & set(demand.need) and not demand.layouts:
+            text = f"no GPU of the records can have {types_text(demand.need)}"
+        self._set_verdict(demand.job, WAITS, text, (), lines)
 
-    def _follow(self, later: list[Want], chosen: Candidates) -> None:
+    def _follow(self, later: list[JobDemand], chosen: Candidates) -> None:
         """Jobs whose turn it is not yet: they bring about a change only where nothing that could be served stands
         before them in their partition, and they take part in changes made for others.
         """
-        before = {p for v in self.queue.wants if not v.follows and self._moves(v) for p in v.partitions}
-        for want in later:
-            if before & set(want.partitions):
-                self._say(want.job, WAITS, "other jobs are before it (Priority)")
-                chosen.join(want)
+        before = {p for v in self.queue.demands if not v.follows and self._moves(v) for p in v.partitions}
+        for demand in later:
+            if before & set(demand.partitions):
+                self._set_verdict(demand.job, WAITS, "other jobs are before it (Priority)")
+                chosen.join(demand)
             else:
-                self._serve(want, chosen)
-                before |= set(want.partitions) if self._moves(want) else set()
+                self._serve(demand, chosen)
+                before |= set(demand.partitions) if self._moves(demand) else set()
 
-    def _moves(self, want: Want) -> bool:
+    def _moves(self, demand: JobDemand) -> bool:
         """Whether something happens for a job, so that those behind it may wait for it."""
-        verdict = self.verdicts.get(want.job)
-        return verdict is None or verdict.state in (COVERED, CUT, DRAINED)
+        verdict = self.verdicts.get(demand.job)
+        return verdict is None or verdict.state in (COVERED, PARTITIONING, DRAINED)
 
-    def _cut(self, job: int, recut: Recut) -> None:
+    def _mark_partitioning(self, job: int, repartition: Repartition) -> None:
         known = self.verdicts.get(job)
-        records = sorted({*(known.records if known and known.state == CUT else ()), recut.record})
-        self._say(job, CUT, f"{', '.join(records)} is cut for it", records)
+        node_names = sorted(
+            {*(known.node_names if known and known.state == PARTITIONING else ()), repartition.node_name}
+        )
+        self._set_verdict(job, PARTITIONING, f"{', '.join(node_names)} is cut for it", node_names)
 
 
-def unsuited(record: Record, want: Want) -> str:
+def mismatch(node_state: SlurmNodeState, demand: JobDemand) -> str:
     """Why a job cannot run on a record whatever its GPUs are; "" if it can."""
-    node = record.node
+    node = node_state.node
     if node is None:
         return "Slurm has no such node now"
-    if want.partitions and not set(want.partitions) & set(node.partitions):
-        return f"not in partition {','.join(want.partitions)}"
-    if (want.required and record.name not in want.required) or record.name in want.excluded:
+    if demand.partitions and not set(demand.partitions) & set(node.partitions):
+        return f"not in partition {','.join(demand.partitions)}"
+    if (demand.required and node_state.name not in demand.required) or node_state.name in demand.excluded:
         return "the job asks for other nodes"
-    missing = [f for f in want.features if f not in node.features]
+    missing = [f for f in demand.features if f not in node.features]
     if missing:
         return f"has no feature {', '.join(missing)}"
-    if want.cpus > node.cpus or want.memory_mib > node.memory_mib:
+    if demand.cpus > node.cpus or demand.memory_mib > node.memory_mib:
         return f"too small: {node.cpus} CPUs, {node.memory_mib} MiB"
     return ""

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aliquot.slurm.client.port import Slurm
-from aliquot.slurm.controller.log_once import Telling
-from aliquot.slurm.controller.models import WAITING, Decision
+from aliquot.slurm.controller.log_once import LogOnce
+from aliquot.slurm.controller.models import WAITING, SlurmDecision
 
 
-def act(decision: Decision, slurm: Slurm, telling: Telling, say: Callable[[str], None]) -> None:
+def apply_drains(decision: SlurmDecision, slurm: Slurm, log_once: LogOnce, log: Callable[[str], None]) -> None:
     """Drain, and resume, what was decided."""
     for name in decision.resume:
-        telling.tried(f"resume {name}", _resume, slurm, name)
+        log_once.attempt(f"resume {name}", _resume, slurm, name)
     for drain in decision.drains:
-        telling.tried(f"drain {drain.record}", _drain, slurm, drain.record, drain.reason, say)
+        log_once.attempt(f"drain {drain.node_name}", _drain, slurm, drain.node_name, drain.reason, log)
 
 
 def _resume(slurm: Slurm, name: str) -> None:
@@ -27,9 +27,9 @@ def _resume(slurm: Slurm, name: str) -> None:
         slurm.resume(name)
 
 
-def _drain(slurm: Slurm, name: str, reason: str, say: Callable[[str], None]) -> None:
+def _drain(slurm: Slurm, name: str, reason: str, log: Callable[[str], None]) -> None:
     node = slurm.node(name)
     free = not node.draining or node.reason.startswith(WAITING)
     if free and node.reason != reason:
-        say(f"{name} takes no new jobs: {reason}")
+        log(f"{name} takes no new jobs: {reason}")
         slurm.drain(name, reason)

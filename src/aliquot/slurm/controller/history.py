@@ -20,16 +20,16 @@ RETRY = Backoff(first=30.0, longest=1800.0)
 """The pause after a change that failed."""
 
 
-class Cut(msgspec.Struct, frozen=True):
+class StartedChange(msgspec.Struct, frozen=True):
     """A change that was begun, for which jobs, and whose first it was. ``when`` in seconds of the epoch."""
 
     when: float
-    record: str
+    node_name: str = msgspec.field(name="record")
     jobs: tuple[int, ...] = ()
     user: str = ""
 
 
-class Failure(msgspec.Struct, frozen=True):
+class ChangeFailure(msgspec.Struct, frozen=True):
     """A change that failed, how often in a row, and why."""
 
     when: float
@@ -41,52 +41,52 @@ class Failure(msgspec.Struct, frozen=True):
         return self.when + RETRY.pause(self.times)
 
 
-class History(msgspec.Struct, frozen=True):
+class SlurmHistory(msgspec.Struct, frozen=True):
     """``idle``: since when a record has been seen without jobs. ``promised``: since when free slices have suited a job.
     ``stuck``: jobs that did not start although slices suited them, and when that was found. ``swaps``: which CLOUD
     record of a host is to be open.
     """
 
-    cuts: tuple[Cut, ...] = ()
-    failures: dict[str, Failure] = {}
+    changes: tuple[StartedChange, ...] = msgspec.field(default=(), name="cuts")
+    failures: dict[str, ChangeFailure] = {}
     idle: dict[str, float] = {}
     promised: dict[int, float] = {}
     stuck: dict[int, float] = {}
     swaps: dict[str, str] = {}
 
-    def recent(self, now: float, record: str = "") -> int:
+    def recent(self, now: float, node_name: str = "") -> int:
         """Changes of the last hour, of one record or of all."""
-        return sum(now - c.when < HOUR_S and record in ("", c.record) for c in self.cuts)
+        return sum(now - c.when < HOUR_S and node_name in ("", c.node_name) for c in self.changes)
 
     def causes(self, now: float) -> tuple[tuple[str, str], ...]:
         """The record and the user of each change of the last hour."""
-        return tuple((c.record, c.user) for c in self.cuts if now - c.when < HOUR_S)
+        return tuple((c.node_name, c.user) for c in self.changes if now - c.when < HOUR_S)
 
-    def last(self, record: str) -> float:
+    def last_change_time(self, node_name: str) -> float:
         """When a record was cut last; 0 if never."""
-        cut = self.last_cut(record)
-        return cut.when if cut else 0.0
+        change = self.last_change(node_name)
+        return change.when if change else 0.0
 
-    def last_cut(self, record: str) -> Cut | None:
+    def last_change(self, node_name: str) -> StartedChange | None:
         """The change of a record that was begun last."""
-        return max((c for c in self.cuts if c.record == record), key=lambda c: c.when, default=None)
+        return max((c for c in self.changes if c.node_name == node_name), key=lambda c: c.when, default=None)
 
-    def looked(self, now: float, idle: Iterable[str], pending: Collection[int]) -> History:
+    def with_observation(self, now: float, idle: Iterable[str], pending: Collection[int]) -> SlurmHistory:
         """After a look: which records have no jobs, which jobs still pend. What is old goes, and what lies ahead: a
         clock that was wrong for a moment must not stop us until then.
         """
-        cuts = (msgspec.structs.replace(c, when=min(c.when, now)) for c in self.cuts)
+        changes = (msgspec.structs.replace(c, when=min(c.when, now)) for c in self.changes)
         failures = {n: msgspec.structs.replace(f, when=min(f.when, now)) for n, f in self.failures.items()}
         return msgspec.structs.replace(
             self,
-            cuts=tuple(c for c in cuts if now - c.when < 2 * HOUR_S),
+            changes=tuple(c for c in changes if now - c.when < 2 * HOUR_S),
             failures=failures,
             idle={name: min(self.idle.get(name, now), now) for name in idle},
             promised={job: min(t, now) for job, t in self.promised.items() if job in pending},
             stuck={job: min(t, now) for job, t in self.stuck.items() if job in pending},
         )
 
-    def decided(self, now: float, covered: Collection[int], promise_s: float) -> History:
+    def with_decision(self, now: float, covered: Collection[int], promise_s: float) -> SlurmHistory:
         """After a decision: jobs that free slices suit, and those that have had them for too long."""
         promised = {job: self.promised.get(job, now) for job in covered}
         late = {
@@ -97,25 +97,27 @@ class History(msgspec.Struct, frozen=True):
         }
         return msgspec.structs.replace(self, promised=promised, stuck={**self.stuck, **late})
 
-    def cut(self, now: float, record: str, jobs: tuple[int, ...], user: str = "") -> History:
+    def with_change(self, now: float, node_name: str, jobs: tuple[int, ...], user: str = "") -> SlurmHistory:
         """A change is begun. Its record has to be idle anew afterwards."""
-        idle = {name: since for name, since in self.idle.items() if name != record}
-        return msgspec.structs.replace(self, cuts=(*self.cuts, Cut(now, record, jobs, user)), idle=idle)
+        idle = {name: since for name, since in self.idle.items() if name != node_name}
+        return msgspec.structs.replace(
+            self, changes=(*self.changes, StartedChange(now, node_name, jobs, user)), idle=idle
+        )
 
-    def swapped(self, now: float, host: str, record: str, jobs: tuple[int, ...], user: str = "") -> History:
+    def with_swap(self, now: float, host: str, node_name: str, jobs: tuple[int, ...], user: str = "") -> SlurmHistory:
         """Another CLOUD record of a host is to be open from now on."""
-        made = self.cut(now, host, jobs, user)
-        return msgspec.structs.replace(made, swaps={**self.swaps, host: record})
+        made = self.with_change(now, host, jobs, user)
+        return msgspec.structs.replace(made, swaps={**self.swaps, host: node_name})
 
-    def done(self, record: str) -> History:
-        return msgspec.structs.replace(self, failures={k: v for k, v in self.failures.items() if k != record})
+    def with_success(self, node_name: str) -> SlurmHistory:
+        return msgspec.structs.replace(self, failures={k: v for k, v in self.failures.items() if k != node_name})
 
-    def failed(self, now: float, record: str, why: str) -> History:
-        times = self.failures[record].times + 1 if record in self.failures else 1
-        return msgspec.structs.replace(self, failures={**self.failures, record: Failure(now, times, why)})
+    def with_failure(self, now: float, node_name: str, why: str) -> SlurmHistory:
+        times = self.failures[node_name].times + 1 if node_name in self.failures else 1
+        return msgspec.structs.replace(self, failures={**self.failures, node_name: ChangeFailure(now, times, why)})
 
 
-def read(path: str) -> tuple[History, str]:
+def read(path: str) -> tuple[SlurmHistory, str]:
     """The history that belongs to ``path``, and a sentence if it cannot be read: the one before counts then, or
     limits are counted from now on.
     """
@@ -123,20 +125,22 @@ def read(path: str) -> tuple[History, str]:
     try:
         found = file.load()
     except AliquotError as error:
-        return History(), f"{error.brief}: limits are counted from now on"
+        return SlurmHistory(), f"{error.brief}: limits are counted from now on"
     why = state_store.unreadable.get(file.path)
     if why is None:
         return found, ""
-    start = "now on" if found == History() else "the history before it"
+    start = "now on" if found == SlurmHistory() else "the history before it"
     return found, f"{why.path} cannot be understood ({why.why}): limits are counted from {start}"
 
 
-def write(path: str, history: History) -> None:
+def write(path: str, history: SlurmHistory) -> None:
     """Whole and on disk when this returns. Raises StorageError."""
     _file(path).save(history)
 
 
-def _file(path: str) -> StateFile[History]:
+def _file(path: str) -> StateFile[SlurmHistory]:
     """``path`` is the file in releases before the state store; its lock is the same for all."""
     stem, extension = os.path.splitext(path)
-    return StateFile(f"{stem}-state{extension}", "slurm-controller", History, History(), former=os.path.basename(path))
+    return StateFile(
+        f"{stem}-state{extension}", "slurm-controller", SlurmHistory, SlurmHistory(), legacy_name=os.path.basename(path)
+    )

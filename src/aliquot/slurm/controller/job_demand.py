@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from aliquot.slurm.client.models import Job, Partition
+from aliquot.slurm.client.models import SlurmJob, SlurmPartition
 
 _CURABLE = ("", "none", "resources", "reqnodenotavail", "nodes_required_for_job_are", "nodenotavail")
 """How reasons begin that slices can be an answer to. A job that was not looked at yet has none."""
@@ -16,7 +16,7 @@ _PRIORITY = "priority"
 _WORDS = re.compile(r"[A-Za-z_=][A-Za-z0-9_.=\-]*")
 
 
-class Want(msgspec.Struct, frozen=True):
+class JobDemand(msgspec.Struct, frozen=True):
     """What a pending job waits for: ``need`` devices by type on each of ``nodes`` nodes. ``layouts`` are features that
     stand for layouts, one of which it asks for. ``features`` are others that its nodes must have. ``follows``: it is
     not this job's turn, by Slurm's own order.
@@ -45,7 +45,7 @@ class Want(msgspec.Struct, frozen=True):
         return -self.priority, self.submitted, self.job
 
 
-class Alone(msgspec.Struct, frozen=True):
+class UnservedJob(msgspec.Struct, frozen=True):
     """A pending job that is left alone, and why. ``reason`` is Slurm's word."""
 
     job: int
@@ -54,34 +54,36 @@ class Alone(msgspec.Struct, frozen=True):
     user: str = ""
 
 
-class Queue(msgspec.Struct, frozen=True):
+class JobQueue(msgspec.Struct, frozen=True):
     """What pends: jobs that want slices in the order of service, and the others that ask for GPUs."""
 
-    wants: tuple[Want, ...] = ()
-    alone: tuple[Alone, ...] = ()
+    demands: tuple[JobDemand, ...] = ()
+    unserved: tuple[UnservedJob, ...] = ()
 
 
-def demands(jobs: Iterable[Job], partitions: Iterable[Partition], layouts: Mapping[str, object], now: float) -> Queue:
+def job_queue(
+    jobs: Iterable[SlurmJob], partitions: Iterable[SlurmPartition], layouts: Mapping[str, object], now: float
+) -> JobQueue:
     """The queue as of ``now`` (seconds of the epoch)."""
     up = {p.name for p in partitions if p.up}
-    wants: list[Want] = []
-    alone: list[Alone] = []
+    demands: list[JobDemand] = []
+    unserved: list[UnservedJob] = []
     for job in jobs:
-        if not job.pending or not (job.wanted or _layouts(job.features, layouts)):
+        if not job.pending or not (job.requested or _layouts(job.features, layouts)):
             continue
-        why = _left(job, up, now)
-        want = None if why else _want(job, layouts)
-        if want is not None:
-            wants.append(want)
+        why = _unserved_reason(job, up, now)
+        demand = None if why else _demand(job, layouts)
+        if demand is not None:
+            demands.append(demand)
         else:
-            alone.append(
-                Alone(job.id, why or "it asks for no type of GPU: any that is free will do", job.reason, job.user)
+            unserved.append(
+                UnservedJob(job.id, why or "it asks for no type of GPU: any that is free will do", job.reason, job.user)
             )
-    ordered = sorted(wants, key=lambda w: w.rank)
-    return Queue(tuple(ordered), tuple(sorted(alone, key=lambda a: a.job)))
+    ordered = sorted(demands, key=lambda w: w.rank)
+    return JobQueue(tuple(ordered), tuple(sorted(unserved, key=lambda a: a.job)))
 
 
-def _left(job: Job, up: set[str], now: float) -> str:
+def _unserved_reason(job: SlurmJob, up: set[str], now: float) -> str:
     """Why no cut helps this job; "" if one can."""
     reason = job.reason.lower().replace(" ", "_")
     if job.priority == 0:
@@ -97,13 +99,13 @@ def _left(job: Job, up: set[str], now: float) -> str:
     return f"it waits for something else: {job.reason}"
 
 
-def _want(job: Job, layouts: Mapping[str, object]) -> Want | None:
+def _demand(job: SlurmJob, layouts: Mapping[str, object]) -> JobDemand | None:
     """None for a job that says no type and no layout."""
     need = per_node(job)
     named = _layouts(job.features, layouts)
     if not need and not named:
         return None
-    return Want(
+    return JobDemand(
         job=job.id,
         need=need,
         nodes=max(1, job.node_count),
@@ -123,13 +125,13 @@ def _want(job: Job, layouts: Mapping[str, object]) -> Want | None:
     )
 
 
-def per_node(job: Job) -> dict[str, int]:
+def per_node(job: SlurmJob) -> dict[str, int]:
     """Devices by type that a job needs on each of its nodes, however it asked: per node, job, task or socket. Of what
     it asks per socket one socket counts: Slurm does not say how many it wants.
     """
     nodes = max(1, job.node_count)
     need: Counter[str] = Counter()
-    for how, gres in job.wanted:
+    for how, gres in job.requested:
         if gres.name != "gpu" or not gres.type:
             continue
         count = gres.count

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from aliquot.core.model.catalog import Family
 from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
-from aliquot.core.planner.node_layout import WHOLE, Card, Placement
+from aliquot.core.planner.node_layout import WHOLE_GPU, LayoutGpu, PlacedGeometry
 from aliquot.slurm.controller.settings import WHOLE as WHOLE_NAME
 from aliquot.slurm.controller.settings import Rules
 from aliquot.slurm.gpus.gres_types import slice_type, whole_type
 
 
-def cards(inventory: Inventory, gpus: tuple[str, ...], rules: Rules, style: str) -> tuple[Card, ...]:
+def searchable_gpus(inventory: Inventory, gpus: tuple[str, ...], rules: Rules, style: str) -> tuple[LayoutGpu, ...]:
     """The GPUs that take part. ``gpus`` are the PCI addresses that the record offers, none for all. Left out are those
     without MIG, those that virtual machines have, and those that have fallen off the bus.
     """
@@ -25,24 +25,24 @@ def cards(inventory: Inventory, gpus: tuple[str, ...], rules: Rules, style: str)
             family = inventory.family(gpu)
         except KeyError:
             continue
-        found.append(_card(gpu, family, rules, style))
+        found.append(_searchable_gpu(gpu, family, rules, style))
     return tuple(found)
 
 
-def _card(gpu: Gpu, family: Family, rules: Rules, style: str) -> Card:
+def _searchable_gpu(gpu: Gpu, family: Family, rules: Rules, style: str) -> LayoutGpu:
     kinds = {slice_type(gpu, p.name, style): p.id for p in family.profiles}
     if not gpu.holders:
-        kinds[whole_type(gpu, style)] = WHOLE
+        kinds[whole_type(gpu, style)] = WHOLE_GPU
     mode_waits = gpu.mig.current != gpu.mig.pending
     placed = tuple(sorted((i.profile_id, i.place.start) for i in gpu.instances)) if gpu.mig.enabled else None
-    return Card(
+    return LayoutGpu(
         pci=gpu.pci,
         family=family,
         kinds=kinds,
         placed=placed,
         fixed=frozenset((i.profile_id, i.place.start) for i in gpu.instances if i.held or not _plain(i, family)),
-        still=rules.untouched or bool(gpu.holders) or mode_waits,
-        modes=rules.modes,
+        locked=rules.untouched or bool(gpu.holders) or mode_waits,
+        mode_changeable=rules.modes,
     )
 
 
@@ -53,7 +53,7 @@ def _plain(instance: GpuInstance, family: Family) -> bool:
     return profile is not None and len(inside) == 1 and inside[0].profile_id == profile.default_compute.id
 
 
-def names(inventory: Inventory, style: str) -> dict[str, str]:
+def profiles_by_type(inventory: Inventory, style: str) -> dict[str, str]:
     """The profile of each type that the node's GPUs can have, ``whole`` for whole GPUs."""
     out: dict[str, str] = {}
     for gpu in inventory.gpus:
@@ -72,17 +72,17 @@ def makeable(family: Family, rules: Rules) -> set[str]:
     """The profiles that may be made: those of the rules, else every plain one."""
     if rules.profiles is not None:
         return set(rules.profiles)
-    return {p.name for p in family.plain} | ({WHOLE_NAME} if rules.modes else set())
+    return {p.name for p in family.plain_profiles} | ({WHOLE_NAME} if rules.modes else set())
 
 
-def geometry(card: Card, placement: Placement) -> Counter[str]:
+def geometry(gpu: LayoutGpu, placement: PlacedGeometry) -> Counter[str]:
     """The instances of a GPU by profile."""
     if placement is None:
         return Counter({WHOLE_NAME: 1})
-    return Counter(card.family.by_id[p].name for p, _ in placement if p in card.family.by_id)
+    return Counter(gpu.family.by_id[p].name for p, _ in placement if p in gpu.family.by_id)
 
 
-def wish(chosen: Mapping[str, Placement], inventory: Inventory) -> dict[str, object]:
+def desired_config(chosen: Mapping[str, PlacedGeometry], inventory: Inventory) -> dict[str, object]:
     """The native config that makes GPUs what was chosen, every instance at its place; what is there already and stays
     keeps its compute instances.
     """
@@ -96,10 +96,10 @@ def wish(chosen: Mapping[str, Placement], inventory: Inventory) -> dict[str, obj
 
 def _entry(gpu: Gpu, inventory: Inventory, place: tuple[int, int]) -> object:
     family = inventory.family(gpu)
-    here = next((i for i in gpu.instances if (i.profile_id, i.place.start) == place), None)
+    instance = next((i for i in gpu.instances if (i.profile_id, i.place.start) == place), None)
     profile = family.by_id.get(place[0])
     name = profile.name if profile else f"id:{place[0]}"
-    if here is None or _plain(here, family):
+    if instance is None or _plain(instance, family):
         return f"{name}@{place[1]}"
-    inside = sorted(here.compute_instances, key=lambda c: c.place.start)
+    inside = sorted(instance.compute_instances, key=lambda c: c.place.start)
     return {"profile": name, "placement": place[1], "compute": [f"{c.profile}@{c.place.start}" for c in inside]}

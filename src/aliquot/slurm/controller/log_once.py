@@ -8,31 +8,31 @@ from aliquot.errors import AliquotError
 from aliquot.slurm.client.errors import SlurmError
 
 
-class Telling:
-    """``say`` takes a sentence. What was said about something is said again only after another was true of it."""
+class LogOnce:
+    """``log`` takes a sentence. What was said about something is said again only after another was true of it."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.say = say
-        self._said: dict[str, str] = {}
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self.log = log
+        self._reported: dict[str, str] = {}
 
-    def tell(self, about: str, sentence: str) -> None:
+    def report(self, subject: str, sentence: str) -> None:
         """A sentence about something; "" for nothing to be said of it."""
-        if sentence and self._said.get(about) != sentence:
-            self.say(f"{about}: {sentence}")
-        self._said[about] = sentence
+        if sentence and self._reported.get(subject) != sentence:
+            self.log(f"{subject}: {sentence}")
+        self._reported[subject] = sentence
 
-    def forget(self, beginning: str, still: Collection[str]) -> None:
+    def forget(self, prefix: str, current: Collection[str]) -> None:
         """What was said about things that are no more, of all whose names begin so: jobs come and go for ever."""
-        self._said = {a: s for a, s in self._said.items() if a in still or not a.startswith(beginning)}
+        self._reported = {a: s for a, s in self._reported.items() if a in current or not a.startswith(prefix)}
 
-    def tried(self, what: str, act: Callable[..., None], *words: object) -> bool:
+    def attempt(self, what: str, call: Callable[..., None], *words: object) -> bool:
         """Does an act on Slurm. One that fails is told, and the next round tries again."""
         try:
-            act(*words)
+            call(*words)
         except SlurmError as error:
-            self.tell(what, in_a_line(error))
+            self.report(what, in_a_line(error))
             return False
-        self.tell(what, "")
+        self.report(what, "")
         return True
 
 

@@ -14,90 +14,98 @@ from typing import Protocol
 
 import msgspec
 
-from aliquot.slurm.client.models import Job, SlurmNode
+from aliquot.slurm.client.models import SlurmJob, SlurmNode
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import cloud_switch as swapping
 from aliquot.slurm.controller import drains
 from aliquot.slurm.controller.decide import decide, types_text
-from aliquot.slurm.controller.history import History
-from aliquot.slurm.controller.job_demand import Queue, demands
-from aliquot.slurm.controller.layout_gpus import cards, names, wish
-from aliquot.slurm.controller.log_once import Telling
-from aliquot.slurm.controller.models import Decision, Record, Recut, World
-from aliquot.slurm.controller.observer import Told, Untold
-from aliquot.slurm.controller.placeholder_sync import Placing
-from aliquot.slurm.controller.poll_hint import GLANCE_S, Glances
-from aliquot.slurm.controller.remote_nodes import Facts, Hosts, Outcome, UnreachableError
-from aliquot.slurm.controller.settings import Host, Settings
+from aliquot.slurm.controller.history import SlurmHistory
+from aliquot.slurm.controller.job_demand import JobQueue, job_queue
+from aliquot.slurm.controller.layout_gpus import desired_config, profiles_by_type, searchable_gpus
+from aliquot.slurm.controller.log_once import LogOnce
+from aliquot.slurm.controller.models import Repartition, SlurmDecision, SlurmNodeState, SlurmState
+from aliquot.slurm.controller.observer import NullSlurmObserver, SlurmObserver
+from aliquot.slurm.controller.placeholder_sync import PlaceholderSync
+from aliquot.slurm.controller.poll_hint import HINT_S, PollHint
+from aliquot.slurm.controller.remote_nodes import RemoteChangeOutcome, RemoteNodeFacts, RemoteNodes, UnreachableError
+from aliquot.slurm.controller.settings import ManagedNode, SlurmControllerSettings
 
 FRESH_S = 300.0
 """What a node said of itself is asked again after this long, or when its record in Slurm is another."""
-AGAIN_S = 30.0
+RETRY_S = 30.0
 """A node that did not answer, or had something in use, is asked again after this long."""
 
 
-_TOLD = 12
+_MOST_NAMED_JOBS = 12
 """As many jobs are named in what Slurm shows of a node."""
 
 
-class Clock(Protocol):
+class EpochClock(Protocol):
     def now(self) -> float:
         """Seconds of the epoch."""
         ...
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownNode(msgspec.Struct, frozen=True):
     """What a node said, when, and what its record in Slurm was then. ``busy``: jobs were on it, so that what they had
-    was in use. ``trouble``: why it said nothing.
+    was in use. ``error``: why it said nothing.
     """
 
     when: float
-    seen: tuple[object, ...]
+    node_key: tuple[object, ...]
     busy: bool
-    facts: Facts | None = None
-    trouble: str = ""
+    facts: RemoteNodeFacts | None = None
+    error: str = ""
 
-    def old(self, now: float, seen: tuple[object, ...], busy: bool) -> bool:
+    def is_stale(self, now: float, node_key: tuple[object, ...], busy: bool) -> bool:
         """Whether it may be true no more."""
         used = self.facts is None or any(i.held for gpu in self.facts.inventory.gpus for i in gpu.instances)
         ended = self.busy and not busy
-        return ended or seen != self.seen or now - self.when > (AGAIN_S if used and not busy else FRESH_S)
+        return ended or node_key != self.node_key or now - self.when > (RETRY_S if used and not busy else FRESH_S)
 
 
-class Ports(msgspec.Struct, frozen=True):
-    """What the controller works through. ``say`` takes a sentence; ``threads`` run what takes long; ``told`` counts."""
+class ControllerPorts(msgspec.Struct, frozen=True):
+    """What the controller works through. ``log`` takes a sentence; ``threads`` run what takes long; ``observer``
+    counts.
+    """
 
     slurm: Slurm
-    hosts: Hosts
-    clock: Clock
+    hosts: RemoteNodes
+    clock: EpochClock
     threads: Executor
-    say: Callable[[str], None]
-    told: Told = Untold()
+    log: Callable[[str], None]
+    observer: SlurmObserver = NullSlurmObserver()
 
 
-class Look(msgspec.Struct, frozen=True):
+class SlurmObservation(msgspec.Struct, frozen=True):
     """The cluster as it was found, before anything is decided. ``running`` are jobs that have resources."""
 
-    world: World
-    queue: Queue
+    state: SlurmState
+    queue: JobQueue
     nodes: tuple[SlurmNode, ...]
     now: float
     running: frozenset[int] = frozenset()
 
 
-class Controller:
+class SlurmController:
     """``history`` is what is to be kept; whoever runs the controller writes it whenever it changed (``keep``)."""
 
-    def __init__(self, settings: Settings, ports: Ports, history: History, keep: Callable[[History], None]) -> None:
+    def __init__(
+        self,
+        settings: SlurmControllerSettings,
+        ports: ControllerPorts,
+        history: SlurmHistory,
+        keep: Callable[[SlurmHistory], None],
+    ) -> None:
         self.settings = settings
         self.history = history
         self._ports = ports
         self._keep = keep
-        self._known: dict[str, Known] = {}
-        self._work: dict[str, Future[Outcome]] = {}
-        self._glances = Glances()
-        self._telling = Telling(ports.say)
-        self._placing = Placing(ports.slurm, self._telling)
+        self._known: dict[str, KnownNode] = {}
+        self._work: dict[str, Future[RemoteChangeOutcome]] = {}
+        self._poll_hint = PollHint()
+        self._log_once = LogOnce(ports.log)
+        self._placeholders = PlaceholderSync(ports.slurm, self._log_once)
 
     @property
     def working(self) -> bool:
@@ -106,66 +114,66 @@ class Controller:
 
     # -- looking
 
-    def look(self) -> Look:
+    def observe(self) -> SlurmObservation:
         """Read Slurm and the nodes. Raises SlurmError where Slurm does not answer."""
         now = self._ports.clock.now()
         self.collect()
         nodes = self._ports.slurm.nodes()
         jobs = self._ports.slurm.jobs()
-        self._glances.looked(jobs)
+        self._poll_hint.observe(jobs)
         partitions = self._ports.slurm.partitions()
         by_name = {n.name: n for n in nodes}
         busy = _busy(jobs)
-        self._ask(by_name, busy, now)
+        self._query_nodes(by_name, busy, now)
         groups = swapping.groups(self.settings, by_name, busy, self.history, now)
-        records = [self._record(h, by_name.get(h.name), busy.get(h.name, 0), now) for h in self.settings.hosts]
-        queue = demands(jobs, partitions, self.settings.layouts, now)
-        idle = [r.name for r in records if not r.jobs and not r.shut and r.node is not None and r.node.answers]
+        node_states = [self._node_state(h, by_name.get(h.name), busy.get(h.name, 0), now) for h in self.settings.hosts]
+        queue = job_queue(jobs, partitions, self.settings.layouts, now)
+        idle = [r.name for r in node_states if not r.jobs and not r.shut and r.node is not None and r.node.answers]
         idle += [g.host for g in groups if not g.jobs]
-        self.history = self.history.looked(now, idle, {j.id for j in jobs if j.pending})
-        world = World(
-            records=(*(self._aged(r) for r in records), *swapping.records(groups, busy)),
+        self.history = self.history.with_observation(now, idle, {j.id for j in jobs if j.pending})
+        state = SlurmState(
+            node_states=(*(self._with_history(r) for r in node_states), *swapping.node_states(groups, busy)),
             promised=self.history.promised,
             stuck=self.history.stuck,
             recent=self.history.recent(now),
-            under_way=len(self._work),
+            active_changes=len(self._work),
             groups=swapping.groups(self.settings, by_name, busy, self.history, now),
             causes=self.history.causes(now),
-            cutting=self._cutting(now),
+            partitioning=self._partitioning(now),
         )
-        return Look(world, queue, nodes, now, frozenset(j.id for j in jobs if not j.pending))
+        return SlurmObservation(state, queue, nodes, now, frozenset(j.id for j in jobs if not j.pending))
 
-    def decide(self, look: Look) -> Decision:
-        return decide(look.world, look.queue, self.settings, look.now)
+    def decide(self, observation: SlurmObservation) -> SlurmDecision:
+        return decide(observation.state, observation.queue, self.settings, observation.now)
 
-    def _ask(self, nodes: Mapping[str, SlurmNode], busy: Mapping[str, int], now: float) -> None:
+    def _query_nodes(self, nodes: Mapping[str, SlurmNode], busy: Mapping[str, int], now: float) -> None:
         """Nodes say what they have, side by side, where that is not known."""
-        asked: dict[str, tuple[Future[Facts], tuple[object, ...]]] = {}
+        queries: dict[str, tuple[Future[RemoteNodeFacts], tuple[object, ...]]] = {}
         for host in self.settings.hosts:
             node = nodes.get(host.name)
-            seen: tuple[object, ...] = (node.slurmd_start, node.gres, node.answers) if node else ()
+            node_key: tuple[object, ...] = (node.slurmd_start, node.gres, node.answers) if node else ()
             known = self._known.get(host.name)
-            old = known is None or known.old(now, seen, host.name in busy)
-            if old and host.name not in self._work:
-                asked[host.name] = self._ports.threads.submit(self._ports.hosts.facts, host), seen
-        for name, (answer, seen) in asked.items():
+            stale = known is None or known.is_stale(now, node_key, host.name in busy)
+            if stale and host.name not in self._work:
+                queries[host.name] = self._ports.threads.submit(self._ports.hosts.facts, host), node_key
+        for name, (answer, node_key) in queries.items():
             try:
-                self._known[name] = Known(now, seen, name in busy, answer.result())
-                self._telling.tell(f"node {name}", "")
+                self._known[name] = KnownNode(now, node_key, name in busy, answer.result())
+                self._log_once.report(f"node {name}", "")
             except UnreachableError as error:
-                trouble = error.brief.removeprefix(f"{name}: ")
-                self._known[name] = Known(now, seen, name in busy, None, trouble)
-                self._telling.tell(f"node {name}", trouble)
+                reason = error.brief.removeprefix(f"{name}: ")
+                self._known[name] = KnownNode(now, node_key, name in busy, None, reason)
+                self._log_once.report(f"node {name}", reason)
 
-    def _cutting(self, now: float) -> dict[int, tuple[str, ...]]:
+    def _partitioning(self, now: float) -> dict[int, tuple[str, ...]]:
         """The records that are being cut for each job. What an earlier controller began is known from the history; a
         change of the node's administrator is not for the jobs of a cut that is long over.
         """
         found: dict[int, tuple[str, ...]] = {}
         for host in self.settings.hosts:
-            cut = self.history.last_cut(host.name)
-            if cut and self._changing(host.name) and now - cut.when <= self.settings.apply_s:
-                found |= {job: (*found.get(job, ()), host.name) for job in cut.jobs}
+            change = self.history.last_change(host.name)
+            if change and self._changing(host.name) and now - change.when <= self.settings.apply_s:
+                found |= {job: (*found.get(job, ()), host.name) for job in change.jobs}
         return found
 
     def _changing(self, name: str) -> bool:
@@ -173,85 +181,89 @@ class Controller:
         known = self._known.get(name)
         return name in self._work or bool(known and known.facts and known.facts.unfinished)
 
-    def _record(self, host: Host, node: SlurmNode | None, jobs: int, now: float) -> Record:
+    def _node_state(self, host: ManagedNode, node: SlurmNode | None, jobs: int, now: float) -> SlurmNodeState:
         known = self._known.get(host.name)
         facts = known.facts if known else None
         failure = self.history.failures.get(host.name)
         recent, changing = self.history.recent(now, host.name), self._changing(host.name)
-        record = Record(host=host, node=node, jobs=jobs, recent=recent, changing=changing)
+        node_state = SlurmNodeState(host=host, node=node, jobs=jobs, recent=recent, changing=changing)
         if failure is not None:
-            record = msgspec.structs.replace(record, failure=failure.why, retry_at=failure.retry_at)
+            node_state = msgspec.structs.replace(node_state, failure=failure.why, retry_at=failure.retry_at)
         if facts is None:
-            return msgspec.structs.replace(record, shut=f"it says nothing: {known.trouble if known else 'not asked'}")
+            return msgspec.structs.replace(node_state, shut=f"it says nothing: {known.error if known else 'not asked'}")
         return msgspec.structs.replace(
-            record,
-            cards=cards(facts.inventory, facts.gpus, host.rules, self.settings.style),
-            names=names(facts.inventory, self.settings.style),
+            node_state,
+            gpus=searchable_gpus(facts.inventory, facts.gpus, host.rules, self.settings.style),
+            names=profiles_by_type(facts.inventory, self.settings.style),
             shut="a change of it is under way" if changing else "",
         )
 
-    def _aged(self, record: Record) -> Record:
+    def _with_history(self, node_state: SlurmNodeState) -> SlurmNodeState:
         """With what the history knows of it."""
-        since = self.history.idle.get(record.name, self._ports.clock.now())
-        return msgspec.structs.replace(record, idle_since=since, last_cut=self.history.last(record.name))
+        since = self.history.idle.get(node_state.name, self._ports.clock.now())
+        return msgspec.structs.replace(
+            node_state, idle_since=since, last_change=self.history.last_change_time(node_state.name)
+        )
 
     # -- acting
 
-    def round(self) -> Decision:
+    def round(self) -> SlurmDecision:
         """Look, decide and act. Raises SlurmError where Slurm does not answer, StorageError where nothing is kept."""
         began = monotonic()
-        look = self.look()
-        self._glances.took = monotonic() - began
+        observation = self.observe()
+        self._poll_hint.observation_s = monotonic() - began
         if self.settings.placeholders:
-            places = [r for r in look.world.records if not r.cloud]
-            self._placing.hold(places, look.nodes, self.settings.layouts, look.now)
-        self._finish(look)
-        decision = self.decide(look)
-        self._glances.decided(look.running, bool(decision.verdicts))
-        self.history = self.history.decided(look.now, decision.covered, self.settings.promise_s)
-        drains.act(decision, self._ports.slurm, self._telling, self._ports.say)
-        for recut in decision.recuts:
-            self._begin(recut, look.now)
+            places = [r for r in observation.state.node_states if not r.cloud]
+            self._placeholders.sync(places, observation.nodes, self.settings.layouts, observation.now)
+        self._finish(observation)
+        decision = self.decide(observation)
+        self._poll_hint.set_running(observation.running, bool(decision.verdicts))
+        self.history = self.history.with_decision(observation.now, decision.covered, self.settings.promise_s)
+        drains.apply_drains(decision, self._ports.slurm, self._log_once, self._ports.log)
+        for repartition in decision.repartitions:
+            self._begin(repartition, observation.now)
         for swap in decision.swaps:
-            self._ports.say(f"{swap.record} is opened for job {', '.join(map(str, swap.jobs))}")
-            self.history = self.history.swapped(look.now, swap.host, swap.record, swap.jobs, swap.user)
-        swapping.act(look.world.groups, self._ports.slurm, self._telling)
+            self._ports.log(f"{swap.node_name} is opened for job {', '.join(map(str, swap.jobs))}")
+            self.history = self.history.with_swap(observation.now, swap.host, swap.node_name, swap.jobs, swap.user)
+        swapping.apply_actions(observation.state.groups, self._ports.slurm, self._log_once)
         self._keep(self.history)
-        self._telling.forget("job ", {f"job {v.job}" for v in decision.verdicts})
+        self._log_once.forget("job ", {f"job {v.job}" for v in decision.verdicts})
         for verdict in decision.verdicts:
-            self._telling.tell(f"job {verdict.job}", f"{verdict.state}: {verdict.sentence}")
-        self._ports.told.looked(look, decision)
+            self._log_once.report(f"job {verdict.job}", f"{verdict.state}: {verdict.sentence}")
+        self._ports.observer.on_observation(observation, decision)
         return decision
 
-    def _begin(self, recut: Recut, now: float) -> None:
+    def _begin(self, repartition: Repartition, now: float) -> None:
         """A change is on disk before it begins, so that a controller that is killed does not forget its limits."""
-        host = self.settings.host(recut.record)
-        facts = self._known[recut.record].facts
+        host = self.settings.host(repartition.node_name)
+        facts = self._known[repartition.node_name].facts
         assert host is not None
         assert facts is not None
-        self.history = self.history.cut(now, recut.record, recut.jobs, recut.user)
-        self._ports.told.began(recut.record, now)
+        self.history = self.history.with_change(now, repartition.node_name, repartition.jobs, repartition.user)
+        self._ports.observer.on_change_started(repartition.node_name, now)
         self._keep(self.history)
-        jobs = ", ".join(map(str, recut.jobs))
-        self._ports.say(f"{recut.record} is cut for job {jobs}: {types_text(recut.offered) or 'nothing'}")
-        words = ["--jobs", "refuse", "--revision", revision(recut.jobs)]
-        for feature in recut.features or ():
+        jobs = ", ".join(map(str, repartition.jobs))
+        self._ports.log(
+            f"{repartition.node_name} is cut for job {jobs}: {types_text(repartition.offered) or 'nothing'}"
+        )
+        words = ["--jobs", "refuse", "--revision", revision(repartition.jobs)]
+        for feature in repartition.features or ():
             words += ["--feature", feature]
-        document = wish(recut.cards, facts.inventory)
-        self._work[recut.record] = self._ports.threads.submit(
+        document = desired_config(repartition.placements, facts.inventory)
+        self._work[repartition.node_name] = self._ports.threads.submit(
             self._ports.hosts.apply, host, document, words, self.settings.apply_s
         )
 
-    def _finish(self, look: Look) -> None:
+    def _finish(self, observation: SlurmObservation) -> None:
         """Changes that were cut off with an earlier controller, or by somebody's kill, are finished where they were."""
-        for record in look.world.records:
-            known = self._known.get(record.name)
-            waits = look.now < record.retry_at
-            if known and known.facts and known.facts.unfinished and record.name not in self._work and not waits:
-                self._ports.say(f"{record.name}: a change was cut off there; it is finished")
+        for node_state in observation.state.node_states:
+            known = self._known.get(node_state.name)
+            waits = observation.now < node_state.retry_at
+            if known and known.facts and known.facts.unfinished and node_state.name not in self._work and not waits:
+                self._ports.log(f"{node_state.name}: a change was cut off there; it is finished")
                 finish = self._ports.hosts.finish
-                self._ports.told.began(record.name, look.now)
-                self._work[record.name] = self._ports.threads.submit(finish, record.host, self.settings.apply_s)
+                self._ports.observer.on_change_started(node_state.name, observation.now)
+                self._work[node_state.name] = self._ports.threads.submit(finish, node_state.host, self.settings.apply_s)
 
     def collect(self) -> None:
         """Takes up changes that have ended."""
@@ -259,39 +271,39 @@ class Controller:
         for name in [n for n, work in self._work.items() if work.done()]:
             outcome = self._work.pop(name).result()
             self._known.pop(name, None)
-            self._ports.told.ended(name, now, outcome.done)
+            self._ports.observer.on_change_ended(name, now, outcome.done)
             if outcome.done:
-                self._ports.say(f"{name} is ready")
-                self.history = self.history.done(name)
+                self._ports.log(f"{name} is ready")
+                self.history = self.history.with_success(name)
             else:
-                self._ports.say(f"{name} could not be changed: {outcome.sentence}")
-                self.history = self.history.failed(now, name, outcome.sentence)
+                self._ports.log(f"{name} could not be changed: {outcome.sentence}")
+                self.history = self.history.with_failure(now, name, outcome.sentence)
             self._keep(self.history)
 
-    def wait(self, stop: Event, seconds: float, *, glances: bool = False) -> None:
-        """Until the next look: so long, or shorter where a change ends, or ``stop`` is set; with ``glances`` also where
-        there is news. Raises SlurmError where Slurm does not answer a glance.
+    def wait(self, stop: Event, seconds: float, *, poll_hints: bool = False) -> None:
+        """Until the next look: so long, or shorter where a change ends, or ``stop`` is set; with ``poll_hints`` also
+        where there is news. Raises SlurmError where Slurm does not answer a glance.
         """
         deadline = monotonic() + seconds
-        every = self._glances.pause(seconds)
-        glance = monotonic() + every if glances else deadline
+        every = self._poll_hint.pause(seconds)
+        next_hint = monotonic() + every if poll_hints else deadline
         had = len(self._work)
         while not stop.wait(min(0.1, max(0.0, deadline - monotonic()))) and monotonic() < deadline:
             if sum(not w.done() for w in self._work.values()) < had:
                 return
-            if glance <= monotonic() < deadline - GLANCE_S / 2:
-                if self._glances.news(self._ports.slurm.jobs()):
+            if next_hint <= monotonic() < deadline - HINT_S / 2:
+                if self._poll_hint.has_news(self._ports.slurm.jobs()):
                     return
-                glance = monotonic() + every
+                next_hint = monotonic() + every
 
 
 def revision(jobs: Sequence[int]) -> str:
     """What Slurm shows of a change, as the node's Extra and, after "changing to", in its reason."""
-    told = ", ".join(map(str, jobs[:_TOLD]))
-    return f"a layout for job {told}" + (" and more" if len(jobs) > _TOLD else "")
+    named = ", ".join(map(str, jobs[:_MOST_NAMED_JOBS]))
+    return f"a layout for job {named}" + (" and more" if len(jobs) > _MOST_NAMED_JOBS else "")
 
 
-def _busy(jobs: tuple[Job, ...]) -> dict[str, int]:
+def _busy(jobs: tuple[SlurmJob, ...]) -> dict[str, int]:
     """How many jobs have resources on a node."""
     counts: dict[str, int] = {}
     for job in jobs:

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 from aliquot.errors import ConfigError, LockedError
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.lock import FileLock
-from aliquot.foundation.signals import asked_to_end
-from aliquot.slurm.client.errors import AwayError, SlurmError
+from aliquot.foundation.signals import stop_on_signal
+from aliquot.slurm.client.errors import SlurmError, SlurmUnavailableError
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import history as histories
-from aliquot.slurm.controller.history import History
-from aliquot.slurm.controller.log_once import Telling, in_a_line
-from aliquot.slurm.controller.loop import Controller, Ports
-from aliquot.slurm.controller.observer import Told, Untold
-from aliquot.slurm.controller.remote_nodes import Programs
-from aliquot.slurm.controller.settings import Settings
+from aliquot.slurm.controller.history import SlurmHistory
+from aliquot.slurm.controller.log_once import LogOnce, in_a_line
+from aliquot.slurm.controller.loop import ControllerPorts, SlurmController
+from aliquot.slurm.controller.observer import NullSlurmObserver, SlurmObserver
+from aliquot.slurm.controller.remote_nodes import CommandRemoteNodes
+from aliquot.slurm.controller.settings import SlurmControllerSettings
 
 if TYPE_CHECKING:
-    from aliquot.slurm.controller.metrics import Tally
+    from aliquot.slurm.controller.metrics import SlurmMetrics
 
-AWAY_S = 60.0
+UNAVAILABLE_S = 60.0
 """The longest pause while Slurm does not answer."""
 
 
@@ -40,18 +40,18 @@ class RealClock:
         return time.time()
 
 
-def alone(path: str) -> AbstractContextManager[None]:
+def hold_lock(path: str) -> AbstractContextManager[None]:
     """The right to act: one controller per history file. Raises LockedError where another has it, StorageError,
     PermissionDeniedError.
     """
     return FileLock(f"{path}.lock", "is the Slurm controller here", next_step="aliquot slurm demand -f FILE").hold()
 
 
-def keeper(path: str) -> Callable[[History], None]:
+def history_writer(path: str) -> Callable[[SlurmHistory], None]:
     """Writes the history where it differs from what was written last."""
-    written: list[History] = []
+    written: list[SlurmHistory] = []
 
-    def keep(history: History) -> None:
+    def keep(history: SlurmHistory) -> None:
         if written != [history]:
             histories.write(path, history)
             written[:] = [history]
@@ -61,84 +61,98 @@ def keeper(path: str) -> Callable[[History], None]:
 
 @contextlib.contextmanager
 def controller(
-    settings: Settings, slurm: Slurm, say: Callable[[str], None], *, keeps: bool = True, told: Told | None = None
-) -> Iterator[Controller]:
-    """A controller with its history. ``keeps`` False: it only looks, and writes nothing. ``told`` counts."""
-    history, trouble = histories.read(settings.history)
-    if trouble:
-        say(trouble)
-    keep = keeper(settings.history) if keeps else _forget
+    settings: SlurmControllerSettings,
+    slurm: Slurm,
+    log: Callable[[str], None],
+    *,
+    persist: bool = True,
+    observer: SlurmObserver | None = None,
+) -> Iterator[SlurmController]:
+    """A controller with its history. ``persist`` False: it only looks, and writes nothing. ``observer`` counts."""
+    history, warning = histories.read(settings.history)
+    if warning:
+        log(warning)
+    keep = history_writer(settings.history) if persist else _forget
     with ThreadPoolExecutor(max_workers=16, thread_name_prefix="node") as threads:
-        ports = Ports(slurm, Programs(), RealClock(), threads, say, told or Untold())
-        yield Controller(settings, ports, history, keep)
+        ports = ControllerPorts(slurm, CommandRemoteNodes(), RealClock(), threads, log, observer or NullSlurmObserver())
+        yield SlurmController(settings, ports, history, keep)
 
 
-def _forget(history: History) -> None:
+def _forget(history: SlurmHistory) -> None:
     """Nothing is kept of a mere look."""
 
 
 def run(
-    settings: Settings, slurm: Slurm, say: Callable[[str], None], *, once: bool = False, tally: Tally | None = None
+    settings: SlurmControllerSettings,
+    slurm: Slurm,
+    log: Callable[[str], None],
+    *,
+    once: bool = False,
+    metrics: SlurmMetrics | None = None,
 ) -> int:
     """Run until SIGTERM, SIGINT or SIGHUP; with ``once`` one round, and the end of what it began. Changes that are
-    under way then are finished. ``tally`` is served by its maker. Another controller is waited for; with ``once`` that
-    raises LockedError, and SlurmError is raised. Raises StorageError.
+    under way then are finished. ``metrics`` is served by its maker. Another controller is waited for; with ``once``
+    that raises LockedError, and SlurmError is raised. Raises StorageError.
     """
     if once:
-        with alone(settings.history), controller(settings, slurm, say, told=tally) as work:
-            work.round()
-            _end(work)
+        with hold_lock(settings.history), controller(settings, slurm, log, observer=metrics) as running:
+            running.round()
+            _end(running)
         return 0
     stop = threading.Event()
     with contextlib.ExitStack() as held:
-        held.enter_context(asked_to_end(stop.set))
-        if not _take(held, settings.history, say, stop):
+        held.enter_context(stop_on_signal(stop.set))
+        if not _acquire_lock(held, settings.history, log, stop):
             return 0
-        work = held.enter_context(controller(settings, slurm, say, told=tally))
-        _rounds(work, settings, say, stop, tally)
-        if work.working:
-            say("changes that are under way are let to their end")
-        _end(work)
+        running = held.enter_context(controller(settings, slurm, log, observer=metrics))
+        _rounds(running, settings, log, stop, metrics)
+        if running.working:
+            log("changes that are under way are let to their end")
+        _end(running)
     return 0
 
 
-def _take(held: contextlib.ExitStack, path: str, say: Callable[[str], None], stop: threading.Event) -> bool:
+def _acquire_lock(held: contextlib.ExitStack, path: str, log: Callable[[str], None], stop: threading.Event) -> bool:
     """Wait until this controller is the only one; False where it is stopped before."""
-    telling = Telling(say)
+    log_once = LogOnce(log)
     while not stop.is_set():
         try:
-            held.enter_context(alone(path))
+            held.enter_context(hold_lock(path))
             return True
         except LockedError as error:
-            telling.tell("lock", f"{error.brief}: this one changes nothing until that one ends")
+            log_once.report("lock", f"{error.brief}: this one changes nothing until that one ends")
         stop.wait(POLL_S)
     return False
 
 
 def _rounds(
-    work: Controller, settings: Settings, say: Callable[[str], None], stop: threading.Event, tally: Tally | None
+    running: SlurmController,
+    settings: SlurmControllerSettings,
+    log: Callable[[str], None],
+    stop: threading.Event,
+    metrics: SlurmMetrics | None,
 ) -> None:
-    telling = Telling(say)
-    backoff, failures = Backoff(max(1.0, 2 * settings.interval_s), AWAY_S), 0
+    log_once = LogOnce(log)
+    backoff, failures = Backoff(max(1.0, 2 * settings.interval_s), UNAVAILABLE_S), 0
     while not stop.is_set():
-        well, pause = False, settings.interval_s
+        succeeded, pause = False, settings.interval_s
         try:
-            work.round()
-            well, failures = True, 0
-            telling.tell("Slurm", "")
+            running.round()
+            succeeded, failures = True, 0
+            log_once.report("Slurm", "")
         except (SlurmError, ConfigError) as error:  # a host list that cannot be read is a ConfigError
-            telling.tell("Slurm", in_a_line(error))
-            if tally is not None:
-                tally.away()
+            log_once.report("Slurm", in_a_line(error))
+            if metrics is not None:
+                metrics.unavailable()
             failures += 1
-            away = isinstance(error, AwayError)
-            pause = backoff.pause(failures) if away else max(5.0, settings.interval_s)
+            unavailable = isinstance(error, SlurmUnavailableError)
+            pause = backoff.pause(failures) if unavailable else max(5.0, settings.interval_s)
         with contextlib.suppress(SlurmError, ConfigError):  # the look that follows tells it
-            work.wait(stop, pause, glances=well)
+            running.wait(stop, pause, poll_hints=succeeded)
 
 
-def _end(work: Controller) -> None:
+def _end(running: SlurmController) -> None:
     """Waits for the changes that are under way, and keeps how they ended."""
-    while work.working:
+    while running.working:
         time.sleep(0.1)
-        work.collect()
+        running.collect()

@@ -6,98 +6,109 @@ from collections import Counter
 from threading import Lock
 
 from aliquot.metrics import instruments as make
-from aliquot.metrics.page import Page
-from aliquot.slurm.controller.loop import Look
-from aliquot.slurm.controller.models import ALONE, COVERED, CUT, DRAINED, STUCK, WAITS, Decision, Record
+from aliquot.metrics.page import MetricsPage
+from aliquot.slurm.controller.loop import SlurmObservation
+from aliquot.slurm.controller.models import (
+    COVERED,
+    DRAINED,
+    PARTITIONING,
+    STUCK,
+    UNSERVED,
+    WAITS,
+    SlurmDecision,
+    SlurmNodeState,
+)
 
-_VERDICTS = (COVERED, CUT, DRAINED, WAITS, ALONE, STUCK)
+_VERDICTS = (COVERED, PARTITIONING, DRAINED, WAITS, UNSERVED, STUCK)
 _IDLE, _BUSY, _CHANGING, _SHUT, _FAILED = _STATES = ("idle", "busy", "changing", "shut", "failed")
 _OUTCOMES = _DONE, _FAILURE = ("done", "failed")
-_OPEN = (CUT, DRAINED, WAITS)
+_OPEN = (PARTITIONING, DRAINED, WAITS)
 """Verdicts on jobs that wait for slices which are not there."""
 
 
-class Tally:
+class SlurmMetrics:
     """Counts. ``page`` is what is served."""
 
     def __init__(self) -> None:
-        r = make.registry()
-        self._up = make.gauge("aliquot_slurm_up", r)
-        self._look = make.gauge("aliquot_slurm_last_look_timestamp_seconds", r)
-        self._jobs = make.gauge("aliquot_slurm_jobs", r)
-        self._oldest = make.gauge("aliquot_slurm_oldest_demand_timestamp_seconds", r)
-        self._records = make.gauge("aliquot_slurm_records", r)
-        self._free = make.gauge("aliquot_slurm_free_devices", r)
-        self._changes = make.counter("aliquot_slurm_changes_total", r)
-        self._took = make.histogram("aliquot_slurm_change_seconds", r, make.LONG)
-        self._started = make.gauge("aliquot_slurm_change_started_timestamp_seconds", r)
-        self._start = make.histogram("aliquot_slurm_start_seconds", r, make.LONG)
+        registry = make.registry()
+        self._up = make.gauge("aliquot_slurm_up", registry)
+        self._last_observation = make.gauge("aliquot_slurm_last_look_timestamp_seconds", registry)
+        self._jobs = make.gauge("aliquot_slurm_jobs", registry)
+        self._oldest = make.gauge("aliquot_slurm_oldest_demand_timestamp_seconds", registry)
+        self._nodes = make.gauge("aliquot_slurm_records", registry)
+        self._free = make.gauge("aliquot_slurm_free_devices", registry)
+        self._changes = make.counter("aliquot_slurm_changes_total", registry)
+        self._took = make.histogram("aliquot_slurm_change_seconds", registry, make.LONG)
+        self._started = make.gauge("aliquot_slurm_change_started_timestamp_seconds", registry)
+        self._start = make.histogram("aliquot_slurm_start_seconds", registry, make.LONG)
         self._under_way: dict[str, float] = {}
-        self._cut: dict[int, float] = {}
+        self._partitioned: dict[int, float] = {}
         self._lock = Lock()
-        self.page = Page(r)
+        self.page = MetricsPage(registry)
 
-    def away(self) -> None:
+    def unavailable(self) -> None:
         """Slurm does not answer: what was seen of it may be otherwise by now."""
         self._up.set(0)
-        for each in (self._jobs, self._records, self._free):
+        for each in (self._jobs, self._nodes, self._free):
             each.clear()
 
-    def looked(self, look: Look, decision: Decision) -> None:
+    def on_observation(self, observation: SlurmObservation, decision: SlurmDecision) -> None:
         self._up.set(1)
-        self._look.set(look.now)
+        self._last_observation.set(observation.now)
         verdicts = Counter(v.state for v in decision.verdicts)
         for state in _VERDICTS:
             self._jobs.labels(state).set(verdicts[state])
-        self._oldest.set(self._waits(look, decision))
-        states = Counter(map(self._state, look.world.records))
+        self._oldest.set(self._oldest_wait(observation, decision))
+        states = Counter(map(self._state, observation.state.node_states))
         for state in _STATES:
-            self._records.labels(state).set(states[state])
+            self._nodes.labels(state).set(states[state])
         free: Counter[str] = Counter()
-        for record in look.world.records:
+        for node_state in observation.state.node_states:
             for outcome in _OUTCOMES:
-                self._changes.labels(record.name, outcome)  # a counter that begins at 1 shows no increase
-            free.update({kind: 0 for node in (record.node,) if node for kind in (g.type for g in node.gres)})
-            free.update(record.free)
+                self._changes.labels(node_state.name, outcome)  # a counter that begins at 1 shows no increase
+            free.update({kind: 0 for node in (node_state.node,) if node for kind in (g.type for g in node.gres)})
+            free.update(node_state.free)
         self._free.clear()
         for kind, count in sorted(free.items()):
             if kind:
                 self._free.labels(kind).set(count)
-        self._starts(look, decision)
+        self._starts(observation, decision)
 
     @staticmethod
-    def _waits(look: Look, decision: Decision) -> float:
+    def _oldest_wait(observation: SlurmObservation, decision: SlurmDecision) -> float:
         """Since when the oldest job has been eligible whose slices are not there; 0 where there is none."""
         waiting = {v.job for v in decision.verdicts if v.state in _OPEN}
-        return min((float(max(w.submitted, w.eligible)) for w in look.queue.wants if w.job in waiting), default=0.0)
+        return min(
+            (float(max(w.submitted, w.eligible)) for w in observation.queue.demands if w.job in waiting), default=0.0
+        )
 
-    def _state(self, record: Record) -> str:
-        if record.name in self._under_way:
+    def _state(self, node_state: SlurmNodeState) -> str:
+        if node_state.name in self._under_way:
             return _CHANGING
-        if record.failure:
+        if node_state.failure:
             return _FAILED
-        if record.shut or record.node is None or not record.node.answers:
+        if node_state.shut or node_state.node is None or not node_state.node.answers:
             return _SHUT
-        return _BUSY if record.jobs else _IDLE
+        return _BUSY if node_state.jobs else _IDLE
 
-    def _starts(self, look: Look, decision: Decision) -> None:
+    def _starts(self, observation: SlurmObservation, decision: SlurmDecision) -> None:
         """Jobs that slices were cut for, until they are seen running. One that is gone was cancelled."""
-        since = {w.job: float(max(w.submitted, w.eligible)) for w in look.queue.wants}
+        since = {w.job: float(max(w.submitted, w.eligible)) for w in observation.queue.demands}
         for verdict in decision.verdicts:
-            if verdict.state == CUT and verdict.job in since:
-                self._cut.setdefault(verdict.job, since[verdict.job])
-        for job in [j for j in self._cut if j in look.running]:
-            self._start.observe(max(0.0, look.now - self._cut.pop(job)))
-        self._cut = {job: when for job, when in self._cut.items() if job in since}
+            if verdict.state == PARTITIONING and verdict.job in since:
+                self._partitioned.setdefault(verdict.job, since[verdict.job])
+        for job in [j for j in self._partitioned if j in observation.running]:
+            self._start.observe(max(0.0, observation.now - self._partitioned.pop(job)))
+        self._partitioned = {job: when for job, when in self._partitioned.items() if job in since}
 
-    def began(self, record: str, now: float) -> None:
+    def on_change_started(self, node_name: str, now: float) -> None:
         with self._lock:
-            self._under_way[record] = now
+            self._under_way[node_name] = now
             self._started.set(min(self._under_way.values()))
 
-    def ended(self, record: str, now: float, done: bool) -> None:
+    def on_change_ended(self, node_name: str, now: float, done: bool) -> None:
         with self._lock:
-            began = self._under_way.pop(record, now)
+            began = self._under_way.pop(node_name, now)
             self._started.set(min(self._under_way.values(), default=0.0))
-        self._changes.labels(record, _DONE if done else _FAILURE).inc()
+        self._changes.labels(node_name, _DONE if done else _FAILURE).inc()
         self._took.observe(max(0.0, now - began))

@@ -6,19 +6,19 @@ from collections import Counter
 
 import msgspec
 
-from aliquot.core.planner.node_layout import Card, Placement
+from aliquot.core.planner.node_layout import LayoutGpu, PlacedGeometry
 from aliquot.slurm.client.models import SlurmNode
-from aliquot.slurm.controller.cloud_records import Group, Swap
-from aliquot.slurm.controller.settings import Host
+from aliquot.slurm.controller.settings import ManagedNode
+from aliquot.slurm.controller.sibling_groups import SiblingGroup, SiblingSwap
 
 MARK = "aliquot: "
 """How reasons that we set begin."""
 WAITING = f"{MARK}its jobs may end, then its GPUs are cut for job "
 """How the reason of a record begins that this controller drained so that its jobs end."""
-COVERED, CUT, DRAINED, WAITS, ALONE, STUCK = "covered", "cut", "drained", "waits", "alone", "stuck"
+COVERED, PARTITIONING, DRAINED, WAITS, UNSERVED, STUCK = "covered", "cut", "drained", "waits", "alone", "stuck"
 
 
-class Record(msgspec.Struct, frozen=True):
+class SlurmNodeState(msgspec.Struct, frozen=True):
     """One record and its GPUs. ``node`` is None while Slurm has none of that name; ``names`` has the profile of each
     type. ``jobs`` is the number of jobs with resources on it, ``idle_since`` when it was first seen without any.
     ``recent`` counts its changes of the last hour. ``shut`` says why nothing can be done here; ``changing``: a change
@@ -27,15 +27,15 @@ class Record(msgspec.Struct, frozen=True):
     have.
     """
 
-    host: Host
+    host: ManagedNode
     node: SlurmNode | None = None
-    cards: tuple[Card, ...] = ()
+    gpus: tuple[LayoutGpu, ...] = ()
     names: dict[str, str] = {}
     shut: str = ""
     changing: bool = False
     jobs: int = 0
     idle_since: float = 0.0
-    last_cut: float = 0.0
+    last_change: float = 0.0
     recent: int = 0
     failure: str = ""
     retry_at: float = 0.0
@@ -68,29 +68,29 @@ class Record(msgspec.Struct, frozen=True):
         return self.node is not None and self.node.draining and self.node.reason.startswith(WAITING)
 
 
-class World(msgspec.Struct, frozen=True):
+class SlurmState(msgspec.Struct, frozen=True):
     """The cluster at one moment. ``promised``: since when slices have been free that suit a job. ``recent`` changes of
-    the last hour in the whole cluster, ``under_way`` those that are being made; ``causes``: the record and the user of
-    each of the last hour's; ``cutting``: the records that are being cut for a job.
+    the last hour in the whole cluster, ``active_changes`` those that are being made; ``causes``: the record and the
+    user of each of the last hour's; ``partitioning``: the records that are being cut for a job.
     """
 
-    records: tuple[Record, ...]
+    node_states: tuple[SlurmNodeState, ...]
     promised: dict[int, float] = {}
     stuck: dict[int, float] = {}
     recent: int = 0
-    under_way: int = 0
-    groups: tuple[Group, ...] = ()
+    active_changes: int = 0
+    groups: tuple[SiblingGroup, ...] = ()
     causes: tuple[tuple[str, str], ...] = ()
-    cutting: dict[int, tuple[str, ...]] = {}
+    partitioning: dict[int, tuple[str, ...]] = {}
 
 
-class Recut(msgspec.Struct, frozen=True):
-    """A record to cut anew. ``cards`` are the GPUs to change; all of them where only Slurm has to be told.
+class Repartition(msgspec.Struct, frozen=True):
+    """A record to cut anew. ``gpus`` are the GPUs to change; all of them where only Slurm has to be told.
     ``features`` replace the node's, None leaves them. ``user`` is that of the first job.
     """
 
-    record: str
-    cards: dict[str, Placement]
+    node_name: str = msgspec.field(name="record")
+    placements: dict[str, PlacedGeometry] = msgspec.field(name="cards")
     jobs: tuple[int, ...]
     offered: dict[str, int] = {}
     destroyed: int = 0
@@ -99,20 +99,20 @@ class Recut(msgspec.Struct, frozen=True):
     user: str = ""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class JobVerdict(msgspec.Struct, frozen=True):
     """What becomes of a job, in a sentence. ``why`` has a line per record that could not be cut for it."""
 
     job: int
     state: str
     sentence: str
-    records: tuple[str, ...] = ()
+    node_names: tuple[str, ...] = msgspec.field(default=(), name="records")
     why: tuple[str, ...] = ()
 
 
-class Drain(msgspec.Struct, frozen=True):
+class NodeDrain(msgspec.Struct, frozen=True):
     """A busy record that takes no new jobs, for one that has waited long."""
 
-    record: str
+    node_name: str = msgspec.field(name="record")
     job: int
 
     @property
@@ -120,14 +120,14 @@ class Drain(msgspec.Struct, frozen=True):
         return f"{WAITING}{self.job}"
 
 
-class Decision(msgspec.Struct, frozen=True):
+class SlurmDecision(msgspec.Struct, frozen=True):
     """What to do now. ``swaps``: hosts of which another CLOUD record is to be open. ``resume``: records drained for a
     job that does not need them any more. ``covered``: jobs that free slices suit.
     """
 
-    recuts: tuple[Recut, ...] = ()
-    swaps: tuple[Swap, ...] = ()
-    drains: tuple[Drain, ...] = ()
+    repartitions: tuple[Repartition, ...] = ()
+    swaps: tuple[SiblingSwap, ...] = ()
+    drains: tuple[NodeDrain, ...] = ()
     resume: tuple[str, ...] = ()
     covered: tuple[int, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[JobVerdict, ...] = ()

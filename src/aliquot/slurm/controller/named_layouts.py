@@ -4,41 +4,43 @@ from __future__ import annotations
 
 from collections import Counter
 
-from aliquot.core.planner.node_layout import Bounds, Layout, Placement, exactly
+from aliquot.core.planner.node_layout import Bounds, NodeLayout, PlacedGeometry, cheapest_placement
 from aliquot.slurm.controller.layout_gpus import makeable
-from aliquot.slurm.controller.models import Record
-from aliquot.slurm.controller.settings import Settings
+from aliquot.slurm.controller.models import SlurmNodeState
+from aliquot.slurm.controller.settings import SlurmControllerSettings
 
 
-def exact(record: Record, name: str, settings: Settings, bounds: Bounds) -> Layout | None:
+def exact_layout(
+    node_state: SlurmNodeState, name: str, settings: SlurmControllerSettings, bounds: Bounds
+) -> NodeLayout | None:
     """What a record becomes with a layout of the settings. None where a GPU cannot have it, where it may not be made,
     or where the record would have more or less of a type than ``bounds`` say.
     """
     counts = settings.layouts.get(name, {})
-    cards: dict[str, Placement] = {}
+    placements: dict[str, PlacedGeometry] = {}
     changed, destroyed, created = [], 0, 0
-    for card in record.cards:
-        if not set(counts) <= makeable(card.family, record.host.rules) or not set(counts) <= set(card.family.by_name):
+    for gpu in node_state.gpus:
+        if not set(counts) <= makeable(gpu.family, node_state.host.rules) or not set(counts) <= set(gpu.family.by_name):
             return None
-        placement = exactly(card, {card.family.by_name[p].id: n for p, n in counts.items() if n})
+        placement = cheapest_placement(gpu, {gpu.family.by_name[p].id: n for p, n in counts.items() if n})
         if placement is None:
             return None
-        before, after = set(card.placed or ()), set(placement)
-        cards[card.pci] = placement
+        before, after = set(gpu.placed or ()), set(placement)
+        placements[gpu.pci] = placement
         destroyed += len(before - after)
         created += len(after - before)
-        if card.placed is None or before != after:
-            changed.append(card.pci)
-    offered = _offered(record, counts)
-    if not cards or any(offered[k] > most for k, most in bounds.most.items()):
+        if gpu.placed is None or before != after:
+            changed.append(gpu.pci)
+    offered = _offered(node_state, counts)
+    if not placements or any(offered[k] > most for k, most in bounds.most.items()):
         return None
     if any(offered[k] < least for k, least in bounds.least.items()):
         return None
-    return Layout(cards, (), dict(sorted(offered.items())), tuple(changed), destroyed, created)
+    return NodeLayout(placements, (), dict(sorted(offered.items())), tuple(changed), destroyed, created)
 
 
-def _offered(record: Record, counts: dict[str, int]) -> Counter[str]:
+def _offered(node_state: SlurmNodeState, counts: dict[str, int]) -> Counter[str]:
     offered: Counter[str] = Counter()
-    for kind, profile in record.names.items():
-        offered[kind] += counts.get(profile, 0) * sum(kind in card.kinds for card in record.cards)
+    for kind, profile in node_state.names.items():
+        offered[kind] += counts.get(profile, 0) * sum(kind in gpu.kinds for gpu in node_state.gpus)
     return +offered

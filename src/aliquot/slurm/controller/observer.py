@@ -5,32 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from aliquot.slurm.controller.loop import Look
-    from aliquot.slurm.controller.models import Decision
+    from aliquot.slurm.controller.loop import SlurmObservation
+    from aliquot.slurm.controller.models import SlurmDecision
 
 
-class Told(Protocol):
+class SlurmObserver(Protocol):
     """Who counts."""
 
-    def looked(self, look: Look, decision: Decision) -> None: ...
+    def on_observation(self, observation: SlurmObservation, decision: SlurmDecision) -> None: ...
 
-    def began(self, record: str, now: float) -> None:
+    def on_change_started(self, node_name: str, now: float) -> None:
         """A change of a record is under way."""
         ...
 
-    def ended(self, record: str, now: float, done: bool) -> None:
+    def on_change_ended(self, node_name: str, now: float, done: bool) -> None:
         """It is over."""
         ...
 
 
-class Untold:
+class NullSlurmObserver:
     """Nobody counts."""
 
-    def looked(self, look: Look, decision: Decision) -> None:
+    def on_observation(self, observation: SlurmObservation, decision: SlurmDecision) -> None:
         return
 
-    def began(self, record: str, now: float) -> None:
+    def on_change_started(self, node_name: str, now: float) -> None:
         return
 
-    def ended(self, record: str, now: float, done: bool) -> None:
+    def on_change_ended(self, node_name: str, now: float, done: bool) -> None:
         return

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from aliquot.core.planner.node_layout import WHOLE
+from aliquot.core.planner.node_layout import WHOLE_GPU
 from aliquot.slurm.client.models import SlurmNode
 from aliquot.slurm.controller.layout_gpus import makeable
-from aliquot.slurm.controller.models import MARK, Record
+from aliquot.slurm.controller.models import MARK, SlurmNodeState
 
 PREFIX = "aliquot-layouts-"
 REASON = f"{MARK}stands for layouts that GPUs are cut into when jobs ask for them"
@@ -54,7 +54,7 @@ class Placeholder(msgspec.Struct, frozen=True):
         return f"NodeName={self.name} {self.shape} Gres={self.gres_text}{features} State=FUTURE"
 
 
-class Acts(msgspec.Struct, frozen=True):
+class PlaceholderActions(msgspec.Struct, frozen=True):
     """What to do, in this order: records to make, to drain, to delete."""
 
     create: tuple[Placeholder, ...] = ()
@@ -66,18 +66,20 @@ def is_ours(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def wanted(records: Iterable[Record], layouts: Mapping[str, object]) -> tuple[Placeholder, ...]:
+def required_placeholders(
+    node_states: Iterable[SlurmNodeState], layouts: Mapping[str, object]
+) -> tuple[Placeholder, ...]:
     """The placeholders that records need: as many for each kind of record as there are of it, up to ``MOST``."""
-    groups: dict[tuple[str, ...], list[Record]] = {}
-    for record in records:
-        if record.node is not None and record.cards and not record.host.rules.untouched:
-            plain = tuple(sorted(f for f in record.node.features if f not in layouts and WORD.fullmatch(f)))
-            groups.setdefault(plain, []).append(record)
+    groups: dict[tuple[str, ...], list[SlurmNodeState]] = {}
+    for node_state in node_states:
+        if node_state.node is not None and node_state.gpus and not node_state.host.rules.untouched:
+            plain = tuple(sorted(f for f in node_state.node.features if f not in layouts and WORD.fullmatch(f)))
+            groups.setdefault(plain, []).append(node_state)
     found: list[Placeholder] = []
     for features, members in sorted(groups.items()):
         gres: Counter[str] = Counter()
-        for record in members:
-            gres |= most(record)
+        for node_state in members:
+            gres |= max_devices(node_state)
         if gres:
             shape = _shape([r.node for r in members if r.node is not None])
             content = Placeholder(tuple(sorted(gres.items())), (*features, *sorted(layouts)), shape)
@@ -85,14 +87,14 @@ def wanted(records: Iterable[Record], layouts: Mapping[str, object]) -> tuple[Pl
     return tuple(found)
 
 
-def most(record: Record) -> Counter[str]:
+def max_devices(node_state: SlurmNodeState) -> Counter[str]:
     """The most devices of each type that a record can be cut into, one type at a time."""
     out: Counter[str] = Counter()
-    for card in record.cards:
-        allowed = makeable(card.family, record.host.rules)
-        for kind, profile in card.kinds.items():
-            if record.names.get(kind) in allowed and not card.still:
-                out[kind] += 1 if profile == WHOLE else card.family.by_id[profile].max_instances
+    for gpu in node_state.gpus:
+        allowed = makeable(gpu.family, node_state.host.rules)
+        for kind, profile in gpu.kinds.items():
+            if node_state.names.get(kind) in allowed and not gpu.locked:
+                out[kind] += 1 if profile == WHOLE_GPU else gpu.family.by_id[profile].max_instances
     return out
 
 
@@ -108,13 +110,13 @@ def _shape(nodes: Sequence[SlurmNode]) -> str:
     return f"{cpus} RealMemory={memory}"
 
 
-def acts(nodes: Iterable[SlurmNode], need: Sequence[Placeholder]) -> Acts:
+def plan_actions(nodes: Iterable[SlurmNode], need: Sequence[Placeholder]) -> PlaceholderActions:
     """What makes Slurm's placeholders those that are needed."""
     known = {n.name: n for n in nodes}
     others = [n for n in known.values() if "FUTURE" in n.states and not is_ours(n.name)]
     keep = [p for p in need if not any(_stands_for(n, p) for n in others)]
     good = {p.name for p in keep if p.name in known and _stands_for(known[p.name], p)}
-    return Acts(
+    return PlaceholderActions(
         create=tuple(p for p in keep if p.name not in good),
         drain=tuple(name for name in sorted(good) if not known[name].draining),
         delete=tuple(sorted(name for name in known if is_ours(name) and name not in good)),

@@ -9,7 +9,7 @@ WHOLE = "whole"
 """Stands for a profile: the GPU as one device, MIG off."""
 EVERY = "*"
 """Stands for every partition that has no rules of its own."""
-DYNAMIC, CLOUD = WAYS = ("dynamic", "cloud")
+DYNAMIC, CLOUD = KINDS = ("dynamic", "cloud")
 """A record is cut and registered anew; or a host has a CLOUD record for each layout, of which one is open."""
 
 
@@ -40,7 +40,7 @@ class Rules(msgspec.Struct, frozen=True):
     untouched: bool = False
 
 
-class Host(msgspec.Struct, frozen=True):
+class ManagedNode(msgspec.Struct, frozen=True):
     """A record: a node name in Slurm, and the way to the machine that it stands for. ``reach`` are words before
     ``aliquot``, none for this machine; ``options`` are added to every ``aliquot slurm apply`` and ``node`` there.
     """
@@ -56,7 +56,7 @@ class Siblings(msgspec.Struct, frozen=True):
     """The CLOUD records of one host, one per layout (``aliquot slurm siblings`` makes them)."""
 
     host: str
-    records: tuple[str, ...]
+    nodes: tuple[str, ...]
     limits: Limits = Limits()
     untouched: bool = False
 
@@ -72,7 +72,7 @@ class PartitionRules(msgspec.Struct, frozen=True):
     most: dict[str, int] = {}
 
 
-class Settings(msgspec.Struct, frozen=True):
+class SlurmControllerSettings(msgspec.Struct, frozen=True):
     """``interval_s`` between two looks. ``per_hour`` changes in the whole cluster, three quarters of them for one
     user's jobs at most; ``at_once`` side by side, and no more busy records drained for jobs at a time.
     ``promise_s``: how long free slices are left to the job that they suit, before others may have them cut.
@@ -81,7 +81,7 @@ class Settings(msgspec.Struct, frozen=True):
     served, ``127.0.0.1:9838``; "": nowhere.
     """
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[ManagedNode, ...]
     siblings: tuple[Siblings, ...] = ()
     partitions: dict[str, PartitionRules] = {}
     layouts: dict[str, dict[str, int]] = {}
@@ -95,7 +95,7 @@ class Settings(msgspec.Struct, frozen=True):
     history: str = "/var/lib/aliquot/slurm-controller.json"
     listen: str = ""
 
-    def host(self, name: str) -> Host | None:
+    def host(self, name: str) -> ManagedNode | None:
         return next((h for h in self.hosts if h.name == name), None)
 
     def partition(self, name: str) -> PartitionRules:

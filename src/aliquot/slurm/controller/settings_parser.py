@@ -23,36 +23,36 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from aliquot.core.config.text import yaml_nodes as yaml
-from aliquot.core.config.text.node_reader import Field, Reading, article, catalog_names, close
+from aliquot.core.config.text.node_reader import Field, YamlReader, catalog_names, describe_node, did_you_mean
 from aliquot.core.config.text.yaml_nodes import List, Map, Node, Scalar
 from aliquot.errors import AliquotError, ConfigError
 from aliquot.slurm.conf import hostlist
 from aliquot.slurm.controller.settings import (
     CLOUD,
     DYNAMIC,
+    KINDS,
     VERSION,
-    WAYS,
     WHOLE,
-    Host,
     Limits,
+    ManagedNode,
     PartitionRules,
     Rules,
-    Settings,
     Siblings,
+    SlurmControllerSettings,
 )
 from aliquot.slurm.gpus.gres_types import STYLES
 
 _TOP = ("version", "records", "partitions", "layouts", "limits", "placeholders", "type-style", "history", "listen")
 _RULES = ("profiles", "keep", "most", "fill", "modes", "untouched")
 _LIMITS = ("idle", "between", "changes-per-hour", "patience")
-_RECORD = ("nodes", "reach", "host", "options", "way", *_RULES, *_LIMITS)
+_NODE_KEYS = ("nodes", "reach", "host", "options", "way", *_RULES, *_LIMITS)
 _CLUSTER = ("interval", "changes-per-hour", "at-once", "promise", "change")
 _PARTITION = ("demands", "profiles", "keep", "most")
 _LONGEST_S = 30 * 86400.0
 T = TypeVar("T")
 
 
-def load(text: str, source: str) -> Settings:
+def load(text: str, source: str) -> SlurmControllerSettings:
     """Raises ConfigError with all faults, each ``source:line:column: ...``."""
     document = yaml.read(text, source)
     if not isinstance(document.root, Map):
@@ -60,23 +60,23 @@ def load(text: str, source: str) -> Settings:
     reading = _Reading(source)
     reading.duplicates(document)
     settings = reading.top(document.root)
-    reading.faults.check()
+    reading.diagnostics.check()
     return settings
 
 
-class _Reading(Reading):
-    def top(self, root: Map) -> Settings:
+class _Reading(YamlReader):
+    def top(self, root: Map) -> SlurmControllerSettings:
         fields = self.mapping(root, "the file") or {}
-        self.known(fields, _TOP, "the file")
+        self.check_keys(fields, _TOP, "the file")
         version = fields.get("version")
         if version is None or not isinstance(version[1], Scalar) or version[1].value != VERSION:
-            self.faults.add(version[1] if version else root, f"the file must say version: {VERSION}")
-        hosts, siblings = self.records(fields["records"][1]) if "records" in fields else ((), ())
+            self.diagnostics.add(version[1] if version else root, f"the file must say version: {VERSION}")
+        hosts, siblings = self.node_entries(fields["records"][1]) if "records" in fields else ((), ())
         if "records" not in fields:
-            self.faults.add(root, "the key 'records' is missing: which nodes may be cut?")
+            self.diagnostics.add(root, "the key 'records' is missing: which nodes may be cut?")
         cluster = self._group(fields, "limits", _CLUSTER)
-        usual = Settings(())
-        return Settings(
+        usual = SlurmControllerSettings(())
+        return SlurmControllerSettings(
             hosts=hosts,
             siblings=siblings,
             partitions=self._each(fields, "partitions", self.partition),
@@ -92,38 +92,40 @@ class _Reading(Reading):
             listen=self.listen(fields),
         )
 
-    def records(self, node: Node) -> tuple[tuple[Host, ...], tuple[Siblings, ...]]:
-        found: list[Host] = []
+    def node_entries(self, node: Node) -> tuple[tuple[ManagedNode, ...], tuple[Siblings, ...]]:
+        found: list[ManagedNode] = []
         siblings: list[Siblings] = []
         seen: set[str] = set()
         for item in self.entries(node, "'records'"):
             fields = self.mapping(item, "an entry of 'records'")
             if fields is None:
                 continue
-            self.known(fields, _RECORD, "an entry of 'records'")
+            self.check_keys(fields, _NODE_KEYS, "an entry of 'records'")
             if "nodes" not in fields:
-                self.faults.add(item, "the entry lacks the key 'nodes' (names in Slurm, for example gpu[01-04])")
+                self.diagnostics.add(item, "the entry lacks the key 'nodes' (names in Slurm, for example gpu[01-04])")
                 continue
             rules, limits = self.rules(fields), self.limits(fields)
             names = self.names(fields["nodes"][1])
             for name in names:
                 if name in seen:
-                    self.faults.add(fields["nodes"][1], f"the node {name} is in two entries")
+                    self.diagnostics.add(fields["nodes"][1], f"the node {name} is in two entries")
                 seen.add(name)
-            if self.choice(fields, "way", WAYS, DYNAMIC) == CLOUD:
+            if self.choice(fields, "way", KINDS, DYNAMIC) == CLOUD:
                 siblings.append(self.siblings(item, fields, names, limits))
                 continue
             options = self.options(fields)
-            found += [Host(name, self.reach(fields, name), options, rules, limits) for name in names]
+            found += [ManagedNode(name, self.reach(fields, name), options, rules, limits) for name in names]
         return tuple(found), tuple(siblings)
 
     def siblings(self, item: Node, fields: dict[str, Field], names: tuple[str, ...], limits: Limits) -> Siblings:
         """The records of one host. What they are cut into is said by slurm.conf, and done by power saving."""
         for key in fields:
             if key not in ("nodes", "way", "host", "untouched", *_LIMITS) or key == "patience":
-                self.faults.add(fields[key][0], f"{key!r} says nothing for the way cloud: each record has its layout")
+                self.diagnostics.add(
+                    fields[key][0], f"{key!r} says nothing for the way cloud: each record has its layout"
+                )
         if "host" not in fields:
-            self.faults.add(item, "the entry lacks the key 'host': the machine whose layouts these records are")
+            self.diagnostics.add(item, "the entry lacks the key 'host': the machine whose layouts these records are")
         return Siblings(self.word(fields, "host", ""), names, limits, self.flag(fields, "untouched", False))
 
     def names(self, node: Node) -> tuple[str, ...]:
@@ -132,7 +134,7 @@ class _Reading(Reading):
             try:
                 out += hostlist.expand(text)
             except AliquotError as error:
-                self.faults.add(at, error.brief)
+                self.diagnostics.add(at, error.brief)
         return tuple(out)
 
     def rules(self, fields: dict[str, Field]) -> Rules:
@@ -159,7 +161,7 @@ class _Reading(Reading):
     def partition(self, name: str, node: Node) -> PartitionRules:
         what = f"the partition {name!r}"
         fields = self.mapping(node, what) or {}
-        self.known(fields, _PARTITION, what)
+        self.check_keys(fields, _PARTITION, what)
         return PartitionRules(
             demands=self.flag(fields, "demands", True),
             profiles=self.profiles(fields, "profiles"),
@@ -179,7 +181,9 @@ class _Reading(Reading):
         for name, (key, value) in (self.mapping(node, what) or {}).items():
             number = value.value if isinstance(value, Scalar) else None
             if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= 1024:
-                self.faults.add(value, f"the count of {name!r} in {what} must be from 0 to 1024, not {article(value)}")
+                self.diagnostics.add(
+                    value, f"the count of {name!r} in {what} must be from 0 to 1024, not {describe_node(value)}"
+                )
             elif self._profile(key, name):
                 out[name] = number
         return out
@@ -187,7 +191,7 @@ class _Reading(Reading):
     def _profile(self, at: Scalar, text: str) -> bool:
         known = [*catalog_names(), WHOLE]
         if text not in known:
-            self.faults.add(at, f"no GPU of the catalog has a profile {text!r}{close(text, known)}")
+            self.diagnostics.add(at, f"no GPU of the catalog has a profile {text!r}{did_you_mean(text, known)}")
         return text in known
 
     def seconds(self, fields: dict[str, Field], key: str, usual: float, least: float = 0.0) -> float:
@@ -196,7 +200,7 @@ class _Reading(Reading):
         node = fields[key][1]
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= _LONGEST_S:
-            self.faults.add(node, f"{key!r} takes seconds, {least:g} or more, not {article(node)}")
+            self.diagnostics.add(node, f"{key!r} takes seconds, {least:g} or more, not {describe_node(node)}")
             return usual
         return float(value)
 
@@ -206,7 +210,7 @@ class _Reading(Reading):
         node = fields[key][1]
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1_000_000:
-            self.faults.add(node, f"{key!r} takes a whole number, not {article(node)}")
+            self.diagnostics.add(node, f"{key!r} takes a whole number, not {describe_node(node)}")
             return usual
         return value
 
@@ -216,13 +220,13 @@ class _Reading(Reading):
         node = fields[key][1]
         if isinstance(node, Scalar) and isinstance(node.value, bool):
             return node.value
-        self.faults.add(node, f"{key!r} is true or false, not {article(node)}")
+        self.diagnostics.add(node, f"{key!r} is true or false, not {describe_node(node)}")
         return usual
 
     def choice(self, fields: dict[str, Field], key: str, choices: Iterable[str], usual: str) -> str:
         word = self.word(fields, key, usual)
         if word not in choices:
-            self.faults.add(fields[key][1], f"{key!r} is one of {', '.join(choices)}, not {word!r}")
+            self.diagnostics.add(fields[key][1], f"{key!r} is one of {', '.join(choices)}, not {word!r}")
         return word
 
     def word(self, fields: dict[str, Field], key: str, usual: str) -> str:
@@ -231,14 +235,14 @@ class _Reading(Reading):
         return self.text(fields[key][1], f"{key!r}") or usual
 
     def listen(self, fields: dict[str, Field]) -> str:
-        from aliquot.metrics.listen import place
+        from aliquot.metrics.listen_address import parse_listen_address
 
         word = self.word(fields, "listen", "")
         try:
             if word:
-                place(word)
+                parse_listen_address(word)
         except AliquotError as error:
-            self.faults.add(fields["listen"][1], error.brief)
+            self.diagnostics.add(fields["listen"][1], error.brief)
         return word
 
     def reach(self, fields: dict[str, Field], name: str) -> tuple[str, ...]:
@@ -248,7 +252,7 @@ class _Reading(Reading):
         try:
             return tuple(shlex.split(text))
         except ValueError as error:
-            self.faults.add(fields["reach"][1], f"'reach' is no command: {error}")
+            self.diagnostics.add(fields["reach"][1], f"'reach' is no command: {error}")
             return ()
 
     def _filled(self, fields: dict[str, Field], key: str, values: dict[str, str]) -> str:
@@ -260,7 +264,7 @@ class _Reading(Reading):
             return text.format_map(values)
         except (KeyError, ValueError, IndexError):
             known = " and ".join(f"{{{each}}}" for each in values)
-            self.faults.add(node, f"{key!r} may have {known} in it, and no other braces")
+            self.diagnostics.add(node, f"{key!r} may have {known} in it, and no other braces")
             return ""
 
     def options(self, fields: dict[str, Field]) -> tuple[str, ...]:
@@ -268,7 +272,7 @@ class _Reading(Reading):
             return ()
         node = fields["options"][1]
         if not isinstance(node, List):
-            self.faults.add(node, f"'options' must be a list of words, not {article(node)}")
+            self.diagnostics.add(node, f"'options' must be a list of words, not {describe_node(node)}")
             return ()
         return tuple(item.text for item in node.items if isinstance(item, Scalar))
 
@@ -276,7 +280,7 @@ class _Reading(Reading):
 
     def _group(self, fields: dict[str, Field], key: str, allowed: Iterable[str]) -> dict[str, Field]:
         inner = (self.mapping(fields[key][1], f"{key!r}") if key in fields else {}) or {}
-        self.known(inner, allowed, f"{key!r}")
+        self.check_keys(inner, allowed, f"{key!r}")
         return inner
 
     def _each(self, fields: dict[str, Field], key: str, read: Callable[[str, Node], T]) -> dict[str, T]:

@@ -7,45 +7,54 @@ from collections.abc import Collection, Iterable, Mapping
 
 from aliquot.core.planner.node_layout import Bounds
 from aliquot.slurm.controller.layout_gpus import makeable
-from aliquot.slurm.controller.models import Record
-from aliquot.slurm.controller.settings import Settings
+from aliquot.slurm.controller.models import SlurmNodeState
+from aliquot.slurm.controller.settings import SlurmControllerSettings
 
 
-def bounds(record: Record, records: Collection[Record], settings: Settings, kinds: Iterable[str]) -> Bounds:
-    """The record's own rules and what its partitions need of it among all ``records``, by type. Room that is left over
-    is filled with ``kinds``.
+def bounds(
+    node_state: SlurmNodeState,
+    node_states: Collection[SlurmNodeState],
+    settings: SlurmControllerSettings,
+    kinds: Iterable[str],
+) -> Bounds:
+    """The record's own rules and what its partitions need of it among all ``node_states``, by type. Room that is left
+    over is filled with ``kinds``.
     """
-    rules = record.host.rules
-    least, most = Counter(types(record, rules.keep)), dict(types(record, rules.most))
-    for name in partitions(record):
-        for kind, asked in types(record, settings.partition(name).keep).items():
-            least[kind] = max(least[kind], asked - _elsewhere(record, records, name, kind))
-        for kind, limit in types(record, settings.partition(name).most).items():
-            most[kind] = min(most.get(kind, limit), max(0, limit - _elsewhere(record, records, name, kind)))
-    allowed = {name for card in record.cards for name in makeable(card.family, rules)}
-    for kind, profile in record.names.items():
+    rules = node_state.host.rules
+    least, most = Counter(counts_by_type(node_state, rules.keep)), dict(counts_by_type(node_state, rules.most))
+    for name in partitions(node_state):
+        for kind, required in counts_by_type(node_state, settings.partition(name).keep).items():
+            least[kind] = max(least[kind], required - _count_on_others(node_state, node_states, name, kind))
+        for kind, limit in counts_by_type(node_state, settings.partition(name).most).items():
+            most[kind] = min(
+                most.get(kind, limit), max(0, limit - _count_on_others(node_state, node_states, name, kind))
+            )
+    allowed = {name for gpu in node_state.gpus for name in makeable(gpu.family, rules)}
+    for kind, profile in node_state.names.items():
         if profile not in allowed:
             most[kind] = 0
-    fill = (*kinds, *types(record, dict.fromkeys(rules.fill, 1)))
-    return Bounds(dict(+least), most, tuple(dict.fromkeys(k for k in fill if k in record.names)))
+    fill = (*kinds, *counts_by_type(node_state, dict.fromkeys(rules.fill, 1)))
+    return Bounds(dict(+least), most, tuple(dict.fromkeys(k for k in fill if k in node_state.names)))
 
 
-def _elsewhere(record: Record, records: Collection[Record], partition: str, kind: str) -> int:
+def _count_on_others(
+    node_state: SlurmNodeState, node_states: Collection[SlurmNodeState], partition: str, kind: str
+) -> int:
     """How many devices of a type the partition's other records have."""
-    others = (r for r in records if r.name != record.name and partition in partitions(r))
+    others = (r for r in node_states if r.name != node_state.name and partition in partitions(r))
     return sum(r.node.count(kind) for r in others if r.node is not None and r.node.answers)
 
 
-def types(record: Record, counts: Mapping[str, int]) -> dict[str, int]:
+def counts_by_type(node_state: SlurmNodeState, counts: Mapping[str, int]) -> dict[str, int]:
     """Counts by type, of counts by profile."""
-    return {kind: counts[profile] for kind, profile in record.names.items() if profile in counts}
+    return {kind: counts[profile] for kind, profile in node_state.names.items() if profile in counts}
 
 
-def counted(partition: str, settings: Settings) -> bool:
+def is_counted(partition: str, settings: SlurmControllerSettings) -> bool:
     """Whether counts are kept in a partition."""
     rules = settings.partition(partition)
     return bool(rules.keep or rules.most)
 
 
-def partitions(record: Record) -> tuple[str, ...]:
-    return record.node.partitions if record.node else ()
+def partitions(node_state: SlurmNodeState) -> tuple[str, ...]:
+    return node_state.node.partitions if node_state.node else ()

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.ids import pci_address
 from aliquot.core.model.inventory import Inventory
-from aliquot.core.planner.node_layout import states
-from aliquot.core.planner.placement_table import board
-from aliquot.slurm.controller.layout_gpus import cards, names
+from aliquot.core.planner.node_layout import all_placements
+from aliquot.core.planner.placement_table import compiled_table
+from aliquot.slurm.controller.layout_gpus import profiles_by_type, searchable_gpus
 from aliquot.slurm.controller.settings import Rules
 from aliquot.slurm.gpus.gres_types import SHORT
 
@@ -35,19 +35,19 @@ msgspec.convert({"node": "", "gpus": []}, Inventory)
 crash the process (0.22)."""
 
 
-class DoubtError(ValueError):
+class InvalidInventoryError(ValueError):
     """No machine is so."""
 
 
-def believable(said: object) -> Inventory:
+def validate_inventory(answer: object) -> Inventory:
     """An inventory that the controller can work with. Raises DoubtError, msgspec.ValidationError. Nodes are judged one
     at a time: tables are compiled, and kept, on the way.
     """
     with _alone:
-        return _believable(msgspec.convert(said, Inventory))
+        return _validated(msgspec.convert(answer, Inventory))
 
 
-def _believable(found: Inventory) -> Inventory:
+def _validated(found: Inventory) -> Inventory:
     _require(len(found.gpus) <= GPUS, f"it says that it has {len(found.gpus)} GPUs")
     _require(len(found.tables) <= GPUS, f"it has {len(found.tables)} geometry tables")
     found = replace(found, tables=tuple(map(_table, found.tables)))
@@ -60,13 +60,13 @@ def _believable(found: Inventory) -> Inventory:
         _require(len(gpu.instances) <= SLICES, f"a GPU has {len(gpu.instances)} instances")
     try:
         _require(len({g.pci for g in found.gpus}) == len(found.gpus), "two of its GPUs have one PCI address")
-        kinds = [kind for card in cards(found, (), Rules(), SHORT) for kind in card.kinds]
-        for kind in (*kinds, *names(found, SHORT)):
+        kinds = [kind for searchable in searchable_gpus(found, (), Rules(), SHORT) for kind in searchable.kinds]
+        for kind in (*kinds, *profiles_by_type(found, SHORT)):
             _require(_TYPE.fullmatch(kind) is not None, f"{kind[:40]!r} can be no GRES type")
-    except DoubtError:
+    except InvalidInventoryError:
         raise
     except Exception as error:  # whatever it is that stands there: it is not ours to say how it can be wrong
-        raise DoubtError(f"its GPUs make no sense: {type(error).__name__}: {error}") from error
+        raise InvalidInventoryError(f"its GPUs make no sense: {type(error).__name__}: {error}") from error
     return found
 
 
@@ -81,7 +81,7 @@ def _table(family: Family) -> Family:
     _require(0 < len(family.profiles) <= PROFILES, f"a table has {len(family.profiles)} profiles")
     for profile in family.profiles:
         _profile(profile, family)
-    few = sum(1 for _ in itertools.islice(states(board(family)), STATES + 1))
+    few = sum(1 for _ in itertools.islice(all_placements(compiled_table(family)), STATES + 1))
     _require(few <= STATES, f"a table has more than {STATES} layouts")
     _known[key] = family
     return family
@@ -98,4 +98,4 @@ def _profile(profile: Profile, family: Family) -> None:
 
 def _require(true: bool, sentence: str) -> None:
     if not true:
-        raise DoubtError(sentence)
+        raise InvalidInventoryError(sentence)

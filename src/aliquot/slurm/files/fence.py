@@ -51,12 +51,12 @@ def files(gpus: Iterable[Gpu], taken: Collection[str], dev: str = "/dev") -> tup
     """
     every = list(gpus)
     whole = [file for gpu in every for file in _own(gpu, dev) if file not in taken]
-    admin = [_capability(minor, dev) for minor in ADMIN] if cut(every) else []
+    admin = [_capability(minor, dev) for minor in ADMIN] if has_instances(every) else []
     inner = [file for gpu in every for file in _inner(gpu, dev) if whole and file not in taken]
     return tuple(dict.fromkeys([*whole, *admin, *inner]))
 
 
-def cut(gpus: Iterable[Gpu]) -> bool:
+def has_instances(gpus: Iterable[Gpu]) -> bool:
     """Return whether a GPU of the host is cut, so that there is something to change and to watch by ``ADMIN``."""
     return any(gpu.instances for gpu in gpus)
 
@@ -67,28 +67,28 @@ def line(node: str, fenced: Sequence[str]) -> str:
     return f"NodeName={node} Name={NAME} {key}={','.join(fenced)}"
 
 
-def ours(entry: str) -> bool:
+def is_fence(entry: str) -> bool:
     """Whether an entry of ``Gres=`` is a fence: ``nic:no_consume:1``, or ``nic:1``, which jobs could be given."""
     name, *rest = entry.partition("(")[0].split(":")
     return name == NAME and all(word == "no_consume" or word.isdigit() for word in rest)
 
 
-def said(gres: Gres) -> str:
+def gres_entry(gres: Gres) -> str:
     """An entry of ``Gres=`` from what Slurm says of a node: releases before 24.11 leave ``no_consume`` out."""
     return VALUE if (gres.name, gres.type) == (NAME, "") else str(gres)
 
 
-def without(text: str) -> str:
+def without_fence(text: str) -> str:
     """A value of ``Gres=`` for slurmctld, which is to know of no fence."""
-    return ",".join(part for part in text.split(",") if not ours(part))
+    return ",".join(part for part in text.split(",") if not is_fence(part))
 
 
-def counted(text: str, lines: Iterable[str]) -> str:
+def with_fence(text: str, lines: Iterable[str]) -> str:
     """What slurmctld has forgotten, for slurmd again: a value of ``Gres=`` with the fence that these lines have."""
-    return ",".join(filter(None, (without(text), VALUE))) if there(lines) else text
+    return ",".join(filter(None, (without_fence(text), VALUE))) if has_fence(lines) else text
 
 
-def there(lines: Iterable[str]) -> bool:
+def has_fence(lines: Iterable[str]) -> bool:
     """Whether a node's lines in gres.conf have a fence."""
     return any(f" Name={NAME} " in line for line in lines)
 

@@ -15,12 +15,12 @@ import msgspec
 
 from aliquot.errors import StorageError
 from aliquot.foundation import atomic_file
-from aliquot.slurm.files.job_devices import Device, Offering
+from aliquot.slurm.files.job_devices import GresDevice, OfferedDevices
 
-PLACE = "/run/aliquot/slurm"
+RUN_FOLDER = "/run/aliquot/slurm"
 """Goes with a reboot, as MIG devices do."""
 
-PLACE_VARIABLE = "ALIQUOT_SLURM_RUN"
+RUN_FOLDER_VARIABLE = "ALIQUOT_SLURM_RUN"
 """Another place, for several worlds on one machine."""
 
 
@@ -30,28 +30,28 @@ class Numbering(msgspec.Struct, frozen=True):
     """
 
     node: str
-    devices: tuple[Device, ...] = ()
+    devices: tuple[GresDevice, ...] = ()
     detected: bool = False
 
     @classmethod
-    def of(cls, node: str, offered: Offering, autodetect: str = "none") -> Numbering:
+    def from_offered(cls, node: str, offered: OfferedDevices, autodetect: str = "none") -> Numbering:
         return cls(node, offered.devices, autodetect not in ("none", "off"))
 
-    def at(self, ordinals: tuple[int, ...]) -> tuple[Device, ...]:
+    def devices_at(self, ordinals: tuple[int, ...]) -> tuple[GresDevice, ...]:
         """The devices of these ordinals; those that there are none of are left out."""
         return tuple(self.devices[n] for n in ordinals if n < len(self.devices)) if not self.detected else ()
 
 
-def place(environ: Mapping[str, str]) -> str:
+def run_folder(environ: Mapping[str, str]) -> str:
     """Where numberings lie."""
-    return environ.get(PLACE_VARIABLE) or PLACE
+    return environ.get(RUN_FOLDER_VARIABLE) or RUN_FOLDER
 
 
-def path(node: str, folder: str = PLACE) -> str:
+def path(node: str, folder: str = RUN_FOLDER) -> str:
     return os.path.join(folder, f"{node}.json")
 
 
-def read(node: str, folder: str = PLACE) -> Numbering | None:
+def read(node: str, folder: str = RUN_FOLDER) -> Numbering | None:
     """A node's numbering; None where there is none, or none that can be read. A name that leads elsewhere is none:
     users' processes say such names, and whoever asks may be root.
     """
@@ -64,7 +64,7 @@ def read(node: str, folder: str = PLACE) -> Numbering | None:
         return None
 
 
-def every(folder: str = PLACE) -> tuple[Numbering, ...]:
+def read_all(folder: str = RUN_FOLDER) -> tuple[Numbering, ...]:
     """The numberings of all Slurm nodes of this host."""
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and not name.startswith("."))
@@ -74,7 +74,7 @@ def every(folder: str = PLACE) -> tuple[Numbering, ...]:
     return tuple(each for each in found if each is not None)
 
 
-def write(numbering: Numbering, folder: str = PLACE) -> str:
+def write(numbering: Numbering, folder: str = RUN_FOLDER) -> str:
     """Put it where every job's tasks can read it, whole or not at all; its path. Raises StorageError."""
     target = path(numbering.node, folder)
     try:

@@ -16,7 +16,7 @@ from aliquot.errors import BlockedError
 from aliquot.slurm.client.errors import OldSlurmError
 from aliquot.slurm.client.models import Version
 from aliquot.slurm.files import fence
-from aliquot.slurm.files.job_devices import Device, Offering
+from aliquot.slurm.files.job_devices import GresDevice, OfferedDevices
 
 AUTODETECT = ("none", "off", "nvml", "nvidia", "full")
 ENVIRONMENTS = ("nvidia", "uuid", "none", "all")
@@ -30,7 +30,7 @@ _UUID_SINCE = Version(26, 5)
 _FLAGS_SINCE = Version(21, 8)
 
 
-class Form(msgspec.Struct, frozen=True):
+class GresForm(msgspec.Struct, frozen=True):
     """How gres.conf says it. ``cores`` are Slurm's core numbers by PCI address, only for GPUs that have near ones.
     ``version`` is slurmd's, None where nobody knows: then nothing is refused for its age.
     """
@@ -41,30 +41,30 @@ class Form(msgspec.Struct, frozen=True):
     version: Version | None = None
 
 
-def lines(node: str, offered: Offering, form: Form | None = None) -> tuple[str, ...]:
+def lines(node: str, offered: OfferedDevices, form: GresForm | None = None) -> tuple[str, ...]:
     """A node's lines. Raises OldSlurmError where slurmd's release cannot do it, BlockedError where detection would
     find something else than is there.
     """
-    said = form or Form()
-    _refuse_old(said)
+    chosen = form or GresForm()
+    _refuse_old(chosen)
     fenced = (fence.line(node, offered.fenced),) if offered.fenced else ()
-    if explicit(said):
-        return (*(_explicit(node, device, said) for device in offered.devices), *fenced)
-    _refuse_detection(offered, said)
-    flags = _FLAGS[said.environment]
-    line = f"NodeName={node} AutoDetect={said.autodetect}"
+    if explicit(chosen):
+        return (*(_explicit(node, device, chosen) for device in offered.devices), *fenced)
+    _refuse_detection(offered, chosen)
+    flags = _FLAGS[chosen.environment]
+    line = f"NodeName={node} AutoDetect={chosen.autodetect}"
     # A plugin that finds NVIDIA's GPUs sets that vendor's variable by itself.
-    usual = said.environment == "nvidia" and said.autodetect != "full"
+    usual = chosen.environment == "nvidia" and chosen.autodetect != "full"
     line = line if usual or not flags else f"{line} Name=gpu Flags={flags}"
     return ((line,) if offered.devices else ()) + fenced
 
 
-def explicit(form: Form) -> bool:
+def explicit(form: GresForm) -> bool:
     """Whether every device has a line, and slurmd detects none."""
     return form.autodetect in ("none", "off")
 
 
-def _explicit(node: str, device: Device, form: Form) -> str:
+def _explicit(node: str, device: GresDevice, form: GresForm) -> str:
     words = [f"NodeName={node}"]
     if form.autodetect == "off":
         words.append("AutoDetect=off")
@@ -76,7 +76,7 @@ def _explicit(node: str, device: Device, form: Form) -> str:
     return " ".join([*words, *([f"Flags={flags}"] if flags else [])])
 
 
-def _refuse_old(form: Form) -> None:
+def _refuse_old(form: GresForm) -> None:
     version = form.version
     if version is None:
         return
@@ -99,7 +99,7 @@ def _refuse_old(form: Form) -> None:
         )
 
 
-def _refuse_detection(offered: Offering, form: Form) -> None:
+def _refuse_detection(offered: OfferedDevices, form: GresForm) -> None:
     """What the plugins would find must be what is there."""
     slices = [d for d in offered.devices if d.instance is not None]
     if slices and form.autodetect == "nvidia":
@@ -130,7 +130,7 @@ def _refuse_detection(offered: Offering, form: Form) -> None:
         )
 
 
-def misread(offered: Offering) -> tuple[str, ...]:
+def misread(offered: OfferedDevices) -> tuple[str, ...]:
     """Where slurmd, matching what its plugin found with the types of ``Gres=``, comes to another type than ours. It
     takes what it found in order of the longest name, and gives each the longest type left that is a part of that name
     (gres_gpu.c).

@@ -14,7 +14,7 @@ import msgspec
 
 from aliquot.slurm.client.errors import OldSlurmError
 from aliquot.slurm.client.models import Version
-from aliquot.slurm.layouts.families import FamilyError, Layout
+from aliquot.slurm.layouts.families import FamilyError, FeatureLayout
 
 HELPERS, ONE_LINE, REBOOTLESS = Version(21, 8), Version(23, 2), Version(24, 5)
 LINE = 1024
@@ -22,7 +22,7 @@ LINE = 1024
 _USUAL_EXEC_S, _USUAL_BOOT_S = 120, 300
 
 
-class Program(msgspec.Struct, frozen=True):
+class FeatureProgram(msgspec.Struct, frozen=True):
     """The helper program, as helpers.conf tells Slurm of it. ``exec_s`` is how long one call may last: Slurm's own 10 s
     are too short for a GPU; ``boot_s`` how long a whole change may; ``users`` may cause one, everybody if empty.
     """
@@ -35,7 +35,7 @@ class Program(msgspec.Struct, frozen=True):
     """What ``RebootProgram`` is, where this release runs one."""
 
 
-def lines(node: str, layouts: Sequence[Layout], program: Program, version: Version) -> tuple[str, ...]:
+def lines(node: str, layouts: Sequence[FeatureLayout], program: FeatureProgram, version: Version) -> tuple[str, ...]:
     """The lines of helpers.conf. ``node`` may be a host list. Raises OldSlurmError before 21.08, FamilyError where a
     line would be longer than Slurm reads.
     """
@@ -61,7 +61,7 @@ def lines(node: str, layouts: Sequence[Layout], program: Program, version: Versi
     return tuple(found)
 
 
-def keys(program: Program, version: Version) -> tuple[str, ...]:
+def keys(program: FeatureProgram, version: Version) -> tuple[str, ...]:
     """What slurm.conf needs once. slurmctld gives a change up after ``ResumeTimeout``, whatever helpers.conf says."""
     found = ["NodeFeaturesPlugins=node_features/helpers"]
     found += [f"RebootProgram={program.reboot}"] if version < REBOOTLESS else []
@@ -73,4 +73,4 @@ def gres(devices: int, gpus: int) -> str:
     return f"gpu:{devices * gpus}"
 
 
-__all__ = ["HELPERS", "LINE", "ONE_LINE", "REBOOTLESS", "Program", "gres", "keys", "lines"]
+__all__ = ["HELPERS", "LINE", "ONE_LINE", "REBOOTLESS", "FeatureProgram", "gres", "keys", "lines"]

@@ -1,4 +1,4 @@
-"""From GPUs to what jobs can be given: one ``Device`` per MIG device or whole GPU, each GPU counted once. Pure.
+"""From GPUs to what jobs can be given: one ``GresDevice`` per MIG device or whole GPU, each GPU counted once. Pure.
 
 A job that may open ``/dev/nvidia0`` and the capability nodes of one GPU instance and one compute instance has exactly
 that MIG device. Minors of capabilities: GPU instance 3 + 135 gpu + 9 gi, compute instance that + 1 + ci, where gpu is
@@ -25,7 +25,7 @@ _TYPE = re.compile(r"[A-Za-z0-9_.+-]+")
 """``+`` and ``-`` in types work from gres.conf to ``--gres`` and ``--gpus`` (tried on 22.05 and 24.11)."""
 
 
-class Device(msgspec.Struct, frozen=True):
+class GresDevice(msgspec.Struct, frozen=True):
     """One GRES: a MIG device, or a whole GPU (``instance`` and ``compute`` None). ``files`` are its device nodes, the
     GPU's first. ``uuid`` is what CUDA_VISIBLE_DEVICES takes, ``gpu`` the GPU's index, ``minor`` the N of /dev/nvidiaN.
     """
@@ -42,14 +42,14 @@ class Device(msgspec.Struct, frozen=True):
     """What Slurm's NVML plugin would call it."""
 
 
-class Offering(msgspec.Struct, frozen=True):
+class OfferedDevices(msgspec.Struct, frozen=True):
     """What a Slurm node offers. ``devices`` are in Slurm's order: it numbers the GRES of a node type by type as
     ``Gres=`` lists them, and by gres.conf's lines within one; here both follow from this order. ``notes`` say why some
     GPU offers nothing; ``visible`` are those of such GPUs that slurmd's own detection would find all the same.
     ``fenced`` are files of the host's other GPUs, which no job of the node is to open (see ``fence``).
     """
 
-    devices: tuple[Device, ...]
+    devices: tuple[GresDevice, ...]
     notes: tuple[str, ...] = ()
     visible: tuple[str, ...] = ()
     fenced: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Offering(msgspec.Struct, frozen=True):
         return found
 
 
-class Choice(msgspec.Struct, frozen=True):
+class GresChoice(msgspec.Struct, frozen=True):
     """Which GPUs (PCI addresses; all if None), how types are named, and the folder of device nodes. ``fence``: jobs are
     kept from the host's GPUs that are not offered.
     """
@@ -74,17 +74,17 @@ class Choice(msgspec.Struct, frozen=True):
     fence: bool = False
 
 
-def offering(inventory: Inventory, choice: Choice | None = None) -> Offering:
+def offered_devices(inventory: Inventory, choice: GresChoice | None = None) -> OfferedDevices:
     """What the GPUs offer now. Raises BlockedError where a device node cannot be named, or is named wrongly."""
-    chosen = choice or Choice()
-    devices: list[Device] = []
+    chosen = choice or GresChoice()
+    devices: list[GresDevice] = []
     notes: list[str] = []
     visible: list[str] = []
     for gpu in inventory.gpus:
         if chosen.gpus is not None and gpu.pci not in chosen.gpus:
             visible.append(f"{_named(gpu)} is not among those chosen")
             continue
-        reason = _silent(gpu)
+        reason = _unusable_reason(gpu)
         if reason:
             notes.append(f"{_named(gpu)} offers nothing: {reason}")
             visible += [] if gpu.lost or gpu.passthrough else notes[-1:]
@@ -94,7 +94,7 @@ def offering(inventory: Inventory, choice: Choice | None = None) -> Offering:
     order = {kind: n for n, kind in enumerate(dict.fromkeys(d.type for d in devices))}
     taken = {file for device in devices for file in device.files}
     fenced = fence.files(inventory.gpus, taken, chosen.dev) if chosen.fence else ()
-    found = Offering(tuple(sorted(devices, key=lambda d: order[d.type])), tuple(notes), tuple(visible), fenced)
+    found = OfferedDevices(tuple(sorted(devices, key=lambda d: order[d.type])), tuple(notes), tuple(visible), fenced)
     for kind, count in found.counts.items():
         if not _TYPE.fullmatch(kind):
             raise BlockedError(
@@ -106,7 +106,7 @@ def offering(inventory: Inventory, choice: Choice | None = None) -> Offering:
     return found
 
 
-def disagreements(devices: tuple[Device, ...], listed: Mapping[str, int]) -> tuple[str, ...]:
+def disagreements(devices: tuple[GresDevice, ...], listed: Mapping[str, int]) -> tuple[str, ...]:
     """Where the kernel's own list of capabilities (``/proc/driver/nvidia-caps/mig-minors``: ``gpu0/gi7/access`` to
     minor) says other nodes than a device has.
     """
@@ -119,18 +119,18 @@ def disagreements(devices: tuple[Device, ...], listed: Mapping[str, int]) -> tup
     return tuple(wrong)
 
 
-def _guards(device: Device) -> Iterator[tuple[str, str]]:
+def _guards(device: GresDevice) -> Iterator[tuple[str, str]]:
     if device.instance is not None:
-        place = f"gpu{device.minor}/gi{device.instance}"
-        yield f"{place}/access", device.files[1]
-        yield f"{place}/ci{device.compute}/access", device.files[2]
+        prefix = f"gpu{device.minor}/gi{device.instance}"
+        yield f"{prefix}/access", device.files[1]
+        yield f"{prefix}/ci{device.compute}/access", device.files[2]
 
 
 def _named(gpu: Gpu) -> str:
     return f"GPU {gpu.index} ({gpu.pci})"
 
 
-def _silent(gpu: Gpu) -> str:
+def _unusable_reason(gpu: Gpu) -> str:
     """Why a GPU has nothing for jobs; "" if it has."""
     if gpu.lost:
         return "it has fallen off the bus"
@@ -153,8 +153,8 @@ def _remarks(gpu: Gpu) -> Iterator[str]:
             yield f"{_named(gpu)}: instance {instance.id} ({instance.profile}) has no compute instance"
 
 
-def _whole(gpu: Gpu, choice: Choice) -> Device:
-    return Device(
+def _whole(gpu: Gpu, choice: GresChoice) -> GresDevice:
+    return GresDevice(
         type=types.whole_type(gpu, choice.style),
         files=(_gpu_file(gpu, choice),),
         uuid=gpu.uuid,
@@ -165,7 +165,7 @@ def _whole(gpu: Gpu, choice: Choice) -> Device:
     )
 
 
-def _slices(gpu: Gpu, choice: Choice) -> list[Device]:
+def _slices(gpu: Gpu, choice: GresChoice) -> list[GresDevice]:
     """In NVML's order: by GPU instance, then compute instance."""
     found = []
     for instance in sorted(gpu.instances, key=lambda i: i.id):
@@ -174,14 +174,14 @@ def _slices(gpu: Gpu, choice: Choice) -> list[Device]:
     return found
 
 
-def _slice(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, choice: Choice) -> Device:
+def _slice(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, choice: GresChoice) -> GresDevice:
     own = _gpu_file(gpu, choice)
     expected = 3 + 135 * gpu.minor + 9 * instance.id
     caps = (
         _cap_file(gpu, instance.capability_minor, expected, choice),
         _cap_file(gpu, compute.capability_minor, expected + 1 + compute.id, choice),
     )
-    return Device(
+    return GresDevice(
         type=types.type_of(gpu, instance, compute, choice.style),
         files=(own, *caps),
         uuid=compute.uuid,
@@ -194,7 +194,7 @@ def _slice(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, choice: Ch
     )
 
 
-def _gpu_file(gpu: Gpu, choice: Choice) -> str:
+def _gpu_file(gpu: Gpu, choice: GresChoice) -> str:
     if gpu.minor < 0:
         raise BlockedError(
             f"the device minor of {_named(gpu)} is not known: its device node cannot be named",
@@ -203,7 +203,7 @@ def _gpu_file(gpu: Gpu, choice: Choice) -> str:
     return f"{choice.dev}/nvidia{gpu.minor}"
 
 
-def _cap_file(gpu: Gpu, minor: int, expected: int, choice: Choice) -> str:
+def _cap_file(gpu: Gpu, minor: int, expected: int, choice: GresChoice) -> str:
     if minor != expected:
         raise BlockedError(
             f"the capability of an instance of {_named(gpu)} is not what it must be: minor {minor}, not {expected}",

@@ -17,7 +17,7 @@ BEGIN = "# aliquot: begin {node} {digest}"
 END = "# aliquot: end {node}"
 
 
-class Block(msgspec.Struct, frozen=True):
+class ManagedBlock(msgspec.Struct, frozen=True):
     """A node's block. ``first`` and ``last`` are the numbers of the marks' lines, from 1; without an end mark ``last``
     is the last line before the next beginning, or of the file.
     """
@@ -39,15 +39,15 @@ def digest(body: tuple[str, ...]) -> str:
     return hashlib.sha256("\n".join(line.rstrip() for line in body).encode(errors="surrogateescape")).hexdigest()[:12]
 
 
-def written(node: str, body: tuple[str, ...]) -> str:
+def render_block(node: str, body: tuple[str, ...]) -> str:
     """A block as text, each line ended."""
     marks = BEGIN.format(node=node, digest=digest(body)), END.format(node=node)
     return "\n".join([marks[0], *body, marks[1]]) + "\n"
 
 
-def blocks(text: str) -> tuple[Block, ...]:
+def blocks(text: str) -> tuple[ManagedBlock, ...]:
     """The blocks of a file, in order."""
-    found: list[Block] = []
+    found: list[ManagedBlock] = []
     every = text.split("\n")
     if every[-1] == "":
         every.pop()
@@ -66,26 +66,26 @@ def blocks(text: str) -> tuple[Block, ...]:
     return tuple(found)
 
 
-def _made(begin: tuple[int, str, str], last: int, body: list[str]) -> Block:
-    return Block(begin[1], begin[0], last, begin[2], tuple(line.rstrip("\r") for line in body))
+def _made(begin: tuple[int, str, str], last: int, body: list[str]) -> ManagedBlock:
+    return ManagedBlock(begin[1], begin[0], last, begin[2], tuple(line.rstrip("\r") for line in body))
 
 
-def block_of(text: str, node: str) -> Block | None:
+def block_of(text: str, node: str) -> ManagedBlock | None:
     """The block of one node; the first, where somebody copied it."""
     return next((each for each in blocks(text) if each.node == node), None)
 
 
-def placed(text: str, node: str, body: tuple[str, ...]) -> str:
+def replace_block(text: str, node: str, body: tuple[str, ...]) -> str:
     """A file with a node's block made so: in its place, or at the end. Everything else stays byte for byte. Without
     lines the block goes.
     """
     mine = [each for each in blocks(text) if each.node == node]
-    new = [written(node, body)] if body else []
+    new = [render_block(node, body)] if body else []
     if not mine:
         gap = "" if not text or text.endswith("\n") or not new else "\n"
         return text + gap + "".join(new)
-    kept = [f"{line}\n" for line in text.split("\n")]
-    kept[-1] = kept[-1][:-1]
+    lines = [f"{line}\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
     for each in reversed(mine):
-        kept[each.first - 1 : each.last] = new if each is mine[0] else []
-    return "".join(kept)
+        lines[each.first - 1 : each.last] = new if each is mine[0] else []
+    return "".join(lines)

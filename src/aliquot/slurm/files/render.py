@@ -9,20 +9,20 @@ import msgspec
 from aliquot.slurm.conf import hostlist
 from aliquot.slurm.files import gres_conf as gres
 from aliquot.slurm.files import node_line as nodeline
-from aliquot.slurm.files.gres_conf import Form
-from aliquot.slurm.files.job_devices import Offering
-from aliquot.slurm.files.node_line import NodeLine
+from aliquot.slurm.files.gres_conf import GresForm
+from aliquot.slurm.files.job_devices import OfferedDevices
+from aliquot.slurm.files.node_line import RenderedNodeLine
 
 _ANY = "\0"
 """Stands for a node's name while lines of several nodes are compared."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class RenderedNode(msgspec.Struct, frozen=True):
     """A Slurm node: what it offers, its line, and how gres.conf says it."""
 
-    line: NodeLine
-    offered: Offering
-    form: Form = Form()
+    line: RenderedNodeLine
+    offered: OfferedDevices
+    form: GresForm = GresForm()
 
     @property
     def name(self) -> str:
@@ -33,24 +33,24 @@ class Record(msgspec.Struct, frozen=True):
         return gres.lines(self.name, self.offered, self.form)
 
 
-def gres_conf(records: Iterable[Record]) -> tuple[str, ...]:
+def gres_conf(nodes: Iterable[RenderedNode]) -> tuple[str, ...]:
     """gres.conf's lines. Nodes with the same devices share lines: ``n[1-4]``. Raises as ``gres_conf.lines``."""
     return tuple(
         line.replace(_ANY, names)
-        for names, lines in _shared((r.name, gres.lines(_ANY, r.offered, r.form)) for r in records)
+        for names, lines in _shared((r.name, gres.lines(_ANY, r.offered, r.form)) for r in nodes)
         for line in lines
     )
 
 
-def node_lines(records: Iterable[Record]) -> tuple[str, ...]:
+def node_lines(nodes: Iterable[RenderedNode]) -> tuple[str, ...]:
     """slurm.conf's node lines, equal ones as one."""
-    lines = ((r.name, (msgspec.structs.replace(r.line, name=_ANY).static(),)) for r in records)
+    lines = ((r.name, (msgspec.structs.replace(r.line, name=_ANY).static(),)) for r in nodes)
     return tuple(line.replace(_ANY, names) for names, shared in _shared(lines) for line in shared)
 
 
-def keys(records: Iterable[Record], task_prolog: str = "") -> tuple[str, ...]:
+def keys(nodes: Iterable[RenderedNode], task_prolog: str = "") -> tuple[str, ...]:
     """slurm.conf's keys beside the nodes."""
-    return nodeline.keys([r.offered for r in records], task_prolog)
+    return nodeline.keys([r.offered for r in nodes], task_prolog)
 
 
 def _shared(lines: Iterable[tuple[str, tuple[str, ...]]]) -> Iterator[tuple[str, tuple[str, ...]]]:

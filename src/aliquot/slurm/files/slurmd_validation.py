@@ -18,11 +18,11 @@ from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.client.errors import NoSlurmError
 from aliquot.slurm.client.gres_text import GresError
 from aliquot.slurm.files import fence
-from aliquot.slurm.files.job_devices import Offering
+from aliquot.slurm.files.job_devices import OfferedDevices
 from aliquot.slurm.files.node_line import NAME
 
 if TYPE_CHECKING:
-    from aliquot.foundation.bounded_process import Ran
+    from aliquot.foundation.bounded_process import ProcessResult
 
 BOUND_S = 30.0
 _LISTED = re.compile(r"Gres Name=(\S+) Type=(\S+) Count=(\d+) .*?File=(\S+)")
@@ -38,7 +38,7 @@ _PLUGINS = ("disabled", "cgroup/v1", "cgroup/v2")
 """Of which 22.05 does not know the first."""
 
 
-class Parsed(msgspec.Struct, frozen=True):
+class ParsedFiles(msgspec.Struct, frozen=True):
     """What slurmd made of the files. ``devices`` are type, count and device files in its own order; ``missing`` the
     device nodes that are not on this machine.
     """
@@ -56,7 +56,9 @@ class Parsed(msgspec.Struct, frozen=True):
         return found
 
 
-def parse(files: Mapping[str, str], node: str, slurmd: Sequence[str] = ("slurmd",), *, real: bool = False) -> Parsed:
+def parse(
+    files: Mapping[str, str], node: str, slurmd: Sequence[str] = ("slurmd",), *, real: bool = False
+) -> ParsedFiles:
     """Files by name (slurm.conf, gres.conf ...) as slurmd would read them for a node. ``slurmd`` is its command line.
     With ``real`` nothing is stood in for.
 
@@ -68,14 +70,14 @@ def parse(files: Mapping[str, str], node: str, slurmd: Sequence[str] = ("slurmd"
         texts = dict(files)
         missing = sorted({p for p in _device_files(texts.get("gres.conf", "")) if not os.path.exists(p)})
         if not real:
-            texts["gres.conf"] = _stood_in(texts.get("gres.conf", ""), missing, folder)
+            texts["gres.conf"] = _with_stand_ins(texts.get("gres.conf", ""), missing, folder)
         for name, text in texts.items():
             with open(os.path.join(folder, name), "w") as file:
                 file.write(text)
         return _read(_listing(slurmd, node, folder), folder, tuple(missing))
 
 
-def _listing(slurmd: Sequence[str], node: str, folder: str) -> Ran:
+def _listing(slurmd: Sequence[str], node: str, folder: str) -> ProcessResult:
     """What slurmd says. Control groups do not matter here, and can end it, of 22.05 without a word: where the host has
     other ones than it takes it for, or none yet that a slurmd has set up (version 2). It is told others then.
     """
@@ -99,44 +101,44 @@ def minimal(node: str, gres: str) -> str:
     )
 
 
-def differences(meant: Offering, parsed: Parsed, configured: str) -> tuple[str, ...]:
+def differences(expected: OfferedDevices, parsed: ParsedFiles, configured: str) -> tuple[str, ...]:
     """Where what slurmd read, or the value of ``Gres=`` says, is not what was meant: a sentence each. slurmd lists
     gres.conf's devices whatever count ``Gres=`` has for them, and takes a count that is no number.
     """
-    wrong = [*parsed.errors, *_miscounted(meant, configured)]
+    wrong = [*parsed.errors, *_miscounted(expected, configured)]
     if parsed.failed and not wrong:
         wrong.append("slurmd refused the files without a word")
-    for kind in dict.fromkeys((*meant.counts, *parsed.counts)):
-        ours, theirs = meant.counts.get(kind, 0), parsed.counts.get(kind, 0)
+    for kind in dict.fromkeys((*expected.counts, *parsed.counts)):
+        ours, theirs = expected.counts.get(kind, 0), parsed.counts.get(kind, 0)
         if ours != theirs:
             wrong.append(f"slurmd reads {theirs} of type {kind}, not {ours}")
-    here = {(d.type, frozenset(d.files)) for d in meant.devices}
+    expected_devices = {(d.type, frozenset(d.files)) for d in expected.devices}
     for kind, _, paths in parsed.devices:
-        if meant.counts.get(kind) == parsed.counts.get(kind) and (kind, frozenset(paths)) not in here:
+        if expected.counts.get(kind) == parsed.counts.get(kind) and (kind, frozenset(paths)) not in expected_devices:
             wrong.append(f"slurmd reads other device files for {kind}: {', '.join(paths)}")
     return tuple(wrong)
 
 
-def _miscounted(meant: Offering, configured: str) -> tuple[str, ...]:
+def _miscounted(expected: OfferedDevices, configured: str) -> tuple[str, ...]:
     try:
-        said = grestext.configured(configured)
+        entries = grestext.parse_configured(configured)
     except GresError as error:
         return (error.brief,)
     counts: dict[str, int] = {}
-    for each in said:
+    for each in entries:
         if each.name == NAME:
             counts[each.type] = counts.get(each.type, 0) + each.count
-    kinds = dict.fromkeys((*meant.counts, *counts))
+    kinds = dict.fromkeys((*expected.counts, *counts))
     return tuple(
-        f"Gres= says {counts.get(kind, 0)} of type {kind}, and gres.conf {meant.counts.get(kind, 0)}"
+        f"Gres= says {counts.get(kind, 0)} of type {kind}, and gres.conf {expected.counts.get(kind, 0)}"
         for kind in kinds
-        if counts.get(kind, 0) != meant.counts.get(kind, 0)
+        if counts.get(kind, 0) != expected.counts.get(kind, 0)
     )
 
 
-def out_of_order(meant: Offering, parsed: Parsed) -> bool:
+def out_of_order(expected: OfferedDevices, parsed: ParsedFiles) -> bool:
     """Whether slurmd numbers the devices otherwise: then SLURM_STEP_GPUS means other ones than we think."""
-    return [frozenset(d.files) for d in meant.devices] != [frozenset(paths) for _, _, paths in parsed.devices]
+    return [frozenset(d.files) for d in expected.devices] != [frozenset(paths) for _, _, paths in parsed.devices]
 
 
 def _device_files(gres: str) -> Iterator[str]:
@@ -145,7 +147,7 @@ def _device_files(gres: str) -> Iterator[str]:
             yield from _DEVICE.findall(line)
 
 
-def _stood_in(gres: str, missing: Iterable[str], folder: str) -> str:
+def _with_stand_ins(gres: str, missing: Iterable[str], folder: str) -> str:
     """The text with missing device nodes replaced by empty files of the same names."""
     absent = set(missing)
     for path in absent:
@@ -155,7 +157,7 @@ def _stood_in(gres: str, missing: Iterable[str], folder: str) -> str:
     return _DEVICE.sub(lambda found: folder + found[0] if found[0] in absent else found[0], gres)
 
 
-def _run(slurmd: Sequence[str], node: str, folder: str) -> Ran:
+def _run(slurmd: Sequence[str], node: str, folder: str) -> ProcessResult:
     from aliquot.foundation import bounded_process
 
     conf = os.path.join(folder, "slurm.conf")
@@ -172,25 +174,25 @@ def _run(slurmd: Sequence[str], node: str, folder: str) -> Ran:
         raise NoSlurmError(f"{slurmd[0]} -G did not come to an end: {failure}", next_step="slurmd -V") from failure
 
 
-def _read(done: Ran, folder: str, missing: tuple[str, ...]) -> Parsed:
-    said = (done.err + done.out).replace(folder + "/dev", "/dev").replace(folder + "/", "")
-    if done.code and "cannot create auth context" in said:
+def _read(done: ProcessResult, folder: str, missing: tuple[str, ...]) -> ParsedFiles:
+    output = (done.err + done.out).replace(folder + "/dev", "/dev").replace(folder + "/", "")
+    if done.code and "cannot create auth context" in output:
         raise NoSlurmError(
             "slurmd -G cannot be asked: it has no auth/none, or the files name a way to authenticate that does not "
             "work here",
-            details=tuple(said.strip().splitlines()[-3:]),
+            details=tuple(output.strip().splitlines()[-3:]),
             next_step="slurmd -G",
         )
     errors = [
         re.sub(r"^slurmd\S*: ", "slurmd: ", line.strip())
-        for line in said.splitlines()
+        for line in output.splitlines()
         if re.search(r"\b(error|fatal):", line) and not any(each in line for each in _HARMLESS)
     ]
-    return Parsed(listed(said), tuple(dict.fromkeys(errors)), missing, done.code != 0)
+    return ParsedFiles(listed_devices(output), tuple(dict.fromkeys(errors)), missing, done.code != 0)
 
 
-def listed(said: str) -> tuple[tuple[str, int, tuple[str, ...]], ...]:
+def listed_devices(output: str) -> tuple[tuple[str, int, tuple[str, ...]], ...]:
     """The GPUs in what ``slurmd -G`` prints: type, count and device files."""
-    found = (_LISTED.search(line) for line in said.splitlines())
+    found = (_LISTED.search(line) for line in output.splitlines())
     mine = (match for match in found if match and match[1] == NAME)
     return tuple(("" if m[2] == "(null)" else m[2], int(m[3]), tuple(m[4].split(","))) for m in mine)

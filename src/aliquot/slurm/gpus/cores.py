@@ -33,11 +33,11 @@ class Processor(msgspec.Struct, frozen=True):
 class Cores(msgspec.Struct, frozen=True):
     """Slurm's core numbers by PCI address, where they say something; ``notes`` say why not."""
 
-    of: Mapping[str, str] = {}
+    by_pci: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
 
 
-def look(addresses: Iterable[str], choice: str = AUTO, root: str = "/") -> Cores:
+def near_cores(addresses: Iterable[str], choice: str = AUTO, root: str = "/") -> Cores:
     """The cores near GPUs, from sysfs below a root. ``auto`` says only what holds for whole sockets, ``near`` whatever
     is near, ``none`` nothing. A GPU whose place nobody knows, or that is as near to all cores, is left out.
     """
@@ -69,9 +69,9 @@ def _partial(parts: list[str]) -> str:
 
 def numbered(processors: Mapping[int, Processor]) -> dict[int, int]:
     """Slurm's number of each processor's core."""
-    places = {n: (p.package, p.die, p.cache, p.core) for n, p in processors.items()}
-    order = {place: n for n, place in enumerate(sorted(set(places.values())))}
-    return {n: order[place] for n, place in places.items()}
+    positions = {n: (p.package, p.die, p.cache, p.core) for n, p in processors.items()}
+    order = {position: n for n, position in enumerate(sorted(set(positions.values())))}
+    return {n: order[position] for n, position in positions.items()}
 
 
 def _whole_sockets(near: set[int], processors: Mapping[int, Processor]) -> bool:
@@ -108,14 +108,14 @@ def ranges(numbers: Iterable[int]) -> str:
 def _processors(root: str) -> dict[int, Processor]:
     found: dict[int, Processor] = {}
     for number in members(_line(root, f"{PROCESSORS}/online")):
-        place = f"{PROCESSORS}/cpu{number}"
+        folder = f"{PROCESSORS}/cpu{number}"
         # Names before Linux 4.20 come second.
-        core = _first(root, f"{place}/topology/core_cpus_list", f"{place}/topology/thread_siblings_list")
-        package = _first(root, f"{place}/topology/package_cpus_list", f"{place}/topology/core_siblings_list")
+        core = _first(root, f"{folder}/topology/core_cpus_list", f"{folder}/topology/thread_siblings_list")
+        package = _first(root, f"{folder}/topology/package_cpus_list", f"{folder}/topology/core_siblings_list")
         if core is None or package is None:
             continue
-        die = _first(root, f"{place}/topology/die_cpus_list")
-        cache = _first(root, f"{place}/cache/index3/shared_cpu_list")
+        die = _first(root, f"{folder}/topology/die_cpus_list")
+        cache = _first(root, f"{folder}/cache/index3/shared_cpu_list")
         found[number] = Processor(package, package if die is None else die, package if cache is None else cache, core)
     return found
 

@@ -18,8 +18,8 @@ from aliquot.core.model.inventory import Gpu, Holder
 
 if TYPE_CHECKING:  # every plan asks for jobs; where there are none, the rest is not even imported
     from aliquot.slurm.files.gpu_numbering import Numbering
-    from aliquot.slurm.files.job_devices import Device
-    from aliquot.slurm.holders.steps import Steps
+    from aliquot.slurm.files.job_devices import GresDevice
+    from aliquot.slurm.holders.steps import JobSteps
 
 JOB = "job"
 """The kind of the holders made here; their id is ``slurm:7``, never the bare number: whoever ends a holder takes that
@@ -64,7 +64,7 @@ def claims(gpus: Sequence[Gpu], folder: str = "", proc: str = "/proc", *, simula
     )
 
 
-def anybody(proc: str = "/proc") -> bool:
+def any_job(proc: str = "/proc") -> bool:
     """Whether any job of Slurm's has a process here."""
     return next(_environments(proc), None) is not None
 
@@ -72,7 +72,7 @@ def anybody(proc: str = "/proc") -> bool:
 def _numbering(node: str, folder: str) -> Numbering | None:
     from aliquot.slurm.files import gpu_numbering as numbering
 
-    return numbering.read(node, folder or numbering.PLACE)
+    return numbering.read(node, folder or numbering.RUN_FOLDER)
 
 
 def _shown(name: str) -> str:
@@ -80,20 +80,20 @@ def _shown(name: str) -> str:
     return "".join(c for c in name[:_LONGEST] if c.isprintable())
 
 
-def present(folder: str = "", proc: str = "/proc") -> dict[str, tuple[Device, ...]]:
+def devices_by_job(folder: str = "", proc: str = "/proc") -> dict[str, tuple[GresDevice, ...]]:
     """The jobs that have a process on this host, and those of their devices that are known."""
     from aliquot.slurm.files import gpu_numbering as numbering
     from aliquot.slurm.jobs import task_prolog as taskprolog
 
-    numbered = {each.node: each for each in numbering.every(folder or numbering.PLACE)}
+    numbered = {each.node: each for each in numbering.read_all(folder or numbering.RUN_FOLDER)}
     by_uuid = {d.uuid: d for each in numbered.values() for d in each.devices}
-    found: dict[str, dict[Device, None]] = {}
+    found: dict[str, dict[GresDevice, None]] = {}
     for job, environ in _environments(proc):
         mine = found.setdefault(job, {})
         given = taskprolog.uuids(environ)
         known = numbered.get(environ[_NODE])
         ordinals = taskprolog.ordinals(environ)
-        devices = [by_uuid[u] for u in given if u in by_uuid] if given else known.at(ordinals) if known else ()
+        devices = [by_uuid[u] for u in given if u in by_uuid] if given else known.devices_at(ordinals) if known else ()
         mine.update(dict.fromkeys(devices))
     return {job: tuple(mine) for job, mine in found.items()}
 
@@ -109,16 +109,16 @@ def _devices(environ: Mapping[str, str], numbered: Numbering | None, gpus: Seque
     ordinals = taskprolog.ordinals(environ)
     if not ordinals:
         return set()
-    found = numbered.at(ordinals) if numbered else ()
+    found = numbered.devices_at(ordinals) if numbered else ()
     return ours.intersection(d.uuid for d in found) if len(found) == len(ordinals) else None
 
 
-def _environments(proc: str, world: str = "") -> Iterator[tuple[str, Mapping[str, str]]]:
+def _environments(proc: str, mount_namespace: str = "") -> Iterator[tuple[str, Mapping[str, str]]]:
     """Of every process that belongs to a job, the job, and what stands in its environment about GPUs. Equal ones once.
-    ``world`` is a mount namespace to which they must belong.
+    ``mount_namespace`` is a mount namespace to which they must belong.
     """
     seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
-    steps: Steps | None = None
+    steps: JobSteps | None = None
     try:
         pids = [entry for entry in os.listdir(proc) if entry.isdigit()]
     except OSError:
@@ -129,14 +129,14 @@ def _environments(proc: str, world: str = "") -> Iterator[tuple[str, Mapping[str
         if not words.get(_NODE):
             continue
         if steps is None:
-            from aliquot.slurm.holders.steps import Steps
+            from aliquot.slurm.holders.steps import JobSteps
 
-            steps = Steps(proc)
+            steps = JobSteps(proc)
         job = steps.job_of(int(pid))
         if job is None:
             continue
         key = (job, tuple(sorted(words.items())))
-        if key not in seen and (not world or _namespace(f"{proc}/{pid}") == world):
+        if key not in seen and (not mount_namespace or _namespace(f"{proc}/{pid}") == mount_namespace):
             seen.add(key)
             yield job, words
 

@@ -20,14 +20,14 @@ _GONE = " (deleted)"
 _DEEPEST = 256
 
 
-class Process(msgspec.Struct, frozen=True):
+class StepProcess(msgspec.Struct, frozen=True):
     """``owner`` is the real user id: a program that lends its own rights has that of whoever started it."""
 
     parent: int
     owner: int
 
 
-class Steps:
+class JobSteps:
     """A look at one host's processes; what was looked up once is not read again."""
 
     def __init__(self, proc: str) -> None:
@@ -53,7 +53,7 @@ class Steps:
         self._known.update(dict.fromkeys(above, found))
         return found
 
-    def _step(self, pid: int, process: Process) -> str | None:
+    def _step(self, pid: int, process: StepProcess) -> str | None:
         """The job of a step's daemon; None for any other process. One's own are trusted, too: slurmd without root."""
         if process.owner not in (0, os.geteuid()):
             return None
@@ -67,11 +67,11 @@ class Steps:
             return None
         return str(int(title[1]) + int(title[2] or 0)) if title else None
 
-    def _process(self, pid: int) -> Process | None:
+    def _process(self, pid: int) -> StepProcess | None:
         try:
             with open(os.path.join(self._proc, str(pid), "status"), "rb") as file:
                 lines = file.read(8192).splitlines()
-            told = dict(line.split(b":", 1) for line in lines if b":" in line)
-            return Process(int(told[b"PPid"]), int(told[b"Uid"].split()[0]))
+            fields = dict(line.split(b":", 1) for line in lines if b":" in line)
+            return StepProcess(int(fields[b"PPid"]), int(fields[b"Uid"].split()[0]))
         except (OSError, KeyError, ValueError, IndexError):
             return None

@@ -17,20 +17,20 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from aliquot.errors import StorageError
 from aliquot.foundation import atomic_file
-from aliquot.slurm.files.job_devices import Device
+from aliquot.slurm.files.job_devices import GresDevice
 
-PLACE = "/run/aliquot/dcgm-jobs"
+JOBS_FOLDER = "/run/aliquot/dcgm-jobs"
 GRACE_S = 60.0
 _OURS = re.compile(r"[0-9]+(\.[0-9]+)?")
 _LOCK = ".lock"
 
 
-def name(device: Device) -> str:
+def name(device: GresDevice) -> str:
     """The file of a device. Compute instances of one GPU instance share it."""
     return f"{device.gpu}" if device.instance is None else f"{device.gpu}.{device.instance}"
 
 
-def begin(job: str, devices: Iterable[Device], folder: str = PLACE) -> tuple[str, ...]:
+def begin(job: str, devices: Iterable[GresDevice], folder: str = JOBS_FOLDER) -> tuple[str, ...]:
     """A job has these devices now; the files that say so. Raises StorageError."""
     names = tuple(dict.fromkeys(name(d) for d in devices))
     with _locked(folder):
@@ -41,43 +41,45 @@ def begin(job: str, devices: Iterable[Device], folder: str = PLACE) -> tuple[str
     return names
 
 
-def end(job: str, folder: str = PLACE) -> tuple[str, ...]:
+def end(job: str, folder: str = JOBS_FOLDER) -> tuple[str, ...]:
     """A job is over, wherever it was; the files that said otherwise. Raises StorageError."""
     changed = []
     with _locked(folder):
         for each in _names(folder):
-            former = _jobs(folder, each)
-            if job in former:
-                _write(folder, each, tuple(other for other in former if other != job))
+            previous = _jobs(folder, each)
+            if job in previous:
+                _write(folder, each, tuple(other for other in previous if other != job))
                 changed.append(each)
     return tuple(changed)
 
 
-def refresh(here: Mapping[str, Iterable[Device]], folder: str = PLACE, *, now: float | None = None) -> tuple[str, ...]:
-    """Makes the files say which jobs are ``here``, and on what; the files that changed. Slurm tells a Prolog only one
-    type of a job that has several, and no Epilog runs where slurmd died: processes tell the rest. What a Prolog wrote
-    in the last ``GRACE_S`` seconds stays: its job has no process yet. ``now`` is seconds of the epoch. Raises
+def refresh(
+    running: Mapping[str, Iterable[GresDevice]], folder: str = JOBS_FOLDER, *, now: float | None = None
+) -> tuple[str, ...]:
+    """Makes the files say which jobs are ``running``, and on what; the files that changed. Slurm tells a Prolog only
+    one type of a job that has several, and no Epilog runs where slurmd died: processes tell the rest. What a Prolog
+    wrote in the last ``GRACE_S`` seconds stays: its job has no process yet. ``now`` is seconds of the epoch. Raises
     StorageError.
     """
     wanted: dict[str, list[str]] = {}
-    for job, devices in here.items():
+    for job, devices in running.items():
         for device in devices:
             wanted.setdefault(name(device), []).append(job)
     moment = time.time() if now is None else now
     changed = []
     with _locked(folder):
         for each in sorted({*_names(folder), *wanted}):
-            former = _jobs(folder, each)
+            previous = _jobs(folder, each)
             fresh = moment - _written(folder, each) < GRACE_S
-            kept = [job for job in former if fresh or job in here]
-            new = tuple(dict.fromkeys([*kept, *wanted.get(each, ())]))
-            if new != former:
+            remaining = [job for job in previous if fresh or job in running]
+            new = tuple(dict.fromkeys([*remaining, *wanted.get(each, ())]))
+            if new != previous:
                 _write(folder, each, new)
                 changed.append(each)
     return tuple(changed)
 
 
-def jobs(folder: str = PLACE) -> dict[str, tuple[str, ...]]:
+def jobs(folder: str = JOBS_FOLDER) -> dict[str, tuple[str, ...]]:
     """What is said now, by file; empty ones left out."""
     found = {each: _jobs(folder, each) for each in _names(folder)}
     return {each: listed for each, listed in found.items() if listed}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from aliquot.slurm.files.gpu_numbering import Numbering
-from aliquot.slurm.files.job_devices import Device
+from aliquot.slurm.files.job_devices import GresDevice
 
 STEP_GPUS, JOB_GPUS, CUDA, NVIDIA = (
     "SLURM_STEP_GPUS",
@@ -27,11 +27,11 @@ Opens = Callable[[str], bool]
 """Whether this process may open a device node."""
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A task's devices. ``trouble`` is a sentence where they cannot be told for sure; then there are none."""
+class TaskDevices(msgspec.Struct, frozen=True):
+    """A task's devices. ``error`` is a sentence where they cannot be told for sure; then there are none."""
 
-    devices: tuple[Device, ...] = ()
-    trouble: str = ""
+    devices: tuple[GresDevice, ...] = ()
+    error: str = ""
 
 
 def ordinals(environ: Mapping[str, str]) -> tuple[int, ...]:
@@ -47,26 +47,26 @@ def uuids(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(words) if words[0].startswith(_OURS) else ()
 
 
-def found(environ: Mapping[str, str], numbering: Numbering, opens: Opens) -> Found:
+def task_devices(environ: Mapping[str, str], numbering: Numbering, opens: Opens) -> TaskDevices:
     """A task's devices by its environment and by what it can open."""
-    mine = numbering.at(ordinals(environ))
+    mine = numbering.devices_at(ordinals(environ))
     openable = tuple(d for d in numbering.devices if all(opens(file) for file in d.files))
     if len(openable) == len(numbering.devices):
-        return Found(mine)  # no fence, or all of it is ours: the numbers are all there is
+        return TaskDevices(mine)  # no fence, or all of it is ours: the numbers are all there is
     if not mine and not numbering.detected:
         # Slurm 22.05 sets no variable in tasks of --gpus-per-task with a type: what opens is the step's.
-        return Found(openable)
+        return TaskDevices(openable)
     if all(d in openable for d in mine):
-        return Found(mine)
+        return TaskDevices(mine)
     if len(openable) == len(mine):
-        return Found(openable)
-    return Found(
-        trouble=f"gres.conf of {numbering.node} and the numbers that Aliquot keeps differ: by Slurm's numbers the task "
+        return TaskDevices(openable)
+    return TaskDevices(
+        error=f"gres.conf of {numbering.node} and the numbers that Aliquot keeps differ: by Slurm's numbers the task "
         f"has {', '.join(d.uuid for d in mine)}, and it can open {', '.join(d.uuid for d in openable) or 'none'}"
     )
 
 
-def exports(devices: tuple[Device, ...], numbering: Numbering) -> tuple[str, ...]:
+def exports(devices: tuple[GresDevice, ...], numbering: Numbering) -> tuple[str, ...]:
     """The lines for Slurm. None on a node without MIG, where Slurm's numbers are CUDA's; beside MIG devices even a
     whole GPU's number is another to CUDA. Of several MIG devices a process uses the first alone.
     """

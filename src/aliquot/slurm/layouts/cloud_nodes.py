@@ -17,7 +17,7 @@ from aliquot.core.model.inventory import Gpu
 from aliquot.errors import ConfigError
 from aliquot.slurm.client.models import Gres, Version
 from aliquot.slurm.gpus.gres_types import SHORT, slice_type
-from aliquot.slurm.layouts.families import Layout
+from aliquot.slurm.layouts.families import FeatureLayout
 
 SHOWN = Version(23, 11)
 """From here on powered-down CLOUD nodes are shown to everybody."""
@@ -30,7 +30,7 @@ _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 class Sibling(msgspec.Struct, frozen=True):
     """One record. ``profiles`` is what each of the ``gpus`` (PCI addresses) is cut into, ``port`` slurmd's."""
 
-    record: str
+    node_name: str = msgspec.field(name="record")
     host: str
     port: int
     feature: str
@@ -40,7 +40,7 @@ class Sibling(msgspec.Struct, frozen=True):
     address: str = ""
 
 
-class Shape(msgspec.Struct, frozen=True):
+class CloudNodeShape(msgspec.Struct, frozen=True):
     """What the records of a host have in common: ``keys`` is the machine's CPUs and memory as slurm.conf says them, and
     whatever else a node line is to say; ``features`` are the static ones.
     """
@@ -52,19 +52,21 @@ class Shape(msgspec.Struct, frozen=True):
     style: str = SHORT
 
 
-def siblings(host: str, gpus: Sequence[Gpu], layouts: Sequence[Layout], shape: Shape) -> tuple[Sibling, ...]:
+def siblings(
+    host: str, gpus: Sequence[Gpu], layouts: Sequence[FeatureLayout], shape: CloudNodeShape
+) -> tuple[Sibling, ...]:
     """One record per layout. Raises ConfigError for names that Slurm does not take, and layouts given twice."""
     if not _HOST.fullmatch(host):
         raise ConfigError(f"{host!r} is no name of a host", next_step="aliquot slurm siblings --help")
     twice = [str(each) for each, n in Counter(layouts).items() if n > 1]
     if twice or not layouts:
-        told = f"the layout {twice[0]} is given twice" if twice else "no layout is given"
-        raise ConfigError(told, next_step="aliquot slurm families")
+        message = f"the layout {twice[0]} is given twice" if twice else "no layout is given"
+        raise ConfigError(message, next_step="aliquot slurm families")
     if not 0 < shape.first_port <= 65536 - len(layouts):
         raise ConfigError(f"{shape.first_port} is no port that {len(layouts)} records could have their ports from")
     return tuple(
         Sibling(
-            record=record(host, layout),
+            node_name=sibling_name(host, layout),
             host=host,
             port=shape.first_port + n,
             feature=layout.feature,
@@ -77,21 +79,21 @@ def siblings(host: str, gpus: Sequence[Gpu], layouts: Sequence[Layout], shape: S
     )
 
 
-def record(host: str, layout: Layout) -> str:
+def sibling_name(host: str, layout: FeatureLayout) -> str:
     """The record's name: ``n1-2x3g-20gb``. Not a dot: Slurm cuts a name at its first."""
     return f"{host}-{_NOT_IN_NAMES.sub('-', layout.short)}"
 
 
-def gres(gpus: Sequence[Gpu], layout: Layout, style: str = SHORT) -> tuple[Gres, ...]:
+def gres(gpus: Sequence[Gpu], layout: FeatureLayout, style: str = SHORT) -> tuple[Gres, ...]:
     """What GPUs offer once they are all in a layout."""
     counts = Counter(slice_type(gpu, profile, style) for gpu in gpus for profile in layout.profiles)
     return tuple(Gres("gpu", kind, count) for kind, count in counts.items())
 
 
-def node_line(sibling: Sibling, shape: Shape) -> str:
+def node_line(sibling: Sibling, shape: CloudNodeShape) -> str:
     """The record's line in slurm.conf."""
     words = [
-        f"NodeName={sibling.record}",
+        f"NodeName={sibling.node_name}",
         f"NodeHostname={sibling.host}",
         f"NodeAddr={sibling.address}" if sibling.address else "",
         f"Port={sibling.port}",
@@ -103,7 +105,7 @@ def node_line(sibling: Sibling, shape: Shape) -> str:
     return " ".join(filter(None, words))
 
 
-def resting(record: str, offered: Sequence[Gres]) -> tuple[str, ...]:
+def absent_gres_lines(node_name: str, offered: Sequence[Gres]) -> tuple[str, ...]:
     """The record's lines in gres.conf while its layout is not there: as many devices of each type as it will have, by
     names that no device has. slurmctld reads them when it starts, and looks at no file; a record without lines, or
     with ``Count=`` alone, has no devices for it, and is set INVALID as soon as slurmd says otherwise and a job waits.
@@ -114,7 +116,7 @@ def resting(record: str, offered: Sequence[Gres]) -> tuple[str, ...]:
     for each in offered:
         last = first + each.count - 1
         files = f"{ABSENT}{first}" if first == last else f"{ABSENT}[{first}-{last}]"
-        lines.append(f"NodeName={record} Name={each.name} Type={each.type} File={files}")
+        lines.append(f"NodeName={node_name} Name={each.name} Type={each.type} File={files}")
         first = last + 1
     return tuple(lines)
 
@@ -137,4 +139,15 @@ def keys(version: Version, programs: Mapping[str, str], idle_s: int) -> tuple[st
     return (*found, "PrivateData=cloud") if version < SHOWN else tuple(found)
 
 
-__all__ = ["ABSENT", "SHOWN", "Shape", "Sibling", "gres", "keys", "node_line", "record", "resting", "siblings"]
+__all__ = [
+    "ABSENT",
+    "SHOWN",
+    "CloudNodeShape",
+    "Sibling",
+    "absent_gres_lines",
+    "gres",
+    "keys",
+    "node_line",
+    "sibling_name",
+    "siblings",
+]

@@ -6,7 +6,7 @@ drains the open one, lets its jobs end, powers it down, and only then opens the 
 and stops what is open. Powering down takes the drain away (22.05 and 24.11 alike): the record is drained again while
 it goes, before the other is opened.
 
-``next_act`` decides one act at a time from what Slurm says now, so that a kill between any two acts costs nothing.
+``next_action`` decides one act at a time from what Slurm says now, so that a kill between any two acts costs nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from aliquot.slurm.client.models import SlurmNode
-from aliquot.slurm.conf.hosts import listed
+from aliquot.slurm.conf.hosts import expand_leniently
 from aliquot.slurm.conf.nodes import node_lines
 from aliquot.slurm.conf.statements import Conf
 
@@ -25,17 +25,17 @@ OURS = "aliquot: "
 FAILED = f"{OURS}cannot start"
 """How the reason of a record begins that its host could not start: a person has to look before it is tried again."""
 _DOWN = frozenset({"POWERED_DOWN"})
-_UNDER_WAY = frozenset({"POWERING_DOWN", "POWER_DOWN"})
+_POWERING_DOWN = frozenset({"POWERING_DOWN", "POWER_DOWN"})
 
 
-class Act(msgspec.Struct, frozen=True):
+class SiblingAction(msgspec.Struct, frozen=True):
     """The next thing to do to a host's records. ``verb``: ``drain`` (with ``why`` as the reason), ``power-down``,
     ``open`` (resume), ``wait`` (nothing can be done before something else ends), ``done`` (the wanted one is open, the
     others are not), ``blocked`` (an administrator's hand is on a record: nothing is done).
     """
 
     verb: str
-    record: str = ""
+    node_name: str = ""
     why: str = ""
 
 
@@ -44,14 +44,14 @@ def is_open(node: SlurmNode) -> bool:
     return not node.draining
 
 
-def ours(node: SlurmNode) -> bool:
+def drained_by_us(node: SlurmNode) -> bool:
     """Drained by us, so that we may open it."""
     return node.draining and node.reason.startswith(OURS)
 
 
-def off(node: SlurmNode) -> bool:
+def is_powered_off(node: SlurmNode) -> bool:
     """No slurmd stands for it: powered down, and not on the way to there or back."""
-    return bool(node.states & _DOWN) and not node.states & (_UNDER_WAY | {"POWERING_UP", "POWER_UP"})
+    return bool(node.states & _DOWN) and not node.states & (_POWERING_DOWN | {"POWERING_UP", "POWER_UP"})
 
 
 def groups(nodes: Iterable[SlurmNode], hosts: Mapping[str, str]) -> dict[str, tuple[SlurmNode, ...]]:
@@ -70,7 +70,7 @@ def hosts_of(found: Conf) -> dict[str, str]:
     """The host of each CLOUD record in a slurm.conf: its NodeHostname. Of a list of hosts each record has its own."""
     hosts: dict[str, str] = {}
     for line in node_lines(found):
-        names = listed(line.get("NodeHostname"))
+        names = expand_leniently(line.get("NodeHostname"))
         if line.get("State").upper() == "CLOUD" and names:
             hosts |= dict(
                 zip(line.names, names if len(names) == len(line.names) else names * len(line.names), strict=False)
@@ -84,70 +84,86 @@ def breaches(siblings: Mapping[str, Sequence[SlurmNode]]) -> dict[str, tuple[str
     return {host: names for host, names in opened.items() if len(names) > 1}
 
 
-def next_act(siblings: Sequence[SlurmNode], wanted: str, busy: Collection[str]) -> Act:
+def next_action(siblings: Sequence[SlurmNode], wanted: str, busy: Collection[str]) -> SiblingAction:
     """What to do next so that of one host's records ``wanted`` is open and no other is. ``busy`` are the records that
     jobs have resources on. Call it again, with a fresh look, after each act and while it says ``wait``.
     """
-    foreign = next((n for n in siblings if n.draining and not ours(n)), None)
+    foreign = next((n for n in siblings if n.draining and not drained_by_us(n)), None)
     if foreign is not None:
-        return Act(
+        return SiblingAction(
             "blocked", foreign.name, f"{foreign.name} was drained by somebody else ({foreign.reason or 'no reason'})"
         )
-    down = next((n for n in siblings if n.name == wanted and "DOWN" in n.states and not _forgiven(n)), None)
+    down = next((n for n in siblings if n.name == wanted and "DOWN" in n.states and not _may_retry(n)), None)
     if down is not None:
-        return Act("blocked", down.name, f"{down.name} is DOWN ({down.reason or 'no reason'})")
+        return SiblingAction("blocked", down.name, f"{down.name} is DOWN ({down.reason or 'no reason'})")
     opened = [n for n in siblings if is_open(n)]
-    keeper = keep(opened, wanted, busy)
+    keeper = best_open(opened, wanted, busy)
     if keeper is None:
         return _closed(siblings, wanted, busy)
-    stop = next((act for n in siblings if not is_open(n) and (act := _stop(n, busy))), None)
+    stop = next((action for n in siblings if not is_open(n) and (action := _stop(n, busy))), None)
     if len(opened) == 1 and keeper.name == wanted:
         # Another is up still. Where the wanted one is not, it must not start beside it: it is closed again.
         if stop is not None:
-            return Act("drain", wanted, f"{OURS}{stop.why}") if off(keeper) else stop
-        if keeper.states & _UNDER_WAY:
-            return Act("wait", wanted, f"{wanted} powers down")
-        return Act("open" if "DOWN" in keeper.states else "done", wanted)
+            return SiblingAction("drain", wanted, f"{OURS}{stop.why}") if is_powered_off(keeper) else stop
+        if keeper.states & _POWERING_DOWN:
+            return SiblingAction("wait", wanted, f"{wanted} powers down")
+        return SiblingAction("open" if "DOWN" in keeper.states else "done", wanted)
     # Every other one goes before the one with the best right to the GPUs: two are never open for longer than needed.
     last = next((n for n in opened if n is not keeper), keeper)
     heir = wanted if last is keeper else keeper.name
-    return Act("drain", last.name, f"{OURS}its GPUs are {heir}'s")
+    return SiblingAction("drain", last.name, f"{OURS}its GPUs are {heir}'s")
 
 
-def _forgiven(node: SlurmNode) -> bool:
+def _may_retry(node: SlurmNode) -> bool:
     """Set down by us because its sibling had the GPUs: it may be tried again."""
     return node.reason.startswith(OURS) and not node.reason.startswith(FAILED)
 
 
-def _closed(siblings: Sequence[SlurmNode], wanted: str, busy: Collection[str]) -> Act:
+def _closed(siblings: Sequence[SlurmNode], wanted: str, busy: Collection[str]) -> SiblingAction:
     """No record is open: the wanted one may be, once no other stands for the GPUs."""
-    stops = [act for n in siblings if (n.name != wanted or _stuck(n)) and (act := _stop(n, busy))]
-    return next((act for act in stops if act.verb != "wait"), stops[0] if stops else Act("open", wanted))
+    stops = [action for n in siblings if (n.name != wanted or _stuck(n)) and (action := _stop(n, busy))]
+    return next(
+        (action for action in stops if action.verb != "wait"), stops[0] if stops else SiblingAction("open", wanted)
+    )
 
 
 def _stuck(node: SlurmNode) -> bool:
     """On the way up for a job that was taken from it since: Slurm would wait for its slurmd, and ask nobody for it."""
-    return bool(node.states & {"POWERING_UP", "POWER_UP"} | node.states & _UNDER_WAY)
+    return bool(node.states & {"POWERING_UP", "POWER_UP"} | node.states & _POWERING_DOWN)
 
 
-def keep(opened: Sequence[SlurmNode], wanted: str, busy: Collection[str]) -> SlurmNode | None:
+def best_open(opened: Sequence[SlurmNode], wanted: str, busy: Collection[str]) -> SlurmNode | None:
     """Which of several open records has the best right to the host: one with jobs, one that is not DOWN, one that
     is up, the wanted one, the first by name. None of none.
     """
     return min(
-        opened, key=lambda n: (n.name not in busy, "DOWN" in n.states, off(n), n.name != wanted, n.name), default=None
+        opened,
+        key=lambda n: (n.name not in busy, "DOWN" in n.states, is_powered_off(n), n.name != wanted, n.name),
+        default=None,
     )
 
 
-def _stop(node: SlurmNode, busy: Collection[str]) -> Act | None:
+def _stop(node: SlurmNode, busy: Collection[str]) -> SiblingAction | None:
     """What a record that gives way still needs; None where it stands for nothing any more."""
     if node.name in busy:
-        return Act("wait", node.name, f"jobs are on {node.name}")
-    if off(node):
+        return SiblingAction("wait", node.name, f"jobs are on {node.name}")
+    if is_powered_off(node):
         return None
-    if node.states & _UNDER_WAY:
-        return Act("wait", node.name, f"{node.name} powers down")
-    return Act("power-down", node.name, f"{node.name} has no jobs and gives way")
+    if node.states & _POWERING_DOWN:
+        return SiblingAction("wait", node.name, f"{node.name} powers down")
+    return SiblingAction("power-down", node.name, f"{node.name} has no jobs and gives way")
 
 
-__all__ = ["FAILED", "OURS", "Act", "breaches", "groups", "hosts_of", "is_open", "keep", "next_act", "off", "ours"]
+__all__ = [
+    "FAILED",
+    "OURS",
+    "SiblingAction",
+    "best_open",
+    "breaches",
+    "drained_by_us",
+    "groups",
+    "hosts_of",
+    "is_open",
+    "is_powered_off",
+    "next_action",
+]

@@ -18,7 +18,7 @@ import msgspec
 from aliquot.core.model.catalog import Family
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.planner.placement_search import arrangements
-from aliquot.core.planner.placement_table import Board, board
+from aliquot.core.planner.placement_table import PlacementTable, compiled_table
 from aliquot.core.planner.rules import allowed, refusals
 from aliquot.errors import ConfigError
 from aliquot.foundation.decimals import decimal
@@ -35,7 +35,7 @@ class FamilyError(ConfigError):
     code = "NO_FAMILY"
 
 
-class Layout(msgspec.Struct, frozen=True, order=True):
+class FeatureLayout(msgspec.Struct, frozen=True, order=True):
     """What one GPU is cut into: profile names with repeats, widest first. Each instance is one device: it has one
     compute instance that covers it.
     """
@@ -55,7 +55,7 @@ class Layout(msgspec.Struct, frozen=True, order=True):
     @property
     def short(self) -> str:
         """``2x3g.20gb``, ``1x4g.20gb_1x3g.20gb``: the feature's name without its prefix."""
-        return "_".join(f"{n}x{encoded(name)}" for name, n in Counter(self.profiles).items())
+        return "_".join(f"{n}x{encode_profile(name)}" for name, n in Counter(self.profiles).items())
 
     @property
     def feature(self) -> str:
@@ -66,24 +66,24 @@ class Layout(msgspec.Struct, frozen=True, order=True):
         return " + ".join(f"{n} x {name}" for name, n in Counter(self.profiles).items())
 
 
-def encoded(profile: str) -> str:
+def encode_profile(profile: str) -> str:
     """A profile's name in Slurm's alphabet. One name of a geometry table each, so that it can be read back."""
     return profile.replace("+", ".").replace("-", ".no.").replace(",", ".")
 
 
-def spelled(name: str) -> bool:
+def is_valid_feature(name: str) -> bool:
     """Whether Slurm takes a name for a changeable feature."""
     return _FEATURE.fullmatch(name) is not None
 
 
-def ordered(family: Family, names: Iterable[str]) -> Layout:
+def ordered_layout(family: Family, names: Iterable[str]) -> FeatureLayout:
     """A layout from profile names in any order. Raises KeyError for a name that the family's table lacks."""
-    table = board(family)
+    table = compiled_table(family)
     ids = table.canonical(family.by_name[name].id for name in names)
-    return Layout(tuple(table.profiles[each].name for each in ids))
+    return FeatureLayout(tuple(table.profiles[each].name for each in ids))
 
 
-def typed(family: Family, text: str) -> Layout:
+def parse_layout(family: Family, text: str) -> FeatureLayout:
     """A layout as a person types it: ``3g.20gb,3g.20gb``, ``2x3g.20gb``, ``3g.20gb:2`` or a feature's name.
 
     Raises FamilyError for a word that is no profile of these GPUs.
@@ -99,46 +99,48 @@ def typed(family: Family, text: str) -> Layout:
             raise FamilyError(f"{word!r} in the layout {text!r} is no profile of {family.title}", details=(known,))
         # No GPU has more instances than slices: an absurd count must not fill the memory.
         names += [found] * min(count, 2 * family.memory_slices)
-    return ordered(family, names)
+    return ordered_layout(family, names)
 
 
 def _profile(family: Family, word: str) -> str | None:
     """A profile by its name, its alias, or its name in Slurm's alphabet."""
     if word in family.by_name:
         return family.by_name[word].name
-    return next((p.name for p in family.profiles if encoded(p.name) == word), None)
+    return next((p.name for p in family.profiles if encode_profile(p.name) == word), None)
 
 
-def layout_of(family: Family, feature: str) -> Layout:
+def layout_of(family: Family, feature: str) -> FeatureLayout:
     """What a feature asks for. Raises FamilyError for a name that says no layout of these GPUs."""
     if not feature.startswith(PREFIX):
         raise FamilyError(f"the feature {feature!r} names no layout: those begin with {PREFIX}")
-    return typed(family, feature)
+    return parse_layout(family, feature)
 
 
-def present(family: Family, gpus: Sequence[Gpu]) -> Layout | None:
+def current_layout(family: Family, gpus: Sequence[Gpu]) -> FeatureLayout | None:
     """The layout that some GPUs of one family are in; None where they differ, where MIG is off, or where an instance
     has not exactly one compute instance that covers it: no feature says that.
     """
-    found: set[Layout] = set()
+    found: set[FeatureLayout] = set()
     for gpu in gpus:
         names = [i.profile for i in gpu.instances]
         whole = all([c.profile for c in i.compute_instances] == [i.profile] for i in gpu.instances)
         if not gpu.mig.enabled or not names or not whole or any(n not in family.by_name for n in names):
             return None
-        found.add(ordered(family, names))
+        found.add(ordered_layout(family, names))
     return found.pop() if len(found) == 1 else None
 
 
-def maximal(family: Family, *, attributes: bool = False) -> tuple[Layout, ...]:
+def maximal_layouts(family: Family, *, attributes: bool = False) -> tuple[FeatureLayout, ...]:
     """Every layout beside which nothing more fits, fewest devices first; of plain profiles unless ``attributes``
     (or a GPU has no others).
     """
-    table = board(family)
-    ids = table.canonical(p.id for p in (family.profiles if attributes else family.plain or family.profiles))
+    table = compiled_table(family)
+    ids = table.canonical(p.id for p in (family.profiles if attributes else family.plain_profiles or family.profiles))
     legal = _legal(table, ids)
     full = (c for c in legal if c and not any(_with(c, each) in legal for each in ids))
-    layouts = (Layout(tuple(table.profiles[p].name for p in ids for _ in range(dict(c).get(p, 0)))) for c in full)
+    layouts = (
+        FeatureLayout(tuple(table.profiles[p].name for p in ids for _ in range(dict(c).get(p, 0)))) for c in full
+    )
     return tuple(
         sorted(layouts, key=lambda x: (x.devices, [-table.order[family.by_name[p].id][0] for p in x.profiles]))
     )
@@ -151,7 +153,7 @@ def _with(counts: _Counts, profile_id: int) -> _Counts:
     return frozenset((Counter(dict(counts)) + Counter((profile_id,))).items())
 
 
-def _legal(table: Board, ids: Sequence[int]) -> set[_Counts]:
+def _legal(table: PlacementTable, ids: Sequence[int]) -> set[_Counts]:
     """Every multiset of profiles that one GPU can have. What is legal stays legal when an instance is taken away."""
     found: set[_Counts] = {frozenset()}
     frontier: list[tuple[_Counts, int]] = [(frozenset(), 0)]
@@ -165,33 +167,33 @@ def _legal(table: Board, ids: Sequence[int]) -> set[_Counts]:
     return found
 
 
-def fits(table: Board, counts: dict[int, int]) -> bool:
+def fits(table: PlacementTable, counts: dict[int, int]) -> bool:
     """Whether one GPU can have these instances, at any placement."""
     return allowed(table, counts) and next(arrangements(table, counts), None) is not None
 
 
-def families(layouts: Iterable[Layout]) -> dict[int, tuple[Layout, ...]]:
+def families(layouts: Iterable[FeatureLayout]) -> dict[int, tuple[FeatureLayout, ...]]:
     """Layouts by the number of devices: those of one number can be features of one node."""
-    found: dict[int, list[Layout]] = {}
+    found: dict[int, list[FeatureLayout]] = {}
     for each in layouts:
         found.setdefault(each.devices, []).append(each)
     return {count: tuple(found[count]) for count in sorted(found)}
 
 
-def require(family: Family, layouts: Sequence[Layout]) -> int:
+def require_same_count(family: Family, layouts: Sequence[FeatureLayout]) -> int:
     """The number of devices per GPU that all these layouts have. Raises FamilyError with every reason why they cannot
     be features of one node: one that does not fit, twice the same, or numbers that differ.
     """
-    faults = list(_faults(family, layouts))
-    if faults:
-        raise FamilyError(faults[0], details=tuple(faults[1:]), next_step="aliquot slurm families")
+    errors = list(_family_errors(family, layouts))
+    if errors:
+        raise FamilyError(errors[0], details=tuple(errors[1:]), next_step="aliquot slurm families")
     return layouts[0].devices
 
 
-def _faults(family: Family, layouts: Sequence[Layout]) -> Iterator[str]:
+def _family_errors(family: Family, layouts: Sequence[FeatureLayout]) -> Iterator[str]:
     if len(layouts) < 2:
         yield "a node that changes between layouts needs two of them at least"
-    table = board(family)
+    table = compiled_table(family)
     for each, n in Counter(layouts).items():
         counts = Counter(family.by_name[name].id for name in each.profiles)
         if n > 1:
@@ -199,28 +201,28 @@ def _faults(family: Family, layouts: Sequence[Layout]) -> Iterator[str]:
         if not fits(table, counts):
             why = next((r.message for r in refusals(table, counts)), "its instances overlap wherever they are put")
             yield f"{each} does not fit on one GPU: {why}"
-        if not spelled(each.feature):
+        if not is_valid_feature(each.feature):
             yield f"{each.feature}: Slurm takes no such name for a feature"
     if len(families(layouts)) > 1:
-        told = "; ".join(f"{each} makes {each.devices}" for each in layouts)
+        counts_text = "; ".join(f"{each} makes {each.devices}" for each in layouts)
         yield (
-            f"the layouts make different numbers of devices per GPU ({told}): Slurm sets a node whose number falls "
-            "INVALID and ends the job that it was changed for; use dynamic nodes or CLOUD records for these"
+            f"the layouts make different numbers of devices per GPU ({counts_text}): Slurm sets a node whose number "
+            "falls INVALID and ends the job that it was changed for; use dynamic nodes or CLOUD records for these"
         )
 
 
 __all__ = [
     "PREFIX",
     "FamilyError",
-    "Layout",
-    "encoded",
+    "FeatureLayout",
+    "current_layout",
+    "encode_profile",
     "families",
     "fits",
+    "is_valid_feature",
     "layout_of",
-    "maximal",
-    "ordered",
-    "present",
-    "require",
-    "spelled",
-    "typed",
+    "maximal_layouts",
+    "ordered_layout",
+    "parse_layout",
+    "require_same_count",
 ]

@@ -19,7 +19,7 @@ from aliquot.slurm.layouts.cloud_nodes import Sibling
 KIND = "SlurmSiblings"
 
 
-class Host(msgspec.Struct, frozen=True):
+class SiblingHost(msgspec.Struct, frozen=True):
     """A host's records as ``aliquot slurm siblings -o json`` prints them. ``reach`` is the command that runs others on
     the host ("" here), ``run`` the options of ``power start`` and ``stop`` there.
     """
@@ -31,7 +31,7 @@ class Host(msgspec.Struct, frozen=True):
     kind: str = KIND
 
 
-class Picked(msgspec.Struct, frozen=True):
+class StartSelection(msgspec.Struct, frozen=True):
     """Who starts, who has to give way to whom (record to record), and which names no file of siblings has."""
 
     start: tuple[str, ...]
@@ -39,10 +39,10 @@ class Picked(msgspec.Struct, frozen=True):
     unknown: tuple[str, ...] = ()
 
 
-def host_of(text: str, source: str) -> Host:
+def host_of(text: str, source: str) -> SiblingHost:
     """A file's host. Raises ConfigError."""
     try:
-        host = msgspec.json.decode(text, type=Host)
+        host = msgspec.json.decode(text, type=SiblingHost)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise ConfigError(
             f"{source}: these are no siblings: {error}", next_step="aliquot slurm siblings -o json > FILE"
@@ -66,19 +66,23 @@ def first_jobs(data: bytes) -> dict[str, int]:
     return found
 
 
-def picked(names: Iterable[str], hosts: Mapping[str, Sequence[str]], waiting: Mapping[str, int]) -> Picked:
+def select_starts(
+    names: Iterable[str], hosts: Mapping[str, Sequence[str]], waiting: Mapping[str, int]
+) -> StartSelection:
     """One record per host: that of the earliest job, else the first that was named. ``hosts`` are all records by
     host.
     """
-    asked = list(dict.fromkeys(names))
+    requested = list(dict.fromkeys(names))
     host_by_record = {record: host for host, records in hosts.items() for record in records}
-    unknown = tuple(name for name in asked if name not in host_by_record)
+    unknown = tuple(name for name in requested if name not in host_by_record)
     chosen: dict[str, str] = {}
-    for name in sorted((n for n in asked if n in host_by_record), key=lambda n: (n not in waiting, waiting.get(n, 0))):
+    for name in sorted(
+        (n for n in requested if n in host_by_record), key=lambda n: (n not in waiting, waiting.get(n, 0))
+    ):
         chosen.setdefault(host_by_record[name], name)
-    start = tuple(name for name in asked if chosen.get(host_by_record.get(name, "")) == name)
-    losers = tuple((n, chosen[host_by_record[n]]) for n in asked if n in host_by_record and n not in start)
-    return Picked(start, losers, unknown)
+    start = tuple(name for name in requested if chosen.get(host_by_record.get(name, "")) == name)
+    losers = tuple((n, chosen[host_by_record[n]]) for n in requested if n in host_by_record and n not in start)
+    return StartSelection(start, losers, unknown)
 
 
-__all__ = ["KIND", "Host", "Picked", "first_jobs", "host_of", "picked"]
+__all__ = ["KIND", "SiblingHost", "StartSelection", "first_jobs", "host_of", "select_starts"]

@@ -1,4 +1,5 @@
-"""Which files say what a Slurm node offers, and what they should say. Reading here, writing in ``put``: whole or not.
+"""Which files say what a Slurm node offers, and what they should say. Reading here, writing in ``write_file``: whole or
+not.
 
 gres.conf has a block of ours; everything around it stays. slurm.conf names a static node on a line of which only the
 values of Gres (and Feature, if asked) change, in the file that holds it. The options of a dynamic node's slurmd stand
@@ -21,13 +22,13 @@ import msgspec
 from aliquot.errors import BlockedError, ConfigError, LockedError
 from aliquot.slurm.conf import api as conf
 from aliquot.slurm.conf import hostlist
-from aliquot.slurm.conf.nodes import NodeLine
-from aliquot.slurm.conf.statements import Pair
+from aliquot.slurm.conf.nodes import ConfiguredNodeLine
+from aliquot.slurm.conf.statements import ConfPair
 from aliquot.slurm.files import fence
 from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.node import node_conf as nodeconf
-from aliquot.slurm.node.change_record import put
-from aliquot.slurm.node.request import DYNAMIC, STATIC, Settings
+from aliquot.slurm.node.change_record import write_file
+from aliquot.slurm.node.request import DYNAMIC, STATIC, SlurmNodeSettings
 from aliquot.slurm.node.slurmd import OPTIONS_FILES
 
 LOCK = ".aliquot.lock"
@@ -36,14 +37,14 @@ _LOCK_S = 10.0
 _OPTIONS = re.compile(r"^(?P<head>\s*SLURMD_OPTIONS\s*=)(?P<value>.*)$", re.MULTILINE)
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class DesiredFile(msgspec.Struct, frozen=True):
     """A file as it should be."""
 
     path: str
     text: str
 
 
-def conf_of(settings: Settings) -> conf.Conf:
+def conf_of(settings: SlurmNodeSettings) -> conf.Conf:
     """slurm.conf with what it includes. Raises ConfigError where there is none, or Slurm could not read it."""
     path = os.path.join(settings.conf_dir, "slurm.conf")
     found = conf.read(path)
@@ -56,18 +57,18 @@ def conf_of(settings: Settings) -> conf.Conf:
             ),
             next_step="scontrol show config | grep SLURM_CONF",
         )
-    if found.faults:
-        first, *rest = map(str, found.faults)
+    if found.diagnostics:
+        first, *rest = map(str, found.diagnostics)
         raise ConfigError(first, details=tuple(rest), next_step=f"aliquot slurm check --conf-dir {settings.conf_dir}")
     return found
 
 
-def kind_of(settings: Settings, found: conf.Conf) -> str:
+def kind_of(settings: SlurmNodeSettings, found: conf.Conf) -> str:
     """``static`` for a node that slurm.conf names. Raises ConfigError where that is not what was said."""
     line = conf.node_line(found, settings.name)
     kind = STATIC if line else DYNAMIC
     if settings.kind and settings.kind != kind:
-        where = f"{line.statement.place} names it" if line else f"{found.path} does not name it"
+        where = f"{line.statement.location} names it" if line else f"{found.path} does not name it"
         raise ConfigError(
             f"{settings.name} is no {settings.kind} node: {where}",
             next_step=f"scontrol show node {settings.name}",
@@ -75,7 +76,7 @@ def kind_of(settings: Settings, found: conf.Conf) -> str:
     return kind
 
 
-def fences(settings: Settings, found: conf.Conf) -> bool:
+def has_fence_gres(settings: SlurmNodeSettings, found: conf.Conf) -> bool:
     """Whether slurm.conf has the GRES that keeps jobs from other GPUs, and no line about it for this node that has a
     type or no file: slurmd does not start where some have them and others not.
     """
@@ -86,7 +87,7 @@ def fences(settings: Settings, found: conf.Conf) -> bool:
     return all(not s.pair("Type") and s.pair("File", "Files", "MultipleFiles") for s in own)
 
 
-def _about(statement: conf.Statement, name: str) -> bool:
+def _about(statement: conf.ConfStatement, name: str) -> bool:
     """Whether a line of gres.conf is one of this node's, or of all nodes."""
     about = statement.get("NodeName")
     try:
@@ -95,9 +96,11 @@ def _about(statement: conf.Statement, name: str) -> bool:
         return about == name
 
 
-def gres_file(settings: Settings, lines: Sequence[str], *, force: bool, beside: bool = False) -> Wanted:
+def gres_file(
+    settings: SlurmNodeSettings, lines: Sequence[str], *, force: bool, allow_other_lines: bool = False
+) -> DesiredFile:
     """gres.conf with our block. Raises ConfigError where somebody wrote in the block, unless ``force``, or beside it
-    about this node, unless ``beside``.
+    about this node, unless ``allow_other_lines``.
     """
     path = os.path.join(settings.conf_dir, "gres.conf")
     text = content(path)
@@ -109,23 +112,23 @@ def gres_file(settings: Settings, lines: Sequence[str], *, force: bool, beside: 
             details=tuple(f"{path}:{edited[0].first + 1 + n}: {line}" for n, line in enumerate(edited[0].lines)),
             next_step="move what must stay out of the block, then run it again with --force",
         )
-    if not beside:
-        _refuse_beside(path, settings.name, mine)
-    return Wanted(path, block.placed(text, settings.name, tuple(lines)))
+    if not allow_other_lines:
+        _refuse_other_lines(path, settings.name, mine)
+    return DesiredFile(path, block.replace_block(text, settings.name, tuple(lines)))
 
 
-def _refuse_beside(path: str, name: str, mine: Sequence[block.Block]) -> None:
+def _refuse_other_lines(path: str, name: str, mine: Sequence[block.ManagedBlock]) -> None:
     """Lines about this node's GPUs that are not ours would count its devices twice."""
     found = conf.read(path, "gres.conf")
     if found is None:
         return
-    if found.faults:
-        first, *rest = map(str, found.faults)
+    if found.diagnostics:
+        first, *rest = map(str, found.diagnostics)
         raise ConfigError(first, details=tuple(rest), next_step="aliquot slurm check")
     inside = [(b.first, b.last) for b in mine]
     foreign = []
     for each in found.statements:
-        ours = each.place.file == path and any(first <= each.place.line <= last for first, last in inside)
+        ours = each.location.file == path and any(first <= each.location.line <= last for first, last in inside)
         if (
             not ours
             and _about(each, name)
@@ -135,24 +138,26 @@ def _refuse_beside(path: str, name: str, mine: Sequence[block.Block]) -> None:
             foreign.append(each)
     if foreign:
         raise ConfigError(
-            f"{foreign[0].place} speaks of this node's GPUs, too: a device in two lines is counted twice",
-            details=(*(str(each.place) for each in foreign[1:]), f"aliquot writes all lines about {name}"),
-            next_step=_taken_out(found, foreign, name),
+            f"{foreign[0].location} speaks of this node's GPUs, too: a device in two lines is counted twice",
+            details=(*(str(each.location) for each in foreign[1:]), f"aliquot writes all lines about {name}"),
+            next_step=_removal_command(found, foreign, name),
         )
 
 
-def _taken_out(found: conf.Conf, lines: Sequence[conf.Statement], name: str) -> str:
+def _removal_command(found: conf.Conf, lines: Sequence[conf.ConfStatement], name: str) -> str:
     """The command that takes lines out of gres.conf. Those that other nodes may read are for people."""
-    first = lines[0].place
+    first = lines[0].location
     text = found.source(first.file).text
-    alone = all(each.place.file == first.file and each.get("NodeName") == name for each in lines)
+    alone = all(each.location.file == first.file and each.get("NodeName") == name for each in lines)
     if not alone or any("\n" in text[each.start : each.end] for each in lines):
         return f"${{EDITOR:-vi}} +{first.line} {shlex.quote(first.file)}"
-    numbers = "".join(f"{each.place.line}d;" for each in lines)
+    numbers = "".join(f"{each.location.line}d;" for each in lines)
     return f"sed -i.bak '{numbers}' {shlex.quote(first.file)}"
 
 
-def node_file(settings: Settings, found: conf.Conf, text: str, features: tuple[str, ...] | None) -> Wanted:
+def node_file(
+    settings: SlurmNodeSettings, found: conf.Conf, text: str, features: tuple[str, ...] | None
+) -> DesiredFile:
     """slurm.conf (or the file it includes) with other values on the node's line. Raises ConfigError for a line that
     covers other nodes, too: theirs would change with it.
     """
@@ -162,14 +167,14 @@ def node_file(settings: Settings, found: conf.Conf, text: str, features: tuple[s
     changes = dict(_changes(line, "Gres", text))
     if features is not None and tuple(line.features) != features:
         changes |= _changes(line, "Feature", ",".join(features))
-    path = line.statement.place.file
-    former = found.source(path).text
+    path = line.statement.location.file
+    previous = found.source(path).text
     if changes and len(line.names) > 1:
-        raise _shared(settings, line, former, text)
-    return Wanted(path, conf.replaced(former, changes))
+        raise _shared(settings, line, previous, text)
+    return DesiredFile(path, conf.replaced(previous, changes))
 
 
-def _changes(line: NodeLine, key: str, value: str) -> Iterator[tuple[Pair, str]]:
+def _changes(line: ConfiguredNodeLine, key: str, value: str) -> Iterator[tuple[ConfPair, str]]:
     pair = line.statement.pair(key, f"{key}s")
     if pair is not None:
         if pair.value != value:
@@ -178,32 +183,32 @@ def _changes(line: NodeLine, key: str, value: str) -> Iterator[tuple[Pair, str]]
     inherited = line.pair(key, f"{key}s")
     if inherited is None or inherited.value != value:
         end = line.statement.end
-        yield Pair(key, "", line.statement.place, end, end), f" {key}={value}"
+        yield ConfPair(key, "", line.statement.location, end, end), f" {key}={value}"
 
 
-def _shared(settings: Settings, line: NodeLine, text: str, gres_text: str) -> ConfigError:
+def _shared(settings: SlurmNodeSettings, line: ConfiguredNodeLine, text: str, gres_text: str) -> ConfigError:
     others = [name for name in line.names if name != settings.name]
     rest = text[line.statement.start : line.statement.end]
     words = " ".join(w for w in rest.split() if not w.lower().startswith(("nodename=", "gres=")))
     return ConfigError(
-        f"{line.statement.place} covers {len(line.names)} nodes: the GRES of one cannot change without the others'",
+        f"{line.statement.location} covers {len(line.names)} nodes: the GRES of one cannot change without the others'",
         details=(
             "give each its line:",
             f"NodeName={','.join(others)} {words} Gres={line.get('Gres')}".rstrip(),
             f"NodeName={settings.name} {words} Gres={gres_text}",
         ),
-        next_step=f"write these lines in place of {line.statement.place}, then run it again",
+        next_step=f"write these lines in place of {line.statement.location}, then run it again",
     )
 
 
-def options_path(settings: Settings) -> str:
+def options_path(settings: SlurmNodeSettings) -> str:
     """The environment file of the unit; the first of the usual ones that is there, else Debian's."""
     every = (settings.options_file,) if settings.options_file else OPTIONS_FILES
     root = settings.root.rstrip("/")
     return next((root + p for p in every if os.path.exists(root + p)), root + every[0])
 
 
-def options_of(settings: Settings) -> str:
+def options_of(settings: SlurmNodeSettings) -> str:
     """SLURMD_OPTIONS as it stands there; "" where it does not. Raises ConfigError for quotes that do not close."""
     match = _OPTIONS.search(content(options_path(settings)))
     try:
@@ -212,39 +217,39 @@ def options_of(settings: Settings) -> str:
         raise ConfigError(f"{options_path(settings)}: SLURMD_OPTIONS: {error}") from error
 
 
-def options_file(settings: Settings, words: str) -> Wanted:
+def options_file(settings: SlurmNodeSettings, words: str) -> DesiredFile:
     """The environment file with ``-Z --conf '...'`` in SLURMD_OPTIONS; all else stays."""
     path = options_path(settings)
     text = content(path)
     value = nodeconf.with_conf(options_of(settings), words).replace("\\", "\\\\").replace('"', '\\"')
     line = f'SLURMD_OPTIONS="{value}"'
     if _OPTIONS.search(text):
-        return Wanted(path, _OPTIONS.sub(lambda _: line, text, count=1))
+        return DesiredFile(path, _OPTIONS.sub(lambda _: line, text, count=1))
     gap = "" if not text or text.endswith("\n") else "\n"
-    return Wanted(path, f"{text}{gap}{line}\n")
+    return DesiredFile(path, f"{text}{gap}{line}\n")
 
 
-def differs(wanted: Wanted) -> bool:
+def differs(desired: DesiredFile) -> bool:
     """Whether a file does not say what it should."""
-    return content(wanted.path) != wanted.text
+    return content(desired.path) != desired.text
 
 
-def write(wanted: Wanted) -> bool:
+def write(desired: DesiredFile) -> bool:
     """Make a file so; False where it is. Mode and owner are kept, links are followed. Raises StorageError."""
-    path = os.path.realpath(wanted.path)
-    there = os.path.exists(path)
-    if content(path) == wanted.text:
+    path = os.path.realpath(desired.path)
+    exists = os.path.exists(path)
+    if content(path) == desired.text:
         return False
     mode, owner = 0o644, None
-    if there:
+    if exists:
         facts = os.stat(path)
         mode, owner = stat.S_IMODE(facts.st_mode), (facts.st_uid, facts.st_gid)
-    put(path, wanted.text.encode("utf-8", "surrogateescape"), mode, owner=owner)
+    write_file(path, desired.text.encode("utf-8", "surrogateescape"), mode, owner=owner)
     return True
 
 
 @contextmanager
-def alone(folder: str) -> Iterator[None]:
+def locked(folder: str) -> Iterator[None]:
     """Several nodes may share one gres.conf: each reads and writes it while no other does. Raises LockedError.
 
     The lock is a file that nobody else can open: whoever can open a folder, be it for reading, could hold its lock, and
@@ -258,7 +263,7 @@ def alone(folder: str) -> Iterator[None]:
         raise ConfigError(f"cannot open {path}: {error.strerror}", next_step=f"ls -ld {folder}") from error
     try:
         deadline = time.monotonic() + _LOCK_S
-        while not _taken(handle):
+        while not _try_lock(handle):
             if time.monotonic() > deadline:
                 raise LockedError(f"another process is writing the files in {folder}", next_step=f"fuser {folder}")
             time.sleep(0.02)
@@ -267,7 +272,7 @@ def alone(folder: str) -> Iterator[None]:
         os.close(handle)
 
 
-def _taken(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -9,18 +9,20 @@ from collections.abc import Collection, Iterator, Sequence
 
 from aliquot.errors import BlockedError, StorageError
 from aliquot.slurm.client.errors import BusyError, NoNodeError, OldSlurmError
-from aliquot.slurm.client.models import Reservation, SlurmNode
+from aliquot.slurm.client.models import SlurmNode, SlurmReservation
 from aliquot.slurm.node import config_files as files
-from aliquot.slurm.node.change_record import Record, RecordFile, recorded_names
-from aliquot.slurm.node.context import World
-from aliquot.slurm.node.request import DYNAMIC, Settings
+from aliquot.slurm.node.change_record import ChangeRecord, ChangeRecordFile, recorded_names
+from aliquot.slurm.node.context import SlurmChangeContext
+from aliquot.slurm.node.request import DYNAMIC, SlurmNodeSettings
 
 _REBOOTS = {"REBOOT_REQUESTED", "REBOOT_ISSUED"}
 
 
-def refuse(settings: Settings, kind: str, node: SlurmNode | None, pcis: Collection[str], world: World) -> None:
+def refuse_conflicts(
+    settings: SlurmNodeSettings, kind: str, node: SlurmNode | None, pcis: Collection[str], context: SlurmChangeContext
+) -> None:
     """Raises BlockedError for a node of which somebody else has a part. ``pcis`` are the host's GPUs."""
-    others = tuple(_neighbours(settings, world))
+    others = tuple(_neighbours(settings, context))
     had = {pci for each in others for pci in each.change.settings.gpus or pcis}
     for each in others:
         _refuse_common(settings, each.change.settings, [pci for pci in pcis if pci not in had], pcis)
@@ -28,24 +30,26 @@ def refuse(settings: Settings, kind: str, node: SlurmNode | None, pcis: Collecti
     if node is not None:
         _refuse_reboot(node)
         if kind == DYNAMIC:
-            refuse_reserved(settings.name, world)
+            refuse_reserved(settings.name, context)
 
 
-def _neighbours(settings: Settings, world: World) -> Iterator[Record]:
+def _neighbours(settings: SlurmNodeSettings, context: SlurmChangeContext) -> Iterator[ChangeRecord]:
     """Other nodes that this host is, or was, and that Slurm still has."""
-    for name in recorded_names(world.places.lib):
+    for name in recorded_names(context.folders.lib):
         if name == settings.name:
             continue
         try:
-            record = RecordFile(world.places.lib, name).read()
-            known = world.slurm.node(name)
+            record = ChangeRecordFile(context.folders.lib, name).read()
+            known = context.slurm.node(name)
         except (NoNodeError, StorageError):
             continue
         if record is not None and "FUTURE" not in known.states and any(g.name == "gpu" for g in known.gres):
             yield record
 
 
-def _refuse_common(settings: Settings, theirs: Settings, free: Sequence[str], pcis: Collection[str]) -> None:
+def _refuse_common(
+    settings: SlurmNodeSettings, theirs: SlurmNodeSettings, free: Sequence[str], pcis: Collection[str]
+) -> None:
     common = set(settings.gpus or pcis) & set(theirs.gpus or pcis)
     if not common:
         return
@@ -59,7 +63,7 @@ def _refuse_common(settings: Settings, theirs: Settings, free: Sequence[str], pc
     )
 
 
-def _refuse_slurmd(settings: Settings, theirs: Settings, dynamic: bool) -> None:
+def _refuse_slurmd(settings: SlurmNodeSettings, theirs: SlurmNodeSettings, dynamic: bool) -> None:
     if settings.by_commands or theirs.by_commands:
         return
     if settings.unit.removesuffix(".service") == theirs.unit.removesuffix(".service"):
@@ -84,12 +88,12 @@ def _refuse_reboot(node: SlurmNode) -> None:
         )
 
 
-def refuse_reserved(name: str, world: World) -> None:
+def refuse_reserved(name: str, context: SlurmChangeContext) -> None:
     """A reservation is about a record, not about a name: Slurm deletes no record with one that has begun, and one that
     is to come would be about whatever node takes the record's place. Raises BusyError.
     """
     try:
-        found = [each for each in world.slurm.reservations() if name in each.nodes]
+        found = [each for each in context.slurm.reservations() if name in each.nodes]
     except OldSlurmError:
         return
     if found:
@@ -101,7 +105,7 @@ def refuse_reserved(name: str, world: World) -> None:
         )
 
 
-def _without(reservation: Reservation, name: str) -> str:
+def _without(reservation: SlurmReservation, name: str) -> str:
     """The command that takes a node out of a reservation, and leaves it to the others that it is on."""
     others = ",".join(each for each in reservation.nodes if each != name)
     if not others:

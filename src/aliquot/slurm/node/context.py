@@ -9,17 +9,17 @@ import msgspec
 
 from aliquot.errors import StorageError
 from aliquot.slurm.client.port import Slurm
-from aliquot.slurm.node.change_record import Record, RecordFile
-from aliquot.slurm.node.next_step import Seen
-from aliquot.slurm.node.slurmd import Daemon
+from aliquot.slurm.node.change_record import ChangeRecord, ChangeRecordFile
+from aliquot.slurm.node.next_step import SlurmNodeObservation
+from aliquot.slurm.node.slurmd import SlurmdDaemon
 
 if TYPE_CHECKING:
-    from aliquot.core.engine.context import World as Gpus
+    from aliquot.core.engine.context import ExecutionContext as Gpus
 
-Report = Callable[[str], None]
+ProgressReporter = Callable[[str], None]
 
 
-class Places(msgspec.Struct, frozen=True):
+class StateFolders(msgspec.Struct, frozen=True):
     """``lib`` is the folder of what outlives a reboot, ``run`` where the TaskProlog finds the devices' numbering.
     ``simulated``: the node is a simulation.
     """
@@ -29,30 +29,32 @@ class Places(msgspec.Struct, frozen=True):
     simulated: bool = False
 
 
-class World:
-    """``gpus`` are the engine's ports, ``say`` takes a line of progress for each act. ``seen`` is the last look at the
-    node for which its jobs were asked for.
+class SlurmChangeContext:
+    """``gpus`` are the engine's ports, ``report`` takes a line of progress for each act. ``last_observation`` is the
+    last look at the node for which its jobs were asked for.
     """
 
-    def __init__(self, slurm: Slurm, gpus: Gpus, daemon: Daemon, places: Places, name: str, say: Report) -> None:
+    def __init__(
+        self, slurm: Slurm, gpus: Gpus, daemon: SlurmdDaemon, folders: StateFolders, name: str, report: ProgressReporter
+    ) -> None:
         self.slurm = slurm
         self.gpus = gpus
         self.daemon = daemon
-        self.places = places
-        self.file = RecordFile(places.lib, name)
-        self.say = say
-        self.seen: Seen | None = None
+        self.folders = folders
+        self.file = ChangeRecordFile(folders.lib, name)
+        self.report = report
+        self.last_observation: SlurmNodeObservation | None = None
 
-    def keep(self, record: Record, *, must: bool = True) -> None:
-        """A record, on disk. On the way back, and without ``must``, it is said where the disk takes none: what is there
-        names an earlier step, which may be done again. Raises StorageError.
+    def save(self, record: ChangeRecord, *, required: bool = True) -> None:
+        """A record, on disk. On the way back, and without ``required``, it is said where the disk takes none: what is
+        there names an earlier step, which may be done again. Raises StorageError.
         """
         try:
             self.file.write(record)
         except StorageError as error:
-            if must and not record.back:
+            if required and not record.undoing:
                 raise
-            self.say(f"note: {error.brief}")
+            self.report(f"note: {error.brief}")
 
     def now(self) -> float:
         """Seconds, monotonic."""
@@ -62,7 +64,7 @@ class World:
         self.gpus.clock.sleep(seconds)
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class SlurmChangeOutcome(msgspec.Struct, frozen=True):
     """What became of a change. ``status``: ``nothing`` (all was so already), ``done``, ``undone`` (it failed, and what
     was is back). ``drained`` says that the node takes no jobs now, and ``reason`` why. ``steps`` are the seconds that
     each took.

@@ -6,27 +6,29 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.slurm.client.models import Gres, SlurmNode
 from aliquot.slurm.files import fence
 from aliquot.slurm.files import gres_conf as gres
-from aliquot.slurm.files.job_devices import Choice, Offering, offering
-from aliquot.slurm.node.change_record import Meant
+from aliquot.slurm.files.job_devices import GresChoice, OfferedDevices, offered_devices
+from aliquot.slurm.node.change_record import ExpectedGres
 from aliquot.slurm.node.next_step import version_of
-from aliquot.slurm.node.request import Settings
+from aliquot.slurm.node.request import SlurmNodeSettings
 
 
-def offered(inventory: Inventory, settings: Settings, *, fenced: bool = False) -> Offering:
+def offered_by_node(inventory: Inventory, settings: SlurmNodeSettings, *, fenced: bool = False) -> OfferedDevices:
     """What the node's GPUs offer. Raises BlockedError."""
-    return offering(inventory, Choice(settings.gpus or None, settings.style, settings.dev, fence=fenced))
+    return offered_devices(inventory, GresChoice(settings.gpus or None, settings.style, settings.dev, fence=fenced))
 
 
-def meant(inventory: Inventory, settings: Settings, version: str, cores: dict[str, str] | None = None) -> Meant:
+def expected_gres(
+    inventory: Inventory, settings: SlurmNodeSettings, version: str, cores: dict[str, str] | None = None
+) -> ExpectedGres:
     """Types, counts and lines. ``cores`` are the near cores by PCI address. Raises BlockedError, OldSlurmError."""
-    found = offered(inventory, settings, fenced=True)
+    found = offered_by_node(inventory, settings, fenced=True)
     notes = found.notes
     if found.fenced and not settings.fence:
         notes = (*notes, _open(found.fenced, settings.name))
-        found = offered(inventory, settings)
+        found = offered_by_node(inventory, settings)
     release = version_of(version)
-    form = gres.Form(settings.form, cores=cores or {}, version=release if release.major else None)
-    return Meant(
+    form = gres.GresForm(settings.form, cores=cores or {}, version=release if release.major else None)
+    return ExpectedGres(
         gres=tuple(Gres("gpu", kind, count) for kind, count in found.counts.items()),
         lines=gres.lines(settings.name, found, form),
         notes=notes,

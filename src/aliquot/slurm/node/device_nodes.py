@@ -11,29 +11,29 @@ import stat
 from collections.abc import Iterable
 
 from aliquot.cdi.devices import majors as machine_majors
-from aliquot.cdi.options import SIMULATED_MAJORS, Majors, Node
+from aliquot.cdi.options import SIMULATED_MAJORS, CdiDeviceNode, Majors
 from aliquot.core.model.inventory import Gpu
 from aliquot.errors import BlockedError, StorageError
 from aliquot.foundation import atomic_file
-from aliquot.slurm.files.fence import ADMIN, cut
+from aliquot.slurm.files.fence import ADMIN, has_instances
 
 
-def needed(gpus: Iterable[Gpu], majors: Majors, *, fence: bool = False) -> tuple[Node, ...]:
+def needed(gpus: Iterable[Gpu], majors: Majors, *, fence: bool = False) -> tuple[CdiDeviceNode, ...]:
     """The nodes that gres.conf's lines for these GPUs name, and nvidiactl, which every client opens first. With
     ``fence`` those of administrators, too, which that names; their modes are the driver's.
     """
-    found = [Node("/dev/nvidiactl", majors.gpu, 255)]
+    found = [CdiDeviceNode("/dev/nvidiactl", majors.gpu, 255)]
     gpus = list(gpus)
-    if fence and cut(gpus):
+    if fence and has_instances(gpus):
         modes = {1: 0o400, 2: 0o444}
-        found += [Node(f"/dev/nvidia-caps/nvidia-cap{m}", majors.caps, m, modes[m]) for m in ADMIN]
+        found += [CdiDeviceNode(f"/dev/nvidia-caps/nvidia-cap{m}", majors.caps, m, modes[m]) for m in ADMIN]
     for gpu in gpus:
         if gpu.minor < 0 or gpu.passthrough:
             continue
-        found.append(Node(f"/dev/nvidia{gpu.minor}", majors.gpu, gpu.minor))
+        found.append(CdiDeviceNode(f"/dev/nvidia{gpu.minor}", majors.gpu, gpu.minor))
         for instance in gpu.instances:
             minors = (instance.capability_minor, *(c.capability_minor for c in instance.compute_instances))
-            found += [Node(f"/dev/nvidia-caps/nvidia-cap{m}", majors.caps, m, 0o444) for m in minors if m > 2]
+            found += [CdiDeviceNode(f"/dev/nvidia-caps/nvidia-cap{m}", majors.caps, m, 0o444) for m in minors if m > 2]
     return tuple(found)
 
 
@@ -47,7 +47,7 @@ def make(gpus: Iterable[Gpu], dev_root: str, *, simulated: bool, fence: bool = F
     return tuple(node.path for node in needed(gpus, majors, fence=fence) if _make(node, dev_root.rstrip("/")))
 
 
-def _make(node: Node, root: str) -> bool:
+def _make(node: CdiDeviceNode, root: str) -> bool:
     path = f"{root}{node.path}"
     if node.major < 0:
         raise BlockedError(
@@ -77,7 +77,7 @@ def _made(path: str, mode: int, device: int) -> bool:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         os.mknod(temporary, stat.S_IFCHR | mode, device)
         os.chmod(temporary, mode)  # mknod minds the umask
-        atomic_file.put(temporary, path)
+        atomic_file.rename(temporary, path)
     except OSError as error:
         step = "run it as root" if isinstance(error, PermissionError) else f"ls -l {os.path.dirname(path)}"
         raise StorageError(f"cannot make {path}: {error.strerror or error}", next_step=step) from error

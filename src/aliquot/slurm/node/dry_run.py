@@ -14,27 +14,27 @@ from aliquot.core.model.actions import Action
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.semantics import step
-from aliquot.errors import MovedError
+from aliquot.errors import StalePlanError
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import next_step as steps
-from aliquot.slurm.node import target as aim
-from aliquot.slurm.node.context import World
-from aliquot.slurm.node.desired_gres import meant
+from aliquot.slurm.node import target
+from aliquot.slurm.node.context import SlurmChangeContext
+from aliquot.slurm.node.desired_gres import expected_gres
 from aliquot.slurm.node.gpu_plan import feasible, freed
-from aliquot.slurm.node.preconditions import begin
-from aliquot.slurm.node.request import WAIT, Change
-from aliquot.slurm.node.waits import look, told
+from aliquot.slurm.node.preconditions import prepare_change
+from aliquot.slurm.node.request import WAIT, SlurmChange
+from aliquot.slurm.node.waits import job_lines, observe
 
 
-class Preview(msgspec.Struct, frozen=True):
-    """``status`` is ``nothing`` or ``would``. ``has`` and ``gres`` are the node's GRES now and then, ``plan`` what is
-    done to the GPUs, ``files`` differences in the form of ``diff -u``, ``jobs`` those that must end first.
+class SlurmPreview(msgspec.Struct, frozen=True):
+    """``status`` is ``nothing`` or ``would``. ``current_gres`` and ``gres`` are the node's GRES now and then, ``plan``
+    what is done to the GPUs, ``files`` differences in the form of ``diff -u``, ``jobs`` those that must end first.
     """
 
     status: str
     name: str
     node_kind: str = ""
-    has: str = ""
+    current_gres: str = msgspec.field(default="", name="has")
     gres: str = ""
     plan: Plan | None = None
     files: tuple[str, ...] = ()
@@ -43,35 +43,35 @@ class Preview(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def preview(change: Change, world: World) -> Preview:
+def preview(change: SlurmChange, context: SlurmChangeContext) -> SlurmPreview:
     """Look, and say. Raises AliquotError where the change would be refused; jobs on the node are told, not refused."""
     name = change.settings.name
-    record = begin(replace(change, jobs=WAIT), world, world.file.read())
-    seen = look(name, world)
-    has, jobs = ",".join(map(str, seen.node.gres)) if seen.node else "", seen.jobs
+    record = prepare_change(replace(change, jobs=WAIT), context, context.file.read())
+    observation = observe(name, context)
+    current_gres, jobs = ",".join(map(str, observation.node.gres)) if observation.node else "", observation.jobs
     if record is None:
-        return Preview("nothing", name, has=has, gres=has)
-    now = world.gpus.backend.read()
+        return SlurmPreview("nothing", name, current_gres=current_gres, gres=current_gres)
+    now = context.gpus.backend.read()
     inventory = freed(now) if jobs else now
     made = feasible(change, inventory)
-    record = replace(record, meant=meant(foretold(inventory, made), record.change.settings, record.version))
-    with files.alone(change.settings.conf_dir):
-        differences = tuple(d for each in aim.wanted(record) if (d := _difference(each)))
-    return Preview(
+    record = replace(record, expected=expected_gres(foretold(inventory, made), record.change.settings, record.version))
+    with files.locked(change.settings.conf_dir):
+        differences = tuple(d for each in target.desired_files(record) if (d := _difference(each)))
+    return SlurmPreview(
         "would",
         name,
         record.kind,
-        has,
-        aim.gres_text(record),
+        current_gres,
+        target.gres_text(record),
         made,
         differences,
         steps.route(record),
-        told(jobs),
-        record.meant.notes,
+        job_lines(jobs),
+        record.expected.notes,
     )
 
 
-def confirm(shown: Preview, now: Preview) -> None:
+def confirm(shown: SlurmPreview, now: SlurmPreview) -> None:
     """Raises MovedError where what is about to be done is not what a person was shown. Jobs may come and go meanwhile;
     where nothing is left to do, nothing is done.
     """
@@ -85,14 +85,14 @@ def confirm(shown: Preview, now: Preview) -> None:
         "files: other lines would be written than those that were shown": shown.files != now.files,
     }
     if any(differs.values()):
-        raise MovedError(
+        raise StalePlanError(
             f"{shown.name} is not as it was shown any more: nothing was changed",
             details=tuple(line for line, differ in differs.items() if differ),
             next_step="run the same command again: it shows what would be done now",
         )
 
 
-def _actions(found: Preview) -> tuple[Action, ...]:
+def _actions(found: SlurmPreview) -> tuple[Action, ...]:
     return found.plan.actions if found.plan is not None else ()
 
 
@@ -113,11 +113,16 @@ def _numbered(gpu: Gpu) -> Gpu:
     return replace(gpu, instances=tuple(found))
 
 
-def _difference(wanted: files.Wanted) -> str:
+def _difference(desired: files.DesiredFile) -> str:
     lines = difflib.unified_diff(
-        files.content(wanted.path).splitlines(), wanted.text.splitlines(), wanted.path, wanted.path, lineterm="", n=1
+        files.content(desired.path).splitlines(),
+        desired.text.splitlines(),
+        desired.path,
+        desired.path,
+        lineterm="",
+        n=1,
     )
     return "\n".join(lines)
 
 
-__all__ = ["Preview", "confirm", "foretold", "preview"]
+__all__ = ["SlurmPreview", "confirm", "foretold", "preview"]

@@ -8,19 +8,19 @@ from aliquot.slurm.files import fence
 from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import waits as waiting
-from aliquot.slurm.node.context import World
-from aliquot.slurm.node.request import Settings
+from aliquot.slurm.node.context import SlurmChangeContext
+from aliquot.slurm.node.request import SlurmNodeSettings
 
 
-def hide(settings: Settings, world: World) -> None:
+def hide_fences(settings: SlurmNodeSettings, context: SlurmChangeContext) -> None:
     """Have slurmctld forget the fences of this node and of those that share its gres.conf: reading its files again, it
     has learnt of all that stand in slurm.conf. Raises as the port.
     """
     text = files.content(os.path.join(settings.conf_dir, "gres.conf"))
-    fenced = {each.node for each in block.blocks(text) if fence.there(each.lines)}
+    fenced = {each.node for each in block.blocks(text) if fence.has_fence(each.lines)}
     if settings.name not in fenced:
         return
     for name in sorted(fenced):
-        node = waiting.record_of(name, world)
-        if node is not None and any(fence.ours(str(gres)) for gres in node.gres):
-            world.slurm.describe(name, {"gres": fence.without(",".join(map(str, node.gres)))})
+        node = waiting.fetch_node(name, context)
+        if node is not None and any(fence.is_fence(str(gres)) for gres in node.gres):
+            context.slurm.describe(name, {"gres": fence.without_fence(",".join(map(str, node.gres)))})

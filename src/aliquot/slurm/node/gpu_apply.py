@@ -7,30 +7,30 @@ from msgspec.structs import replace
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Policy
-from aliquot.errors import BlockedError, LockedError, MovedError
+from aliquot.errors import BlockedError, LockedError, StalePlanError
 from aliquot.slurm.node import device_nodes as devices
 from aliquot.slurm.node import waits as waiting
-from aliquot.slurm.node.change_record import Record
-from aliquot.slurm.node.context import World
-from aliquot.slurm.node.desired_gres import meant
+from aliquot.slurm.node.change_record import ChangeRecord
+from aliquot.slurm.node.context import SlurmChangeContext
+from aliquot.slurm.node.desired_gres import expected_gres
 
 TURN_S = 60.0
 """How long another change of this host's GPUs is waited for."""
 
 
-def cut(record: Record, world: World) -> Record:
+def partition_gpus(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     """The GPUs as they should be, their device nodes; the record with what Slurm is to say. Raises AliquotError."""
-    inventory = _changed(record, world)
+    inventory = _changed(record, context)
     settings = record.change.settings
     chosen = named_gpus(inventory, record)
-    simulated = world.places.simulated
+    simulated = context.folders.simulated
     made_nodes = devices.make(chosen, settings.dev_root, simulated=simulated, fence=settings.fence)
     if made_nodes:
-        world.say(f"made {len(made_nodes)} device nodes")
-    return replace(record, meant=meant(inventory, settings, record.version))
+        context.report(f"made {len(made_nodes)} device nodes")
+    return replace(record, expected=expected_gres(inventory, settings, record.version))
 
 
-def named_gpus(inventory: Inventory, record: Record) -> tuple[Gpu, ...]:
+def named_gpus(inventory: Inventory, record: ChangeRecord) -> tuple[Gpu, ...]:
     """The GPUs that the node's lines name: those that it offers, and the others of the host where jobs are kept from
     them.
     """
@@ -38,33 +38,33 @@ def named_gpus(inventory: Inventory, record: Record) -> tuple[Gpu, ...]:
     return tuple(g for g in inventory.gpus if not settings.gpus or settings.fence or g.pci in settings.gpus)
 
 
-def _changed(record: Record, world: World) -> Inventory:
+def _changed(record: ChangeRecord, context: SlurmChangeContext) -> Inventory:
     """The GPUs as they are after the plan. Other nodes of Slurm may be on this host, and other verbs: while one of them
     is at the GPUs, or was between our look and our turn, it is tried again, bounded. Raises AliquotError.
     """
-    desired = record.before.desired if record.back else record.change.desired
-    begin = world.now()
+    desired = record.restore_point.desired if record.undoing else record.change.desired
+    begin = context.now()
     while True:
         try:
-            return _planned(desired, Policy() if record.back else record.change.policy, world)
-        except (LockedError, MovedError) as busy:
-            if world.now() - begin > TURN_S:
+            return _planned(desired, Policy() if record.undoing else record.change.policy, context)
+        except (LockedError, StalePlanError) as busy:
+            if context.now() - begin > TURN_S:
                 raise
-            world.say(f"waiting for its turn: {busy.brief}")
-            world.sleep(waiting.SLOW_S)
+            context.report(f"waiting for its turn: {busy.brief}")
+            context.sleep(waiting.SLOW_S)
 
 
-def _planned(desired: Desired, policy: Policy, world: World) -> Inventory:
+def _planned(desired: Desired, policy: Policy, context: SlurmChangeContext) -> Inventory:
     from aliquot.core.engine.apply import apply
     from aliquot.core.planner.plan import plan
 
-    inventory = world.gpus.backend.read()
+    inventory = context.gpus.backend.read()
     made = plan(inventory, desired, policy) if desired.gpus else None
     if made is None or not (made.changes or made.blocked):
         return inventory
     if made.reboots:
         raise BlockedError(f"MIG mode of GPU {', '.join(made.reboots)} changes only with a reboot now")
-    outcome = apply(made, world.gpus, world.say)
+    outcome = apply(made, context.gpus, context.report)
     if outcome.error is not None:
         raise outcome.error
     if outcome.status == "reboot":

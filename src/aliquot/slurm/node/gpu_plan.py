@@ -11,20 +11,20 @@ from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan
 from aliquot.errors import BlockedError, UsageError
 from aliquot.slurm.holders.jobs import JOB
-from aliquot.slurm.holders.steps import Steps
-from aliquot.slurm.node.request import Change
+from aliquot.slurm.holders.steps import JobSteps
+from aliquot.slurm.node.request import SlurmChange
 
 
-def feasible(change: Change, inventory: Inventory) -> Plan:
+def feasible(change: SlurmChange, inventory: Inventory) -> Plan:
     """The plan for the GPUs. Raises BlockedError for one that is blocked, or waits for a reboot, UsageError for GPUs
     that the Slurm node does not offer.
     """
     settings = change.settings
-    strange = [w.pci for w in change.desired.gpus if settings.gpus and w.pci not in settings.gpus]
-    if strange:
+    foreign = [w.pci for w in change.desired.gpus if settings.gpus and w.pci not in settings.gpus]
+    if foreign:
         raise UsageError(
-            f"{settings.name} does not offer GPU {strange[0]}: another Slurm node has it",
-            details=tuple(f"it does not offer GPU {pci} either" for pci in strange[1:]),
+            f"{settings.name} does not offer GPU {foreign[0]}: another Slurm node has it",
+            details=tuple(f"it does not offer GPU {pci} either" for pci in foreign[1:]),
             next_step="leave that GPU out of the wish, or name it with --offers",
         )
     made = plan(inventory, change.desired, change.policy)
@@ -52,7 +52,7 @@ def _ends(jobs: Collection[int] | None) -> Callable[[Holder], bool]:
     if jobs is None:
         return lambda _: True
     numbers = {str(job) for job in jobs}
-    steps = Steps("/proc")
+    steps = JobSteps("/proc")
 
     def ends(holder: Holder) -> bool:
         if holder.kind == JOB:

@@ -9,15 +9,15 @@ from aliquot.errors import BlockedError
 from aliquot.slurm.client.errors import NoNodeError
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.files.node_line import gres_value
-from aliquot.slurm.node.change_record import OPEN, Record
-from aliquot.slurm.node.desired_gres import offered
+from aliquot.slurm.node.change_record import OPEN, ChangeRecord
+from aliquot.slurm.node.desired_gres import offered_by_node
 from aliquot.slurm.node.next_step import version_of
-from aliquot.slurm.node.request import Settings
+from aliquot.slurm.node.request import SlurmNodeSettings
 
 
-class NodeFacts(msgspec.Struct, frozen=True):
+class SlurmHostFacts(msgspec.Struct, frozen=True):
     """``offers`` is what the GPUs are worth to Slurm now, as the value of ``Gres=``; ``slurm`` is what it has on record
-    (state and Gres), "" where it has none, or was not asked (``trouble``). ``slurmd`` is the version here, ``runs`` how
+    (state and Gres), "" where it has none, or was not asked (``error``). ``slurmd`` is the version here, ``runs`` how
     slurmd is started. ``last`` is what became of the last change: done, undone, refused, or open, with its step.
     ``inventory`` are the GPUs, and ``settings`` how the node is run.
     """
@@ -29,30 +29,34 @@ class NodeFacts(msgspec.Struct, frozen=True):
     runs: str
     last: str
     inventory: Inventory
-    settings: Settings
+    settings: SlurmNodeSettings
     why: str = ""
     revision: str = ""
     open: bool = False
-    trouble: str = ""
+    error: str = msgspec.field(default="", name="trouble")
     notes: tuple[str, ...] = ()
 
 
 def facts(
-    inventory: Inventory, settings: Settings, record: Record | None, slurm: Slurm | None, trouble: str = ""
-) -> NodeFacts:
-    """Look. What cannot be told is empty, and ``trouble`` or ``notes`` say why."""
+    inventory: Inventory,
+    settings: SlurmNodeSettings,
+    record: ChangeRecord | None,
+    slurm: Slurm | None,
+    slurm_error: str = "",
+) -> SlurmHostFacts:
+    """Look. What cannot be told is empty, and ``slurm_error`` or ``notes`` say why."""
     notes: tuple[str, ...] = ()
     offers = ""
     try:
-        found = offered(inventory, settings)
+        found = offered_by_node(inventory, settings)
         offers, notes = gres_value(found), found.notes
     except BlockedError as error:
         notes = (error.brief,)
     under_way = record is not None and record.status == OPEN
-    return NodeFacts(
+    return SlurmHostFacts(
         name=settings.name,
         offers=offers,
-        slurm=_said(settings.name, slurm) if slurm else "",
+        slurm=_slurm_state(settings.name, slurm) if slurm else "",
         slurmd=slurmd_version(),
         runs="by commands" if settings.by_commands else f"as unit {settings.unit}",
         last=f"open at step '{record.phase}'" if record and under_way else record.status if record else "",
@@ -61,12 +65,12 @@ def facts(
         why=record.why if record else "",
         revision=record.change.revision if record else "",
         open=under_way,
-        trouble=trouble,
+        error=slurm_error,
         notes=notes,
     )
 
 
-def _said(name: str, slurm: Slurm) -> str:
+def _slurm_state(name: str, slurm: Slurm) -> str:
     try:
         node = slurm.node(name)
     except NoNodeError:

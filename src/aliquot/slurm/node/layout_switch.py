@@ -14,35 +14,35 @@ import msgspec
 from msgspec.structs import replace
 
 from aliquot.core.model.catalog import Family
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Gpu, Inventory
-from aliquot.core.planner.restore_point import former
+from aliquot.core.planner.restore_point import make_restore_point
 from aliquot.errors import BlockedError
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.conf import api as conf
 from aliquot.slurm.files import managed_block as block
-from aliquot.slurm.layouts.families import FamilyError, Layout, present
+from aliquot.slurm.layouts.families import FamilyError, FeatureLayout, current_layout
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import step_executor as acts
-from aliquot.slurm.node.change_record import Before, Record
-from aliquot.slurm.node.context import World
-from aliquot.slurm.node.request import DYNAMIC, Change, Settings
+from aliquot.slurm.node.change_record import ChangeRecord, NodeRestorePoint
+from aliquot.slurm.node.context import SlurmChangeContext
+from aliquot.slurm.node.request import DYNAMIC, SlurmChange, SlurmNodeSettings
 
 
-class Board(msgspec.Struct, frozen=True):
+class GpuGroup(msgspec.Struct, frozen=True):
     """The GPUs that change together, all of one family."""
 
     family: Family
     gpus: tuple[Gpu, ...]
 
     @property
-    def layout(self) -> Layout | None:
+    def layout(self) -> FeatureLayout | None:
         """What they are in, all of them; None where no feature says it."""
-        return present(self.family, self.gpus)
+        return current_layout(self.family, self.gpus)
 
 
-def board_of(inventory: Inventory, pcis: Sequence[str] = ()) -> Board:
+def gpu_group(inventory: Inventory, pcis: Sequence[str] = ()) -> GpuGroup:
     """The GPUs by their addresses, all if none. Raises BlockedError where one of them cannot be cut, or they are of
     different families: a layout's name then means nothing for all of them.
     """
@@ -62,7 +62,7 @@ def board_of(inventory: Inventory, pcis: Sequence[str] = ()) -> Board:
             f"one layout for {' and '.join(kinds.values())} does not exist: their profiles differ",
             next_step="name GPUs of one kind: --offers GPU",
         )
-    return Board(inventory.family(gpus[0]), gpus)
+    return GpuGroup(inventory.family(gpus[0]), gpus)
 
 
 def _unfit(gpu: Gpu) -> str:
@@ -75,48 +75,57 @@ def _unfit(gpu: Gpu) -> str:
     return "it carries vGPUs" if gpu.vgpus else ""
 
 
-def desired(board: Board, layout: Layout) -> Desired:
+def desired(group: GpuGroup, layout: FeatureLayout) -> Desired:
     """The wish for a layout on all the GPUs, wherever the planner finds it best."""
-    names = board.family.by_name
-    wishes = tuple(InstanceWish(names[p].id, p, (names[p].default_compute.id,)) for p in layout.profiles)
-    return Desired(tuple(GpuWish(g.pci, True, wishes, source=layout.feature) for g in board.gpus), layout.feature)
+    names = group.family.by_name
+    wishes = tuple(DesiredInstance(names[p].id, p, (names[p].default_compute.id,)) for p in layout.profiles)
+    return Desired(tuple(DesiredGpu(g.pci, True, wishes, source=layout.feature) for g in group.gpus), layout.feature)
 
 
-def switch(layout: Layout, board: Board, settings: Settings, world: World, *, typed: bool = True) -> Record:
+def switch(
+    layout: FeatureLayout,
+    group: GpuGroup,
+    settings: SlurmNodeSettings,
+    context: SlurmChangeContext,
+    *,
+    typed: bool = True,
+) -> ChangeRecord:
     """Cut the GPUs, make device nodes, write gres.conf's block and the map for tasks. Without ``typed`` the lines have
     no types: those of a node with ``Gres=gpu:6`` must not. Raises AliquotError; then the GPUs are as before.
     """
-    inventory = world.gpus.backend.read()
-    change = Change(settings, desired(board, layout))
+    inventory = context.gpus.backend.read()
+    change = SlurmChange(settings, desired(group, layout))
     # "Dynamic" says that slurm.conf has nothing about this node that should change.
-    record = Record(
+    record = ChangeRecord(
         run="switch",
         change=change,
         kind=DYNAMIC,
-        before=Before(desired=former(inventory, tuple(g.pci for g in board.gpus)), lines=lines_now(settings)),
+        restore_point=NodeRestorePoint(
+            desired=make_restore_point(inventory, tuple(g.pci for g in group.gpus)), lines=lines_now(settings)
+        ),
     )
-    made = acts.act(steps.GPUS, record, world)
+    made = acts.execute(steps.GPUS, record, context)
     if not typed:
-        made = replace(made, meant=replace(made.meant, lines=tuple(map(untyped, made.meant.lines))))
+        made = replace(made, expected=replace(made.expected, lines=tuple(map(untyped, made.expected.lines))))
     try:
-        return acts.act(steps.FILES, made, world)
+        return acts.execute(steps.FILES, made, context)
     except (Exception, KeyboardInterrupt):  # whatever it is, what was begun goes back
-        world.say("the files could not be written: the GPUs go back")
-        acts.act(steps.GPUS, replace(record, back=True), world)
+        context.report("the files could not be written: the GPUs go back")
+        acts.execute(steps.GPUS, replace(record, undoing=True), context)
         raise
 
 
-def lines_now(settings: Settings) -> tuple[str, ...]:
+def lines_now(settings: SlurmNodeSettings) -> tuple[str, ...]:
     """The lines of our block in gres.conf, as they stand there."""
     path = os.path.join(settings.conf_dir, "gres.conf")
     mine = block.block_of(conf.text_of(path), settings.name) if os.path.exists(path) else None
     return mine.lines if mine else ()
 
 
-def put_lines(settings: Settings, lines: tuple[str, ...]) -> None:
+def put_lines(settings: SlurmNodeSettings, lines: tuple[str, ...]) -> None:
     """Make the node's block in gres.conf say this; without lines it goes."""
-    with files.alone(settings.conf_dir):
-        files.write(files.gres_file(settings, lines, force=True, beside=True))
+    with files.locked(settings.conf_dir):
+        files.write(files.gres_file(settings, lines, force=True, allow_other_lines=True))
 
 
 def untyped(line: str) -> str:
@@ -124,12 +133,14 @@ def untyped(line: str) -> str:
     return " ".join(word for word in line.split() if not word.startswith("Type="))
 
 
-def require_count(layout: Layout, board: Board, settings: Settings, world: World) -> None:
+def require_count(
+    layout: FeatureLayout, group: GpuGroup, settings: SlurmNodeSettings, context: SlurmChangeContext
+) -> None:
     """Raises FamilyError where Slurm has another number of devices for the node than it would have in a layout: the
     node would be INVALID and the job that waits for it be ended.
     """
-    would = layout.devices * len(board.gpus)
-    configured, where = _configured(settings, world)
+    would = layout.devices * len(group.gpus)
+    configured, where = _configured(settings, context)
     if configured != would:
         raise FamilyError(
             f"{layout} makes {would} devices on this node, and {where} says {configured}: Slurm would set the node "
@@ -138,13 +149,13 @@ def require_count(layout: Layout, board: Board, settings: Settings, world: World
         )
 
 
-def _configured(settings: Settings, world: World) -> tuple[int, str]:
+def _configured(settings: SlurmNodeSettings, context: SlurmChangeContext) -> tuple[int, str]:
     """How many gpu GRES the node has for Slurm, and who says so: its line, else slurmctld."""
     path = os.path.join(settings.conf_dir, "slurm.conf")
     line = conf.node_line(files.conf_of(settings), settings.name) if os.path.exists(path) else None
-    gres = world.slurm.node(settings.name).gres if line is None else grestext.configured(line.get("Gres"))
-    where = str(line.statement.place) if line else "slurmctld"
+    gres = context.slurm.node(settings.name).gres if line is None else grestext.parse_configured(line.get("Gres"))
+    where = str(line.statement.location) if line else "slurmctld"
     return sum(each.count for each in gres if each.name == "gpu"), where
 
 
-__all__ = ["Board", "board_of", "desired", "lines_now", "put_lines", "require_count", "switch", "untyped"]
+__all__ = ["GpuGroup", "desired", "gpu_group", "lines_now", "put_lines", "require_count", "switch", "untyped"]

@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from aliquot.slurm.client.models import Job, SlurmNode, Version
-from aliquot.slurm.node.change_record import Record
+from aliquot.slurm.client.models import SlurmJob, SlurmNode, Version
+from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.request import DYNAMIC
 
-DRAIN, WAIT, STOP, GPUS, FILES, FORGET, TELL, START, VERIFY, RESUME, EXPLAIN = (
+DRAIN, WAIT, STOP, GPUS, FILES, FORGET, UPDATE_CONTROLLER, START, VERIFY, RESUME, EXPLAIN = (
     "drain",
     "wait",
     "stop",
@@ -35,7 +35,7 @@ DRAIN, WAIT, STOP, GPUS, FILES, FORGET, TELL, START, VERIFY, RESUME, EXPLAIN = (
 RELOADS = Version(23, 11)
 """From here on ``scontrol reconfigure`` starts every daemon anew; before, new GRES need a restart of both daemons."""
 
-QUIET = (STOP, GPUS, FILES, FORGET, TELL, START)
+QUIET = (STOP, GPUS, FILES, FORGET, UPDATE_CONTROLLER, START)
 """Steps that no job may live through."""
 
 
@@ -43,14 +43,14 @@ BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 """States of a node with a job on it, or one that is not quite gone; a suspended job leaves none of them."""
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SlurmNodeObservation(msgspec.Struct, frozen=True):
     """What Slurm says now: the node, None where it has no such record, and the jobs that have resources on it, which
-    were asked for at ``at`` by the clock of the change.
+    were asked for at ``observed_at`` by the clock of the change.
     """
 
     node: SlurmNode | None
-    jobs: tuple[Job, ...] = ()
-    at: float = 0.0
+    jobs: tuple[SlurmJob, ...] = ()
+    observed_at: float = 0.0
 
     @property
     def busy(self) -> bool:
@@ -65,13 +65,13 @@ def version_of(text: str) -> Version:
     return Version(*numbers) if len(numbers) >= 2 else Version(0, 0)
 
 
-def route(record: Record) -> tuple[str, ...]:
+def route(record: ChangeRecord) -> tuple[str, ...]:
     """The steps of a change, in order."""
     middle = _dynamic() if record.kind == DYNAMIC else _static(record)
-    if record.back:
+    if record.undoing:
         if not record.touched:
             return (EXPLAIN,)
-        if not record.before.slurmd_start:
+        if not record.restore_point.slurmd_start:
             # It never was registered: what was not there need not come back.
             return (*(step for step in middle if step != START), EXPLAIN)
         return (*middle, VERIFY, EXPLAIN)
@@ -82,33 +82,33 @@ def _dynamic() -> tuple[str, ...]:
     return (STOP, GPUS, FILES, FORGET, START)
 
 
-def _static(record: Record) -> tuple[str, ...]:
+def _static(record: ChangeRecord) -> tuple[str, ...]:
     """A release that reads everything again at ``reconfigure`` keeps its slurmd, unless that must be started anew."""
     if version_of(record.version) < RELOADS:
-        return (STOP, GPUS, FILES, TELL, START)
-    return (STOP, GPUS, FILES, TELL, START) if record.restart else (GPUS, FILES, TELL)
+        return (STOP, GPUS, FILES, UPDATE_CONTROLLER, START)
+    return (STOP, GPUS, FILES, UPDATE_CONTROLLER, START) if record.restart else (GPUS, FILES, UPDATE_CONTROLLER)
 
 
-def phase_of(record: Record) -> str:
+def phase_of(record: ChangeRecord) -> str:
     """The step where the record stands; the first one where its route has no such step any more."""
     steps = route(record)
     return record.phase if record.phase in steps else steps[0]
 
 
-def next_step(record: Record, look: Callable[[], Seen]) -> str:
+def next_step(record: ChangeRecord, observe: Callable[[], SlurmNodeObservation]) -> str:
     """The step to do now; "" when all is done. Whatever the record says: nothing that jobs cannot live through is done
-    on a node that takes jobs, or has some. ``look`` asks Slurm, for those steps only.
+    on a node that takes jobs, or has some. ``observe`` asks Slurm, for those steps only.
     """
     phase = phase_of(record)
     if phase not in QUIET:
         return phase
-    seen = look()
-    if seen.node is None or (seen.node.draining and not seen.busy):
+    observation = observe()
+    if observation.node is None or (observation.node.draining and not observation.busy):
         return phase
-    return WAIT if seen.node.draining else DRAIN
+    return WAIT if observation.node.draining else DRAIN
 
 
-def after(record: Record) -> str:
+def following_step(record: ChangeRecord) -> str:
     """The step behind the record's own; "" behind the last. One done in between (see ``next_step``) moves nothing."""
     steps = route(record)
     n = steps.index(record.phase) if record.phase in steps else -1

@@ -25,7 +25,7 @@ def gres_of(text: str) -> str:
     return next((value for key, value in words(text).items() if key.lower() == "gres"), "")
 
 
-def faults(text: str) -> tuple[str, ...]:
+def invalid_words(text: str) -> tuple[str, ...]:
     """What in a text is no ``Key=value``."""
     rest = _WORD.sub("", text).split()
     return tuple(f"{word!r} is not KEY=VALUE" for word in rest)
@@ -37,13 +37,13 @@ def joined(pairs: dict[str, str]) -> str:
 
 def conf(base: str, gres: str, features: tuple[str, ...] | None = None, *, drained: bool = False) -> str:
     """What ``slurmd --conf`` is given. ``drained``: the node registers without taking jobs, until it was looked at."""
-    kept = {k: v for k, v in words(base).items() if k.lower() not in DROPPED}
+    pairs = {k: v for k, v in words(base).items() if k.lower() not in DROPPED}
     if features is not None:
-        kept = {k: v for k, v in kept.items() if k.lower() not in ("feature", "features")}
-        kept |= {"Feature": ",".join(features)} if features else {}
-    kept |= {"Gres": gres} if gres else {}
-    kept |= {"State": "DRAIN"} if drained else {}
-    return joined(kept)
+        pairs = {k: v for k, v in pairs.items() if k.lower() not in ("feature", "features")}
+        pairs |= {"Feature": ",".join(features)} if features else {}
+    pairs |= {"Gres": gres} if gres else {}
+    pairs |= {"State": "DRAIN"} if drained else {}
+    return joined(pairs)
 
 
 def from_node(node: SlurmNode) -> str:
@@ -51,11 +51,11 @@ def from_node(node: SlurmNode) -> str:
     pairs = {"CPUs": node.cpus, "RealMemory": node.memory_mib}
     if node.sockets and node.cores and node.threads and node.sockets * node.cores * node.threads == node.cpus:
         pairs |= {"Sockets": node.sockets, "CoresPerSocket": node.cores, "ThreadsPerCore": node.threads}
-    told = {key: str(value) for key, value in pairs.items() if value}
-    return joined(told | ({"Feature": ",".join(node.features)} if node.features else {}))
+    texts = {key: str(value) for key, value in pairs.items() if value}
+    return joined(texts | ({"Feature": ",".join(node.features)} if node.features else {}))
 
 
-def of_options(options: str) -> str:
+def conf_in_options(options: str) -> str:
     """What stands after ``--conf`` in slurmd's options; "" where nothing does. Raises ValueError for open quotes."""
     parts = shlex.split(options)
     for n, word in enumerate(parts):
@@ -69,7 +69,7 @@ def of_options(options: str) -> str:
 def with_conf(options: str, text: str) -> str:
     """slurmd's options with ``-Z`` and other words after ``--conf``; further options stay as they are."""
     parts = shlex.split(options)
-    kept: list[str] = []
+    remaining: list[str] = []
     skip = False
     for word in parts:
         if skip:
@@ -77,5 +77,5 @@ def with_conf(options: str, text: str) -> str:
         elif word == "--conf":
             skip = True
         elif not word.startswith("--conf=") and word != "-Z":
-            kept.append(word)
-    return shlex.join([*kept, "-Z", "--conf", text])
+            remaining.append(word)
+    return shlex.join([*remaining, "-Z", "--conf", text])

@@ -8,58 +8,58 @@ from aliquot.errors import BlockedError
 from aliquot.slurm.client.errors import OldSlurmError
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import waits as waiting
-from aliquot.slurm.node.change_record import Record
-from aliquot.slurm.node.context import World
+from aliquot.slurm.node.change_record import ChangeRecord
+from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.desired_gres import agrees
 from aliquot.slurm.node.request import BY_HAND
-from aliquot.slurm.node.slurmd import shell
+from aliquot.slurm.node.slurmd import run_shell
 
 COMMAND_S = 300.0
 """The bound of --push and --slurmctld-restart."""
 
 
-def tell(record: Record, world: World) -> Record:
+def update_controller(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     """Until slurmctld has it. Raises BlockedError where it does not, OldSlurmError where nobody may restart it."""
     settings = record.change.settings
     if settings.push:
-        world.say("distributing the files")
-        shell(settings.push, "--push", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
-    record = replace(record, started=waiting.another_second(record, world))
-    world.keep(record)
+        context.report("distributing the files")
+        run_shell(settings.push, "--push", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
+    record = replace(record, started=waiting.another_second(record, context))
+    context.save(record)
     if steps.version_of(record.version) >= steps.RELOADS:
-        world.say("having Slurm read its files again")
-        world.slurm.reconfigure()
-        waiting.answering(world)
+        context.report("having Slurm read its files again")
+        context.slurm.reconfigure()
+        waiting.wait_for_controller(context)
         return record
-    if not _known(record, world):
-        _restart_controller(record, world)
+    if not _controller_agrees(record, context):
+        _restart_controller(record, context)
     return record
 
 
-def _known(record: Record, world: World) -> bool:
+def _controller_agrees(record: ChangeRecord, context: SlurmChangeContext) -> bool:
     """Whether slurmctld has the new GRES. Of a node that is INVALID it shows what slurmd said, not what it asks for."""
-    node = world.slurm.node(record.name)
-    return agrees(node, record.meant.gres) and not node.invalid
+    node = context.slurm.node(record.name)
+    return agrees(node, record.expected.gres) and not node.invalid
 
 
-def _restart_controller(record: Record, world: World) -> None:
+def _restart_controller(record: ChangeRecord, context: SlurmChangeContext) -> None:
     """A release before 23.11 takes other GRES only when slurmctld starts. Jobs live on."""
     command = record.change.settings.controller_restart
     if not command:
         raise needs_restart(record.version)
     if command == BY_HAND:
-        world.say("restart slurmctld now: it is waited for")
+        context.report("restart slurmctld now: it is waited for")
         seconds = record.change.timeout_s
     else:
-        world.say("restarting slurmctld")
-        shell(command, "--slurmctld-restart", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
+        context.report("restarting slurmctld")
+        run_shell(command, "--slurmctld-restart", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
         seconds = 30.0
-    begin = world.now()
-    while world.now() - begin <= seconds:
-        waiting.answering(world, seconds)
-        if _known(record, world):
+    begin = context.now()
+    while context.now() - begin <= seconds:
+        waiting.wait_for_controller(context, seconds)
+        if _controller_agrees(record, context):
             return
-        world.sleep(waiting.POLL_S * 5)
+        context.sleep(waiting.POLL_S * 5)
     raise BlockedError(
         f"slurmctld does not have the new GRES of {record.name}",
         details=("was it restarted, and does it read the same slurm.conf (--push distributes it)?",),

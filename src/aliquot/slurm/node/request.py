@@ -19,11 +19,11 @@ MARK = "aliquot: "
 BY_HAND = "by-hand"
 """The choice of ``controller_restart`` that leaves it to a person, who is told when."""
 
-_SLURMS = ("gres/gpu", "Not responding")
+_SLURM_REASONS = ("gres/gpu", "Not responding")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
 
-class Settings(msgspec.Struct, frozen=True):
+class SlurmNodeSettings(msgspec.Struct, frozen=True):
     """How one Slurm node is run. Kept in its record, so that ``--continue`` needs none of it typed again.
 
     ``kind``: ``dynamic`` (``slurmd -Z``), ``static`` (a line in slurm.conf), "" to find out. ``gpus`` are the PCI
@@ -63,7 +63,7 @@ class Settings(msgspec.Struct, frozen=True):
         return bool(self.start or self.stop)
 
 
-class Change(msgspec.Struct, frozen=True):
+class SlurmChange(msgspec.Struct, frozen=True):
     """One change of one node. ``desired`` names the GPUs to change; none: the GPUs stay, files and Slurm follow them.
 
     ``jobs``: what becomes of jobs on the node: ``refuse`` to begin while there are any, ``wait`` for their ends
@@ -72,7 +72,7 @@ class Change(msgspec.Struct, frozen=True):
     ``revision`` is shown by Slurm as the node's Extra.
     """
 
-    settings: Settings
+    settings: SlurmNodeSettings
     desired: Desired = Desired(())
     jobs: str = REFUSE
     timeout_s: float = 60.0
@@ -82,7 +82,7 @@ class Change(msgspec.Struct, frozen=True):
     revision: str = ""
 
 
-def checked(settings: Settings) -> Settings:
+def checked(settings: SlurmNodeSettings) -> SlurmNodeSettings:
     """The same settings. Raises UsageError for those that make no sense on any machine."""
     if not _NAME.fullmatch(settings.name):
         raise UsageError(f"{settings.name!r} is no name of a Slurm node", next_step="aliquot slurm apply --help")
@@ -94,14 +94,16 @@ def checked(settings: Settings) -> Settings:
     return settings
 
 
-def ours(reason: str) -> bool:
+def is_our_reason(reason: str) -> bool:
     """Whether a node's reason is one that we gave."""
     return reason.startswith(MARK)
 
 
-def held(node: SlurmNode) -> bool:
+def held_by_others(node: SlurmNode) -> bool:
     """Whether somebody else keeps the node from its jobs, so that we must not let it have any. What Slurm itself holds
     against a node that registered with other GRES, or not at all, ends with a good registration.
     """
     stopped = node.draining or "DOWN" in node.states
-    return stopped and bool(node.reason) and not ours(node.reason) and not node.reason.startswith(_SLURMS)
+    return (
+        stopped and bool(node.reason) and not is_our_reason(node.reason) and not node.reason.startswith(_SLURM_REASONS)
+    )

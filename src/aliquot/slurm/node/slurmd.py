@@ -6,7 +6,7 @@ import os
 from typing import Protocol
 
 from aliquot.errors import BlockedError
-from aliquot.slurm.node.request import Settings
+from aliquot.slurm.node.request import SlurmNodeSettings
 
 STOP_S = 60.0
 START_S = 60.0
@@ -14,7 +14,7 @@ OPTIONS_FILES = ("/etc/default/slurmd", "/etc/sysconfig/slurmd")
 """Where Slurm's own unit file reads SLURMD_OPTIONS from: Debian's place, and that of Red Hat and SUSE."""
 
 
-class Daemon(Protocol):
+class SlurmdDaemon(Protocol):
     """The slurmd of one node. Jobs outlive it: their steps have processes of their own."""
 
     def ready(self) -> None:
@@ -30,15 +30,15 @@ class Daemon(Protocol):
         ...
 
 
-def daemon_of(settings: Settings) -> Daemon:
+def daemon_of(settings: SlurmNodeSettings) -> SlurmdDaemon:
     """How the settings say that it is run."""
-    return Commands(settings) if settings.by_commands else Unit(settings)
+    return SlurmdCommands(settings) if settings.by_commands else SlurmdUnit(settings)
 
 
-class Unit:
+class SlurmdUnit:
     """A systemd unit. What its slurmd is told stands in the unit's environment file, which ``files`` writes."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SlurmNodeSettings) -> None:
         name = settings.unit
         self._unit = name if "." in name else f"{name}.service"
         self._root = settings.root
@@ -73,12 +73,12 @@ class Unit:
             )
 
 
-class Commands:
+class SlurmdCommands:
     """Shell commands. ALIQUOT_NODE_NAME is the node, ALIQUOT_SLURMD_CONF what ``--conf`` of a dynamic node is to be,
     ALIQUOT_SLURMD_OPTIONS the same as options in a shell's quotes (``-Z --conf '...'``), all empty where not needed.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SlurmNodeSettings) -> None:
         self._settings = settings
 
     def ready(self) -> None:
@@ -94,29 +94,29 @@ class Commands:
         import shlex
 
         words = ["-Z", "--conf", conf] if conf else []
-        told = {
+        variables = {
             "ALIQUOT_NODE_NAME": self._settings.name,
             "ALIQUOT_SLURMD_CONF": conf,
             "ALIQUOT_SLURMD_OPTIONS": shlex.join(words),
         }
-        shell(command, option, seconds, told)
+        run_shell(command, option, seconds, variables)
 
 
-def shell(command: str, option: str, seconds: float, told: dict[str, str]) -> None:
+def run_shell(command: str, option: str, seconds: float, variables: dict[str, str]) -> None:
     """Run a shell command to its end. What it leaves running keeps running, whatever becomes of us. Raises BlockedError
     for one that fails or does not end, with its last words.
     """
     from aliquot.foundation import bounded_process
 
     # A slurmd that finds a token speaks by it, and slurmctld takes it for one that does not answer.
-    env = {**{k: v for k, v in os.environ.items() if k != "SLURM_JWT"}, **told}
+    env = {**{k: v for k, v in os.environ.items() if k != "SLURM_JWT"}, **variables}
     try:
         ran = bounded_process.run_starter(["/bin/sh", "-c", command], seconds, env=env)
-    except bounded_process.LateError as late:
+    except bounded_process.ProcessTimeoutError as late:
         raise _failed(f"{option} did not end within {seconds:g} s", command, late.err) from late
     if ran.code:
         raise _failed(f"{option} ended with status {ran.code}", command, ran.out)
 
 
-def _failed(brief: str, command: str, said: str) -> BlockedError:
-    return BlockedError(brief, details=(command, *said.strip().splitlines()[-10:]), next_step=command)
+def _failed(brief: str, command: str, output: str) -> BlockedError:
+    return BlockedError(brief, details=(command, *output.strip().splitlines()[-10:]), next_step=command)

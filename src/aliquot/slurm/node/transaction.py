@@ -11,33 +11,33 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from aliquot.errors import AliquotError, BlockedError, CutOffError
-from aliquot.slurm.client.errors import AwayError, OldSlurmError
+from aliquot.errors import AliquotError, ApplyInterruptedError, BlockedError
+from aliquot.slurm.client.errors import OldSlurmError, SlurmUnavailableError
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import preconditions as begin
 from aliquot.slurm.node import step_executor as acts
-from aliquot.slurm.node import target as aim
+from aliquot.slurm.node import target
 from aliquot.slurm.node import waits as waiting
-from aliquot.slurm.node.change_record import DONE, OPEN, REFUSED, UNDONE, Record
-from aliquot.slurm.node.context import Outcome, World
-from aliquot.slurm.node.request import Change, Settings, held
-from aliquot.slurm.node.vanished_types import vanished
+from aliquot.slurm.node.change_record import DONE, OPEN, REFUSED, UNDONE, ChangeRecord
+from aliquot.slurm.node.context import SlurmChangeContext, SlurmChangeOutcome
+from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings, held_by_others
+from aliquot.slurm.node.vanished_types import vanished_types
 
 CONTINUE = "aliquot slurm apply --continue"
 
 
-def apply(change: Change, world: World) -> Outcome:
+def apply(change: SlurmChange, context: SlurmChangeContext) -> SlurmChangeOutcome:
     """Make the change. One that was cut off on this node is taken over: its way back is kept.
 
     Raises AliquotError where nothing was touched, or where the change stops half-way and is on record (the next step
     says how to go on). A change that failed and was undone is an outcome, with ``why``.
     """
-    earlier = world.file.read()
-    record = begin.begin(change, world, earlier)
+    earlier = context.file.read()
+    record = begin.prepare_change(change, context, earlier)
     if record is None:
-        node = waiting.record_of(change.settings.name, world)
+        node = waiting.fetch_node(change.settings.name, context)
         assert node is not None
-        return Outcome(
+        return SlurmChangeOutcome(
             "nothing",
             change.settings.name,
             "dynamic" if node.dynamic else "static",
@@ -45,91 +45,91 @@ def apply(change: Change, world: World) -> Outcome:
             drained=node.draining,
             reason=node.reason if node.draining else "",
         )
-    world.keep(record)
-    return _run(record, world)
+    context.save(record)
+    return _run(record, context)
 
 
-def go_on(world: World, settings: Settings | None = None) -> Outcome:
+def continue_change(context: SlurmChangeContext, settings: SlurmNodeSettings | None = None) -> SlurmChangeOutcome:
     """Finish what was cut off; with ``settings``, by those from here on: commands that failed are typed anew. Raises
     BlockedError where nothing was cut off.
     """
-    return _run(_open(world, settings), world)
+    return _run(_open(context, settings), context)
 
 
-def go_back(world: World, settings: Settings | None = None) -> Outcome:
-    """Undo what was cut off, as ``go_on`` finishes it."""
-    record = _open(world, settings)
-    if not record.back:
-        record = replace(record, back=True, why="it was called back")
+def undo_change(context: SlurmChangeContext, settings: SlurmNodeSettings | None = None) -> SlurmChangeOutcome:
+    """Undo what was cut off, as ``continue_change`` finishes it."""
+    record = _open(context, settings)
+    if not record.undoing:
+        record = replace(record, undoing=True, why="it was called back")
         record = replace(record, phase=steps.route(record)[0])
-        world.keep(record)
-    return _run(record, world)
+        context.save(record)
+    return _run(record, context)
 
 
-def _open(world: World, settings: Settings | None) -> Record:
-    record = world.file.read()
+def _open(context: SlurmChangeContext, settings: SlurmNodeSettings | None) -> ChangeRecord:
+    record = context.file.read()
     if record is None or record.status != OPEN:
         raise BlockedError("no change of this node is under way", next_step="aliquot slurm node")
     return record if settings is None else replace(record, change=replace(record.change, settings=settings))
 
 
-def _run(record: Record, world: World) -> Outcome:
+def _run(record: ChangeRecord, context: SlurmChangeContext) -> SlurmChangeOutcome:
     failure: AliquotError | None = None
     while record.phase:
         try:
-            record = _one(record, world)
+            record = _execute_step(record, context)
         except KeyboardInterrupt as stop:
-            raise _stopped(record, world, CutOffError.by(getattr(stop, "number", 2))) from None
+            raise _stopped(record, context, ApplyInterruptedError.from_signal(getattr(stop, "number", 2))) from None
         except Exception as cause:
-            from aliquot.core.engine.gpu_executor import as_fault
+            from aliquot.core.engine.gpu_executor import as_aliquot_error
 
-            error = as_fault(cause)
-            if record.back or isinstance(error, CutOffError) or _to_stay(record, error):
-                raise _stopped(record, world, error) from cause
+            error = as_aliquot_error(cause)
+            if record.undoing or isinstance(error, ApplyInterruptedError) or _is_incurable(record, error):
+                raise _stopped(record, context, error) from cause
             failure = error
             for line in (f"failed: {error.brief}", *(f"  {each}" for each in error.details)):
-                world.say(line)
-            record = replace(record, back=True, why=error.brief)
+                context.report(line)
+            record = replace(record, undoing=True, why=error.brief)
             record = replace(record, phase=steps.route(record)[0])
-            world.keep(record, must=False)
-    return _ended(record, world, failure)
+            context.save(record, required=False)
+    return _finish(record, context, failure)
 
 
-def _one(record: Record, world: World) -> Record:
+def _execute_step(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     """The next step, and the record behind it."""
-    begin_s = world.now()
-    step = steps.next_step(record, lambda: waiting.look(record.name, world))
+    begin_s = context.now()
+    step = steps.next_step(record, lambda: waiting.observe(record.name, context))
     if step == steps.DRAIN and not record.touched:
-        world.keep(record)
+        context.save(record)
     if step == record.phase and step not in (steps.DRAIN, steps.WAIT, steps.RESUME, steps.EXPLAIN):
         record = replace(record, touched=True)
-        world.keep(record)
-    record = acts.act(step, record, world)
-    record = replace(record, steps=(*record.steps, (step, round(world.now() - begin_s, 3))))
+        context.save(record)
+    record = acts.execute(step, record, context)
+    record = replace(record, steps=(*record.steps, (step, round(context.now() - begin_s, 3))))
     if step == record.phase:
-        record = replace(record, phase=steps.after(record))
+        record = replace(record, phase=steps.following_step(record))
         if record.phase:
-            world.keep(record)
+            context.save(record)
     return record
 
 
-def _to_stay(record: Record, error: AliquotError) -> bool:
+def _is_incurable(record: ChangeRecord, error: AliquotError) -> bool:
     """Failures that undoing would not cure: Slurm is away, somebody let jobs on the half-changed node, or a restart by
     hand has not come yet.
     """
     if not record.touched:
         return False
-    return isinstance(error, AwayError | OldSlurmError) or record.phase == steps.TELL
+    return isinstance(error, SlurmUnavailableError | OldSlurmError) or record.phase == steps.UPDATE_CONTROLLER
 
 
-def _stopped(record: Record, world: World, error: AliquotError) -> AliquotError:
+def _stopped(record: ChangeRecord, context: SlurmChangeContext, error: AliquotError) -> AliquotError:
     """The change stands still, on record: the error says so, and what goes on from there."""
-    world.keep(record, must=False)
-    if record.back and record.drained and record.touched:
+    context.save(record, required=False)
+    if record.undoing and record.drained and record.touched:
         with suppress(AliquotError):
-            node = waiting.record_of(record.name, world)
-            if node is not None and not held(node):
-                world.slurm.drain(record.name, f"aliquot: {record.why}; undoing it failed: {error.brief}"[:250])
+            node = waiting.fetch_node(record.name, context)
+            if node is not None and not held_by_others(node):
+                context.slurm.drain(record.name, f"aliquot: {record.why}; undoing it failed: {error.brief}"[:250])
     error.details = (
         *error.details,
         *((f"what may help: {error.next_step}",) if error.next_step else ()),
@@ -140,26 +140,26 @@ def _stopped(record: Record, world: World, error: AliquotError) -> AliquotError:
     return error
 
 
-def _ended(record: Record, world: World, failure: AliquotError | None) -> Outcome:
-    if record.back and not record.touched:
-        world.keep(replace(record, status=REFUSED), must=False)
+def _finish(record: ChangeRecord, context: SlurmChangeContext, failure: AliquotError | None) -> SlurmChangeOutcome:
+    if record.undoing and not record.touched:
+        context.save(replace(record, status=REFUSED), required=False)
         if failure is not None:
             raise failure
-    record = replace(record, status=UNDONE if record.back else DONE)
-    world.keep(record, must=False)
-    node = waiting.record_of(record.name, world)
-    gone = vanished(record, world) if record.status == DONE else ()
-    return Outcome(
+    record = replace(record, status=UNDONE if record.undoing else DONE)
+    context.save(record, required=False)
+    node = waiting.fetch_node(record.name, context)
+    gone = vanished_types(record, context) if record.status == DONE else ()
+    return SlurmChangeOutcome(
         record.status,
         record.name,
         record.kind,
-        aim.gres_text(record),
+        target.gres_text(record),
         revision=record.change.revision,
         drained=node is None or node.draining,
         reason=node.reason if node and node.draining else "",
-        notes=(*record.meant.notes, *gone),
+        notes=(*record.expected.notes, *gone),
         steps=record.steps,
         why=record.why,
         code=failure.code if failure else "",
-        exit_code=failure.exit_code if failure else 20 if record.back else 0,
+        exit_code=failure.exit_code if failure else 20 if record.undoing else 0,
     )

@@ -6,19 +6,19 @@ from collections.abc import Iterable
 
 from aliquot.errors import AliquotError
 from aliquot.slurm.client.models import Gres
-from aliquot.slurm.node.change_record import Record
-from aliquot.slurm.node.context import World
+from aliquot.slurm.node.change_record import ChangeRecord
+from aliquot.slurm.node.context import SlurmChangeContext
 
 
-def vanished(record: Record, world: World) -> tuple[str, ...]:
+def vanished_types(record: ChangeRecord, context: SlurmChangeContext) -> tuple[str, ...]:
     """A sentence for the types that the change took away and that no record of the cluster has any more: Slurm holds a
     pending job that asks for one (BadConstraints), and does not let it go by itself. None where Slurm does not answer.
     """
-    gone = _types(record.before.gres) - _types(record.meant.gres)
+    gone = _types(record.restore_point.gres) - _types(record.expected.gres)
     if not gone:
         return ()
     try:
-        gone -= {kind for node in world.slurm.nodes() for kind in _types(node.gres)}
+        gone -= {kind for node in context.slurm.nodes() for kind in _types(node.gres)}
     except AliquotError:
         return ()
     if not gone:

@@ -52,7 +52,7 @@ def make(pci: str, number: int, type_id: int) -> Vgpu:
 
 
 def destroy(pci: str, vgpu: Vgpu) -> None:
-    kernel().destroy_vgpu(bare(pci), vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.claim)
+    kernel().destroy_vgpu(bare(pci), vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.ownership_token)
 
 
 def destroy_all(pci: str) -> None:

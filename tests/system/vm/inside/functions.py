@@ -40,17 +40,17 @@ def our_switch_goes_by_way_of_none() -> None:
     """From two virtual functions to four, which the kernel refuses in one step; on the kernel's own nvme driver."""
     assert (sriov.total(FILES, PLAIN), sriov.count(FILES, PLAIN)) == (4, 0)
     for wanted in (2, 4):
-        switching.switch(FILES, NoTools(), SystemClock(), PLAIN, wanted)
+        switching.set_function_count(FILES, NoTools(), SystemClock(), PLAIN, wanted)
         links = sriov.links(FILES, PLAIN)
         assert [link.number for link in links] == list(range(wanted))
-        assert tuple(link.pci for link in links) == sriov.predicted(FILES, PLAIN, wanted)
-    switching.switch(FILES, NoTools(), SystemClock(), PLAIN, 0)
+        assert tuple(link.pci for link in links) == sriov.function_addresses(FILES, PLAIN, wanted)
+    switching.set_function_count(FILES, NoTools(), SystemClock(), PLAIN, 0)
     assert not sriov.links(FILES, PLAIN)
 
 
 @check()
 def our_error_says_what_the_kernel_meant() -> str:
-    error = fails(HardwareError, lambda: switching.switch(FILES, NoTools(), SystemClock(), PLAIN, 9))
+    error = fails(HardwareError, lambda: switching.set_function_count(FILES, NoTools(), SystemClock(), PLAIN, 9))
     assert "fewer virtual functions" in error.brief
     assert any("ERANGE" in line and PLAIN in line for line in error.details)
     return error.brief
@@ -61,11 +61,11 @@ def sixteen_functions_appear() -> str:
     """All of them bound and listing types when the call returns, in numeric order, each in a group of its own."""
     before = gpu(A2).virtual
     assert before is not None
-    assert (before.total, before.functions, before.world) == (16, (), "")
+    assert (before.total, before.functions, before.framework) == (16, (), "")
     kernel().set_functions(bare(A2), 16)
     virtual = gpu(A2).virtual
     assert virtual is not None
-    assert virtual.world == "sriov-mdev"
+    assert virtual.framework == "sriov-mdev"
     assert [each.number for each in virtual.functions] == list(range(16))
     assert tuple(each.pci for each in virtual.functions) == virtual.addresses == before.addresses
     assert virtual.functions[10].pci == os.path.basename(os.readlink(device(A2, "virtfn10")))
@@ -86,5 +86,5 @@ def the_right_number_is_left_alone() -> None:
 def a_gpu_without_sriov_has_no_functions() -> None:
     virtual = gpu(T4).virtual
     assert virtual is not None
-    assert (virtual.total, virtual.functions, virtual.world) == (0, (), "mdev")
+    assert (virtual.total, virtual.functions, virtual.framework) == (0, (), "mdev")
     assert driver(T4) == "nvidia"

@@ -8,7 +8,7 @@ import struct
 
 from aliquot.errors import BlockedError, InUseError
 from aliquot.foundation.threads import SystemClock
-from aliquot.hardware.kernel import vfio_binding as handing
+from aliquot.hardware.kernel import vfio_binding
 from system.vm.inside.cards import bare, gpu, kernel, make, read
 from system.vm.inside.cards import destroy as end
 from system.vm.inside.checks import check, fails
@@ -61,11 +61,11 @@ def a_whole_gpu_goes_and_comes_back() -> str:
 @check()
 def a_driver_of_the_kernels_own() -> None:
     """The kernel's nvme driver loses its device and gets it back: the same code, and no stand-in in it."""
-    handing.give(FILES, SystemClock(), PLAIN, ())
+    vfio_binding.bind_to_vfio(FILES, SystemClock(), PLAIN, ())
     assert driver(PLAIN) == "vfio-pci"
     assert viable(PLAIN)
     assert not FILES.exists(device(PLAIN, "nvme"))
-    handing.take_back(FILES, PLAIN, {PLAIN: "nvme"})
+    vfio_binding.restore_drivers(FILES, PLAIN, {PLAIN: "nvme"})
     assert driver(PLAIN) == "nvme"
     assert FILES.names(device(PLAIN, "nvme"))
 

@@ -14,11 +14,11 @@ from aliquot.errors import InUseError
 from aliquot.libvirt import apply as carry
 from aliquot.libvirt import attach, nodedev
 from aliquot.libvirt import check as checking
-from aliquot.libvirt.choose import Ask
-from aliquot.libvirt.connect import opened
-from aliquot.libvirt.device_rules import Around
-from aliquot.libvirt.holders import holders
-from aliquot.libvirt.models import Domain
+from aliquot.libvirt.choose import VmDeviceRequest
+from aliquot.libvirt.connect import open_libvirt
+from aliquot.libvirt.device_rules import VmContext
+from aliquot.libvirt.holders import read_holders
+from aliquot.libvirt.models import LibvirtDomain
 from aliquot.libvirt.port import Libvirt
 from system.vm.inside.cards import bare, destroy, destroy_all, gpu, kernel, make, read
 from system.vm.inside.checks import check, fails, until
@@ -43,25 +43,25 @@ def define(name: str, devices: str = "") -> None:
     sh("virsh", "define", "--validate", str(path))
 
 
-def domain(libvirt: Libvirt, name: str) -> Domain:
-    return attach.find(libvirt.domains(), name)
+def domain(libvirt: Libvirt, name: str) -> LibvirtDomain:
+    return attach.find_domain(libvirt.domains(), name)
 
 
-def give(name: str, *types: str, devices: tuple[str, ...] = ()) -> attach.Change:
+def give(name: str, *types: str, devices: tuple[str, ...] = ()) -> attach.DeviceChange:
     """What ``aliquot libvirt attach`` does, on the definition."""
-    with opened() as libvirt:
+    with open_libvirt() as libvirt:
         here = domain(libvirt, name)
-        around = Around(tuple(d for d in libvirt.domains() if d.name != name), libvirt.mdevs())
-        ask = Ask(types=tuple((each, 1) for each in types), devices=devices)
-        change = attach.attaching(read(), here, ask, attach.target(here, live=False, config=True), around)
+        around = VmContext(tuple(d for d in libvirt.domains() if d.name != name), libvirt.mdevs())
+        ask = VmDeviceRequest(types=tuple((each, 1) for each in types), devices=devices)
+        change = attach.plan_attach(read(), here, ask, attach.change_target(here, live=False, config=True), around)
         assert not change.blockers, change.blockers
         carry.attach(libvirt, change)
         return change
 
 
-def start(name: str) -> Domain:
+def start(name: str) -> LibvirtDomain:
     sh("virsh", "start", name)
-    with opened() as libvirt:
+    with open_libvirt() as libvirt:
         running = domain(libvirt, name)
     assert running.running
     return running
@@ -95,7 +95,7 @@ def the_daemons_start() -> str:
     sh("virtlogd", "-d")
     sh("libvirtd", "-d")
     sh("virsh", "capabilities", patience=120)
-    with opened() as libvirt:
+    with open_libvirt() as libvirt:
         assert libvirt.domains() == ()
         return f"libvirt {sh('virsh', '--version').strip()} through {libvirt.through}"
 
@@ -116,10 +116,10 @@ def libvirt_lists_the_same_cards() -> None:
 def a_defined_mdev_comes_back() -> str:
     """Defined through us, gone as with a reboot, started by libvirt (mdevctl writes to ``create``): the same vGPU."""
     made = make(A2, 1, 746)
-    with opened() as libvirt:
+    with open_libvirt() as libvirt:
         until(lambda: made.uuid in {each.uuid for each in libvirt.mdevs()})
         (mdev,) = nodedev.mdevs(read(), libvirt.mdevs())
-        assert (mdev.uuid, mdev.function, mdev.persistent, mdev.there) == (made.uuid, made.function, False, True)
+        assert (mdev.uuid, mdev.function, mdev.persistent, mdev.exists) == (made.uuid, made.function, False, True)
         nodedev.autostart(libvirt, mdev, print)
         FILES.write(device(made.function, f"{made.uuid}/remove"), "1")
         until(lambda: not next(each for each in libvirt.mdevs() if each.uuid == made.uuid).active)
@@ -146,10 +146,10 @@ def a_machine_runs_with_an_mdev() -> str:
     (now,) = gpu(A2).vgpus
     (found,) = now.holders
     assert (found.kind, found.name, found.id) == ("vm", "web", pid("web"))
-    with opened() as libvirt:
-        assert holders(libvirt, read(), FILES.read)[made.uuid] == found
-        report = checking.check(read(), domain(libvirt, "web"), Around((), libvirt.mdevs()))
-    assert not report.every, report.every
+    with open_libvirt() as libvirt:
+        assert read_holders(libvirt, read(), FILES.read)[made.uuid] == found
+        report = checking.check(read(), domain(libvirt, "web"), VmContext((), libvirt.mdevs()))
+    assert not report.all_problems, report.all_problems
     command = Path(f"/proc/{found.id}/cmdline").read_text()
     assert made.uuid in command
     assert '"ramfb":true' in command

@@ -73,7 +73,7 @@ def four_of_sixteen() -> str:
     """Sixteen functions, and 4 x A2-4Q: the fifth is refused, the types of that size are gone from every function."""
     made = [make(A2, number, A2_4Q) for number in range(4)]
     assert [each.uuid for each in made] == [stable_uuid(bare(A2), number) for number in range(4)]
-    assert all(each.claim and each.type == "NVIDIA A2-4Q" for each in made)
+    assert all(each.ownership_token and each.type == "NVIDIA A2-4Q" for each in made)
     seen = gpu(A2)
     assert seen.virtual is not None
     assert (len(seen.vgpus), seen.virtual.creatable) == (4, ())
@@ -119,7 +119,7 @@ def a_late_release_hits_nobody() -> None:
     destroy(A2, former)
     now = make(A2, 0, A2_4Q)
     assert now.uuid == former.uuid
-    assert now.claim != former.claim
+    assert now.ownership_token != former.ownership_token
     error = fails(InUseError, lambda: destroy(A2, former))
     assert "another vGPU" in error.brief
     assert [each.uuid for each in gpu(A2).vgpus] == [now.uuid]
@@ -133,7 +133,7 @@ def one_made_by_hand_is_adopted() -> None:
     function = functions()[6]
     FILES.write(create(function, A2_4Q), some)
     (found,) = gpu(A2).vgpus
-    assert (found.uuid, found.claim, found.function) == (some, "", function)
+    assert (found.uuid, found.ownership_token, found.function) == (some, "", function)
     fails(AliquotError, lambda: kernel().create_vgpu(bare(A2), function, A2_4Q, str(uuid.uuid4())))
     destroy(A2, found)
     assert not os.path.exists(device(function, some))

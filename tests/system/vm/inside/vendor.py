@@ -26,13 +26,13 @@ def the_other_world_is_found() -> str:
     kernel().set_functions(bare(A2), 16)
     virtual = gpu(A2).virtual
     assert virtual is not None
-    assert virtual.world == "vendor-vfio"
+    assert virtual.framework == "vendor-vfio"
     assert len(virtual.creatable or ()) == 15
     assert {each.driver for each in virtual.functions} == {"nvidia"}
     assert not FILES.exists(device(virtual.functions[0].pci, "mdev_supported_types"))
     other = gpu(T4).virtual
     assert other is not None
-    return f"{virtual.world}, beside {other.world}"
+    return f"{virtual.framework}, beside {other.framework}"
 
 
 @check()

@@ -8,9 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.containers.check.facts import DaemonJson, Facts, RuntimeFacts, SpecFacts, Toolkit, version
-from aliquot.containers.check.probe import daemon_json, spec
-from aliquot.containers.check.rules import Report, judge
+from aliquot.containers.check.facts import (
+    ContainerFacts,
+    ContainerToolkit,
+    DaemonJson,
+    RuntimeFacts,
+    SpecFacts,
+    version,
+)
+from aliquot.containers.check.probe import daemon_json, spec_facts
+from aliquot.containers.check.rules import RuntimeReport, judge
 from aliquot.containers.runtime.cdi_names import entries
 from unit.containers.runtime.nodes import all_devices, full_spec, nodes_of
 from unit.containers.runtime.nodes import spec as cdi
@@ -25,17 +32,17 @@ DOCKER = RuntimeFacts(
     runtimes=("nvidia", "runc"),
 )
 PODMAN = RuntimeFacts("podman", True, client=(5, 4, 2), server=(5, 4, 2), oci="crun")
-TOOLKIT = Toolkit((1, 17, 8), "/usr/bin/nvidia-container-runtime", "/usr/bin/nvidia-container-runtime-hook")
-FACTS = Facts((DOCKER, PODMAN), DaemonJson("/etc/docker/daemon.json"), TOOLKIT, (SpecFacts(PATH, (0, 5, 0)),))
+TOOLKIT = ContainerToolkit((1, 17, 8), "/usr/bin/nvidia-container-runtime", "/usr/bin/nvidia-container-runtime-hook")
+FACTS = ContainerFacts((DOCKER, PODMAN), DaemonJson("/etc/docker/daemon.json"), TOOLKIT, (SpecFacts(PATH, (0, 5, 0)),))
 DEVICES = all_devices()
 GOOD = ((PATH, full_spec(DEVICES)),)
 
 
-def judged(facts: Facts = FACTS, documents: Any = GOOD, devices: Any = DEVICES) -> Report:
+def judged(facts: ContainerFacts = FACTS, documents: Any = GOOD, devices: Any = DEVICES) -> RuntimeReport:
     return judge(facts, devices, entries(documents))
 
 
-def rules(report: Report) -> set[str]:
+def rules(report: RuntimeReport) -> set[str]:
     return {f.rule for f in (*report.findings, *(f for v in report.verdicts for f in v.findings))}
 
 
@@ -52,13 +59,13 @@ def changed(value: Any, **fields: Any) -> Any:
     return msgspec.structs.replace(value, **fields)
 
 
-def of_docker(**fields: Any) -> Facts:
-    found: Facts = changed(FACTS, runtimes=(changed(DOCKER, **fields),))
+def of_docker(**fields: Any) -> ContainerFacts:
+    found: ContainerFacts = changed(FACTS, runtimes=(changed(DOCKER, **fields),))
     return found
 
 
-def of_podman(**fields: Any) -> Facts:
-    found: Facts = changed(FACTS, runtimes=(changed(PODMAN, **fields),))
+def of_podman(**fields: Any) -> ContainerFacts:
+    found: ContainerFacts = changed(FACTS, runtimes=(changed(PODMAN, **fields),))
     return found
 
 
@@ -69,8 +76,8 @@ OLD_DOCKER = {"server": (26, 1, 5), "cdi_dirs": ()}
 @pytest.mark.parametrize(
     ("facts", "rule", "cdi", "legacy"),
     [
-        (of_docker(said="cannot connect"), "SILENT", False, False),
-        (of_docker(elsewhere="tcp://10.0.0.1:2375"), "ELSEWHERE", False, False),
+        (of_docker(error="cannot connect"), "SILENT", False, False),
+        (of_docker(remote_address="tcp://10.0.0.1:2375"), "ELSEWHERE", False, False),
         (of_docker(server=(24, 0, 9), cdi_dirs=()), "TOO_OLD", False, True),
         (of_docker(client=(20, 10, 24)), "TOO_OLD", False, True),
         (of_docker(**OLD_DOCKER), "CDI_OFF", False, True),
@@ -84,9 +91,9 @@ OLD_DOCKER = {"server": (26, 1, 5), "cdi_dirs": ()}
         (changed(of_podman(client=(4, 3, 1)), specs=NEWER), "SPEC_TOO_NEW", False, True),
         (changed(of_podman(client=(4, 9, 4)), specs=NEWER), "SPEC_TOO_NEW", True, True),
         (changed(of_podman(), hybrid=True), "HYBRID", False, False),
-        (changed(FACTS, toolkit=Toolkit()), "TOOLKIT", True, False),
+        (changed(FACTS, toolkit=ContainerToolkit()), "TOOLKIT", True, False),
         (changed(FACTS, toolkit=changed(TOOLKIT, version=(1, 6, 0))), "TOOLKIT_OLD", True, False),
-        (changed(FACTS, toolkit=changed(TOOLKIT, fault="line 1")), "TOOLKIT_SETTINGS", True, False),
+        (changed(FACTS, toolkit=changed(TOOLKIT, error="line 1")), "TOOLKIT_SETTINGS", True, False),
         (
             changed(FACTS, toolkit=changed(TOOLKIT, settings={"nvidia-container-cli": {"no-cgroups": True}})),
             "NO_CGROUPS",
@@ -96,7 +103,7 @@ OLD_DOCKER = {"server": (26, 1, 5), "cdi_dirs": ()}
         (changed(FACTS, specs=(SpecFacts(PATH, (0, 5, 0), ("/usr/lib/libcuda.so.1",)),)), "SPEC_MISSING", False, True),
     ],
 )
-def test_each_rule_speaks_alone(facts: Facts, rule: str, cdi: bool, legacy: bool) -> None:
+def test_each_rule_speaks_alone(facts: ContainerFacts, rule: str, cdi: bool, legacy: bool) -> None:
     report = judged(facts)
     assert rules(report) == {rule}
     assert {(v.cdi, v.legacy) for v in report.verdicts} == {(cdi, legacy)}
@@ -129,7 +136,7 @@ def test_nothing_installed() -> None:
 
 
 def test_every_finding_says_what_to_type() -> None:
-    for facts in (of_docker(**OLD_DOCKER), of_podman(client=(4, 3, 1)), changed(FACTS, toolkit=Toolkit())):
+    for facts in (of_docker(**OLD_DOCKER), of_podman(client=(4, 3, 1)), changed(FACTS, toolkit=ContainerToolkit())):
         report = judged(facts, ())
         assert all(f.next_step for f in (*report.findings, *(f for v in report.verdicts for f in v.findings)))
 
@@ -152,8 +159,8 @@ def test_dockers_settings(tmp_path: Path, text: str, fault: str, cdi: bool | Non
     path.write_bytes(text.encode("latin-1"))
     found = daemon_json(str(path))
     assert (found.present, found.cdi) == (True, cdi)
-    assert fault in found.fault
-    assert bool(found.fault) == (text in ('{"features": {"cdi": "yes"}}', "[]", '{"features": ', "\xff"))
+    assert fault in found.error
+    assert bool(found.error) == (text in ('{"features": {"cdi": "yes"}}', "[]", '{"features": ', "\xff"))
 
 
 def test_no_settings_are_fine(tmp_path: Path) -> None:
@@ -165,7 +172,7 @@ def test_what_a_file_wants_of_the_host(tmp_path: Path) -> None:
     there.write_text("")
     mounts = [{"hostPath": str(there), "containerPath": "/x"}, {"hostPath": "/nonexistent/a"}]
     edits = {"mounts": mounts, "hooks": [{"path": "/nonexistent/hook", "hookName": "createContainer"}]}
-    found = spec("a.yaml", {"cdiVersion": "0.5.0", "devices": [], "containerEdits": edits})
+    found = spec_facts("a.yaml", {"cdiVersion": "0.5.0", "devices": [], "containerEdits": edits})
     assert found == SpecFacts("a.yaml", (0, 5, 0), ("/nonexistent/a", "/nonexistent/hook"))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from aliquot.containers.runtime.devices import devices
-from aliquot.containers.runtime.models import Asked, Container, Device, Reservation
+from aliquot.containers.runtime.models import Container, ContainerDevice, ContainerReservation, RequestedDevices
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory
 from support import factory
 
@@ -42,22 +42,22 @@ def node() -> Inventory:
     return msgspec.structs.replace(found, gpus=gpus)
 
 
-def all_devices() -> tuple[Device, ...]:
+def all_devices() -> tuple[ContainerDevice, ...]:
     """What containers can have of it: 0:0, 0:1, 1:0 (2g.10gb), 1:1 (1g.5gb), and GPU 2."""
     return devices(node())
 
 
 def container(ident: str = "c" * 64, state: str = "running", **fields: Any) -> Container:
     """A container of Docker."""
-    given: dict[str, Any] = {"name": "web", "reservation": "", "asked": Asked()} | fields
+    given: dict[str, Any] = {"name": "web", "reservation": "", "requested": RequestedDevices()} | fields
     return Container("docker", ident, state=state, **given)
 
 
-def reservation(ident: str = "r1", **fields: Any) -> Reservation:
+def reservation(ident: str = "r1", **fields: Any) -> ContainerReservation:
     """A reservation of the first device, made at second 1000 for ten minutes."""
-    usual = {"devices": (uuid(0, 1),), "asked": ("3g.20gb",), "made": 1000.0, "until": 1600.0}
+    usual = {"devices": (uuid(0, 1),), "requested": ("3g.20gb",), "made": 1000.0, "until": 1600.0}
     given: dict[str, Any] = usual | fields
-    return Reservation(ident, "docker", **given)
+    return ContainerReservation(ident, "docker", **given)
 
 
 def spec(devices: Mapping[str, Sequence[str]], *, kind: str = "nvidia.com/gpu", simulated: str = "") -> dict[str, Any]:
@@ -74,12 +74,12 @@ def spec(devices: Mapping[str, Sequence[str]], *, kind: str = "nvidia.com/gpu", 
     }
 
 
-def nodes_of(device: Device) -> list[str]:
+def nodes_of(device: ContainerDevice) -> list[str]:
     """The paths of a device's nodes."""
     gpu, *caps = device.minors
     return [f"/dev/nvidia{gpu}", *(f"/dev/nvidia-caps/nvidia-cap{m}" for m in caps)]
 
 
-def full_spec(found: Sequence[Device]) -> dict[str, Any]:
+def full_spec(found: Sequence[ContainerDevice]) -> dict[str, Any]:
     """The CDI document that is right for these devices, named by UUID and by index."""
     return spec({d.uuid: nodes_of(d) for d in found} | {d.index: nodes_of(d) for d in found})

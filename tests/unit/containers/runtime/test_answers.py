@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from aliquot.containers.runtime.expire import settle
-from aliquot.containers.runtime.models import Reservation
-from aliquot.containers.runtime.runtimes import Answers
+from aliquot.containers.runtime.expire import expire_reservations
+from aliquot.containers.runtime.models import ContainerReservation
+from aliquot.containers.runtime.runtimes import RuntimeQueries
 
 PODMAN = """#!/bin/sh
 echo "$*" >> "$0.calls"
@@ -17,8 +17,8 @@ echo "$*" >> "$0.calls"
 """
 
 
-def reservation(number: int) -> Reservation:
-    return Reservation(f"r{number}", "podman", (f"MIG-{number}",), ("1g.5gb",), 1000.0 + number, 9000.0)
+def reservation(number: int) -> ContainerReservation:
+    return ContainerReservation(f"r{number}", "podman", (f"MIG-{number}",), ("1g.5gb",), 1000.0 + number, 9000.0)
 
 
 @pytest.fixture
@@ -33,17 +33,17 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_twenty_reservations_cost_as_many_questions_as_one(calls: Path) -> None:
     every = [reservation(n) for n in range(20)]
     present = frozenset(uuid for each in every for uuid in each.devices)
-    answers = Answers()
-    settled = settle(every, answers.of, present, 2000.0, answers.departed)
+    answers = RuntimeQueries()
+    settled = expire_reservations(every, answers.containers_for, present, 2000.0, answers.departed)
     assert [e.reservation.id for e in settled.ended] == ["r2"]
-    assert len(settled.kept) == 19
+    assert len(settled.active) == 19
     assert [line.split()[0] for line in calls.read_text().splitlines()] == ["ps", "events"]
 
 
 def test_an_older_reservation_is_asked_for_from_its_own_beginning(calls: Path) -> None:
-    answers = Answers()
+    answers = RuntimeQueries()
     assert not answers.departed(reservation(3))
     assert answers.departed(reservation(2))
-    assert not answers.departed(replace(reservation(4), where={"CONTAINER_HOST": "unix:///elsewhere"}))
+    assert not answers.departed(replace(reservation(4), connection_env={"CONTAINER_HOST": "unix:///elsewhere"}))
     asked = [line.split()[2] for line in calls.read_text().splitlines()]
     assert asked == ["1003", "1002", "1004"], "and another way to reach it is another question"

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.containers.runtime.inspect import asked, container, removed
-from aliquot.containers.runtime.models import Asked, Container
+from aliquot.containers.runtime.inspect import container, removed_reservation, requested_devices
+from aliquot.containers.runtime.models import Container, RequestedDevices
 
 RECORDED = Path(__file__).resolve().parents[3] / "recorded" / "containers"
 UUID = "MIG-45e42675-3a5c-54cf-a4b5-94f4fdf124c5"
@@ -23,17 +23,17 @@ def recorded(name: str, runtime: str) -> dict[str, Container]:
 
 def test_docker() -> None:
     found = recorded("docker-26.json", "docker")
-    assert found["by-cdi"].asked == Asked((UUID,))
+    assert found["by-cdi"].requested == RequestedDevices((UUID,))
     assert found["by-cdi"].reservation == "0123456789ab"
-    assert found["by-gpus"].asked == Asked((UUID,))
-    assert found["by-all"].asked == Asked(everything=True)
+    assert found["by-gpus"].requested == RequestedDevices((UUID,))
+    assert found["by-all"].requested == RequestedDevices(everything=True)
     assert {c.state for c in found.values()} == {"created"}
     assert all(len(c.id) == 64 and c.live for c in found.values())
 
 
 def test_podman_has_cdi_names_in_the_command_line_alone() -> None:
     (found,) = recorded("podman-4.3.json", "podman").values()
-    assert (found.name, found.reservation, found.asked) == ("p", "0123456789ab", Asked((UUID,)))
+    assert (found.name, found.reservation, found.requested) == ("p", "0123456789ab", RequestedDevices((UUID,)))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_podman_has_cdi_names_in_the_command_line_alone() -> None:
 )
 def test_every_way_of_asking(host: dict[str, Any], env: str, names: tuple[str, ...], everything: bool) -> None:
     document = {"HostConfig": host, "Config": {"Env": [f"NVIDIA_VISIBLE_DEVICES={env}"]}}
-    assert asked(document) == Asked(names, everything)
+    assert requested_devices(document) == RequestedDevices(names, everything)
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,16 @@ def test_every_way_of_asking(host: dict[str, Any], env: str, names: tuple[str, .
     ],
 )
 def test_a_command_line_of_podman(words: list[str], names: tuple[str, ...], everything: bool) -> None:
-    assert asked({"Config": {"CreateCommand": ["podman", "run", *words]}}) == Asked(names, everything)
+    assert requested_devices({"Config": {"CreateCommand": ["podman", "run", *words]}}) == RequestedDevices(
+        names, everything
+    )
 
 
 def test_nodes_and_volumes() -> None:
     devices = [{"PathOnHost": p} for p in ("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap12", "/dev/null")]
     mounts = [{"Destination": "/var/run/nvidia-container-devices/" + UUID}]
-    found = asked({"HostConfig": {"Devices": devices}, "Mounts": mounts})
-    assert found == Asked((UUID,), nodes=("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap12"))
+    found = requested_devices({"HostConfig": {"Devices": devices}, "Mounts": mounts})
+    assert found == RequestedDevices((UUID,), nodes=("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap12"))
 
 
 def test_a_container_without_anything_is_one() -> None:
@@ -96,4 +98,4 @@ def test_a_container_without_anything_is_one() -> None:
     ],
 )
 def test_a_removal_among_the_events(line: str, label: str) -> None:
-    assert removed(line) == label
+    assert removed_reservation(line) == label

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.containers.runtime.compose import Service, asked, document, faults
+from aliquot.containers.runtime.compose import Service, document, parse_services, validation_errors
 from aliquot.containers.runtime.run_arguments import checked_name, form_of, run_arguments
 from aliquot.errors import AliquotError, UsageError
 from unit.containers.runtime.nodes import all_devices
@@ -55,14 +55,14 @@ def test_names_that_runtimes_refuse(name: str) -> None:
 
 
 def test_services_as_they_are_typed() -> None:
-    assert asked(["train=3g.20gb", "web=1g.5gb,0:1"]) == (("train", "3g.20gb"), ("web", "1g.5gb,0:1"))
-    assert asked(["3g.20gb"]) == (("app", "3g.20gb"),)
+    assert parse_services(["train=3g.20gb", "web=1g.5gb,0:1"]) == (("train", "3g.20gb"), ("web", "1g.5gb,0:1"))
+    assert parse_services(["3g.20gb"]) == (("app", "3g.20gb"),)
 
 
 @pytest.mark.parametrize("words", [["3g.20gb", "1g.5gb"], ["a=1", "a=2"], ["a b=1"], ["a="], ["=1"]])
 def test_services_that_are_not(words: list[str]) -> None:
     with pytest.raises(UsageError):
-        asked(words)
+        parse_services(words)
 
 
 def service(form: str, runtime: str) -> Any:
@@ -89,7 +89,7 @@ def test_what_compose_would_refuse_is_not_written() -> None:
     with pytest.raises(AliquotError) as caught:
         document([Service("a b", (FIRST,)), Service("web", ())], "gpus", "docker")
     assert len(caught.value.details) == 2
-    assert faults({"services": {"web": {"gpus": "all"}}}) == (
+    assert validation_errors({"services": {"web": {"gpus": "all"}}}) == (
         "service web: gpus is not a key of ours",
         "service web: no device",
     )

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from aliquot.containers.runtime.choose import pick, wants
+from aliquot.containers.runtime.choose import parse_requests, pick
 from aliquot.containers.runtime.errors import BareIndexError, NoFreeDeviceError
-from aliquot.containers.runtime.models import Asked, Device
-from aliquot.containers.runtime.reserve import busy, ended_ones
+from aliquot.containers.runtime.models import ContainerDevice, RequestedDevices
+from aliquot.containers.runtime.reserve import busy, stopped_containers
 from aliquot.core.model.inventory import Holder
 from aliquot.errors import AliquotError, UsageError
 from unit.containers.runtime.nodes import all_devices, container, nodes_of, uuid
@@ -20,7 +20,7 @@ WHOLE = all_devices()[-1].uuid
 
 
 def picked(*words: str, taken: Sequence[str] = (), share: bool = False) -> list[str]:
-    found = pick(wants(words), all_devices(), dict.fromkeys(taken, SOMEBODY), share=share)
+    found = pick(parse_requests(words), all_devices(), dict.fromkeys(taken, SOMEBODY), share=share)
     return [d.uuid for d in found]
 
 
@@ -44,7 +44,7 @@ def test_several_are_different_and_names_go_first() -> None:
 
 def test_idle_gpus_stay_idle() -> None:
     devices = all_devices()
-    more = [*devices, *(Device(f"MIG-{n}", 5 + n, 0, "2g.10gb", 0, "p", "g", (9,)) for n in range(2))]
+    more = [*devices, *(ContainerDevice(f"MIG-{n}", 5 + n, 0, "2g.10gb", 0, "p", "g", (9,)) for n in range(2))]
     assert pick(["2g.10gb"], more, {"MIG-1": SOMEBODY})[0].uuid == TWO  # the same everywhere: the lowest index
     used = {ONE: SOMEBODY, "MIG-0": SOMEBODY}
     assert pick(["2g.10gb"], [more[-1], *devices], used)[0].uuid == TWO
@@ -95,11 +95,11 @@ def test_what_containers_were_started_with_is_taken() -> None:
     found = busy(
         devices,
         [
-            container("1" * 64, asked=Asked(("0:1",))),
-            container("2" * 64, "created", asked=Asked((TWO, "gone"))),
-            container("3" * 64, "exited", asked=Asked((FIRST,))),
-            container("4" * 64, asked=Asked(everything=True)),
-            container("5" * 64, asked=Asked(nodes=tuple(nodes_of(devices[3])))),
+            container("1" * 64, requested=RequestedDevices(("0:1",))),
+            container("2" * 64, "created", requested=RequestedDevices((TWO, "gone"))),
+            container("3" * 64, "exited", requested=RequestedDevices((FIRST,))),
+            container("4" * 64, requested=RequestedDevices(everything=True)),
+            container("5" * 64, requested=RequestedDevices(nodes=tuple(nodes_of(devices[3])))),
         ],
         names,
     )
@@ -111,6 +111,6 @@ def test_what_containers_were_started_with_is_taken() -> None:
 
 
 def test_containers_that_ended_are_told_of() -> None:
-    ended = container("3" * 64, "exited", asked=Asked((FIRST,)))
-    assert ended_ones([ended], all_devices()[0], {FIRST: FIRST}) == (ended,)
-    assert ended_ones([container(asked=Asked((FIRST,)))], all_devices()[0], {FIRST: FIRST}) == ()
+    ended = container("3" * 64, "exited", requested=RequestedDevices((FIRST,)))
+    assert stopped_containers([ended], all_devices()[0], {FIRST: FIRST}) == (ended,)
+    assert stopped_containers([container(requested=RequestedDevices((FIRST,)))], all_devices()[0], {FIRST: FIRST}) == ()

@@ -6,7 +6,7 @@ from collections import Counter
 
 from aliquot.core.config.load import load
 from aliquot.core.config.select.named_config import select
-from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import ConfigError
 
@@ -24,7 +24,7 @@ def wish_for(text: str, node: Inventory, name: str | None = None, *, compat: boo
     return select(load(text, "f", compat=compat), name, node)
 
 
-def counts(wish: GpuWish) -> Counter[str]:
+def counts(wish: DesiredGpu) -> Counter[str]:
     """The geometry that a wish asks for, by GPU instance profile."""
     return Counter(i.name for i in wish.instances or ())
 

@@ -17,7 +17,7 @@ from aliquot.core.config.generate import generate
 from aliquot.core.config.generate_vgpu import generate_native, has_vgpus
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.desired import Desired
-from aliquot.core.model.inventory import Inventory, Mig, Virtual, VirtualHost
+from aliquot.core.model.inventory import GpuVirtualization, HostVirtualization, Inventory, Mig
 from aliquot.core.planner.plan import plan
 from aliquot.errors import ConfigError
 from support.factory import inventory, with_instances
@@ -44,8 +44,8 @@ def test_each_share_in_our_format() -> None:
 
 
 def test_functions_without_vgpus_and_mixed_size() -> None:
-    cards = changed(hosting(node("A2", "A2", "A40"), enabled=True), 1, virtual_mixed=True)
-    cards = with_vgpus(changed(cards, 2, virtual_mixed=True), 2, "A40-8Q", "A40-4Q")
+    cards = changed(hosting(node("A2", "A2", "A40"), enabled=True), 1, virtual_mixed_size=True)
+    cards = with_vgpus(changed(cards, 2, virtual_mixed_size=True), 2, "A40-8Q", "A40-4Q")
     assert [{k: v for k, v in e.items() if k != "gpus"} for e in entries(cards)] == [
         {"vgpu": "none"},
         {"vgpu": "none", "mixed-size": True},
@@ -91,7 +91,7 @@ def test_names_only_where_the_vgpu_driver_is_at_work() -> None:
     assert not has_vgpus(node("A2"))
     assert not has_vgpus(hosting(inventory()))
     for manager in (None, False):
-        assert not has_vgpus(msgspec.structs.replace(node("A2"), host=VirtualHost(vgpu_manager=manager)))
+        assert not has_vgpus(msgspec.structs.replace(node("A2"), host=HostVirtualization(vgpu_manager=manager)))
 
 
 @pytest.mark.parametrize("table", vgpu.tables(), ids=lambda table: table.name)
@@ -103,7 +103,7 @@ def test_every_generated_name_is_a_wish_for_the_node(table: vgpu.VgpuTable) -> N
     assert names or all(t.id is None for t in table.types)
     for name in names:
         wanted = wish_for(text, cards, name)
-        assert wanted.faults == (), name
+        assert wanted.failures == (), name
         assert wanted.gpus
 
 
@@ -141,12 +141,12 @@ def test_restoring_asks_for_the_same_functions_and_uuids() -> None:
     empty = hosting(node("A2", "T4", "A100-SXM4-40GB"))
     for now in (cards, empty):
         wanted = back(cards, now)
-        assert wanted.faults == ()
+        assert wanted.failures == ()
         first, second, third = sorted(wanted.gpus, key=lambda w: w.pci)
         assert [(v.function, v.type, v.uuid) for v in first.vgpus or ()] == [
             (v.function, v.type, v.uuid) for v in cards.gpus[0].vgpus
         ]
-        assert (first.functions, first.mixed, first.passthrough, first.bound) == (True, False, False, ())
+        assert (first.functions, first.mixed_size, first.passthrough, first.vfio_bound) == (True, False, False, ())
         assert (second.vgpus, second.functions, second.passthrough) == ((), None, False)
         assert (third.passthrough, third.instances, third.mig) == (True, None, None)
 
@@ -177,17 +177,17 @@ def test_a_gpu_that_moved_has_its_functions_at_the_same_distance() -> None:
 def test_what_cannot_be_restored_here() -> None:
     cards = with_vgpus(hosting(node("A2"), enabled=True), 0, "A2-4Q")
     gone = back(cards, msgspec.structs.replace(cards, gpus=()))
-    assert [f.rule for f in gone.faults] == ["NO_SUCH_GPU"]
+    assert [f.rule for f in gone.failures] == ["NO_SUCH_GPU"]
     other = changed(hosting(node("A16")), 0)
-    assert [f.rule for f in back(cards, other).faults] == ["WRONG_CARD"]
+    assert [f.rule for f in back(cards, other).failures] == ["WRONG_CARD"]
     few = changed(cards, 0, virtual_addresses=("0000:10:00.7",))
-    assert [(f.rule, "0000:10:00.4" in f.message) for f in back(cards, few).faults] == [("NO_FUNCTION", True)]
+    assert [(f.rule, "0000:10:00.4" in f.message) for f in back(cards, few).failures] == [("NO_FUNCTION", True)]
 
 
 def test_a_gpu_whose_uuid_is_not_known_is_found_by_its_address_and_another_there_is_not() -> None:
     cards = with_vgpus(hosting(node("A2"), enabled=True), 0, "A2-4Q")
     assert [len(w.vgpus or ()) for w in back(cards, changed(cards, 0, uuid="")).gpus] == [1]
-    assert [f.rule for f in back(cards, changed(cards, 0, uuid="GPU-another")).faults] == ["NO_SUCH_GPU"]
+    assert [f.rule for f in back(cards, changed(cards, 0, uuid="GPU-another")).failures] == ["NO_SUCH_GPU"]
 
 
 def told(**fields: object) -> dict[str, object]:
@@ -231,7 +231,7 @@ def test_vgpus_on_gpu_instances_are_read_back() -> None:
     assert entries(cards)[0]["vgpu"] == {"NVIDIA H100XM-1-10C": 2, "NVIDIA H100XM-2-20C": 1}
     for wanted in (wish_for(to_yaml(export_native(cards)), cards), back(cards)):
         made = plan(cards, wanted)
-        assert (wanted.faults, made.changes, made.blockers) == ((), False, ())
+        assert (wanted.failures, made.changes, made.blockers) == ((), False, ())
 
 
 @st.composite
@@ -249,7 +249,7 @@ def hosts(draw: st.DrawFn) -> Inventory:
         elif kind == "vgpus" and makable:
             first = draw(st.sampled_from(makable))
             alike = [t.name for t in makable if t.fb_mib == first.fb_mib]
-            functions = len((cards.gpus[n].virtual or Virtual()).functions) or 16
+            functions = len((cards.gpus[n].virtual or GpuVirtualization()).functions) or 16
             names = draw(st.lists(st.sampled_from(alike), max_size=min(first.max, functions)))
             cards = with_vgpus(cards, n, *names)
     return cards

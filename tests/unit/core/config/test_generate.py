@@ -161,7 +161,7 @@ def test_every_generated_config_is_a_wish_that_its_node_understands(family: str)
     for name, (entry, *rest) in configs(node).items():
         assert rest == []
         wanted = wish_for(text, node, name)
-        assert wanted.faults == ()
+        assert wanted.failures == ()
         (wish,) = wanted.gpus
         assert counts(wish) == Counter(entry["mig-devices"])
         assert wish.mig == entry["mig-enabled"]

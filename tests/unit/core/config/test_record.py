@@ -5,19 +5,19 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.core.config import boot_record as record
-from aliquot.core.config.boot_record import Kept
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish, VgpuWish
-from aliquot.core.model.inventory import Inventory, Vgpu, Virtual, VirtualFunction
+from aliquot.core.config.boot_record import RecordedRequest
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, DesiredVgpu
+from aliquot.core.model.inventory import GpuVirtualization, Inventory, Vgpu, VirtualFunction
 from support.factory import inventory, with_instances
 
 replace = msgspec.structs.replace
 NODE = inventory("a100-sxm4-40gb*2")
 ONE, TWO = (g.pci for g in NODE.gpus)
-CUT = (InstanceWish(9, "3g.20gb", (2,)),)
-A2_4Q = VgpuWish(746, "NVIDIA A2-4Q")
+CUT = (DesiredInstance(9, "3g.20gb", (2,)),)
+A2_4Q = DesiredVgpu(746, "NVIDIA A2-4Q")
 
 
-def desired(*wishes: GpuWish, name: str = "train") -> Desired:
+def desired(*wishes: DesiredGpu, name: str = "train") -> Desired:
     return Desired(wishes, name)
 
 
@@ -26,74 +26,88 @@ def shared(node: Inventory, pci: str, *vgpus: Vgpu, functions: int = 0, bound: t
     found = tuple(VirtualFunction(f"{pci[:-1]}{n}", n, "nvidia") for n in range(functions))
     found += tuple(VirtualFunction(b, 90, "vfio-pci") for b in bound)
     gpus = tuple(
-        replace(g, vgpus=vgpus, virtual=Virtual(total=16, functions=found)) if g.pci == pci else g for g in node.gpus
+        replace(g, vgpus=vgpus, virtual=GpuVirtualization(total=16, functions=found)) if g.pci == pci else g
+        for g in node.gpus
     )
     return replace(node, gpus=gpus)
 
 
 def test_there_and_back() -> None:
-    full = GpuWish(
-        ONE, True, CUT, "wish.yaml:4", vgpus=(A2_4Q,), functions=True, mixed=False, passthrough=False, bound=("x",)
+    full = DesiredGpu(
+        ONE,
+        True,
+        CUT,
+        "wish.yaml:4",
+        vgpus=(A2_4Q,),
+        functions=True,
+        mixed_size=False,
+        passthrough=False,
+        vfio_bound=("x",),
     )
-    kept = record.Record((Kept(full, "GPU-1", "train"), Kept(GpuWish(TWO, None, None), "GPU-2")))
-    assert msgspec.json.decode(msgspec.json.encode(kept), type=record.Record) == kept
+    kept = record.BootRecord(
+        (RecordedRequest(full, "GPU-1", "train"), RecordedRequest(DesiredGpu(TWO, None, None), "GPU-2"))
+    )
+    assert msgspec.json.decode(msgspec.json.encode(kept), type=record.BootRecord) == kept
 
 
 def test_another_wish_replaces_the_one_of_its_gpu_only() -> None:
-    first = record.kept((), desired(GpuWish(ONE, True, CUT), GpuWish(TWO, True, ())), NODE)
-    second = record.kept(first, desired(GpuWish(TWO, False, ()), name="off"), NODE)
-    assert [(k.wish.pci, k.wish.mig, k.name) for k in second] == [(ONE, True, "train"), (TWO, False, "off")]
+    first = record.merge_requests((), desired(DesiredGpu(ONE, True, CUT), DesiredGpu(TWO, True, ())), NODE)
+    second = record.merge_requests(first, desired(DesiredGpu(TWO, False, ()), name="off"), NODE)
+    assert [(k.desired.pci, k.desired.mig, k.name) for k in second] == [(ONE, True, "train"), (TWO, False, "off")]
     assert {k.uuid for k in second} == {g.uuid for g in NODE.gpus}
-    assert record.kept(second, desired(GpuWish(TWO, False, ()), name="off"), NODE) == second
+    assert record.merge_requests(second, desired(DesiredGpu(TWO, False, ()), name="off"), NODE) == second
 
 
 def test_a_wish_for_functions_keeps_what_was_asked_and_is_still_there() -> None:
     after = with_instances(NODE, 0, "3g.20gb@0")
-    first = record.kept((), desired(GpuWish(ONE, True, CUT)), after)
-    both = record.kept(first, desired(GpuWish(ONE, None, None, functions=True)), after)
-    assert (both[0].wish.mig, both[0].wish.instances, both[0].wish.functions) == (True, CUT, True)
+    first = record.merge_requests((), desired(DesiredGpu(ONE, True, CUT)), after)
+    both = record.merge_requests(first, desired(DesiredGpu(ONE, None, None, functions=True)), after)
+    assert (both[0].desired.mig, both[0].desired.instances, both[0].desired.functions) == (True, CUT, True)
     wiped = replace(after, gpus=(replace(after.gpus[0], instances=()), after.gpus[1]))
-    lost = record.kept(first, desired(GpuWish(ONE, None, None, functions=True)), wiped)
-    assert lost[0].wish.instances is None, "what the driver forgot is not asked again"
+    lost = record.merge_requests(first, desired(DesiredGpu(ONE, None, None, functions=True)), wiped)
+    assert lost[0].desired.instances is None, "what the driver forgot is not asked again"
 
 
 def test_compute_instances_are_still_there_however_they_are_grouped() -> None:
     """Two of them, asked for by name, in one GPU instance each: the wish counts them in one."""
-    loose = (InstanceWish(9, "3g.20gb", (0, 0), loose=True),)
+    loose = (DesiredInstance(9, "3g.20gb", (0, 0), loose=True),)
     after = with_instances(NODE, 0, "3g.20gb@0:1c.3g.20gb", "3g.20gb@4:1c.3g.20gb")
-    first = record.kept((), desired(GpuWish(ONE, True, loose)), after)
-    both = record.kept(first, desired(GpuWish(ONE, None, None, functions=True)), after)
-    assert both[0].wish.instances == loose
+    first = record.merge_requests((), desired(DesiredGpu(ONE, True, loose)), after)
+    both = record.merge_requests(first, desired(DesiredGpu(ONE, None, None, functions=True)), after)
+    assert both[0].desired.instances == loose
     fewer = with_instances(NODE, 0, "3g.20gb@0:1c.3g.20gb")
-    assert record.kept(first, desired(GpuWish(ONE, None, None, functions=True)), fewer)[0].wish.instances is None
+    assert (
+        record.merge_requests(first, desired(DesiredGpu(ONE, None, None, functions=True)), fewer)[0].desired.instances
+        is None
+    )
 
 
 def test_a_wish_for_instances_keeps_only_the_vgpus_that_stayed() -> None:
     vgpu = Vgpu("f", 746, "NVIDIA A2-4Q")
-    first = record.kept((), desired(GpuWish(ONE, None, None, vgpus=(A2_4Q,), functions=True)), NODE)
-    stays = record.kept(first, desired(GpuWish(ONE, True, CUT)), shared(NODE, ONE, vgpu, functions=2))
-    assert (stays[0].wish.vgpus, stays[0].wish.functions) == ((A2_4Q,), True)
-    gone = record.kept(first, desired(GpuWish(ONE, True, CUT)), NODE)
-    assert (gone[0].wish.vgpus, gone[0].wish.functions) == (None, None)
+    first = record.merge_requests((), desired(DesiredGpu(ONE, None, None, vgpus=(A2_4Q,), functions=True)), NODE)
+    stays = record.merge_requests(first, desired(DesiredGpu(ONE, True, CUT)), shared(NODE, ONE, vgpu, functions=2))
+    assert (stays[0].desired.vgpus, stays[0].desired.functions) == ((A2_4Q,), True)
+    gone = record.merge_requests(first, desired(DesiredGpu(ONE, True, CUT)), NODE)
+    assert (gone[0].desired.vgpus, gone[0].desired.functions) == (None, None)
 
 
 def test_passthrough_replaces_everything_and_is_replaced_whole() -> None:
-    first = record.kept((), desired(GpuWish(ONE, True, CUT)), with_instances(NODE, 0, "3g.20gb@0"))
-    handed = record.kept(first, desired(GpuWish(ONE, None, None, passthrough=True)), NODE)
-    assert handed[0].wish == GpuWish(ONE, None, None, passthrough=True)
-    back = record.kept(handed, desired(GpuWish(ONE, None, None, passthrough=False)), NODE)
-    assert back[0].wish == GpuWish(ONE, None, None, passthrough=False)
+    first = record.merge_requests((), desired(DesiredGpu(ONE, True, CUT)), with_instances(NODE, 0, "3g.20gb@0"))
+    handed = record.merge_requests(first, desired(DesiredGpu(ONE, None, None, passthrough=True)), NODE)
+    assert handed[0].desired == DesiredGpu(ONE, None, None, passthrough=True)
+    back = record.merge_requests(handed, desired(DesiredGpu(ONE, None, None, passthrough=False)), NODE)
+    assert back[0].desired == DesiredGpu(ONE, None, None, passthrough=False)
 
 
 def test_bound_functions_are_kept_beside_a_later_wish() -> None:
     after = shared(NODE, ONE, functions=1, bound=("0000:07:00.7",))
-    first = record.kept((), desired(GpuWish(ONE, None, None, bound=("0000:07:00.7",))), after)
-    second = record.kept(first, desired(GpuWish(ONE, None, None, vgpus=())), after)
-    assert second[0].wish.bound == ("0000:07:00.7",)
+    first = record.merge_requests((), desired(DesiredGpu(ONE, None, None, vfio_bound=("0000:07:00.7",))), after)
+    second = record.merge_requests(first, desired(DesiredGpu(ONE, None, None, vgpus=())), after)
+    assert second[0].desired.vfio_bound == ("0000:07:00.7",)
 
 
 def test_replay_names_only_recorded_gpus_and_says_which_is_gone() -> None:
-    kept = record.kept((), desired(GpuWish(ONE, True, CUT)), NODE)
+    kept = record.merge_requests((), desired(DesiredGpu(ONE, True, CUT)), NODE)
     got, gone = record.replay(kept, NODE)
     assert ([w.pci for w in got.gpus], got.name, gone) == ([ONE], "train", ())
     got, gone = record.replay(kept, replace(NODE, gpus=NODE.gpus[1:]))
@@ -103,27 +117,31 @@ def test_replay_names_only_recorded_gpus_and_says_which_is_gone() -> None:
 
 
 def test_replay_finds_a_gpu_at_its_new_address() -> None:
-    kept = record.kept((), desired(GpuWish(ONE, True, CUT)), NODE)
+    kept = record.merge_requests((), desired(DesiredGpu(ONE, True, CUT)), NODE)
     moved = replace(NODE, gpus=(replace(NODE.gpus[0], pci="0000:99:00.0"), NODE.gpus[1]))
     got, gone = record.replay(kept, moved)
     assert ([w.pci for w in got.gpus], gone) == (["0000:99:00.0"], ())
-    again = record.kept(kept, desired(GpuWish("0000:99:00.0", True, ())), moved)
-    assert [k.wish.pci for k in again] == ["0000:99:00.0"], "the same GPU is not recorded twice"
+    again = record.merge_requests(kept, desired(DesiredGpu("0000:99:00.0", True, ())), moved)
+    assert [k.desired.pci for k in again] == ["0000:99:00.0"], "the same GPU is not recorded twice"
 
 
 def test_functions_move_with_their_gpu() -> None:
     """A wish may name virtual functions: they lie at the same distance from the GPU wherever it is."""
-    vgpus = (VgpuWish(746, "NVIDIA A2-4Q", "0000:07:01.2"), VgpuWish(746, "NVIDIA A2-4Q"), VgpuWish(7, "x", ONE))
-    wish = GpuWish(ONE, None, None, vgpus=vgpus, bound=("0000:07:00.7", "0000:08:00.0", "vf"))
-    kept = record.kept((), desired(wish), NODE)
+    vgpus = (
+        DesiredVgpu(746, "NVIDIA A2-4Q", "0000:07:01.2"),
+        DesiredVgpu(746, "NVIDIA A2-4Q"),
+        DesiredVgpu(7, "x", ONE),
+    )
+    wish = DesiredGpu(ONE, None, None, vgpus=vgpus, vfio_bound=("0000:07:00.7", "0000:08:00.0", "vf"))
+    kept = record.merge_requests((), desired(wish), NODE)
     moved = replace(NODE, gpus=(replace(NODE.gpus[0], pci="0001:99:1f.0"), NODE.gpus[1]))
     got = record.replay(kept, moved)[0].gpus[0]
     assert [v.function for v in got.vgpus or ()] == ["0001:9a:00.2", "", "0001:99:1f.0"]
-    assert got.bound == ("0001:99:1f.7", "0001:9a:1f.0", "vf")
+    assert got.vfio_bound == ("0001:99:1f.7", "0001:9a:1f.0", "vf")
 
 
 def test_another_gpu_in_the_same_slot_gets_nothing() -> None:
-    kept = record.kept((), desired(GpuWish(ONE, True, CUT)), NODE)
+    kept = record.merge_requests((), desired(DesiredGpu(ONE, True, CUT)), NODE)
     other = replace(NODE, gpus=(replace(NODE.gpus[0], uuid="GPU-another"), NODE.gpus[1]))
     got, gone = record.replay(kept, other)
     assert (got.gpus, len(gone)) == ((), 1)

@@ -12,7 +12,7 @@ import yaml as pyyaml
 
 from aliquot.core.config.load import load
 from aliquot.core.config.select.named_config import select
-from aliquot.core.model.desired import GpuWish
+from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.inventory import Inventory
 from support.factory import gpu, inventory
 from unit.core.config.helpers import counts
@@ -22,7 +22,7 @@ EXPECTED: Any = pyyaml.load((RECORDED / "expected.yaml").read_text(), pyyaml.CSa
 CASES: list[dict[str, Any]] = EXPECTED["cases"]
 
 
-def said(wish: GpuWish) -> str | Counter[str]:
+def said(wish: DesiredGpu) -> str | Counter[str]:
     return counts(wish) if wish.mig else "disabled"
 
 
@@ -37,7 +37,7 @@ def promised(text: str) -> str | Counter[str]:
 def test_promised_geometry(case: dict[str, Any], compat: bool) -> None:
     config = load((RECORDED / case["file"]).read_text(), case["file"], compat=compat)
     wanted = select(config, case["config"], inventory(case["node"]))
-    assert wanted.faults == ()
+    assert wanted.failures == ()
     assert [said(wish) for wish in wanted.gpus] == [promised(text) for text in case["want"]]
 
 
@@ -57,9 +57,9 @@ def station() -> Inventory:
 def test_display_gpu_is_named_and_left_alone() -> None:
     config = load((RECORDED / "dgx-station.yaml").read_text(), "dgx-station.yaml")
     wanted = select(config, "all-2g.20gb-dgx-station-80", station())
-    assert (wanted.faults, [said(w) for w in wanted.gpus]) == ((), [Counter({"2g.20gb": 3})] * 4)
+    assert (wanted.failures, [said(w) for w in wanted.gpus]) == ((), [Counter({"2g.20gb": 3})] * 4)
     balanced = select(config, "balanced-k8s-dgx-station-80", station())
-    assert balanced.faults == ()
+    assert balanced.failures == ()
     assert [said(w) for w in balanced.gpus] == [
         "disabled", {"3g.40gb": 2}, {"2g.20gb": 3, "1g.10gb": 1}, {"1g.10gb": 7},
     ]  # fmt: skip

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from aliquot.core.config import settings, settings_text
-from aliquot.core.config.settings import Layer, Override, Settings
+from aliquot.core.config.settings import AgentSettings, Layer, Override
 from aliquot.errors import ConfigError
 
 FULL = """\
@@ -52,27 +52,27 @@ configs:
 
 def test_a_full_file_says_every_setting_and_prints_as_it_was() -> None:
     layer = settings_text.read(FULL, "f")
-    assert set(layer.values) == {field.name for field in msgspec.structs.fields(Settings)}
+    assert set(layer.values) == {field.name for field in msgspec.structs.fields(AgentSettings)}
     assert settings_text.to_text(layer) == FULL
     merged = settings.merge((layer,))
     assert merged.strategy == "mixed"
     assert merged.default_config == ""
     assert (merged.wait_s, merged.drain_s, merged.retry_longest_s) == (30, 90, 40)
     assert merged.configs["train"] == Override(cordon=False, prediction="refuse")
-    unchanged = [k.field for k in settings_text.KEYS if getattr(merged, k.field) == getattr(Settings(), k.field)]
+    unchanged = [k.field for k in settings_text.KEYS if getattr(merged, k.field) == getattr(AgentSettings(), k.field)]
     assert unchanged == ["manage"]
 
 
 def test_every_setting_has_a_key_and_every_key_a_setting() -> None:
-    assert [key.field for key in settings_text.KEYS if key.field not in Settings.__struct_fields__] == []
-    assert {key.field for key in settings_text.KEYS} | {"configs"} == set(Settings.__struct_fields__)
+    assert [key.field for key in settings_text.KEYS if key.field not in AgentSettings.__struct_fields__] == []
+    assert {key.field for key in settings_text.KEYS} | {"configs"} == set(AgentSettings.__struct_fields__)
     assert set(settings_text.ENVIRONMENT.values()) <= {key.field for key in settings_text.KEYS}
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "null"])
 def test_a_file_that_says_nothing(text: str) -> None:
     assert settings_text.read(text, "f") == Layer("f")
-    assert settings.merge(()) == Settings()
+    assert settings.merge(()) == AgentSettings()
 
 
 def test_a_higher_layer_wins_where_it_speaks() -> None:
@@ -92,12 +92,12 @@ def test_named_configs_add_up_over_the_layers() -> None:
 
 
 def test_what_may_be_done_to_holders() -> None:
-    value = Settings(holders="drain", wait_s=10, drain_s=20, configs={"w": Override("wait", True, "warn")})
-    assert value.holding("x") == settings.Holding("drain", 20, False)
-    assert value.holding("w") == settings.Holding("wait", 10, True)
-    assert value.holding("w", "force") == settings.Holding("force", 20, True)
-    assert value.holding("x", "nonsense") == value.holding("x")
-    assert (value.predicting("x"), value.predicting("w")) == ("refuse", "warn")
+    value = AgentSettings(holders="drain", wait_s=10, drain_s=20, configs={"w": Override("wait", True, "warn")})
+    assert value.holder_policy("x") == settings.HolderPolicy("drain", 20, False)
+    assert value.holder_policy("w") == settings.HolderPolicy("wait", 10, True)
+    assert value.holder_policy("w", "force") == settings.HolderPolicy("force", 20, True)
+    assert value.holder_policy("x", "nonsense") == value.holder_policy("x")
+    assert (value.prediction_for("x"), value.prediction_for("w")) == ("refuse", "warn")
 
 
 FAULTS = [

@@ -5,10 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.core.model import vgpu_types as vgpu
-from aliquot.core.model.inventory import Gpu, Inventory, Mig, Vgpu, Virtual, VirtualFunction, VirtualHost
+from aliquot.core.model.inventory import (
+    Gpu,
+    GpuVirtualization,
+    HostVirtualization,
+    Inventory,
+    Mig,
+    Vgpu,
+    VirtualFunction,
+)
 from aliquot.core.model.vgpu_types import VgpuTable
 
-HOST = VirtualHost(iommu=True, vfio=True, vgpu_manager=True, sriov_manage="/usr/lib/nvidia/sriov-manage")
+HOST = HostVirtualization(iommu=True, vfio=True, vgpu_manager=True, sriov_manage="/usr/lib/nvidia/sriov-manage")
 
 
 def card(name: str) -> VgpuTable:
@@ -53,15 +61,15 @@ def _hosting(cards: Inventory, gpu: Gpu, enabled: bool, world: str) -> Gpu:
     functions = tuple(VirtualFunction(a, n, "nvidia", 100 + n) for n, a in enumerate(addresses)) if enabled else ()
     if not table.sriov:
         world = "mdev"
-    virtual = Virtual(
-        world=world if enabled or not table.sriov else "",
+    virtual = GpuVirtualization(
+        framework=world if enabled or not table.sriov else "",
         driver="nvidia",
         iommu_group=30 + gpu.index,
         group_members=(gpu.pci,),
         total=total,
         addresses=addresses,
         functions=functions,
-        mixed=False if enabled and table.sriov else None,
+        mixed_size=False if enabled and table.sriov else None,
     )
     return msgspec.structs.replace(gpu, virtual=virtual)
 
@@ -72,7 +80,7 @@ def changed(cards: Inventory, index: int, **fields: object) -> Inventory:
     inner = {name.removeprefix("virtual_"): value for name, value in fields.items() if name.startswith("virtual_")}
     outer = {name: value for name, value in fields.items() if not name.startswith("virtual_")}
     if inner:
-        outer["virtual"] = msgspec.structs.replace(gpu.virtual or Virtual(), **inner)
+        outer["virtual"] = msgspec.structs.replace(gpu.virtual or GpuVirtualization(), **inner)
     gpus = list(cards.gpus)
     gpus[index] = msgspec.structs.replace(gpu, **outer)
     return msgspec.structs.replace(cards, gpus=tuple(gpus))
@@ -83,7 +91,7 @@ def with_vgpus(cards: Inventory, index: int, *names: str) -> Inventory:
     gpu = cards.gpus[index]
     table = cards.vgpu_table(gpu)
     assert table is not None
-    places = [f.pci for f in (gpu.virtual or Virtual()).functions] or [gpu.pci] * len(names)
+    places = [f.pci for f in (gpu.virtual or GpuVirtualization()).functions] or [gpu.pci] * len(names)
     made = []
     for n, (place, name) in enumerate(zip(places, names, strict=False)):
         each = table.by_name[name]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.core.model import vgpu_types as vgpu
-from aliquot.core.model.desired import Desired, GpuWish, VgpuWish
-from aliquot.core.model.inventory import Gpu, Holder, Inventory, Virtual, VirtualFunction, VirtualHost
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu
+from aliquot.core.model.inventory import Gpu, GpuVirtualization, Holder, HostVirtualization, Inventory, VirtualFunction
 from support.factory import inventory
 
 replace = msgspec.structs.replace
@@ -25,17 +25,17 @@ def host(product: str, world: str, *, on: bool = False) -> Inventory:
     total = (table.total_vfs or 16) if table.sriov else 0
     addresses = tuple(address(gpu.pci, (table.first_vf or 4) + n) for n in range(total))
     functions = tuple(VirtualFunction(pci, n, "nvidia", 90 + n) for n, pci in enumerate(addresses)) if on else ()
-    virtual = Virtual(
-        world=world if functions or not total else "",
+    virtual = GpuVirtualization(
+        framework=world if functions or not total else "",
         driver="nvidia",
         iommu_group=38,
         group_members=(gpu.pci,),
         total=total,
         addresses=addresses,
         functions=functions,
-        mixed=False if functions else None,
+        mixed_size=False if functions else None,
     )
-    kernel = VirtualHost(True, True, True, "/usr/lib/nvidia/sriov-manage" if total else "", "6.8.0")
+    kernel = HostVirtualization(True, True, True, "/usr/lib/nvidia/sriov-manage" if total else "", "6.8.0")
     return replace(base, gpus=(replace(gpu, virtual=virtual),), host=kernel)
 
 
@@ -49,8 +49,8 @@ def wish(node: Inventory, *names: str, **more: object) -> Desired:
     gpu = node.gpus[0]
     table = node.vgpu_table(gpu)
     assert table is not None
-    vgpus = tuple(VgpuWish(table.by_name[n].id or 0, table.by_name[n].name) for n in names)
-    base = GpuWish(gpu.pci, False if gpu.mig.capable else None, (), vgpus=vgpus)
+    vgpus = tuple(DesiredVgpu(table.by_name[n].id or 0, table.by_name[n].name) for n in names)
+    base = DesiredGpu(gpu.pci, False if gpu.mig.capable else None, (), vgpus=vgpus)
     return Desired((replace(base, **more),), name="host")
 
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
-from aliquot.core.engine.context import World
-from aliquot.core.engine.ports import Record
+from aliquot.core.engine.context import ExecutionContext
+from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.model.actions import (
     Action,
     Create,
@@ -136,7 +136,7 @@ class Memory:
             self.claims += 1
             gpu = self.inventory.gpu(pci)
             claimed = tuple(
-                replace(v, claim=f"claim-{self.claims}") if (v.function, v.uuid) == (function, uuid) else v
+                replace(v, ownership_token=f"claim-{self.claims}") if (v.function, v.uuid) == (function, uuid) else v
                 for v in gpu.vgpus
             )
             self._put(replace(gpu, vgpus=claimed))
@@ -145,10 +145,12 @@ class Memory:
 
     def destroy_vgpu(self, pci: str, function: str, type_id: int, uuid: str, claim: str) -> None:
         there = next((v for v in self.inventory.gpu(pci).vgpus if (v.function, v.uuid) == (function, uuid)), None)
-        action = DestroyVgpu(gpu=pci, reason="", function=function, type_id=type_id, type="", uuid=uuid, claim=claim)
+        action = DestroyVgpu(
+            gpu=pci, reason="", function=function, type_id=type_id, type="", uuid=uuid, ownership_token=claim
+        )
 
         def act() -> None:
-            if there is None or (there.type_id, there.claim) != (type_id, claim):
+            if there is None or (there.type_id, there.ownership_token) != (type_id, claim):
                 raise StepRefused("IN_USE: another vGPU lies there")
             if there.holders:
                 raise StepRefused("IN_USE: a virtual machine has it open")
@@ -212,20 +214,20 @@ class MemoryJournal:
     boot = "boot-1"
 
     def __init__(self) -> None:
-        self.lines: list[Record] = []
+        self.lines: list[JournalEntry] = []
         self.fail_at: int | None = None
         self.appends = 0
         self.on_append: Callable[[int], None] = lambda n: None
         self.runs = 0
 
-    def append(self, record: Record, *, durable: bool) -> None:
+    def append(self, record: JournalEntry, *, durable: bool) -> None:
         self.appends += 1
         if self.fail_at is not None and self.appends >= self.fail_at:
             raise StorageError("no space left on device", next_step="free some space")
         self.on_append(self.appends)
         self.lines.append(record)
 
-    def records(self) -> Sequence[Record]:
+    def entries(self) -> Sequence[JournalEntry]:
         last = self.lines[-1].run if self.lines else ""
         return [r for r in self.lines if r.run == last]
 
@@ -279,4 +281,6 @@ class Bench:
         self.hooks = Recorder()
         self.memory.now = self.clock.now
         self.said: list[str] = []
-        self.world = World(self.memory, self.memory, self.journal, self.clock, NoLock(), OneByOne(), self.hooks)
+        self.world = ExecutionContext(
+            self.memory, self.memory, self.journal, self.clock, NoLock(), OneByOne(), self.hooks
+        )

@@ -8,16 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.core.engine.apply import apply
-from aliquot.core.engine.context import Outcome
+from aliquot.core.engine.context import ApplyOutcome
 from aliquot.core.engine.ports import FORMAT
 from aliquot.core.model import catalog
-from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.inventory import Inventory, Mig
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan
-from aliquot.core.planner.restore_point import former
+from aliquot.core.planner.restore_point import make_restore_point
 from aliquot.core.planner.verify import verify
-from aliquot.errors import AliquotError, BlockedError, GpuLostError, HardwareError, InUseError, MovedError, StorageError
+from aliquot.errors import (
+    AliquotError,
+    BlockedError,
+    GpuLostError,
+    HardwareError,
+    InUseError,
+    StalePlanError,
+    StorageError,
+)
 from aliquot.foundation.signals import Stopped
 from laws.oracle import world
 from laws.property import strategies
@@ -30,7 +38,7 @@ A100 = catalog.family("a100-40gb")
 H100 = catalog.family("h100-80gb-sxm")
 
 
-def run(bench: Bench, got: Plan) -> Outcome:
+def run(bench: Bench, got: Plan) -> ApplyOutcome:
     return apply(got, bench.world, bench.said.append)
 
 
@@ -81,7 +89,7 @@ def test_any_failing_call_leads_back(case: tuple[Inventory, Desired], nth: int) 
         return
     assert outcome.status == "undone", outcome
     assert outcome.error is not None
-    assert verify(bench.memory.inventory, former(inventory, list(got.lanes))) == ()
+    assert verify(bench.memory.inventory, make_restore_point(inventory, list(got.actions_by_gpu))) == ()
     assert alive(inventory) <= alive(bench.memory.inventory)
 
 
@@ -117,7 +125,7 @@ def test_a_plan_of_another_moment_is_refused() -> None:
     bench = Bench(start([("3g.20gb", 0)]))
     got = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
     bench.memory.inventory = start([("3g.20gb", 0), ("1g.5gb", 6)])
-    with pytest.raises(MovedError):
+    with pytest.raises(StalePlanError):
         run(bench, got)
     assert bench.memory.log == []
 
@@ -133,7 +141,7 @@ def test_a_cut_off_plan_is_not_resumed_over_somebody_else_s_work() -> None:
     with pytest.raises(Killed):
         run(bench, got)
     bench.memory.inventory = start([("3g.20gb", 0), ("1g.5gb", 6)])
-    with pytest.raises(MovedError):
+    with pytest.raises(StalePlanError):
         run(bench, got)
 
 
@@ -162,7 +170,7 @@ def test_what_follows_the_gpus_is_told_of_them_also_on_the_way_back(fails: bool)
     bench = Bench(before)
     world_of = bench.world
     told: list[Inventory] = []
-    world_of.follow = lambda inventory, _: told.append(inventory)
+    world_of.update_dependents = lambda inventory, _: told.append(inventory)
 
     def fail(n: int, what: str) -> None:
         if fails and n == 3:
@@ -189,7 +197,7 @@ def test_a_signal_while_files_follow_the_way_back_loses_nothing() -> None:
         if n == 3:
             raise HardwareError(f"refused {what}", nvml_code=999)
 
-    world_of.follow, bench.memory.before = follow, fail
+    world_of.update_dependents, bench.memory.before = follow, fail
     outcome = apply(plan(before, world.wish(A100, ["7g.40gb"])), world_of, bench.said.append)
     assert outcome.status == "undone"
     assert outcome.error is not None
@@ -205,7 +213,7 @@ def test_nothing_that_follows_is_a_failure() -> None:
     def breaks(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    world_of.follow = breaks
+    world_of.update_dependents = breaks
     assert apply(plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"])), world_of, said.append).status == "done"
     assert [line for line in said if line.startswith("note: what follows the GPUs does not:")]
 
@@ -271,7 +279,7 @@ def test_hopper_changes_mode_without_a_reset() -> None:
 
 
 def test_where_no_reset_is_possible_a_reboot_is_predicted() -> None:
-    off = replace(world.gpu(A100, ()), mig=Mig(True, "disabled", "disabled"), reset=False)
+    off = replace(world.gpu(A100, ()), mig=Mig(True, "disabled", "disabled"), resettable=False)
     got = plan(world.node(off), world.wish(A100, ["7g.40gb"]))
     assert (got.reboots, got.created) == ((off.pci,), 0)
     bench = Bench(world.node(off))
@@ -296,7 +304,7 @@ def test_a_lost_gpu_does_not_keep_the_others_from_going_back() -> None:
     outcome = run(bench, plan(inventory, Desired(gpus=wishes)))
     assert outcome.status == "partial"
     assert {d.gpu for d in outcome.drift} == {two.pci}
-    assert verify(bench.memory.inventory, former(inventory, [one.pci])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(inventory, [one.pci])) == ()
     assert any("not undone" in s for s in outcome.sentences)
 
 
@@ -313,7 +321,7 @@ def test_a_full_disk_loses_nothing(nth: int) -> None:
         return
     outcome = run(bench, got)
     assert outcome.status in ("undone", "done")
-    wish = got.desired if outcome.status == "done" else former(inventory, [world.PCI])
+    wish = got.desired if outcome.status == "done" else make_restore_point(inventory, [world.PCI])
     assert verify(bench.memory.inventory, wish) == ()
     assert alive(inventory) <= alive(bench.memory.inventory)
 
@@ -336,7 +344,7 @@ def test_a_failing_hook_stops_the_apply(name: str) -> None:
 
 def test_mode_only_leaves_instances_alone() -> None:
     inventory = start([("3g.20gb", 0)])
-    wish = Desired(gpus=(GpuWish(world.PCI, True, None),))
+    wish = Desired(gpus=(DesiredGpu(world.PCI, True, None),))
     assert plan(inventory, wish).actions == ()
     assert verify(inventory, wish) == ()
 
@@ -378,7 +386,7 @@ def test_ctrl_c_goes_back(nth: int) -> None:
     assert outcome.status == "stopped"
     assert outcome.error is not None
     assert outcome.error.exit_code == 130
-    assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(before, [world.PCI])) == ()
 
 
 def test_what_was_cut_off_is_told_until_it_is_done() -> None:
@@ -418,7 +426,7 @@ def test_a_run_of_another_version_that_was_cut_off_blocks_nothing(format: int, b
     begin = bench.journal.lines[0]
     change = msgspec.Raw(body) if format == FORMAT else begin.change
     bench.journal.lines[0] = replace(begin, change=change, format=format)
-    with pytest.raises(MovedError):
+    with pytest.raises(StalePlanError):
         run(bench, old)
     assert run(bench, plan(bench.memory.inventory, wish)).status == "done"
     assert any("another version" in line for line in bench.said)
@@ -438,7 +446,7 @@ def test_an_error_that_is_not_ours_goes_back_as_well(at: int) -> None:
     assert outcome.status == "undone"
     assert outcome.error is not None
     assert "RuntimeError: can't start new thread" in outcome.error.brief
-    assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(before, [world.PCI])) == ()
     assert bench.journal.lines[-1].text == "undone"
 
 
@@ -473,14 +481,14 @@ def test_a_signal_goes_back_and_another_one_on_the_way_changes_nothing(number: i
     assert outcome.status == "stopped"
     assert outcome.error is not None
     assert (outcome.error.code, outcome.error.exit_code) == ("INTERRUPTED", 128 + number)
-    assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(before, [world.PCI])) == ()
     assert bench.journal.lines[-1].text == "stopped"
 
 
 def test_a_plan_without_actions_that_is_not_met_is_refused() -> None:
     bench = Bench(start([("3g.20gb", 0)]))
     made = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
-    with pytest.raises(MovedError, match=r"2g\.10gb") as caught:
+    with pytest.raises(StalePlanError, match=r"2g\.10gb") as caught:
         apply(msgspec.structs.replace(made, actions=()), bench.world, bench.said.append)
     assert caught.value.next_step == "aliquot plan"
     assert bench.journal.lines == []

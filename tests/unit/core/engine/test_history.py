@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from aliquot.core.engine.history import CUT_OFF, UNDER_WAY, Past, figures, newest, pasts
-from aliquot.core.engine.ports import FORMAT, Record
+from aliquot.core.engine.history import IN_PROGRESS, INTERRUPTED, PastRun, newest_runs, past_runs, total_text
+from aliquot.core.engine.ports import FORMAT, JournalEntry
 
 GPU = "0000:07:00.0"
 
 
-def run(name: str, *records: tuple[str, str], at: float = 100.0, by: str = "ann", text: str = "train") -> list[Record]:
+def run(
+    name: str, *records: tuple[str, str], at: float = 100.0, by: str = "ann", text: str = "train"
+) -> list[JournalEntry]:
     """A run that began at ``at``; each record is a kind, and a step or a text, a second after the other."""
-    found = [Record("begin", name, boot="b", text=text, at=at, by=by)]
+    found = [JournalEntry("begin", name, boot="b", text=text, at=at, by=by)]
     for n, (kind, word) in enumerate(records, start=1):
         if kind in ("intent", "done"):
-            found.append(Record(kind, name, gpu=GPU, step=word, at=at + n))
+            found.append(JournalEntry(kind, name, gpu=GPU, step=word, at=at + n))
         else:
-            found.append(Record(kind, name, gpu=GPU if kind == "failed" else "", text=word, at=at + n))
+            found.append(JournalEntry(kind, name, gpu=GPU if kind == "failed" else "", text=word, at=at + n))
     return found
 
 
-def only(records: list[Record], *, running: bool = False) -> Past:
-    (past,) = pasts(records, running=running)
+def only(records: list[JournalEntry], *, running: bool = False) -> PastRun:
+    (past,) = past_runs(records, running=running)
     return past
 
 
@@ -34,9 +36,9 @@ def test_a_run_says_when_for_whom_what_and_how_it_ended() -> None:
     )
     assert (past.at, past.ended, past.by, past.name, past.outcome) == (100.0, 107.0, "ann", "train", "done")
     assert past.gpus == (GPU,)
-    assert past.acts == (f"GPU {GPU}: set MIG mode to enabled", f"GPU {GPU}: created 3g.40gb at 4:4")
-    assert past.figures == "1 created, MIG mode set"
-    assert (past.back, past.why) == ((), "")
+    assert past.actions == (f"GPU {GPU}: set MIG mode to enabled", f"GPU {GPU}: created 3g.40gb at 4:4")
+    assert past.totals == "1 created, MIG mode set"
+    assert (past.undone, past.failure) == ((), "")
 
 
 def test_a_run_over_several_gpus_says_what_was_done_to_how_many() -> None:
@@ -45,7 +47,7 @@ def test_a_run_over_several_gpus_says_what_was_done_to_how_many() -> None:
         for gpu in ("0000:01:00.0", "0000:02:00.0")
         for act in ("set MIG mode to enabled", "created 1g.5gb at 0:1")
     )
-    assert figures((*acts, f"GPU {GPU}: switched virtual functions off")) == (
+    assert total_text((*acts, f"GPU {GPU}: switched virtual functions off")) == (
         "2 created, MIG mode set on 2 GPUs, virtual functions switched"
     )
 
@@ -64,12 +66,12 @@ def test_every_step_of_the_engine_has_words() -> None:
         "something of a later version": "something of a later version",
     }
     for step, words in steps.items():
-        assert only(run("r", *both(step), ("end", "done"))).acts == (f"GPU {GPU}: {words}",)
+        assert only(run("r", *both(step), ("end", "done"))).actions == (f"GPU {GPU}: {words}",)
 
 
 def test_compute_instances_are_told_only_where_they_alone_changed() -> None:
     alone = only(run("r", *both("destroy ci 7/0"), *both("create ci 7/1"), ("end", "done")))
-    assert alone.acts == (
+    assert alone.actions == (
         f"GPU {GPU}: destroyed a compute instance in instance 7",
         f"GPU {GPU}: created a compute instance in instance 7",
     )
@@ -91,9 +93,9 @@ def test_what_failed_is_told_with_what_was_taken_back() -> None:
     )
     past = only(records)
     assert past.outcome == "undone"
-    assert past.why == "the driver failed"
-    assert [a.partition(": ")[2] for a in past.acts] == ["destroyed 1g.10gb at 0:1", "created 2g.20gb at 0:2"]
-    assert [a.partition(": ")[2] for a in past.back] == ["destroyed 2g.20gb at 0:2", "created 1g.10gb at 0:1"]
+    assert past.failure == "the driver failed"
+    assert [a.partition(": ")[2] for a in past.actions] == ["destroyed 1g.10gb at 0:1", "created 2g.20gb at 0:2"]
+    assert [a.partition(": ")[2] for a in past.undone] == ["destroyed 2g.20gb at 0:2", "created 1g.10gb at 0:1"]
 
 
 def test_what_ended_before_anything_was_touched_was_refused() -> None:
@@ -108,57 +110,65 @@ def test_what_ended_before_anything_was_touched_was_refused() -> None:
 
 def test_a_run_that_never_ended_says_what_it_was_at() -> None:
     cut = only(run("r", *both("mode enabled"), ("intent", "create gi 2g.20gb 2:2")))
-    assert cut.outcome == CUT_OFF
-    assert cut.why == (f"it ended while creating 2g.20gb at 2:2 on GPU {GPU}: nobody knows whether that happened")
+    assert cut.outcome == INTERRUPTED
+    assert cut.failure == (f"it ended while creating 2g.20gb at 2:2 on GPU {GPU}: nobody knows whether that happened")
     between = only(run("r", *both("mode enabled")))
-    assert (between.outcome, between.why) == (CUT_OFF, "it ended before all was done")
+    assert (between.outcome, between.failure) == (INTERRUPTED, "it ended before all was done")
 
 
 def test_only_the_last_run_can_be_under_way() -> None:
     records = [*run("a", *both("reset"), at=1), *run("b", *both("reset"), at=50)]
-    last, first = pasts(records, running=True)
-    assert (last.run, last.outcome, last.why) == ("b", UNDER_WAY, "")
-    assert (first.run, first.outcome) == ("a", CUT_OFF)
+    last, first = past_runs(records, running=True)
+    assert (last.run, last.outcome, last.failure) == ("b", IN_PROGRESS, "")
+    assert (first.run, first.outcome) == ("a", INTERRUPTED)
 
 
 def test_a_run_that_began_before_the_lock_was_taken_is_not_under_way() -> None:
     """Whoever holds the lock now has not begun yet, or writes no journal."""
     records = run("dead", *both("reset"), at=100)
-    assert pasts(records, running=True, since=250.0)[0].outcome == CUT_OFF
-    assert pasts(records, running=True, since=100.02)[0].outcome == UNDER_WAY, "times are rounded"
-    assert pasts(run("old", *both("reset"), at=0), running=True, since=250.0)[0].outcome == UNDER_WAY
+    assert past_runs(records, running=True, since=250.0)[0].outcome == INTERRUPTED
+    assert past_runs(records, running=True, since=100.02)[0].outcome == IN_PROGRESS, "times are rounded"
+    assert past_runs(run("old", *both("reset"), at=0), running=True, since=250.0)[0].outcome == IN_PROGRESS
 
 
 def test_the_newest_comes_first_and_runs_side_by_side_are_kept_apart() -> None:
     a, b = run("a", *both("reset"), ("end", "done"), at=1), run("b", *both("mode enabled"), ("end", "done"), at=2)
     mixed = [record for pair in zip(a, b, strict=True) for record in pair]
-    assert [(p.run, p.outcome, len(p.acts)) for p in pasts(mixed)] == [("b", "done", 1), ("a", "done", 1)]
+    assert [(p.run, p.outcome, len(p.actions)) for p in past_runs(mixed)] == [("b", "done", 1), ("a", "done", 1)]
 
 
 def test_an_old_journal_has_no_times() -> None:
-    past = only([Record("begin", "r"), Record("done", "r", gpu=GPU, step="reset"), Record("end", "r", text="done")])
+    past = only(
+        [
+            JournalEntry("begin", "r"),
+            JournalEntry("done", "r", gpu=GPU, step="reset"),
+            JournalEntry("end", "r", text="done"),
+        ]
+    )
     assert (past.at, past.ended, past.by, past.name) == (0.0, 0.0, "", "")
 
 
 def test_a_run_of_a_newer_format_is_named_and_not_interpreted() -> None:
-    begin = Record("begin", "r", text="train", by="ann", at=5.0, format=FORMAT + 1, writer="9.9")
-    past = only([begin, Record("end", "r", text="done")])
-    assert (past.outcome, past.name, past.by, past.acts) == ("unknown", "train", "ann", ())
-    assert "9.9" in past.why
+    begin = JournalEntry("begin", "r", text="train", by="ann", at=5.0, format=FORMAT + 1, writer="9.9")
+    past = only([begin, JournalEntry("end", "r", text="done")])
+    assert (past.outcome, past.name, past.by, past.actions) == ("unknown", "train", "ann", ())
+    assert "9.9" in past.failure
 
 
 def test_a_journal_whose_beginning_is_gone_is_no_trouble() -> None:
-    assert pasts([]) == ()
-    past = only([Record("done", "r", gpu=GPU, step="reset", at=5.0), Record("end", "r", text="done", at=6.0)])
+    assert past_runs([]) == ()
+    past = only(
+        [JournalEntry("done", "r", gpu=GPU, step="reset", at=5.0), JournalEntry("end", "r", text="done", at=6.0)]
+    )
     assert (past.at, past.outcome, past.by) == (5.0, "done", "")
 
 
 def test_the_newest_are_told_in_little_room() -> None:
     many = tuple(f"GPU {GPU}: created 1g.5gb at {n}:1" for n in range(7))
-    open_one = Past("5", 5.0, 0.0, "", "", CUT_OFF)
-    done = [Past(str(n), n, n + 1, "agent", "train", "done", acts=many, figures="7 created") for n in (4, 3, 2, 1)]
-    found = newest((open_one, *done), 2, 3)
+    open_one = PastRun("5", 5.0, 0.0, "", "", INTERRUPTED)
+    done = [PastRun(str(n), n, n + 1, "agent", "train", "done", actions=many, totals="7 created") for n in (4, 3, 2, 1)]
+    found = newest_runs((open_one, *done), 2, 3)
     assert [p.run for p in found] == ["4", "3"]
-    assert found[0].acts == (*many[:2], "and 5 more")
-    assert found[0].figures == "7 created"
-    assert newest(done[:1], 2, 7)[0].acts == many
+    assert found[0].actions == (*many[:2], "and 5 more")
+    assert found[0].totals == "7 created"
+    assert newest_runs(done[:1], 2, 7)[0].actions == many

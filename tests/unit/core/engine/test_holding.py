@@ -11,7 +11,7 @@ from aliquot.core.engine.gpu_executor import Run
 from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan
-from aliquot.errors import InUseError, MovedError
+from aliquot.errors import InUseError, StalePlanError
 from unit.core.engine.hosts import VM, host, vgpus, wish
 from unit.core.engine.memory import Bench, Killed
 
@@ -24,7 +24,7 @@ def shared(*holders: Holder) -> Inventory:
     node = host("a2", "sriov-mdev", on=True)
     gpu = node.gpus[0]
     assert gpu.virtual is not None
-    vgpu = Vgpu(gpu.virtual.functions[0].pci, 746, "NVIDIA A2-4Q", "u-1", claim="c", holders=holders)
+    vgpu = Vgpu(gpu.virtual.functions[0].pci, 746, "NVIDIA A2-4Q", "u-1", ownership_token="c", holders=holders)
     return replace(node, gpus=(replace(gpu, vgpus=(vgpu,)),))
 
 
@@ -40,7 +40,7 @@ def run(bench: Bench, policy: Policy) -> Run:
 def test_a_vgpu_that_holds_something_is_destroyed_after_its_machine_was_ended() -> None:
     bench = Bench(shared(VM))
     pci = bench.memory.inventory.gpus[0].pci
-    assert holding.clear(run(bench, FORCE), pci, behind).vgpus == ()
+    assert holding.ensure_idle(run(bench, FORCE), pci, behind).vgpus == ()
     assert bench.memory.terminated == [4711]
     assert [line.split()[0] for line in bench.memory.log] == ["destroy-vgpu"]
     assert [r.kind for r in bench.journal.lines] == ["intent", "done"], "on record before it is done"
@@ -48,7 +48,7 @@ def test_a_vgpu_that_holds_something_is_destroyed_after_its_machine_was_ended() 
 
 def test_an_idle_vgpu_that_holds_something_needs_nobody_ended() -> None:
     bench = Bench(shared())
-    holding.clear(run(bench, FORCE), bench.memory.inventory.gpus[0].pci, behind)
+    holding.ensure_idle(run(bench, FORCE), bench.memory.inventory.gpus[0].pci, behind)
     assert bench.memory.terminated == []
     assert bench.memory.inventory.gpus[0].vgpus == ()
 
@@ -57,7 +57,7 @@ def test_without_force_neither_is_touched() -> None:
     for node, policy in ((shared(), Policy()), (shared(VM), Policy("wait", 0.3))):
         bench = Bench(node)
         with pytest.raises(InUseError, match="NVIDIA A2-4Q"):
-            holding.clear(run(bench, policy), node.gpus[0].pci, behind)
+            holding.ensure_idle(run(bench, policy), node.gpus[0].pci, behind)
         assert (bench.memory.log, bench.memory.terminated) == ([], [])
 
 
@@ -68,7 +68,7 @@ def test_waiting_ends_when_the_apply_is_to_stop() -> None:
     start = bench.world.clock.now()
     waiting.stop()
     with pytest.raises(InUseError, match="NVIDIA A2-4Q"):
-        holding.clear(waiting, bench.memory.inventory.gpus[0].pci, behind)
+        holding.ensure_idle(waiting, bench.memory.inventory.gpus[0].pci, behind)
     assert bench.world.clock.now() - start < 1.0
 
 
@@ -76,21 +76,21 @@ def test_who_cannot_be_ended_is_said() -> None:
     """Where processes of the host are hidden, nobody knows whom to end."""
     bench = Bench(shared(Holder("process", "unknown", "processes of the host are hidden")))
     with pytest.raises(InUseError, match="no process that could be ended here"):
-        holding.clear(run(bench, FORCE), bench.memory.inventory.gpus[0].pci, behind)
+        holding.ensure_idle(run(bench, FORCE), bench.memory.inventory.gpus[0].pci, behind)
     assert bench.memory.log == []
 
 
 def test_a_vgpu_with_a_machine_is_said_by_the_machine_alone() -> None:
-    assert holding.of_everything(shared(VM).gpus[0]) == (VM,)
-    (vgpu,) = holding.of_everything(shared().gpus[0])
+    assert holding.all_holders(shared(VM).gpus[0]) == (VM,)
+    (vgpu,) = holding.all_holders(shared().gpus[0])
     assert str(vgpu) == "vgpu 0000:07:00.4 (NVIDIA A2-4Q)"
     gpu = replace(shared(VM).gpus[0], holders=behind(shared(VM).gpus[0]))
-    assert holding.of_everything(gpu) == (VM,)
+    assert holding.all_holders(gpu) == (VM,)
 
 
 def test_mixed_size_mode_is_not_changed_under_a_vgpu_that_came_meanwhile() -> None:
     before = host("l40s", "vendor-vfio", on=True)
-    got = plan(before, wish(before, "L40S-24Q", "L40S-8Q", mixed=True))
+    got = plan(before, wish(before, "L40S-24Q", "L40S-8Q", mixed_size=True))
     bench = Bench(before)
     gpu = before.gpus[0]
     assert gpu.virtual is not None
@@ -119,7 +119,7 @@ def test_a_plan_is_not_resumed_where_somebody_switched_functions() -> None:
     assert gpu.virtual is not None
     fewer = replace(gpu.virtual, functions=gpu.virtual.functions[:8])
     bench.memory.inventory = replace(before, gpus=(replace(gpu, virtual=fewer),))
-    with pytest.raises(MovedError):
+    with pytest.raises(StalePlanError):
         apply(got, bench.world, bench.said.append)
 
 
@@ -129,6 +129,6 @@ def test_a_holder_that_does_not_end_is_waited_for_until_the_time_is_over() -> No
     asked: list[int] = []
     bench.memory.terminate = asked.append  # type: ignore[method-assign, assignment]
     with pytest.raises(InUseError):
-        holding.clear(run(bench, FORCE), pci, lambda gpu: (VM,))
+        holding.ensure_idle(run(bench, FORCE), pci, lambda gpu: (VM,))
     assert set(asked) == {4711}
     assert FORCE.timeout_s <= bench.world.clock.now() < 2 * FORCE.timeout_s

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aliquot.core.engine.duration_estimate import LATEST, expected, pace
-from aliquot.core.engine.ports import Record
+from aliquot.core.engine.duration_estimate import LATEST, expected_seconds, measured_durations
+from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.model.actions import Action, ComputePart, Create, Destroy, Reset, SetMode
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.plan import Plan
@@ -11,10 +11,10 @@ from aliquot.core.model.plan import Plan
 ONE, TWO = "0000:01:00.0", "0000:02:00.0"
 
 
-def call(step: str, at: float, seconds: float, gpu: str = ONE) -> tuple[Record, Record]:
+def call(step: str, at: float, seconds: float, gpu: str = ONE) -> tuple[JournalEntry, JournalEntry]:
     return (
-        Record("intent", "r", gpu=gpu, step=step, at=at),
-        Record("done", "r", gpu=gpu, step=step, at=at + seconds),
+        JournalEntry("intent", "r", gpu=gpu, step=step, at=at),
+        JournalEntry("done", "r", gpu=gpu, step=step, at=at + seconds),
     )
 
 
@@ -38,39 +38,45 @@ PAST = (
 
 
 def test_lanes_run_side_by_side() -> None:
-    known = pace(PAST)
-    assert expected(plan(create(ONE)), known) == 0.375
-    assert expected(plan(create(ONE), create(TWO)), known) == 0.375
+    known = measured_durations(PAST)
+    assert expected_seconds(plan(create(ONE)), known) == 0.375
+    assert expected_seconds(plan(create(ONE), create(TWO)), known) == 0.375
     gone = Destroy(
         gpu=ONE, reason="", instance=9, profile="1g.5gb", profile_id=19, placement="2:1", compute_instances=(0,)
     )
-    assert expected(plan(gone, create(ONE), create(TWO)), known) == 1.0
+    assert expected_seconds(plan(gone, create(ONE), create(TWO)), known) == 1.0
 
 
 def test_nothing_is_said_of_what_was_never_done_here() -> None:
-    assert expected(plan(create(ONE)), {}) is None
+    assert expected_seconds(plan(create(ONE)), {}) is None
     other = Create(gpu=TWO, reason="", profile="3g.20gb", profile_id=9, placement="4:4", compute=())
-    assert expected(plan(create(ONE), other), pace(PAST)) is None
-    assert expected(plan(), pace(PAST)) is None
+    assert expected_seconds(plan(create(ONE), other), measured_durations(PAST)) is None
+    assert expected_seconds(plan(), measured_durations(PAST)) is None
 
 
 def test_a_reset_that_the_driver_does_itself_takes_no_time() -> None:
     mode, reset = SetMode(gpu=ONE, reason="", mode="enabled"), Reset(gpu=ONE, reason="")
-    assert expected(plan(mode, reset), pace(PAST)) == 5.0
-    assert expected(plan(mode, reset), pace((*PAST, *call("reset", 200, 3.0)))) == 8.0
-    assert expected(plan(reset), {}) is None
+    assert expected_seconds(plan(mode, reset), measured_durations(PAST)) == 5.0
+    assert expected_seconds(plan(mode, reset), measured_durations((*PAST, *call("reset", 200, 3.0)))) == 8.0
+    assert expected_seconds(plan(reset), {}) is None
 
 
 def test_the_middle_of_the_latest_counts() -> None:
     old = [r for n in range(20) for r in call("create gi 1g.5gb 0:1", n, 100.0)]
     new = [r for n in range(LATEST) for r in call("create gi 1g.5gb 3:1", 50 + n, 0.5 + n)]
-    assert pace([*old, *new]) == {"create gi 1g.5gb": 4.5}
+    assert measured_durations([*old, *new]) == {"create gi 1g.5gb": 4.5}
 
 
 def test_a_clock_that_was_set_and_a_run_that_was_cut_off_tell_nothing() -> None:
-    assert pace(call("reset", 100, -7.0)) == {}
-    assert pace(call("reset", 100, 7200.0)) == {}
-    assert pace(call("reset", 100, 1.0)[:1]) == {}
+    assert measured_durations(call("reset", 100, -7.0)) == {}
+    assert measured_durations(call("reset", 100, 7200.0)) == {}
+    assert measured_durations(call("reset", 100, 1.0)[:1]) == {}
     assert (
-        pace((Record("intent", "r", gpu=ONE, step="reset"), Record("done", "r", gpu=ONE, step="reset", at=5.0))) == {}
+        measured_durations(
+            (
+                JournalEntry("intent", "r", gpu=ONE, step="reset"),
+                JournalEntry("done", "r", gpu=ONE, step="reset", at=5.0),
+            )
+        )
+        == {}
     )

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 from hypothesis import given
 
-from aliquot.core.engine.ports import FORMAT, Record
-from aliquot.core.engine.recorded_change import RecordedChange, change_of, encoded, recorded
+from aliquot.core.engine.ports import FORMAT, JournalEntry
+from aliquot.core.engine.recorded_change import RecordedChange, change_of, encode_change, record_change
 from aliquot.core.model import catalog
 from aliquot.core.model.actions import Action, SetPassthrough
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.planner.plan import plan
-from aliquot.core.planner.restore_point import former
+from aliquot.core.planner.restore_point import make_restore_point
 from laws.oracle import world
 from laws.property import strategies
 from support.selection import laws
@@ -27,13 +27,13 @@ H100 = catalog.family("h100-80gb-sxm")
 @given(strategies.cases(size=2))
 def test_it_says_what_was_there_before(case: tuple[Inventory, Desired]) -> None:
     inventory, desired = case
-    change = recorded(plan(inventory, desired), inventory)
-    again = msgspec.json.decode(encoded(change), type=RecordedChange)
+    change = record_change(plan(inventory, desired), inventory)
+    again = msgspec.json.decode(encode_change(change), type=RecordedChange)
     assert again == change
     before = again.inventory_before(inventory)
     assert before is not None
     pcis = [gpu.pci for gpu in inventory.gpus]
-    assert former(before, pcis) == former(inventory, pcis)
+    assert make_restore_point(before, pcis) == make_restore_point(inventory, pcis)
     assert again.explains(inventory)
 
 
@@ -43,14 +43,14 @@ def test_it_is_small() -> None:
     inventory = world.node(*gpus)
     made = plan(inventory, Desired(tuple(wishes)))
     assert len(made.actions) > 8 * 7
-    assert len(encoded(recorded(made, inventory))) < 10_000 < len(msgspec.json.encode(made))
+    assert len(encode_change(record_change(made, inventory))) < 10_000 < len(msgspec.json.encode(made))
 
 
 def test_the_form_is_what_is_written_here() -> None:
     """A change of this text is a new form: versions in use read the one that is here."""
     inventory = world.node(world.gpu(A100, [("3g.20gb", 4)], []))
-    change = recorded(plan(inventory, world.wish(A100, ["2g.10gb"])), inventory)
-    text = msgspec.json.decode(encoded(change))
+    change = record_change(plan(inventory, world.wish(A100, ["2g.10gb"])), inventory)
+    text = msgspec.json.decode(encode_change(change))
     assert text.pop("fingerprint") == inventory.fingerprint
     assert text == {
         "desired": [
@@ -91,17 +91,17 @@ def test_the_form_is_what_is_written_here() -> None:
 def test_fields_of_a_newer_version_are_ignored() -> None:
     inventory = world.node(world.gpu(A100, [("3g.20gb", 4)], []))
     made = plan(inventory, world.wish(A100, ["2g.10gb"]))
-    text = msgspec.json.decode(encoded(recorded(made, inventory))) | {"newer": 1}
+    text = msgspec.json.decode(encode_change(record_change(made, inventory))) | {"newer": 1}
     text["gpus"][0]["newer"] = {}
-    change = change_of(Record("begin", "r", change=msgspec.Raw(msgspec.json.encode(text)), format=FORMAT))
+    change = change_of(JournalEntry("begin", "r", change=msgspec.Raw(msgspec.json.encode(text)), format=FORMAT))
     assert change is not None
-    assert change.is_of(made)
-    assert not change.is_of(msgspec.structs.replace(made, actions=made.actions[:-1]))
+    assert change.matches_plan(made)
+    assert not change.matches_plan(msgspec.structs.replace(made, actions=made.actions[:-1]))
 
 
 def test_a_gpu_that_is_gone_leaves_nothing_to_go_back_to() -> None:
     two = world.node(world.gpu(A100, []), world.gpu(A100, [], pci="0000:08:00.0"))
-    change = recorded(plan(two, world.wish(A100, ["2g.10gb"])), two)
+    change = record_change(plan(two, world.wish(A100, ["2g.10gb"])), two)
     assert change.inventory_before(world.node(two.gpus[0])) is None
     assert change.inventory_before(two) is not None
 
@@ -115,5 +115,5 @@ def test_a_gpu_is_given_away_whole_or_by_its_functions() -> None:
         SetPassthrough(**gpu, on=True),
         SetPassthrough(**gpu, on=False, function="0000:07:00.4"),
     )
-    (change,) = recorded(msgspec.structs.replace(made, actions=acts), inventory).gpus
+    (change,) = record_change(msgspec.structs.replace(made, actions=acts), inventory).gpus
     assert change.passthrough == (True,)

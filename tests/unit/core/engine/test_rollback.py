@@ -9,11 +9,11 @@ import pytest
 
 from aliquot.core.engine.apply import apply
 from aliquot.core.model.actions import Create, CreateCompute
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import ComputeInstance
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan
-from aliquot.core.planner.restore_point import former
+from aliquot.core.planner.restore_point import make_restore_point
 from aliquot.core.planner.verify import verify
 from aliquot.errors import HardwareError, InUseError
 from laws.oracle import world
@@ -29,8 +29,8 @@ PLANNED = [("1g.5gb", 4), ("1g.5gb", 5)]
 def _wish(*placed: tuple[str, int]) -> Desired:
     """Whole instances at these places."""
     of = A100.by_name
-    items = tuple(InstanceWish(of[name].id, name, (of[name].default_compute.id,), at) for name, at in placed)
-    return Desired((GpuWish(pci=world.PCI, mig=True, instances=items),), name="placed")
+    items = tuple(DesiredInstance(of[name].id, name, (of[name].default_compute.id,), at) for name, at in placed)
+    return Desired((DesiredGpu(pci=world.PCI, mig=True, instances=items),), name="placed")
 
 
 def _two_of_1g(bench: Bench) -> Plan:
@@ -125,7 +125,7 @@ def test_a_journal_that_breaks_in_any_way_does_not_keep_us_from_going_back(
     monkeypatch.setattr(bench.journal, "append", breaking)
     outcome = run(bench, got)
     assert outcome.status == "undone"
-    assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(before, [world.PCI])) == ()
     assert any("the journal could not be written" in line for line in outcome.sentences)
 
 
@@ -145,5 +145,5 @@ def test_a_listener_that_goes_away_does_not_keep_us_from_going_back(at: int) -> 
         assert outcome.status == "done"
         return
     assert outcome.status == "undone"
-    assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(before, [world.PCI])) == ()
     assert bench.journal.lines[-1].text == "undone"

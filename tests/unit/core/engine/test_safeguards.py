@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.core.engine.gpu_executor import Run, as_fault
-from aliquot.core.engine.history import pasts
+from aliquot.core.engine.gpu_executor import Run, as_aliquot_error
+from aliquot.core.engine.history import past_runs
 from aliquot.core.engine.holder_check import POLL_S
-from aliquot.core.engine.ports import Record
+from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.model import catalog
 from aliquot.core.model.actions import CreateCompute, DestroyCompute
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Gpu, Holder, Inventory, Mig
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan
-from aliquot.core.planner.restore_point import former
+from aliquot.core.planner.restore_point import make_restore_point
 from aliquot.core.planner.verify import verify
 from aliquot.errors import AliquotError, HardwareError, InUseError, StorageError
 from aliquot.foundation.signals import Stopped
@@ -80,7 +80,7 @@ def test_after_an_error_the_other_gpus_begin_nothing_more() -> None:
     bench.memory.before = fail
     outcome = run(bench, plan(world.node(*gpus), Desired(gpus=wishes)))
     assert outcome.status == "undone"
-    assert verify(bench.memory.inventory, former(world.node(*gpus), PCIS)) == ()
+    assert verify(bench.memory.inventory, make_restore_point(world.node(*gpus), PCIS)) == ()
     touched = {pci for pci in PCIS if any(pci in line for line in bench.memory.log)}
     assert touched == set(PCIS[:2]), "the first was done before the error, the last two were not begun"
 
@@ -196,7 +196,7 @@ def test_a_fresh_read_that_fails_leads_back(error: BaseException, monkeypatch: p
     _raise_at_read(bench, monkeypatch, lambda: len(bench.memory.inventory.gpus[0].instances) == 3, error)
     outcome = run(bench, got)
     assert outcome.status == ("stopped" if isinstance(error, Stopped) else "undone")
-    assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(before, [world.PCI])) == ()
     assert bench.journal.lines[-1].text == outcome.status
 
 
@@ -218,8 +218,8 @@ def test_a_signal_while_the_begin_is_recorded_ends_as_stopped(written: bool, mon
     assert outcome.error is not None
     assert outcome.error.exit_code == 129
     assert bench.memory.inventory == before
-    (past,) = pasts(bench.journal.lines)
-    assert (past.outcome, past.why) == ("refused", "stopped by SIGHUP: the terminal or the connection is gone")
+    (past,) = past_runs(bench.journal.lines)
+    assert (past.outcome, past.failure) == ("refused", "stopped by SIGHUP: the terminal or the connection is gone")
 
 
 @pytest.mark.parametrize("error", FAILURES[:3], ids=repr)
@@ -240,8 +240,8 @@ def test_a_way_back_that_an_error_ends_is_on_record(error: Exception, monkeypatc
         run(bench, got)
     assert type(error).__name__ in repr(raised.value) or str(error) in raised.value.brief
     assert any("no more resources" in line for line in raised.value.details), raised.value.details
-    (past,) = pasts(bench.journal.lines)
-    assert (past.outcome, past.why) == ("partial", "no more resources")
+    (past,) = past_runs(bench.journal.lines)
+    assert (past.outcome, past.failure) == ("partial", "no more resources")
     monkeypatch.setattr(bench.memory, "read", read)
     assert run(bench, plan(bench.memory.inventory, got.desired)).status == "done"
 
@@ -262,16 +262,16 @@ def test_a_signal_after_all_is_done_finishes_the_records_first(step: str, monkey
         return pressing
 
     monkeypatch.setattr(bench.journal, "append", press("end", bench.journal.append))
-    bench.world.wishes = wishes = MemoryWishes()
+    bench.world.boot_record = wishes = MemoryWishes()
     monkeypatch.setattr(wishes, "save", press("boot record", wishes.save))
     with pytest.raises(Stopped):
         run(bench, got)
     assert pressed
     assert any("all is done" in line for line in bench.said)
     assert verify(bench.memory.inventory, got.desired) == ()
-    (past,) = pasts(bench.journal.lines)
+    (past,) = past_runs(bench.journal.lines)
     assert past.outcome == "done"
-    assert [each.wish for each in wishes.kept] == list(got.desired.gpus)
+    assert [each.desired for each in wishes.kept] == list(got.desired.gpus)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("oh"), StorageError("no space left")])
@@ -283,7 +283,7 @@ def test_records_that_fail_after_all_is_done_are_reported_and_no_failure(
     def failing(*words: Any, **options: Any) -> None:
         raise error
 
-    monkeypatch.setattr(bench.world.wishes, "save", failing)
+    monkeypatch.setattr(bench.world.boot_record, "save", failing)
     assert run(bench, got).status == "done"
     assert any("not recorded for the next boot" in line and str(error) in line for line in bench.said)
 
@@ -295,12 +295,12 @@ def test_an_internal_fault_names_its_line() -> None:
     try:
         broken()
     except ZeroDivisionError as error:
-        fault = as_fault(error)
+        fault = as_aliquot_error(error)
     assert fault.brief == "internal fault: ZeroDivisionError: oops"
     line = broken.__code__.co_firstlineno + 1
     assert fault.details == (f"{__file__}:{line}",)
-    assert as_fault(ZeroDivisionError()).details == ()
-    assert as_fault(fault) is fault
+    assert as_aliquot_error(ZeroDivisionError()).details == ()
+    assert as_aliquot_error(fault) is fault
 
 
 def test_a_compute_instance_that_is_held_by_now_is_not_destroyed() -> None:
@@ -320,7 +320,7 @@ def test_a_compute_instance_that_is_held_by_now_is_not_destroyed() -> None:
         (replace(gpu, holders=(holder,)), (destroy, create)),
     ):
         bench = Bench(replace(node, gpus=(found,)))
-        error = Run(bench.world, Policy(), "run-1", bench.said.append).lane(acts)
+        error = Run(bench.world, Policy(), "run-1", bench.said.append).execute_actions(acts)
         assert isinstance(error, InUseError), error
         assert bench.memory.log == []
 
@@ -330,7 +330,7 @@ def test_the_end_of_a_change_or_a_rollback_is_on_disk() -> None:
     ends: list[bool] = []
     append = bench.journal.append
 
-    def noted(record: Record, *, durable: bool) -> None:
+    def noted(record: JournalEntry, *, durable: bool) -> None:
         if record.kind == "end":
             ends.append(durable)
         append(record, durable=durable)

@@ -15,7 +15,7 @@ from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan
-from aliquot.errors import MovedError, PlanMismatchError
+from aliquot.errors import PlanMismatchError, StalePlanError
 from laws.oracle import world
 from laws.property import strategies
 from support.selection import laws
@@ -135,7 +135,7 @@ def test_an_edited_plan_does_not_resume_one_that_was_cut_off() -> None:
     (create,) = made.actions
     assert isinstance(create, Create)
     edited = replace(made, actions=(create, replace(create, placement="0:1")))
-    with pytest.raises(MovedError):
+    with pytest.raises(StalePlanError):
         apply(edited, bench.world, bench.said.append, saved=True)
     assert bench.memory.writes == 1
     assert apply(made, bench.world, bench.said.append, saved=True).status == "done"
@@ -193,4 +193,4 @@ def test_the_difference_is_named() -> None:
     )
     assert _details(replace(made, actions=(first, first, second)), now) == (f"only in the file: {one}",)
     assert _details(replace(made, actions=(second, first)), now) == ("the file has the same actions in another order",)
-    assert _details(replace(made, kept=7), now) == ("the file says kept 7, the planner 1",)
+    assert _details(replace(made, unchanged=7), now) == ("the file says kept 7, the planner 1",)

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from aliquot.core.engine.apply import apply
-from aliquot.core.engine.context import Outcome
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.engine.context import ApplyOutcome
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Inventory, Vgpu
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan
-from aliquot.core.planner.restore_point import former
+from aliquot.core.planner.restore_point import make_restore_point
 from aliquot.core.planner.verify import verify
-from aliquot.errors import BlockedError, HardwareError, InUseError, MovedError
+from aliquot.errors import BlockedError, HardwareError, InUseError, StalePlanError
 from unit.core.engine.hosts import VM, WORLDS, alive, held, host, vgpus, wish
 from unit.core.engine.memory import Bench, Killed
 
@@ -22,7 +22,7 @@ SIZE = {"tesla-t4": "T4-2Q", "a2": "A2-2Q", "l40s": "L40S-8Q"}
 OTHER = {"tesla-t4": "T4-4Q", "a2": "A2-4Q", "l40s": "L40S-12Q"}
 
 
-def run(bench: Bench, got: Plan) -> Outcome:
+def run(bench: Bench, got: Plan) -> ApplyOutcome:
     return apply(got, bench.world, bench.said.append)
 
 
@@ -42,7 +42,7 @@ def empty(request: pytest.FixtureRequest) -> Inventory:
 
 
 def product(node: Inventory) -> str:
-    return {"mdev": "tesla-t4", "": "a2"}.get(node.gpus[0].virtual.world if node.gpus[0].virtual else "", "l40s")
+    return {"mdev": "tesla-t4", "": "a2"}.get(node.gpus[0].virtual.framework if node.gpus[0].virtual else "", "l40s")
 
 
 def sized(node: Inventory, names: dict[str, str]) -> str:
@@ -105,7 +105,7 @@ def test_a_failure_after_the_third_of_five_brings_back_what_was(empty: Inventory
     outcome = run(bench, plan(before, wish(empty, *[size] * 5)))
     assert outcome.status == "undone", outcome
     assert vgpus(bench.memory.inventory.gpus[0]) == vgpus(before.gpus[0])
-    assert verify(bench.memory.inventory, former(before, [before.gpus[0].pci])) == ()
+    assert verify(bench.memory.inventory, make_restore_point(before, [before.gpus[0].pci])) == ()
     assert any("is back" in s for s in outcome.sentences)
     assert any("is gone again" in s for s in outcome.sentences)
 
@@ -168,7 +168,7 @@ def test_a_cut_off_plan_is_not_resumed_over_somebody_else_s_vgpu(empty: Inventor
     function = gpu.virtual.functions[9].pci if gpu.virtual and gpu.virtual.functions else gpu.pci
     stranger = Vgpu(function, 16, "NVIDIA stranger", "00000000-0000-4000-8000-000000000000")
     bench.memory.inventory = replace(bench.memory.inventory, gpus=(replace(gpu, vgpus=(stranger,)),))
-    with pytest.raises(MovedError):
+    with pytest.raises(StalePlanError):
         run(bench, got)
 
 
@@ -221,9 +221,11 @@ def test_another_vgpu_on_the_function_is_not_touched(empty: Inventory) -> None:
     before = done(empty, wish(empty, *[sized(empty, SIZE)] * 2))
     got = plan(before, wish(empty))
     gpu = before.gpus[0]
-    stolen = replace(before, gpus=(replace(gpu, vgpus=tuple(replace(v, claim="another") for v in gpu.vgpus)),))
+    stolen = replace(
+        before, gpus=(replace(gpu, vgpus=tuple(replace(v, ownership_token="another") for v in gpu.vgpus)),)
+    )
     bench = Bench(stolen)
-    with pytest.raises(MovedError):
+    with pytest.raises(StalePlanError):
         run(bench, got)
     late = Bench(before)
     late.journal.on_append = lambda n: setattr(late.memory, "inventory", stolen) if n == 1 else None
@@ -239,7 +241,7 @@ def test_another_vgpu_on_the_function_is_not_touched(empty: Inventory) -> None:
 def test_functions_are_not_switched_under_a_vgpu_that_came_meanwhile() -> None:
     before = host("a2", "sriov-mdev", on=True)
     pci = before.gpus[0].pci
-    got = plan(before, Desired((GpuWish(pci, None, None, functions=False, vgpus=()),)))
+    got = plan(before, Desired((DesiredGpu(pci, None, None, functions=False, vgpus=()),)))
     bench = Bench(before)
     gpu = before.gpus[0]
     assert gpu.virtual is not None
@@ -256,17 +258,19 @@ def test_functions_are_not_switched_under_a_vgpu_that_came_meanwhile() -> None:
 def test_passthrough_there_and_back() -> None:
     before = host("a2", "sriov-mdev")
     pci = before.gpus[0].pci
-    out = done(before, Desired((GpuWish(pci, None, None, passthrough=True),)))
+    out = done(before, Desired((DesiredGpu(pci, None, None, passthrough=True),)))
     assert out.gpus[0].passthrough
-    back = done(out, Desired((GpuWish(pci, None, None, passthrough=False),)))
+    back = done(out, Desired((DesiredGpu(pci, None, None, passthrough=False),)))
     assert not back.gpus[0].passthrough
 
 
 def test_a_gpu_that_a_machine_has_is_not_taken_back() -> None:
-    out = done(host("a2", "sriov-mdev"), Desired((GpuWish(host("a2", "").gpus[0].pci, None, None, passthrough=True),)))
+    out = done(
+        host("a2", "sriov-mdev"), Desired((DesiredGpu(host("a2", "").gpus[0].pci, None, None, passthrough=True),))
+    )
     gpu = replace(out.gpus[0], holders=(VM,))
     taken = replace(out, gpus=(gpu,))
-    back = Desired((GpuWish(gpu.pci, None, None, passthrough=False),))
+    back = Desired((DesiredGpu(gpu.pci, None, None, passthrough=False),))
     assert plan(taken, back).blocked
     bench = Bench(taken)
     outcome = run(bench, plan(out, back))
@@ -288,7 +292,7 @@ def backed(node: Inventory) -> Desired:
     """Three MIG-backed vGPUs, with the GPU instances that they need."""
     gpu = node.gpus[0]
     profile = node.family(gpu).by_name["1g.10gb"]
-    cut = InstanceWish(profile.id, profile.name, (profile.default_compute.id,))
+    cut = DesiredInstance(profile.id, profile.name, (profile.default_compute.id,))
     names = ["H100XM-1-10C"] * 3
     return wish(node, *names, mig=True, instances=(cut,) * 3)
 
@@ -349,10 +353,10 @@ def test_mig_backed_killed_anywhere_and_run_again_finishes(nth: int, when: str) 
 
 def test_mixed_sizes_after_equal_ones_and_back_again_on_failure() -> None:
     before = done(host("l40s", "vendor-vfio"), wish(host("l40s", "vendor-vfio"), *["L40S-8Q"] * 4))
-    mixed = wish(before, "L40S-24Q", "L40S-8Q", "L40S-4Q", mixed=True)
+    mixed = wish(before, "L40S-24Q", "L40S-8Q", "L40S-4Q", mixed_size=True)
     after = done(before, mixed)
     assert after.gpus[0].virtual is not None
-    assert after.gpus[0].virtual.mixed is True
+    assert after.gpus[0].virtual.mixed_size is True
     bench = Bench(before)
     bench.memory.before = lambda n, what: _refuse(what, "create-vgpu", 3)
     counter.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.core.engine.apply import apply
-from aliquot.core.engine.step_timing import Step
+from aliquot.core.engine.step_timing import TimedStep
 from aliquot.core.model import catalog
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.planner.plan import plan
@@ -20,9 +20,9 @@ def start(placed: list[tuple[str, int]]) -> Inventory:
     return world.node(world.gpu(A100, placed, []))
 
 
-def watched(bench: Bench) -> list[Step]:
-    told: list[Step] = []
-    bench.world.watch = told.append
+def watched(bench: Bench) -> list[TimedStep]:
+    told: list[TimedStep] = []
+    bench.world.on_step = told.append
     return told
 
 
@@ -30,7 +30,7 @@ def test_every_step_is_told_in_order_with_the_profile_that_it_was_about() -> Non
     bench = Bench(start([("3g.20gb", 0), ("1g.5gb", 4)]))
     told = watched(bench)
     apply(plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"])), bench.world, bench.said.append)
-    assert [(s.name, s.profile, s.act) for s in told] == [
+    assert [(s.name, s.profile, s.is_action) for s in told] == [
         ("lock", "", False),
         ("read", "", False),
         ("record", "", False),

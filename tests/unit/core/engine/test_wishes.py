@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from aliquot.core.config.boot_record import Kept
+from aliquot.core.config.boot_record import RecordedRequest
 from aliquot.core.engine.apply import apply
-from aliquot.core.engine.context import Outcome
+from aliquot.core.engine.context import ApplyOutcome
 from aliquot.core.model import catalog
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory, Mig
@@ -26,27 +26,27 @@ class MemoryWishes:
     """A record in a list. ``broken`` is raised instead of answering."""
 
     def __init__(self) -> None:
-        self.kept: tuple[Kept, ...] = ()
+        self.kept: tuple[RecordedRequest, ...] = ()
         self.saves = 0
         self.broken: StorageError | None = None
 
-    def load(self) -> tuple[Kept, ...]:
+    def load(self) -> tuple[RecordedRequest, ...]:
         if self.broken:
             raise self.broken
         return self.kept
 
-    def save(self, kept: Iterable[Kept]) -> None:
+    def save(self, kept: Iterable[RecordedRequest]) -> None:
         self.saves += 1
         self.kept = tuple(kept)
 
 
 def bench(node: Inventory) -> tuple[Bench, MemoryWishes]:
     made, wishes = Bench(node), MemoryWishes()
-    made.world.wishes = wishes
+    made.world.boot_record = wishes
     return made, wishes
 
 
-def run(made: Bench, desired: Desired) -> Outcome:
+def run(made: Bench, desired: Desired) -> ApplyOutcome:
     return apply(plan(made.memory.inventory, desired), made.world, made.said.append)
 
 
@@ -54,7 +54,7 @@ def test_a_met_wish_is_kept_once() -> None:
     made, wishes = bench(host("a2", "sriov-mdev"))
     desired = wish(made.memory.inventory, "A2-4Q", "A2-4Q")
     assert run(made, desired).status == "done"
-    assert [k.wish.vgpus for k in wishes.kept] == [desired.gpus[0].vgpus]
+    assert [k.desired.vgpus for k in wishes.kept] == [desired.gpus[0].vgpus]
     assert run(made, desired).status == "nothing"
     assert wishes.saves == 1, "a record that would not change is not written"
 
@@ -84,11 +84,11 @@ def test_what_failed_is_not_kept() -> None:
 
 
 def test_what_waits_for_a_reboot_is_kept_for_it() -> None:
-    off = replace(world.gpu(A100, ()), mig=Mig(True, "disabled", "disabled"), reset=False)
+    off = replace(world.gpu(A100, ()), mig=Mig(True, "disabled", "disabled"), resettable=False)
     made, wishes = bench(world.node(off))
     desired = world.wish(A100, ["7g.40gb"])
     assert run(made, desired).status == "reboot"
-    assert wishes.kept[0].wish.instances == desired.gpus[0].instances
+    assert wishes.kept[0].desired.instances == desired.gpus[0].instances
 
 
 def test_a_record_that_cannot_be_kept_is_said_and_no_failure() -> None:

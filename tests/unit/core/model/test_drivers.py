@@ -56,7 +56,7 @@ def test_older_than_the_floor() -> None:
 
 def test_pending_modes() -> None:
     assert "reset" in said("580.65.06", gpu(pending="enabled"))
-    assert "reboot" in said("580.65.06", gpu(pending="enabled", reset=False))
+    assert "reboot" in said("580.65.06", gpu(pending="enabled", resettable=False))
 
 
 def test_lost_and_tableless() -> None:

@@ -9,18 +9,27 @@ import msgspec
 import pytest
 
 from aliquot.core.model import catalog
-from aliquot.core.model.inventory import ComputeInstance, Gpu, Holder, Inventory, Mig, Vgpu, Virtual, VirtualFunction
+from aliquot.core.model.inventory import (
+    ComputeInstance,
+    Gpu,
+    GpuVirtualization,
+    Holder,
+    Inventory,
+    Mig,
+    Vgpu,
+    VirtualFunction,
+)
 from laws.oracle import world
 
 A100 = catalog.family("a100-40gb")
 FUNCTION = "0000:07:00.4"
 replace = msgspec.structs.replace
-VGPU = Vgpu(FUNCTION, 563, "A100-4C", "uuid-1", gpu_instance=None, placement=0, claim="claim-1")
+VGPU = Vgpu(FUNCTION, 563, "A100-4C", "uuid-1", gpu_instance=None, placement=0, ownership_token="claim-1")
 
 
 def _node() -> Inventory:
     gpu = world.gpu(A100, [("3g.20gb", 0), ("2g.10gb", 4)])
-    virtual = Virtual(total=2, functions=(VirtualFunction(FUNCTION, 0),), mixed=False)
+    virtual = GpuVirtualization(total=2, functions=(VirtualFunction(FUNCTION, 0),), mixed_size=False)
     return world.node(replace(gpu, vgpus=(VGPU,), virtual=virtual))
 
 
@@ -70,14 +79,14 @@ OTHER: dict[str, Callable[[], Inventory]] = {
     "compute placement": lambda: _compute(placement="1:1"),
     "passthrough": lambda: _with(passthrough=True),
     "virtual functions": lambda: _virtual(functions=()),
-    "mixed-size mode": lambda: _virtual(mixed=True),
+    "mixed-size mode": lambda: _virtual(mixed_size=True),
     "no vGPU": lambda: _with(vgpus=()),
     "vGPU's function": lambda: _vgpu(function="0000:07:00.5"),
     "vGPU type": lambda: _vgpu(type_id=564),
     "vGPU's UUID": lambda: _vgpu(uuid="uuid-2"),
     "vGPU's GPU instance": lambda: _vgpu(gpu_instance=3),
     "vGPU's placement": lambda: _vgpu(placement=4),
-    "vGPU's ownership token": lambda: _vgpu(claim="claim-2"),
+    "vGPU's ownership token": lambda: _vgpu(ownership_token="claim-2"),
 }
 
 

@@ -6,8 +6,8 @@ import msgspec
 
 import support.vgpufactory as factory
 from aliquot.core.model.actions import Action
-from aliquot.core.model.desired import Desired, GpuWish
-from aliquot.core.model.inventory import Gpu, VirtualHost
+from aliquot.core.model.desired import Desired, DesiredGpu
+from aliquot.core.model.inventory import Gpu, HostVirtualization
 from aliquot.core.model.plan import Blocker, Plan, Policy
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.semantics import step
@@ -16,10 +16,10 @@ from aliquot.core.planner.verify import verify
 replace = msgspec.structs.replace
 A2, L40S, H100, A100 = "NVIDIA A2", "NVIDIA L40S", "NVIDIA H100 PCIe", "NVIDIA A100-PCIE-40GB"
 RTX, T4, A30 = "NVIDIA RTX PRO 6000 Blackwell Server Edition", "Tesla T4", "NVIDIA A30"
-BARE = GpuWish(factory.PCI, mig=None, instances=None)
+BARE = DesiredGpu(factory.PCI, mig=None, instances=None)
 
 
-def asked(of: Gpu, wish: GpuWish, policy: Policy | None = None, host: VirtualHost | None = None) -> Plan:
+def asked(of: Gpu, wish: DesiredGpu, policy: Policy | None = None, host: HostVirtualization | None = None) -> Plan:
     return plan(factory.node(of, host=host), Desired(gpus=(wish,), name="x"), policy)
 
 

@@ -10,10 +10,10 @@ import msgspec
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import Family
 from aliquot.core.planner import placement_table as boards
-from aliquot.core.planner.fragmentation import holes
-from aliquot.core.planner.placement_table import Board, board
+from aliquot.core.planner.fragmentation import find_fragmentation
+from aliquot.core.planner.placement_table import PlacementTable, compiled_table
 from aliquot.kubernetes.gpu import node_document as document
-from aliquot.kubernetes.gpu.node_document import Document
+from aliquot.kubernetes.gpu.node_document import NodeDocument
 from support import factory
 
 FAMILY = catalog.family("a100-40gb")
@@ -24,25 +24,25 @@ def anew(**other: object) -> Family:
 
 
 def test_tables_that_say_the_same_share_one() -> None:
-    boards.forget()
-    first = board(anew())
-    assert all(board(anew()) is first for _ in range(300))
-    assert board(anew(driver_min="1.0")) is not first
-    assert board(anew()) is first
+    boards.clear_cache()
+    first = compiled_table(anew())
+    assert all(compiled_table(anew()) is first for _ in range(300))
+    assert compiled_table(anew(driver_min="1.0")) is not first
+    assert compiled_table(anew()) is first
 
 
 def test_tables_of_documents_are_not_kept_for_ever() -> None:
     """A driver's own table comes with each document of its node; a hostile one may come with any."""
-    boards.forget()
+    boards.clear_cache()
     inventory = factory.inventory("a100-sxm4-40gb*2", enabled=True)
-    kept: weakref.WeakSet[Board] = weakref.WeakSet()
+    kept: weakref.WeakSet[PlacementTable] = weakref.WeakSet()
     for n in range(300):
         tables = (anew(driver_min=f"{n}.0"),)
-        text = document.encode(Document(inventory=msgspec.structs.replace(inventory, tables=tables)))
+        text = document.encode(NodeDocument(inventory=msgspec.structs.replace(inventory, tables=tables)))
         found = document.decode(text)
         assert found is not None
-        assert holes(found.inventory, found.inventory.gpus[0]) is not None
-        kept.add(board(found.inventory.family(found.inventory.gpus[0])))
+        assert find_fragmentation(found.inventory, found.inventory.gpus[0]) is not None
+        kept.add(compiled_table(found.inventory.family(found.inventory.gpus[0])))
     found = None
     gc.collect()
     assert len(kept) <= 64

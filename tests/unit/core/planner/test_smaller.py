@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from aliquot.core.model import catalog
-from aliquot.core.model.usage import Usage, coarse
-from aliquot.core.planner.rightsizing import LEAST_WATCHED_S, Hint, hints, smaller
+from aliquot.core.model.usage import Usage, coarsen
+from aliquot.core.planner.rightsizing import MIN_WATCHED_S, RightsizingHint, find_smaller, hints
 from aliquot.core.rendering import usage_text as words
 from support.factory import inventory, with_instances
 
@@ -22,8 +22,8 @@ def seen(name: str, peak: int | None, *, watched: float = DAY_AND_MORE, idle: fl
     return Usage("0000:07:00.0", 2, name, 10, profile.memory_mib, None, "", idle, peak, NOW - watched)
 
 
-def found(usage: Usage) -> Hint | None:
-    return smaller(usage, A100.by_name[usage.profile], A100, NOW)
+def found(usage: Usage) -> RightsizingHint | None:
+    return find_smaller(usage, A100.by_name[usage.profile], A100, NOW)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_the_smallest_that_would_have_held_it(name: str, peak: int, expected: st
 
 def test_never_without_knowing() -> None:
     assert found(seen("3g.20gb", None)) is None, "nobody told the memory"
-    assert found(seen("3g.20gb", 100, watched=LEAST_WATCHED_S - 1)) is None
-    assert found(seen("3g.20gb", 100, watched=LEAST_WATCHED_S)) is not None
+    assert found(seen("3g.20gb", 100, watched=MIN_WATCHED_S - 1)) is None
+    assert found(seen("3g.20gb", 100, watched=MIN_WATCHED_S)) is not None
     assert found(replace(seen("3g.20gb", 100), memory_total_mib=None)) is None
     assert found(replace(seen("3g.20gb", 100), watched_since=0.0)) is None, "nobody watches"
 
@@ -112,7 +112,7 @@ def test_every_family(name: str) -> None:
     for profile in family.profiles:
         for peak in range(0, profile.memory_mib or 0, 1024):
             usage = Usage("x", 1, profile.name, 1, profile.memory_mib, peak_mib=peak, watched_since=NOW - 1e6)
-            hint = smaller(usage, profile, family, NOW)
+            hint = find_smaller(usage, profile, family, NOW)
             if hint is None:
                 continue
             other = family.by_name[hint.profile]
@@ -151,8 +151,8 @@ def test_words_and_bars() -> None:
 
 def test_what_is_told_roughly_is_never_less_and_never_older() -> None:
     usage = Usage("x", 1, "3g.20gb", 3174, 20096, 0.4, "gpm", 1020.5, 9000, 500.2, 0.3)
-    (rough,) = coarse((usage,))
+    (rough,) = coarsen((usage,))
     assert (rough.memory_used_mib, rough.peak_mib, rough.peak_compute) == (3 * 1256, 8 * 1256, 0.5)
     assert (rough.idle_since, rough.watched_since, rough.compute, rough.source) == (1080, 540, None, "")
-    assert coarse((rough,)) == (rough,), "an idle node's does not change"
-    assert coarse((Usage("x"),)) == (Usage("x"),)
+    assert coarsen((rough,)) == (rough,), "an idle node's does not change"
+    assert coarsen((Usage("x"),)) == (Usage("x"),)

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu
 from aliquot.core.model.usage import Usage
-from aliquot.core.planner.usage_tracking import GAP_S, Made, Watch, follow, rounded, still, told, worth_keeping
+from aliquot.core.planner.usage_tracking import (
+    GAP_S,
+    Recreation,
+    UsageHistory,
+    round_peaks,
+    update_history,
+    usage_of_unchanged,
+    with_history,
+    worth_writing,
+)
 from support.factory import inventory, with_instances
 
 replace = msgspec.structs.replace
@@ -31,13 +40,15 @@ def used(at: Inventory, mib: int | None, compute: float | None = None) -> list[U
     return [Usage(PCI, i.id, i.profile, mib, 20000, compute) for i in at.gpus[0].instances]
 
 
-def looks(*steps: tuple[float, Inventory, int | None], made: Collection[Made] = ()) -> tuple[Watch, tuple[Usage, ...]]:
+def looks(
+    *steps: tuple[float, Inventory, int | None], made: Collection[Recreation] = ()
+) -> tuple[UsageHistory, tuple[Usage, ...]]:
     """One look after another; what the last one tells. ``made`` is said of every look but the first."""
-    watch, usage = Watch(), list[Usage]()
+    watch, usage = UsageHistory(), list[Usage]()
     for n, (at, seen, mib) in enumerate(steps):
         usage = used(seen, mib)
-        watch = follow(watch, seen, usage, START + at, "boot", made=made if n else ())
-    return watch, told(watch, usage)
+        watch = update_history(watch, seen, usage, START + at, "boot", recreated=made if n else ())
+    return watch, with_history(watch, usage)
 
 
 IDLE, HELD = node("3g.40gb@0"), node("3g.40gb@0", held=[0])
@@ -63,14 +74,14 @@ def test_what_nobody_tells_is_no_nothing() -> None:
 
 
 def test_shares_have_a_peak_too() -> None:
-    watch = follow(Watch(), HELD, used(HELD, 1, 0.25), START)
-    watch = follow(watch, HELD, used(HELD, 1, None), START + 45)
-    assert watch.pieces[0].peak_compute == 0.25
+    watch = update_history(UsageHistory(), HELD, used(HELD, 1, 0.25), START)
+    watch = update_history(watch, HELD, used(HELD, 1, None), START + 45)
+    assert watch.tracked[0].peak_compute == 0.25
 
 
 def test_an_instance_that_was_not_read_is_told_without_figures() -> None:
-    watch = follow(Watch(), IDLE, (), START)
-    assert told(watch, ()) == (Usage(PCI, 1, "3g.40gb", idle_since=START, watched_since=START),)
+    watch = update_history(UsageHistory(), IDLE, (), START)
+    assert with_history(watch, ()) == (Usage(PCI, 1, "3g.40gb", idle_since=START, watched_since=START),)
 
 
 @pytest.mark.parametrize("seconds", [GAP_S + 1, 3600.0, -1.0])
@@ -84,8 +95,8 @@ def test_a_short_pause_is_none() -> None:
 
 
 def test_a_reboot_starts_everything_anew() -> None:
-    watch = follow(Watch(), IDLE, used(IDLE, 900), START, "one boot")
-    assert follow(watch, IDLE, used(IDLE, 1), START + 30, "another").pieces[0].since == START + 30
+    watch = update_history(UsageHistory(), IDLE, used(IDLE, 900), START, "one boot")
+    assert update_history(watch, IDLE, used(IDLE, 1), START + 30, "another").tracked[0].since == START + 30
 
 
 def test_an_instance_seen_gone_in_between_is_another_one() -> None:
@@ -105,7 +116,7 @@ def test_what_aliquot_made_anew_at_the_same_place_is_another_one(what: str) -> N
 
 
 @pytest.mark.parametrize("made", [("0000:ff:00.0", ""), (PCI, "4:4"), (PCI, "#2")])
-def test_what_was_made_elsewhere_changes_nothing(made: Made) -> None:
+def test_what_was_made_elsewhere_changes_nothing(made: Recreation) -> None:
     assert looks((0, IDLE, 900), (45, IDLE, 10), made=[made])[1][0].watched_since == START
 
 
@@ -125,32 +136,32 @@ def test_a_whole_gpu_outside_mig_is_a_piece() -> None:
     gpu = inventory("h100-80gb-hbm3").gpus[0]
     busy = replace(gpu, holders=(Holder("process", "7"),))
     vm = replace(gpu, vgpus=(Vgpu("0000:07:00.4", 1, "x", holders=(Holder("vm", "7"),)),))
-    assert [p.idle for p in follow(Watch(), whole(gpu), (), START).pieces] == [START]
-    assert [p.idle for p in follow(Watch(), whole(busy), (), START).pieces] == [None]
-    assert [p.idle for p in follow(Watch(), whole(vm), (), START).pieces] == [None]
+    assert [p.idle for p in update_history(UsageHistory(), whole(gpu), (), START).tracked] == [START]
+    assert [p.idle for p in update_history(UsageHistory(), whole(busy), (), START).tracked] == [None]
+    assert [p.idle for p in update_history(UsageHistory(), whole(vm), (), START).tracked] == [None]
     for away in (replace(gpu, lost=True), replace(gpu, passthrough=True), NODE.gpus[0]):
-        assert follow(Watch(), whole(away), (), START).pieces == ()
+        assert update_history(UsageHistory(), whole(away), (), START).tracked == ()
 
 
 def test_only_what_matters_is_written_down() -> None:
-    kept = rounded(looks((0, HELD, 500))[0])
-    assert not worth_keeping(kept, looks((0, HELD, 500), (45, HELD, 510))[0]), "time passes, a peak rises a little"
-    assert worth_keeping(kept, looks((0, HELD, 500), (45, HELD, 800))[0])
-    assert worth_keeping(kept, looks((0, HELD, 500), (45, IDLE, 500))[0])
-    assert worth_keeping(kept, looks((0, HELD, 500), (45, node(), 0))[0])
-    assert worth_keeping(Watch(), looks((0, HELD, 500))[0])
-    share = follow(kept, HELD, used(HELD, 500, 0.9), START + 45, "boot")
-    assert worth_keeping(kept, share)
-    assert not worth_keeping(rounded(share), follow(share, HELD, used(HELD, 500, 0.9), START + 90, "boot"))
+    kept = round_peaks(looks((0, HELD, 500))[0])
+    assert not worth_writing(kept, looks((0, HELD, 500), (45, HELD, 510))[0]), "time passes, a peak rises a little"
+    assert worth_writing(kept, looks((0, HELD, 500), (45, HELD, 800))[0])
+    assert worth_writing(kept, looks((0, HELD, 500), (45, IDLE, 500))[0])
+    assert worth_writing(kept, looks((0, HELD, 500), (45, node(), 0))[0])
+    assert worth_writing(UsageHistory(), looks((0, HELD, 500))[0])
+    share = update_history(kept, HELD, used(HELD, 500, 0.9), START + 45, "boot")
+    assert worth_writing(kept, share)
+    assert not worth_writing(round_peaks(share), update_history(share, HELD, used(HELD, 500, 0.9), START + 90, "boot"))
 
 
 def test_what_is_written_down_is_never_less() -> None:
     """What was used "at most" stays true after a restart."""
-    watch = follow(Watch(), HELD, used(HELD, 500, 0.31), START)
-    assert [(p.peak_mib, p.peak_compute) for p in rounded(watch).pieces] == [(512, 0.35)]
-    assert rounded(rounded(watch)) == rounded(watch)
-    nothing = follow(Watch(), HELD, used(HELD, None), START)
-    assert rounded(nothing) == nothing
+    watch = update_history(UsageHistory(), HELD, used(HELD, 500, 0.31), START)
+    assert [(p.peak_mib, p.peak_compute) for p in round_peaks(watch).tracked] == [(512, 0.35)]
+    assert round_peaks(round_peaks(watch)) == round_peaks(watch)
+    nothing = update_history(UsageHistory(), HELD, used(HELD, None), START)
+    assert round_peaks(nothing) == nothing
 
 
 STATES = st.lists(st.tuples(st.floats(1, 400), st.booleans(), st.integers(0, 5000)), min_size=1, max_size=20)
@@ -159,13 +170,13 @@ STATES = st.lists(st.tuples(st.floats(1, 400), st.booleans(), st.integers(0, 500
 @given(STATES, st.integers(0, 20))
 def test_a_lost_record_makes_it_younger_and_never_older(states: list[tuple[float, bool, int]], lost: int) -> None:
     """Two watchers of the same looks, one of which forgets everything before one of them."""
-    at, one, two = START, Watch(), Watch()
+    at, one, two = START, UsageHistory(), UsageHistory()
     for n, (pause, held, mib) in enumerate(states):
         at += pause
         seen = HELD if held else IDLE
-        one = follow(one, seen, used(seen, mib), at, "boot")
-        two = follow(Watch() if n == lost else two, seen, used(seen, mib), at, "boot")
-        (whole_record,), (lost_record,) = one.pieces, two.pieces
+        one = update_history(one, seen, used(seen, mib), at, "boot")
+        two = update_history(UsageHistory() if n == lost else two, seen, used(seen, mib), at, "boot")
+        (whole_record,), (lost_record,) = one.tracked, two.tracked
         assert (whole_record.idle is None) == (lost_record.idle is None) == held
         assert (lost_record.idle or 0) >= (whole_record.idle or 0)
         assert lost_record.since >= whole_record.since
@@ -174,16 +185,18 @@ def test_a_lost_record_makes_it_younger_and_never_older(states: list[tuple[float
 
 def test_it_survives_being_written_down() -> None:
     watch, _ = looks((0, HELD, 500), (45, IDLE, 500))
-    assert msgspec.json.decode(msgspec.json.encode(watch), type=Watch) == watch
+    assert msgspec.json.decode(msgspec.json.encode(watch), type=UsageHistory) == watch
 
 
 def test_what_was_told_of_a_piece_is_not_told_of_another_that_has_its_id() -> None:
     """Ids come again: a fresh instance is not idle since the old one was."""
     was = node("3g.40gb@0", "3g.40gb@4")
     usage = used(was, 900)
-    assert still(usage, was, was) == tuple(usage)
-    assert still(usage, was, node("3g.40gb@0", "3g.40gb@4", held=[1])) == tuple(usage), "who holds it is no matter"
-    assert still(usage, was, node("4g.40gb@0")) == (), "another profile"
-    assert still(usage, was, node("3g.40gb@4")) == (), "another place"
-    assert still(usage, was, was, anew=[PCI]) == (), "made anew at the same place"
-    assert still(usage, was, NODE) == ()
+    assert usage_of_unchanged(usage, was, was) == tuple(usage)
+    assert usage_of_unchanged(usage, was, node("3g.40gb@0", "3g.40gb@4", held=[1])) == tuple(usage), (
+        "who holds it is no matter"
+    )
+    assert usage_of_unchanged(usage, was, node("4g.40gb@0")) == (), "another profile"
+    assert usage_of_unchanged(usage, was, node("3g.40gb@4")) == (), "another place"
+    assert usage_of_unchanged(usage, was, was, changed=[PCI]) == (), "made anew at the same place"
+    assert usage_of_unchanged(usage, was, NODE) == ()

@@ -8,11 +8,11 @@ from aliquot.core.model.inventory import (
     ComputeInstance,
     Gpu,
     GpuInstance,
+    GpuVirtualization,
     Holder,
     Inventory,
     Mig,
     Vgpu,
-    Virtual,
     VirtualFunction,
 )
 from aliquot.core.rendering.diff_text import changes
@@ -86,7 +86,7 @@ def test_modes() -> None:
 
 
 def test_virtual_machines() -> None:
-    on = Virtual(world="vendor-vfio", functions=(VirtualFunction("0000:41:00.4", 0),), mixed=False)
+    on = GpuVirtualization(framework="vendor-vfio", functions=(VirtualFunction("0000:41:00.4", 0),), mixed_size=False)
     bare = replace(GPU, instances=(), mig=Mig())
     shared = replace(bare, virtual=on)
     assert told(bare, shared)[0] == "1 virtual functions on"
@@ -96,7 +96,7 @@ def test_virtual_machines() -> None:
         "vGPU NVIDIA A2-4Q on 0000:41:00.4 held by vm 4711 (win10)"
     ]
     assert told(replace(shared, vgpus=(VGPU,)), shared) == ["destroyed vGPU NVIDIA A2-4Q on 0000:41:00.4"]
-    assert told(shared, replace(shared, virtual=replace(on, mixed=True))) == ["mixed-size mode on"]
+    assert told(shared, replace(shared, virtual=replace(on, mixed_size=True))) == ["mixed-size mode on"]
 
 
 def test_gpus_and_drivers() -> None:

@@ -11,13 +11,13 @@ import pytest
 
 from aliquot.errors import HardwareError, InUseError, PermissionDeniedError
 from aliquot.hardware.kernel import pci, sriov
-from aliquot.hardware.kernel.errors import refused
-from aliquot.hardware.kernel.host import host
-from aliquot.hardware.kernel.passthrough import hand_back
+from aliquot.hardware.kernel.errors import kernel_file_error
+from aliquot.hardware.kernel.host import read_host
+from aliquot.hardware.kernel.passthrough import disable_passthrough
 from aliquot.hardware.kernel.sriov_manage import NoTools
-from aliquot.hardware.kernel.sysfs import Malformed, amount, number, optional, target
+from aliquot.hardware.kernel.sysfs import Malformed, link_target, read_count, read_number, read_optional
 from aliquot.hardware.kernel.vfio_binding import GroupError, NoIommuError, companions
-from aliquot.hardware.kernel.vgpu_owners import Owners
+from aliquot.hardware.kernel.vgpu_owners import OwnerMapFile
 
 from .tree import A2, DEVICES, Tree
 
@@ -31,16 +31,16 @@ def test_attributes(tree: Tree) -> None:
     tree.put("/a", " 0x10de \n")
     tree.put("/bad", "many\n")
     tree.put("/empty", "\n")
-    assert (number(tree, "/a"), number(tree, "/none"), number(tree, "/empty")) == (0x10DE, None, None)
-    assert (amount(tree, "/a"), amount(tree, "/none")) == (0x10DE, 0)
+    assert (read_number(tree, "/a"), read_number(tree, "/none"), read_number(tree, "/empty")) == (0x10DE, None, None)
+    assert (read_count(tree, "/a"), read_count(tree, "/none")) == (0x10DE, 0)
     with pytest.raises(Malformed, match="/empty says nothing"):
-        amount(tree, "/empty")
-    assert optional(tree, "/a/b") is None, "a file is no folder"
+        read_count(tree, "/empty")
+    assert read_optional(tree, "/a/b") is None, "a file is no folder"
     with pytest.raises(Malformed, match=r"/bad says 'many'"):
-        number(tree, "/bad")
+        read_number(tree, "/bad")
     with pytest.raises(IsADirectoryError):
-        optional(tree, "/")
-    assert target(tree, "/a") == "", "no link"
+        read_optional(tree, "/")
+    assert link_target(tree, "/a") == "", "no link"
 
 
 def test_which_functions_are_gpus(tree: Tree) -> None:
@@ -53,10 +53,10 @@ def test_which_functions_are_gpus(tree: Tree) -> None:
     tree.virtual(A2, 0, "0000:08:00.4")
     listed = sorted(p for p in tree.names(DEVICES) if pci.is_gpu(tree, p))
     assert listed == [A2, "0000:09:00.0"], "no audio, no virtual function, nobody else's"
-    assert pci.handed_out(tree) == ("0000:09:00.0",)
-    assert pci.identity(tree, A2) == pci.Identity("0x25B610DE", "0x157E10DE")
+    assert pci.vfio_gpus(tree) == ("0000:09:00.0",)
+    assert pci.identity(tree, A2) == pci.PciFunctionIds("0x25B610DE", "0x157E10DE")
     assert pci.driver(tree, A2) == "nvidia"
-    assert pci.override(tree, A2) == ""
+    assert pci.driver_override(tree, A2) == ""
     os.unlink(f"{tree.root}{DEVICES}/{A2}/device")
     with pytest.raises(Malformed):
         pci.identity(tree, A2)
@@ -74,7 +74,7 @@ def test_which_functions_are_gpus(tree: Tree) -> None:
 def test_where_virtual_functions_will_be(tree: Tree, gpu: str, offset: int, total: int, first: str, last: str) -> None:
     """As A2, A40 and RTX PRO 6000 were captured; the last one runs over the end of its bus."""
     tree.sriov(gpu, total, offset)
-    found = sriov.predicted(tree, gpu, total)
+    found = sriov.function_addresses(tree, gpu, total)
     assert (found[0], found[-1], len(found)) == (first, last, total)
 
 
@@ -83,7 +83,7 @@ def test_virtual_functions_count_and_are_not_spelled(tree: Tree) -> None:
     for k in reversed(range(12)):
         tree.virtual(A2, k, f"0000:08:0{(k + 4) // 8}.{(k + 4) % 8}")
     assert [link.number for link in sriov.links(tree, A2)] == list(range(12)), "virtfn10 comes after virtfn9"
-    assert tuple(link.pci for link in sriov.links(tree, A2)) == sriov.predicted(tree, A2, 12)
+    assert tuple(link.pci for link in sriov.links(tree, A2)) == sriov.function_addresses(tree, A2, 12)
 
 
 def test_a_capability_that_the_driver_does_not_use(tree: Tree) -> None:
@@ -144,20 +144,20 @@ def test_virtual_functions_of_a_gpu_that_vfio_pci_has(tree: Tree, tmp_path: Path
     tree.function(A2, driver="vfio-pci")
     tree.sriov(A2, 16, on=2)
     with pytest.raises(InUseError, match="virtual functions while vfio-pci has it"):
-        hand_back(tree, Owners(str(tmp_path / "lib")), A2, "", nullcontext)
+        disable_passthrough(tree, OwnerMapFile(str(tmp_path / "lib")), A2, "", nullcontext)
     assert pci.driver(tree, A2) == "vfio-pci"
 
 
 def test_the_host(tree: Tree) -> None:
-    empty = host(tree, NoTools())
+    empty = read_host(tree, NoTools())
     assert (empty.iommu, empty.vfio, empty.vgpu_manager, empty.sriov_manage) == (False, False, None, "")
     tree.folder("/sys/module/nvidia")
-    assert host(tree, NoTools()).vgpu_manager is False
+    assert read_host(tree, NoTools()).vgpu_manager is False
     tree.put("/proc/modules", "nvidia_drm 1 0 - Live 0x0\nnvidia_vgpu_vfio 53248 0 - Live 0x0\n")
-    assert host(tree, NoTools()).vgpu_manager is True
+    assert read_host(tree, NoTools()).vgpu_manager is True
     tree.folder("/sys/module/vfio_pci")
     tree.folder("/sys/kernel/iommu_groups/0")
-    full = host(tree, NoTools())
+    full = read_host(tree, NoTools())
     assert (full.iommu, full.vfio) == (True, True)
 
 
@@ -176,7 +176,7 @@ def test_the_host(tree: Tree) -> None:
     ],
 )
 def test_every_refusal_says_what_where_and_what_next(number: int, kind: type) -> None:
-    error = refused(OSError(number, "x"), "trying it", "/sys/there")
+    error = kernel_file_error(OSError(number, "x"), "trying it", "/sys/there")
     assert isinstance(error, kind)
     assert error.brief.startswith("trying it failed: ")
     assert error.details[0] == f"/sys/there: {errno.errorcode[number]}"

@@ -10,12 +10,12 @@ import pytest
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Mig, Vgpu
 from aliquot.hardware.kernel.framework import SRIOV_MDEV
-from aliquot.hardware.kernel.mdev import Mdev
-from aliquot.hardware.kernel.mig_backed import chosen, with_vgpus
-from aliquot.hardware.kernel.reader import look
+from aliquot.hardware.kernel.mdev import MdevFramework
+from aliquot.hardware.kernel.mig_backed import expected_instance, with_vgpu_holders
+from aliquot.hardware.kernel.reader import read_gpu_state
 from aliquot.hardware.kernel.sysfs import Malformed
-from aliquot.hardware.kernel.vendor_vfio import VendorVfio, parse
-from aliquot.hardware.kernel.vgpu_owners import Book, Owner
+from aliquot.hardware.kernel.vendor_vfio import VendorVfio, parse_creatable_types
+from aliquot.hardware.kernel.vgpu_owners import OwnerMap, VgpuOwner
 
 from .tree import A2, DEVICES, Tree, bare
 
@@ -53,36 +53,36 @@ def test_what_runs_is_never_taken_for_gone(tree: Tree) -> None:
     """By an attribute that says nothing, or a type that nobody understands, its functions would be switched off."""
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "\n")
     with pytest.raises(Malformed, match="current_vgpu_type says nothing"):
-        look(tree.scene(), bare())
+        read_gpu_state(tree.scene(), bare())
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "746\n")
     for name in ("totalvfs", "numvfs"):
         was = tree.read(f"{DEVICES}/{A2}/sriov_{name}")
         tree.put(f"{DEVICES}/{A2}/sriov_{name}", "")
         with pytest.raises(Malformed, match=f"sriov_{name} says nothing"):
-            look(tree.scene(), bare())
+            read_gpu_state(tree.scene(), bare())
         tree.put(f"{DEVICES}/{A2}/sriov_{name}", was)
     mdev(tree, VF, UUID, "mtty")
     with pytest.raises(Malformed, match="'mtty'"):
-        Mdev(tree, SRIOV_MDEV).inspect(VF)
+        MdevFramework(tree, SRIOV_MDEV).inspect(VF)
 
 
 # -- vendor-specific VFIO
 
 
 def test_a_creatable_list() -> None:
-    assert [(o.type_id, o.name, o.free) for o in parse(LIST, "/x")] == [
+    assert [(o.type_id, o.name, o.available) for o in parse_creatable_types(LIST, "/x")] == [
         (1145, "NVIDIA L40S-1B", 1),
         (1146, "NVIDIA L40S-2B", 1),
         (10001, "NVIDIA L40S-99Q", 1),
     ]
-    assert parse("ID    : vGPU Name\n", "/x") == ()
-    assert parse("", "/x") == ()
+    assert parse_creatable_types("ID    : vGPU Name\n", "/x") == ()
+    assert parse_creatable_types("", "/x") == ()
 
 
 @pytest.mark.parametrize("text", ["no list\n", "ID\n", "ID : vGPU Name\nabc : X\n", "ID : vGPU Name\n1145 :\n", "7\n"])
 def test_a_list_that_nobody_understands(text: str) -> None:
     with pytest.raises(Malformed, match="/x has a line"):
-        parse(text, "/x")
+        parse_creatable_types(text, "/x")
 
 
 def test_vendor_vfio(tree: Tree) -> None:
@@ -113,9 +113,9 @@ def test_a_type_is_its_number(tree: Tree) -> None:
     mdev_type(tree, VF, "nvidia-746", "NVIDIA A2-4Q", 1)
     where = mdev_type(tree, VF, "vfio-pci-9999", "NVIDIA A2-7Q", 0)
     tree.folder(f"{DEVICES}/{VF}/mdev_supported_types/odd")
-    world = Mdev(tree, SRIOV_MDEV)
+    world = MdevFramework(tree, SRIOV_MDEV)
     offers = world.list_types(VF, lambda type_id: type_id == 9999)
-    assert [(o.type_id, o.free, o.name) for o in offers] == [(746, 1, ""), (9999, 0, "NVIDIA A2-7Q")]
+    assert [(o.type_id, o.available, o.name) for o in offers] == [(746, 1, ""), (9999, 0, "NVIDIA A2-7Q")]
     assert "max_instance=4" in offers[1].description
     world.create(VF, 9999, UUID)
     assert tree.read(f"{where}/create") == UUID
@@ -127,10 +127,10 @@ def test_mdevs_of_a_function(tree: Tree) -> None:
     mdev_type(tree, VF, "nvidia-746", "NVIDIA A2-4Q", 1)
     mdev(tree, VF, UUID, "nvidia-746")
     tree.folder(f"{DEVICES}/{VF}/{UUID[:-1]}2")  # on its way: no type yet
-    (found,) = Mdev(tree, SRIOV_MDEV).inspect(VF)
+    (found,) = MdevFramework(tree, SRIOV_MDEV).inspect(VF)
     assert (found.uuid, found.type_id, found.devices) == (UUID, 746, ("/dev/vfio/91",))
     assert (found.gpu_instance, found.placement) == (None, None), "old drivers do not tell"
-    assert Mdev(tree, SRIOV_MDEV).inspect("0000:08:00.5") == ()
+    assert MdevFramework(tree, SRIOV_MDEV).inspect("0000:08:00.5") == ()
 
 
 # -- a look
@@ -140,7 +140,7 @@ def test_a_look_learns_what_the_catalog_lacks_and_remembers(tree: Tree) -> None:
     mdev_type(tree, VF, "nvidia-746", "NVIDIA A2-4Q", 1)
     mdev_type(tree, VF, "nvidia-9999", "NVIDIA A2-1-4C", 1)
     mdev_type(tree, VF, "nvidia-9998", "NVIDIA A2-5Q", 1)
-    seen = look(tree.scene(), bare())
+    seen = read_gpu_state(tree.scene(), bare())
     assert seen.table is not None
     assert seen.table.source == "driver"
     fresh = seen.table.by_id[9998]
@@ -158,7 +158,7 @@ def test_a_look_learns_what_the_catalog_lacks_and_remembers(tree: Tree) -> None:
     full = Tree(Path(tree.root))
     for folder in full.names(f"{DEVICES}/{VF}/mdev_supported_types"):
         full.put(f"{DEVICES}/{VF}/mdev_supported_types/{folder}/name", "")
-    again = look(full.scene(), bare())
+    again = read_gpu_state(full.scene(), bare())
     assert again.table is not None
     assert again.table.by_id[9998].name == "NVIDIA A2-5Q", "remembered in the state directory"
 
@@ -167,7 +167,7 @@ def test_a_driver_that_contradicts_the_catalog_is_right(tree: Tree) -> None:
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "0\n")
     tree.put(f"{DEVICES}/{VF}/nvidia/creatable_vgpu_types", "ID : vGPU Name\n746 : NVIDIA A2-8Q\n747 : NVIDIA A2-4Q\n")
     tree.put(f"{DEVICES}/0000:08:00.5/nvidia/current_vgpu_type", "747\n")
-    seen = look(tree.scene(), bare())
+    seen = read_gpu_state(tree.scene(), bare())
     assert seen.table is not None
     assert seen.table.by_name["A2-4Q"].id == 747
     assert seen.table.by_name["A2-4Q"].fb_mib == 4096
@@ -179,7 +179,7 @@ def test_an_id_is_one_types(tree: Tree) -> None:
     """The driver gives 746 to another type, and does not list the one that the catalog has under it."""
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "0\n")
     tree.put(f"{DEVICES}/{VF}/nvidia/creatable_vgpu_types", "ID : vGPU Name\n746 : NVIDIA A2-5Q\n")
-    seen = look(tree.scene(), bare())
+    seen = read_gpu_state(tree.scene(), bare())
     assert seen.table is not None
     assert seen.table.by_id[746].name == "NVIDIA A2-5Q"
     assert seen.table.by_name["A2-4Q"].id is None, "it cannot be asked for any more"
@@ -190,19 +190,19 @@ def test_types_of_the_gpu_itself_count_without_sriov_only(tree: Tree) -> None:
     """Where virtual functions are off, what the physical function of an SR-IOV card shows is no world."""
     tree.put(f"{DEVICES}/{A2}/sriov_numvfs", "0\n")
     mdev_type(tree, A2, "nvidia-746", "NVIDIA A2-4Q", 4)
-    off = look(tree.scene(), bare()).gpu.virtual
+    off = read_gpu_state(tree.scene(), bare()).gpu.virtual
     assert off is not None
-    assert (off.world, off.total, off.creatable) == ("", 16, None)
+    assert (off.framework, off.total, off.creatable) == ("", 16, None)
     tree.put(f"{DEVICES}/{A2}/sriov_vf_device", "0\n")
-    plain = look(tree.scene(), bare()).gpu.virtual
+    plain = read_gpu_state(tree.scene(), bare()).gpu.virtual
     assert plain is not None
-    assert (plain.world, plain.total, plain.creatable) == ("mdev", 0, (746,))
+    assert (plain.framework, plain.total, plain.creatable) == ("mdev", 0, (746,))
 
 
 def test_a_type_without_a_name(tree: Tree) -> None:
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "4711\n")
     tree.put(f"{DEVICES}/{VF}/nvidia/creatable_vgpu_types", "ID : vGPU Name\n")
-    seen = look(tree.scene(), bare())
+    seen = read_gpu_state(tree.scene(), bare())
     assert [v.type for v in seen.gpu.vgpus] == ["type 4711"]
     assert "4711" in seen.notes[0]
 
@@ -210,7 +210,7 @@ def test_a_type_without_a_name(tree: Tree) -> None:
 def test_a_card_that_no_table_knows(tree: Tree) -> None:
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "0\n")
     tree.put(f"{DEVICES}/{VF}/nvidia/creatable_vgpu_types", "ID : vGPU Name\n1 : NVIDIA X1-8Q\n2 : NVIDIA X1-16Q\n")
-    seen = look(tree.scene(), bare(device="0x999910DE", subsystem=""))
+    seen = read_gpu_state(tree.scene(), bare(device="0x999910DE", subsystem=""))
     assert seen.table is not None
     assert [(t.name, t.max, t.confidence["max"]) for t in seen.table.types] == [
         ("NVIDIA X1-8Q", 2, "estimate"),
@@ -222,17 +222,17 @@ def test_the_memory_of_types_is_only_a_memory(tree: Tree) -> None:
     tree.put("/lib/driver-vgpu-types.json", "{torn")
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "0\n")
     tree.put(f"{DEVICES}/{VF}/nvidia/creatable_vgpu_types", "ID : vGPU Name\n9998 : NVIDIA A2-5Q\n")
-    assert look(tree.scene(), bare()).table is not None
+    assert read_gpu_state(tree.scene(), bare()).table is not None
     assert "A2-5Q" in Path(f"{tree.root}/lib/driver-vgpu-types.json").read_text()
 
 
 def test_functions_that_moved_over_a_reboot_are_found_again(tree: Tree) -> None:
     """Firmware renumbered the buses: the GPU is known by its UUID, its function by the number."""
-    old = Owner("0000:17:00.5", 746, "NVIDIA A2-4Q", UUID, "claim", "0000:17:00.0", "GPU-1", 1, None, "boot-0")
-    other = Owner(A2, 746, "NVIDIA A2-4Q", UUID, "claim", A2, "GPU-2", 1, None, "boot-0")
-    gpu = look(tree.scene(Book(vgpus=(old, other))), bare()).gpu
+    old = VgpuOwner("0000:17:00.5", 746, "NVIDIA A2-4Q", UUID, "claim", "0000:17:00.0", "GPU-1", 1, None, "boot-0")
+    other = VgpuOwner(A2, 746, "NVIDIA A2-4Q", UUID, "claim", A2, "GPU-2", 1, None, "boot-0")
+    gpu = read_gpu_state(tree.scene(OwnerMap(vgpus=(old, other))), bare()).gpu
     assert gpu.virtual is not None
-    assert gpu.virtual.remembered == (Vgpu("0000:08:00.5", 746, "NVIDIA A2-4Q", UUID),)
+    assert gpu.virtual.recorded_vgpus == (Vgpu("0000:08:00.5", 746, "NVIDIA A2-4Q", UUID),)
 
 
 # -- GPU instances
@@ -253,11 +253,13 @@ def test_a_vgpu_of_unknown_place_holds_every_instance_that_fits() -> None:
     assert table is not None
     kind = table.by_name["A100X-1-5C"]
     assert kind.id is not None
-    somewhere = with_vgpus(on(Vgpu("f0", kind.id, kind.name)), table)
+    somewhere = with_vgpu_holders(on(Vgpu("f0", kind.id, kind.name)), table)
     assert [(i.id, i.held) for i in somewhere.instances] == [(9, True), (7, True), (3, False)]
-    there = with_vgpus(on(Vgpu("f0", kind.id, kind.name, gpu_instance=7)), table)
+    there = with_vgpu_holders(on(Vgpu("f0", kind.id, kind.name, gpu_instance=7)), table)
     assert [i.holders for i in there.instances] == [(), (Holder("vgpu", "f0", kind.name),), ()]
-    assert all(i.held for i in with_vgpus(on(Vgpu("f0", 4711, "type 4711")), table).instances), "unknown: all of them"
+    assert all(i.held for i in with_vgpu_holders(on(Vgpu("f0", 4711, "type 4711")), table).instances), (
+        "unknown: all of them"
+    )
 
 
 def test_the_instance_that_the_driver_takes() -> None:
@@ -265,10 +267,10 @@ def test_the_instance_that_the_driver_takes() -> None:
     assert table is not None
     kind = table.by_name["A100X-1-5C"]
     assert kind.id is not None
-    assert chosen(on(), kind, table) == 7
-    assert chosen(on(Vgpu("f0", kind.id, kind.name, gpu_instance=7)), kind, table) == 9
-    assert chosen(on(Vgpu("f0", kind.id, kind.name)), kind, table) is None
-    assert chosen(on(), table.by_name["A100X-5C"], table) is None
+    assert expected_instance(on(), kind, table) == 7
+    assert expected_instance(on(Vgpu("f0", kind.id, kind.name, gpu_instance=7)), kind, table) == 9
+    assert expected_instance(on(Vgpu("f0", kind.id, kind.name)), kind, table) is None
+    assert expected_instance(on(), table.by_name["A100X-5C"], table) is None
 
 
 def test_one_size_on_one_instance() -> None:
@@ -281,5 +283,5 @@ def test_one_size_on_one_instance() -> None:
         on(Vgpu("f0", small.id, small.name, gpu_instance=3)),
         instances=(instance(3, small.profile_id), instance(4, small.profile_id)),
     )
-    assert chosen(gpu, small, table) == 3, "shared by its own size"
-    assert chosen(gpu, big, table) == 4
+    assert expected_instance(gpu, small, table) == 3, "shared by its own size"
+    assert expected_instance(gpu, big, table) == 4

@@ -13,14 +13,14 @@ from aliquot.core.model.inventory import Gpu
 from aliquot.errors import StorageError
 from aliquot.foundation import state_store
 from aliquot.hardware.kernel import driver_types
-from aliquot.hardware.kernel.driver_types import Memory, Told
-from aliquot.hardware.kernel.framework import Offer
-from aliquot.hardware.kernel.vgpu_owners import FILE, FORMER, Book, Handed, Owner, Owners
+from aliquot.hardware.kernel.driver_types import DriverTypeInfo, LearnedTypes
+from aliquot.hardware.kernel.framework import VgpuTypeOffer
+from aliquot.hardware.kernel.vgpu_owners import FILE, OLD_FILE, OwnerMap, OwnerMapFile, PassthroughRecord, VgpuOwner
 from laws.oracle import world
 
-ONE = Owner("0000:41:00.4", 563, uuid="u1", claim="c1", number=0)
-TWO = Owner("0000:41:00.5", 563, uuid="u2", claim="c2", number=1)
-AWAY = Handed("0000:81:00.0", {"0000:81:00.0": "nvidia"}, uuid="GPU-1", product="A2")
+ONE = VgpuOwner("0000:41:00.4", 563, uuid="u1", ownership_token="c1", number=0)
+TWO = VgpuOwner("0000:41:00.5", 563, uuid="u2", ownership_token="c2", number=1)
+AWAY = PassthroughRecord("0000:81:00.0", {"0000:81:00.0": "nvidia"}, uuid="GPU-1", product="A2")
 
 
 @pytest.fixture(autouse=True)
@@ -28,49 +28,49 @@ def _nothing_reported_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_store, "unreadable", {})
 
 
-def both(owners: Owners) -> Book:
-    owners.change(lambda book: book.with_handed(AWAY))
+def both(owners: OwnerMapFile) -> OwnerMap:
+    owners.change(lambda book: book.with_passthrough(AWAY))
     return owners.change(lambda book: book.with_owner(ONE))
 
 
 def test_a_damaged_map_keeps_the_gpus_in_passthrough_and_no_claim(tmp_path: Path) -> None:
-    owners = Owners(str(tmp_path))
+    owners = OwnerMapFile(str(tmp_path))
     both(owners)
     owners.change(lambda book: book.with_owner(TWO))
     (tmp_path / FILE).write_bytes(b"\xff")
     book, fault = owners.load()
-    assert (book, "damaged" in fault) == (Book(handed=(AWAY,)), True)
+    assert (book, "damaged" in fault) == (OwnerMap(passthrough=(AWAY,)), True)
     owners.change(lambda book: book)
-    assert Owners(str(tmp_path)).load() == (Book(handed=(AWAY,)), "")
+    assert OwnerMapFile(str(tmp_path)).load() == (OwnerMap(passthrough=(AWAY,)), "")
     assert (tmp_path / f"{FILE}.unreadable").read_bytes() == b"\xff"
 
 
 def test_the_map_of_an_older_release_is_taken_over_and_merged(tmp_path: Path) -> None:
-    owners = Owners(str(tmp_path))
-    (tmp_path / FORMER).write_bytes(msgspec.json.encode({"version": 1, "vgpus": [ONE], "handed": [AWAY]}))
-    assert owners.load() == (Book((ONE,), (AWAY,)), "")
+    owners = OwnerMapFile(str(tmp_path))
+    (tmp_path / OLD_FILE).write_bytes(msgspec.json.encode({"version": 1, "vgpus": [ONE], "handed": [AWAY]}))
+    assert owners.load() == (OwnerMap((ONE,), (AWAY,)), "")
     owners.change(lambda book: book.with_owner(TWO))
-    assert (tmp_path / f"{FORMER}.imported").exists()
-    assert owners.load() == (Book((ONE, TWO), (AWAY,)), "")
-    again = msgspec.structs.replace(ONE, uuid="u3", claim="c3")
-    (tmp_path / FORMER).write_bytes(msgspec.json.encode({"version": 1, "vgpus": [again], "handed": []}))
-    assert owners.load() == (Book((TWO, again), (AWAY,)), "")
+    assert (tmp_path / f"{OLD_FILE}.imported").exists()
+    assert owners.load() == (OwnerMap((ONE, TWO), (AWAY,)), "")
+    again = msgspec.structs.replace(ONE, uuid="u3", ownership_token="c3")
+    (tmp_path / OLD_FILE).write_bytes(msgspec.json.encode({"version": 1, "vgpus": [again], "handed": []}))
+    assert owners.load() == (OwnerMap((TWO, again), (AWAY,)), "")
 
 
 def test_a_damaged_map_of_an_older_release_ends_no_vgpu_until_the_next_change(tmp_path: Path) -> None:
-    owners = Owners(str(tmp_path))
+    owners = OwnerMapFile(str(tmp_path))
     both(owners)
-    (tmp_path / FORMER).write_bytes(b"\xff")
-    assert owners.load()[0] == Book(handed=(AWAY,))
-    assert owners.damaged == str(tmp_path / FORMER), "the file that a person is asked to move away"
+    (tmp_path / OLD_FILE).write_bytes(b"\xff")
+    assert owners.load()[0] == OwnerMap(passthrough=(AWAY,))
+    assert owners.damaged == str(tmp_path / OLD_FILE), "the file that a person is asked to move away"
     owners.change(lambda book: book)
-    assert owners.load() == (Book(handed=(AWAY,)), "")
+    assert owners.load() == (OwnerMap(passthrough=(AWAY,)), "")
     assert owners.damaged == ""
-    assert (tmp_path / f"{FORMER}.unreadable").exists()
+    assert (tmp_path / f"{OLD_FILE}.unreadable").exists()
 
 
 def test_fields_of_a_newer_version_outlive_a_change(tmp_path: Path) -> None:
-    owners = Owners(str(tmp_path))
+    owners = OwnerMapFile(str(tmp_path))
     both(owners)
     found = json.loads((tmp_path / FILE).read_bytes())
     found["content"]["vgpus"][0]["colour"] = "red"
@@ -83,14 +83,14 @@ def test_fields_of_a_newer_version_outlive_a_change(tmp_path: Path) -> None:
 
 def test_a_map_that_cannot_be_read_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
-    owners = Owners(str(tmp_path))
+    owners = OwnerMapFile(str(tmp_path))
     assert "cannot be read" in owners.load()[1]
     with pytest.raises(StorageError):
         owners.change(lambda book: book.with_owner(ONE))
 
 
-def offer(number: int, name: str) -> Offer:
-    return Offer(number, 1, name)
+def offer(number: int, name: str) -> VgpuTypeOffer:
+    return VgpuTypeOffer(number, 1, name)
 
 
 def gpu() -> Gpu:
@@ -100,16 +100,16 @@ def gpu() -> Gpu:
 def test_types_of_an_older_release_are_known_and_bad_bytes_cost_names_only(tmp_path: Path) -> None:
     product = driver_types.key(gpu())
     (tmp_path / "vgpu-types.json").write_bytes(msgspec.json.encode({product: {"7": {"name": "X-1Q"}}}))
-    memory = Memory(str(tmp_path))
+    memory = LearnedTypes(str(tmp_path))
     memory.learn(gpu(), [offer(8, "X-2Q")])
-    known = {7: Told("X-1Q"), 8: Told("X-2Q")}
-    assert Memory(str(tmp_path)).of(gpu()) == known
+    known = {7: DriverTypeInfo("X-1Q"), 8: DriverTypeInfo("X-2Q")}
+    assert LearnedTypes(str(tmp_path)).for_gpu(gpu()) == known
     assert (tmp_path / "vgpu-types.json.imported").exists()
     (tmp_path / "vgpu-types.json").write_bytes(msgspec.json.encode({product: {"9": {"name": "X-4Q"}}}))
-    assert sorted(Memory(str(tmp_path)).of(gpu())) == [7, 8, 9], "an older release ran since"
+    assert sorted(LearnedTypes(str(tmp_path)).for_gpu(gpu())) == [7, 8, 9], "an older release ran since"
     (tmp_path / "vgpu-types.json").unlink()
     (tmp_path / driver_types.FILE).write_bytes(b"\xff")
-    again = Memory(str(tmp_path))
+    again = LearnedTypes(str(tmp_path))
     again.learn(gpu(), [offer(8, "X-2Q")])
-    assert again.of(gpu())[8].name == "X-2Q"
+    assert again.for_gpu(gpu())[8].name == "X-2Q"
     assert (tmp_path / f"{driver_types.FILE}.unreadable").read_bytes() == b"\xff"

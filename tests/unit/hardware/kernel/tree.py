@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from aliquot.core.model.inventory import Gpu
-from aliquot.hardware.kernel.driver_types import Memory
-from aliquot.hardware.kernel.reader import Scene
+from aliquot.hardware.kernel.driver_types import LearnedTypes
+from aliquot.hardware.kernel.reader import KernelReadContext
 from aliquot.hardware.kernel.vfio_holders import Holders
-from aliquot.hardware.kernel.vgpu_owners import Book
+from aliquot.hardware.kernel.vgpu_owners import OwnerMap
 from aliquot.hardware.kernel_files import RealFiles
 
 A2 = "0000:08:00.0"
@@ -79,9 +79,11 @@ class Tree(RealFiles):
         for number, path in enumerate(opened):
             self.tie(f"/proc/{pid}/fd/{number}", path)
 
-    def scene(self, book: Book | None = None, boot: str = "boot-1") -> Scene:
-        memory = Memory(self.root + "/lib")
-        return Scene(self, book or Book(), lambda: boot, Holders(self), lambda: memory, lambda pci: None)
+    def scene(self, book: OwnerMap | None = None, boot: str = "boot-1") -> KernelReadContext:
+        memory = LearnedTypes(self.root + "/lib")
+        return KernelReadContext(
+            self, book or OwnerMap(), lambda: boot, Holders(self), lambda: memory, lambda pci: None
+        )
 
 
 def bare(pci: str = A2, device: str = "0x25B610DE", subsystem: str = "0x157E10DE") -> Gpu:

@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from aliquot.core.engine.programs import Ran
+from aliquot.core.engine.programs import ProgramResult
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import (
     AliquotError,
@@ -28,7 +28,7 @@ from aliquot.hardware.kernel.sriov_manage import PROGRAM
 from aliquot.hardware.nvidia_smi.backend import SmiBackend
 from aliquot.hardware.nvidia_smi.command import Smi, code_of
 from aliquot.hardware.nvidia_smi.host import SmiHost
-from aliquot.hardware.nvidia_smi.reader import Reader
+from aliquot.hardware.nvidia_smi.reader import SmiReader
 from aliquot.hardware.nvidia_smi.sriov_manage import ProgramTools
 from aliquot.hardware.programs import LocalPrograms
 from support.processes import ended, until
@@ -37,13 +37,13 @@ from support.processes import ended, until
 class Scripted:
     """A place where each command has one answer; what was run is kept."""
 
-    place = "pod harvester-system/nvidia-driver-x"
+    location = "pod harvester-system/nvidia-driver-x"
 
-    def __init__(self, *answers: Ran | AliquotError) -> None:
+    def __init__(self, *answers: ProgramResult | AliquotError) -> None:
         self.answers = list(answers)
         self.commands: list[tuple[str, ...]] = []
 
-    def run(self, command: Sequence[str], timeout_s: float) -> Ran:
+    def run(self, command: Sequence[str], timeout_s: float) -> ProgramResult:
         self.commands.append(tuple(command))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, AliquotError):
@@ -66,9 +66,9 @@ def test_programs_are_found_below_the_root(tmp_path: Path) -> None:
     assert (ran.status, ran.out, ran.err) == (3, "mig -i a b\nC\n", "oops\n")
     assert programs.run((PROGRAM, "-h"), 10).out == "absolute\n"
     missing = programs.run(("nvidia-debugdump",), 10)
-    assert (missing.status, missing.words) == (127, "nvidia-debugdump is not there")
-    assert programs.place == f"root {tmp_path}"
-    assert LocalPrograms().place == "this machine"
+    assert (missing.status, missing.output) == (127, "nvidia-debugdump is not there")
+    assert programs.location == f"root {tmp_path}"
+    assert LocalPrograms().location == "this machine"
 
 
 def test_a_program_of_another_machine_cannot_be_run(tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ def test_inside_a_root_its_paths_are_the_programs_own(tmp_path: Path) -> None:
 def test_refusals_become_errors_that_name_the_place(
     status: int, said: str, kind: type[AliquotError], code: int
 ) -> None:
-    smi = Smi(Scripted(Ran(status, said)))
+    smi = Smi(Scripted(ProgramResult(status, said)))
     with pytest.raises(kind) as caught:
-        smi.ok("cutting 0000:01:00.0", "mig", "-lgi", gpu="0000:01:00.0")
-    assert code_of(Ran(status, said)) == code
+        smi.run_checked("cutting 0000:01:00.0", "mig", "-lgi", gpu="0000:01:00.0")
+    assert code_of(ProgramResult(status, said)) == code
     assert caught.value.brief.startswith("cutting 0000:01:00.0 failed: ")
     where = f"nvidia-smi mig -lgi ended with status {status} (pod harvester-system/nvidia-driver-x)"
     assert where in caught.value.details
@@ -131,25 +131,25 @@ def test_refusals_become_errors_that_name_the_place(
 
 def test_no_nvidia_smi_is_no_driver() -> None:
     with pytest.raises(NoDriverError, match=r"there is no nvidia-smi \(pod harvester-system/nvidia-driver-x\)"):
-        Smi(Scripted(Ran(127))).run("-q")
+        Smi(Scripted(ProgramResult(127))).run("-q")
 
 
 def test_only_nothing_to_list_is_an_empty_list() -> None:
     for said in ("No GPU instances found: Not Found", "No MIG-enabled devices found."):
-        assert Smi(Scripted(Ran(6, said))).listed("listing", "mig", "-lgi") == ""
+        assert Smi(Scripted(ProgramResult(6, said))).run_listing("listing", "mig", "-lgi") == ""
     with pytest.raises(HardwareError):
-        Smi(Scripted(Ran(6, "No devices were found"))).listed("listing", "mig", "-lgi")
+        Smi(Scripted(ProgramResult(6, "No devices were found"))).run_listing("listing", "mig", "-lgi")
 
 
 def test_sriov_manage_is_looked_for_until_it_is_found() -> None:
-    programs = Scripted(Ran(127), NoDriverError("the pod is gone"), Ran(0, "Usage:"))
+    programs = Scripted(ProgramResult(127), NoDriverError("the pod is gone"), ProgramResult(0, "Usage:"))
     tools = ProgramTools(programs)
     assert [tools.sriov_manage for _ in range(4)] == ["", "", PROGRAM, PROGRAM]
     assert programs.commands == [(PROGRAM, "-h")] * 3
 
 
 def test_sriov_manage_through_the_port() -> None:
-    programs = Scripted(Ran(1, "Enabling VFs on 0000:08:00.0", "Cannot obtain unbindLock for 0000:08:00.0"))
+    programs = Scripted(ProgramResult(1, "Enabling VFs on 0000:08:00.0", "Cannot obtain unbindLock for 0000:08:00.0"))
     status, said = ProgramTools(programs).manage("0000:08:00.0", True)
     assert (status, said) == (1, "Enabling VFs on 0000:08:00.0\nCannot obtain unbindLock for 0000:08:00.0")
     assert ProgramTools(programs).manage("0000:08:00.0", False)[0] == 1
@@ -160,17 +160,17 @@ def test_sriov_manage_through_the_port() -> None:
 
 
 def test_a_reset_is_asked_for_where_the_driver_is() -> None:
-    programs = Scripted(Ran(0, "GPU 00000000:01:00.0 was successfully reset."))
+    programs = Scripted(ProgramResult(0, "GPU 00000000:01:00.0 was successfully reset."))
     SmiHost(programs).reset("0000:01:00.0")
     assert programs.commands == [("nvidia-smi", "-r", "-i", "0000:01:00.0")]
     refused = "The following GPUs could not be reset:\n  GPU 00000000:01:00.0: In use by another client"
     with pytest.raises(InUseError):
-        SmiHost(Scripted(Ran(255, refused))).reset("0000:01:00.0")
+        SmiHost(Scripted(ProgramResult(255, refused))).reset("0000:01:00.0")
 
 
 def backend(programs: Watched) -> SmiBackend:
     made = SmiBackend.__new__(SmiBackend)
-    made._smi, made._reader, made._mixed = Smi(programs), cast(Reader, None), {}
+    made._smi, made._reader, made._mixed_sizes = Smi(programs), cast(SmiReader, None), {}
     return made
 
 
@@ -178,18 +178,18 @@ class Watched(Scripted):
     """Notes for each command whether a signal may cut it short."""
 
     def __init__(self) -> None:
-        super().__init__(Ran(1, "unknown error"))
+        super().__init__(ProgramResult(1, "unknown error"))
         self.whole: list[bool] = []
 
-    def run(self, command: Sequence[str], timeout_s: float) -> Ran:
+    def run(self, command: Sequence[str], timeout_s: float) -> ProgramResult:
         self.whole.append(signals.changing())
         return super().run(command, timeout_s)
 
 
 GPU = "0000:07:00.0"
 READS: list[Callable[[Watched], object]] = [
-    lambda programs: Smi(programs).ok("reading", "-q"),
-    lambda programs: Smi(programs).listed("listing", "mig", "-lgi"),
+    lambda programs: Smi(programs).run_checked("reading", "-q"),
+    lambda programs: Smi(programs).run_listing("listing", "mig", "-lgi"),
     lambda programs: ProgramTools(programs).sriov_manage,
 ]
 CHANGES: list[Callable[[Watched], object]] = [

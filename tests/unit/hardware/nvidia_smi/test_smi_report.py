@@ -85,7 +85,7 @@ def test_a_gpu_in_mig_mode_with_clients() -> None:
     )
     assert (gpu.pci_device, gpu.subsystem, gpu.minor) == ("0x20B710DE", "0x153210DE", 3)
     assert gpu.mig == Mig(True, "enabled", "disabled")
-    assert (gpu.resettable, gpu.guest, gpu.mixed, gpu.architecture) == (False, False, None, "ampere")
+    assert (gpu.resettable, gpu.guest, gpu.mixed_size, gpu.architecture) == (False, False, None, "ampere")
     assert gpu.memory_mib == 24576, "that of the GPU, not of a MIG device before it"
     assert gpu.processes == (
         (2, 0, Holder("process", "280058", "python")),
@@ -95,7 +95,7 @@ def test_a_gpu_in_mig_mode_with_clients() -> None:
 
 def test_a_vgpu_host_of_a_version_with_a_wider_column() -> None:
     gpu = report.parse(TEXT).gpus[1]
-    assert (gpu.pci, gpu.mig.capable, gpu.minor, gpu.mixed, gpu.processes) == ("0000:42:00.0", False, -1, True, ())
+    assert (gpu.pci, gpu.mig.capable, gpu.minor, gpu.mixed_size, gpu.processes) == ("0000:42:00.0", False, -1, True, ())
     assert (gpu.resettable, gpu.architecture, gpu.memory_mib) == (True, "ada", 0)
 
 

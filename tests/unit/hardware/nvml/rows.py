@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from aliquot.core.model.catalog import Family
-from aliquot.hardware.nvml.profiles import Row
+from aliquot.hardware.nvml.profiles import GpuProfileRow
 
 
-def rows_of(family: Family, *, placements: bool = True) -> tuple[Row, ...]:
+def rows_of(family: Family, *, placements: bool = True) -> tuple[GpuProfileRow, ...]:
     """The driver's list for a GPU that is exactly as the catalog says; unknown numbers are 0."""
     return tuple(
-        Row(
+        GpuProfileRow(
             index=p.nvml_index,
             id=p.id,
             name=p.name,

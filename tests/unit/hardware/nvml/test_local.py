@@ -14,7 +14,7 @@ import pytest
 from aliquot.core.engine.ports import Clock, Workers
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance
 from aliquot.foundation import paths
-from aliquot.hardware.nvml.capability_minors import Capabilities, ci_minor, gi_minor
+from aliquot.hardware.nvml.capability_minors import CapabilityFiles, ci_minor, gi_minor
 from aliquot.node.local import SystemClock, ThreadWorkers
 
 
@@ -117,16 +117,16 @@ def test_the_kernels_own_list_is_compared(tmp_path: Path) -> None:
     gpu = gpu_with_instance(2)
     good = f"config 1\nmonitor 2\ngpu2/gi9/access {gi_minor(2, 9)}\ngpu2/gi9/ci1/access {ci_minor(2, 9, 1)}\n"
     (folder / "mig-minors").write_text(good)
-    assert Capabilities(str(tmp_path)).remarks([gpu]) == ()
+    assert CapabilityFiles(str(tmp_path)).remarks([gpu]) == ()
     (folder / "mig-minors").write_text(good.replace(f"ci1/access {ci_minor(2, 9, 1)}", "ci1/access 7"))
-    (remark,) = Capabilities(str(tmp_path)).remarks([gpu])
+    (remark,) = CapabilityFiles(str(tmp_path)).remarks([gpu])
     assert "gpu2/gi9/ci1/access" in remark
-    assert Capabilities(None).remarks([gpu]) == ()
+    assert CapabilityFiles(None).remarks([gpu]) == ()
 
 
 def test_the_kernel_lists_gpus(tmp_path: Path) -> None:
     (tmp_path / "driver/nvidia/gpus/0000:0f:00.0").mkdir(parents=True)
     (tmp_path / "driver/nvidia/gpus/0000:07:00.0").mkdir()
-    assert Capabilities(str(tmp_path)).gpus() == ["0000:07:00.0", "0000:0f:00.0"]
-    assert Capabilities(None).gpus() == []
-    assert Capabilities(str(tmp_path / "none")).gpus() == []
+    assert CapabilityFiles(str(tmp_path)).gpus() == ["0000:07:00.0", "0000:0f:00.0"]
+    assert CapabilityFiles(None).gpus() == []
+    assert CapabilityFiles(str(tmp_path / "none")).gpus() == []

@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.core.model import catalog
 from aliquot.core.model.inventory import GpuInstance
-from aliquot.hardware.nvml.partition_ids import swapped
+from aliquot.hardware.nvml.partition_ids import slots_mirrored
 
 
 def instance(id: int, placement: str) -> GpuInstance:
@@ -34,12 +34,12 @@ def instance(id: int, placement: str) -> GpuInstance:
     ],
 )
 def test_swapped(family: str, id: int, placement: str, expected: bool | None) -> None:
-    assert swapped(catalog.family(family), [instance(id, placement)]) is expected
+    assert slots_mirrored(catalog.family(family), [instance(id, placement)]) is expected
 
 
 def test_an_empty_gpu_does_not_tell() -> None:
-    assert swapped(catalog.family("a100-40gb"), []) is None
+    assert slots_mirrored(catalog.family("a100-40gb"), []) is None
 
 
 def test_the_whole_gpu_does_not_tell_but_the_next_may() -> None:
-    assert swapped(catalog.family("a100-40gb"), [instance(0, "0:8"), instance(8, "5:1")]) is True
+    assert slots_mirrored(catalog.family("a100-40gb"), [instance(0, "0:8"), instance(8, "5:1")]) is True

@@ -7,16 +7,16 @@ import pytest
 
 from aliquot.core.model import catalog
 from aliquot.core.model.placement import Placement
-from aliquot.hardware.nvml.profiles import Row
+from aliquot.hardware.nvml.profiles import GpuProfileRow
 from aliquot.hardware.nvml.table_from_rows import compute_profiles, family_from_rows, profile_name
-from aliquot.hardware.nvml.tables import corrected
+from aliquot.hardware.nvml.tables import correct_family
 from unit.hardware.nvml.rows import rows_of
 
 A100 = catalog.family("a100-40gb")
 KNOWN_MEMORY = [name for name in catalog.family_names() if all(p.memory_mib for p in catalog.family(name).profiles)]
 
 
-def with_row(profile_id: int, **changes: object) -> tuple[Row, ...]:
+def with_row(profile_id: int, **changes: object) -> tuple[GpuProfileRow, ...]:
     return tuple(msgspec.structs.replace(r, **changes) if r.id == profile_id else r for r in rows_of(A100))
 
 
@@ -24,19 +24,19 @@ def with_row(profile_id: int, **changes: object) -> tuple[Row, ...]:
 @pytest.mark.parametrize("placements", [True, False])
 def test_a_driver_that_agrees_changes_nothing(name: str, placements: bool) -> None:
     family = catalog.family(name)
-    assert corrected(family, rows_of(family, placements=placements)) == (None, ())
+    assert correct_family(family, rows_of(family, placements=placements)) == (None, ())
 
 
 def test_a_driver_that_lists_nothing_changes_nothing() -> None:
-    assert corrected(A100, ()) == (None, ())
+    assert correct_family(A100, ()) == (None, ())
 
 
 def test_memory_is_never_compared() -> None:
-    assert corrected(A100, with_row(19, memory_mib=4800)) == (None, ())
+    assert correct_family(A100, with_row(19, memory_mib=4800)) == (None, ())
 
 
 def test_another_name_makes_the_catalogs_an_alias_everywhere() -> None:
-    changed, notes = corrected(A100, with_row(20, name="1g.6gb+me"))
+    changed, notes = correct_family(A100, with_row(20, name="1g.6gb+me"))
     assert changed is not None
     assert notes == ()
     assert changed.by_id[20].name == "1g.6gb+me"
@@ -47,7 +47,7 @@ def test_another_name_makes_the_catalogs_an_alias_everywhere() -> None:
 
 
 def test_other_numbers_are_the_drivers_with_a_note() -> None:
-    changed, notes = corrected(A100, with_row(14, count=2, placements=(Placement(0, 2), Placement(4, 2))))
+    changed, notes = correct_family(A100, with_row(14, count=2, placements=(Placement(0, 2), Placement(4, 2))))
     assert changed is not None
     assert changed.by_id[14].max_instances == 2
     assert changed.by_id[14].starts == (0, 4)
@@ -58,7 +58,7 @@ def test_other_numbers_are_the_drivers_with_a_note() -> None:
 
 def test_a_driver_with_other_engines_everywhere_is_one_line() -> None:
     rows = tuple(msgspec.structs.replace(row, engines={**row.engines, "jpeg": 5}) for row in rows_of(A100))
-    changed, notes = corrected(A100, rows)
+    changed, notes = correct_family(A100, rows)
     assert changed is not None
     assert {profile.engines["jpeg"] for profile in changed.profiles} == {5}
     assert len(notes) == 1
@@ -66,17 +66,19 @@ def test_a_driver_with_other_engines_everywhere_is_one_line() -> None:
 
 
 def test_a_profile_that_the_driver_does_not_offer_is_gone_with_a_note() -> None:
-    changed, notes = corrected(A100, tuple(r for r in rows_of(A100) if r.id != 15))
+    changed, notes = correct_family(A100, tuple(r for r in rows_of(A100) if r.id != 15))
     assert changed is not None
     assert 15 not in changed.by_id
     assert notes == ("a100-40gb: this driver does not offer 1g.10gb (it needs R525 or later)",)
-    _, notes = corrected(A100, tuple(r for r in rows_of(A100) if r.id not in (14, 9)))
+    _, notes = correct_family(A100, tuple(r for r in rows_of(A100) if r.id not in (14, 9)))
     assert notes == ("a100-40gb: this driver does not offer 2g.10gb, 3g.20gb",)
 
 
 def test_a_profile_with_an_index_from_the_future_is_taken_and_reported() -> None:
-    new = Row(23, 77, "1g.5gb+new", 1, 2, 14, dict.fromkeys(catalog.ENGINES, 0), 4864, False, False, (Placement(3, 1),))
-    changed, notes = corrected(A100, (*rows_of(A100), new))
+    new = GpuProfileRow(
+        23, 77, "1g.5gb+new", 1, 2, 14, dict.fromkeys(catalog.ENGINES, 0), 4864, False, False, (Placement(3, 1),)
+    )
+    changed, notes = correct_family(A100, (*rows_of(A100), new))
     assert changed is not None
     assert changed.by_id[77].placements == (Placement(3, 1),)
     assert changed.by_id[77].attributes == ("new",)
@@ -86,7 +88,7 @@ def test_a_profile_with_an_index_from_the_future_is_taken_and_reported() -> None
 def test_a_guessed_id_is_replaced_by_the_real_one() -> None:
     family = catalog.family("rtx-6000d-84gb")
     rows = tuple(msgspec.structs.replace(r, id=r.id - 960) for r in rows_of(family))
-    changed, _ = corrected(family, rows)
+    changed, _ = correct_family(family, rows)
     assert changed is not None
     assert [p.id for p in changed.profiles] == [p.id - 960 for p in family.profiles]
 

@@ -10,15 +10,15 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from aliquot.core.engine.ports import Record
+from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.engine.recorded_change import change_of
 from aliquot.core.model import catalog
 from aliquot.core.planner.plan import plan
 from aliquot.foundation import state_store
 from aliquot.hardware.state import journal as module
 from aliquot.hardware.state.journal import FileJournal, encode
-from aliquot.hardware.state.journal_follower import Followed, Newest
-from aliquot.hardware.state.journal_reader import FORMER, JOURNAL, last_run, read
+from aliquot.hardware.state.journal_follower import JournalFollower, RecentRuns
+from aliquot.hardware.state.journal_reader import JOURNAL, OLD_JOURNAL, last_run, read
 from laws.oracle import world
 
 A100 = catalog.family("a100-40gb")
@@ -44,34 +44,34 @@ def older_run(run: str, *, end: str = "", **begin: Any) -> bytes:
 
 
 def test_an_interrupted_run_of_an_older_release_is_understood(tmp_path: Path) -> None:
-    (tmp_path / FORMER).write_bytes(older_run("r"))
+    (tmp_path / OLD_JOURNAL).write_bytes(older_run("r"))
     begin, intent = last_run(str(tmp_path / JOURNAL))
     change = change_of(begin)
     assert change is not None
-    assert change.is_of(PLAN)
+    assert change.matches_plan(PLAN)
     assert change.explains(INVENTORY)
     assert (begin.run, begin.boot, intent.step) == ("r", "b", "destroy gi 1 3g.20gb 0:4")
 
 
 def test_the_oldest_have_no_times_and_the_name_in_the_plan(tmp_path: Path) -> None:
     named = {"desired": {"gpus": [], "name": "train"}}
-    (tmp_path / FORMER).write_bytes(older_run("r", plan=named))
+    (tmp_path / OLD_JOURNAL).write_bytes(older_run("r", plan=named))
     begin = read(str(tmp_path / JOURNAL))[0]
     assert (begin.text, begin.at, begin.by, change_of(begin)) == ("train", 0.0, "", None)
     bad: list[Any] = [[], {}, {"desired": 1}, "torn"]
     for nonsense in bad:
-        (tmp_path / FORMER).write_bytes(older_run("r", plan=nonsense))
+        (tmp_path / OLD_JOURNAL).write_bytes(older_run("r", plan=nonsense))
         assert read(str(tmp_path / JOURNAL))[0].text == ""
 
 
 def test_it_is_taken_over_once_and_stays_beside(tmp_path: Path) -> None:
     path = str(tmp_path / JOURNAL)
-    (tmp_path / FORMER).write_bytes(older_run("old", end="done"))
+    (tmp_path / OLD_JOURNAL).write_bytes(older_run("old", end="done"))
     log = FileJournal(path, "b")
-    assert [r.run for r in log.records()] == ["old"] * 3
+    assert [r.run for r in log.entries()] == ["old"] * 3
     run = log.new_run()
-    log.append(Record("begin", run), durable=True)
-    assert sorted(os.listdir(tmp_path)) == [JOURNAL, f"{FORMER}.imported"]
+    log.append(JournalEntry("begin", run), durable=True)
+    assert sorted(os.listdir(tmp_path)) == [JOURNAL, f"{OLD_JOURNAL}.imported"]
     assert list(dict.fromkeys(r.run for r in read(path))) == ["old", run]
     assert [r.run for r in last_run(path)] == [run]
     log.close()
@@ -79,8 +79,8 @@ def test_it_is_taken_over_once_and_stays_beside(tmp_path: Path) -> None:
 
 def test_an_older_release_that_ran_since_counts_last(tmp_path: Path) -> None:
     path = str(tmp_path / JOURNAL)
-    Path(path).write_bytes(encode(Record("begin", "ours")) + encode(Record("end", "ours", text="done")))
-    (tmp_path / FORMER).write_bytes(older_run("old"))
+    Path(path).write_bytes(encode(JournalEntry("begin", "ours")) + encode(JournalEntry("end", "ours", text="done")))
+    (tmp_path / OLD_JOURNAL).write_bytes(older_run("old"))
     assert [r.run for r in last_run(path)] == ["old"] * 2
     FileJournal(path, "b").new_run()
     assert [r.run for r in last_run(path)] == ["old"] * 2
@@ -91,8 +91,8 @@ def test_a_kill_while_it_is_taken_over_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
     path = str(tmp_path / JOURNAL)
-    Path(path).write_bytes(encode(Record("begin", "ours")) + b"bad\n")
-    (tmp_path / FORMER).write_bytes(older_run("old"))
+    Path(path).write_bytes(encode(JournalEntry("begin", "ours")) + b"bad\n")
+    (tmp_path / OLD_JOURNAL).write_bytes(older_run("old"))
     left, real = [stop], os.replace
 
     def killed(old: str, new: str) -> None:
@@ -112,13 +112,13 @@ def test_a_kill_while_it_is_taken_over_loses_and_doubles_nothing(
 
 @pytest.mark.parametrize("body", [b"not a journal\n", b"\xff" * 100, b""])
 def test_one_without_a_record_is_set_aside(tmp_path: Path, body: bytes) -> None:
-    (tmp_path / FORMER).write_bytes(body)
+    (tmp_path / OLD_JOURNAL).write_bytes(body)
     FileJournal(str(tmp_path / JOURNAL), "b").new_run()
-    assert os.listdir(tmp_path) == [f"{FORMER}.unreadable"]
+    assert os.listdir(tmp_path) == [f"{OLD_JOURNAL}.unreadable"]
 
 
 def test_lines_of_an_older_release_that_hold_no_record_are_reported(tmp_path: Path) -> None:
-    path, older = str(tmp_path / JOURNAL), tmp_path / FORMER
+    path, older = str(tmp_path / JOURNAL), tmp_path / OLD_JOURNAL
     older.write_bytes(older_run("r") + older_run("s")[:-5])
     assert {record.run for record in read(path)} == {"r", "s"}
     assert state_store.unreadable == {}, "a torn last line is what a kill leaves"
@@ -131,39 +131,41 @@ def test_lines_of_an_older_release_that_hold_no_record_are_reported(tmp_path: Pa
 
 def test_lines_that_another_process_has_set_aside_are_unreadable_no_more(tmp_path: Path) -> None:
     path = str(tmp_path / JOURNAL)
-    seen = Followed(str(tmp_path))
-    Path(path).write_bytes(b"\xff\n" + encode(Record("begin", "ours")))
-    assert seen.news() is not None
-    Path(path).write_bytes(Path(path).read_bytes() + encode(Record("end", "ours", text="done")))
-    assert seen.news() is not None
+    seen = JournalFollower(str(tmp_path))
+    Path(path).write_bytes(b"\xff\n" + encode(JournalEntry("begin", "ours")))
+    assert seen.poll() is not None
+    Path(path).write_bytes(Path(path).read_bytes() + encode(JournalEntry("end", "ours", text="done")))
+    assert seen.poll() is not None
     assert list(state_store.unreadable) == [path]
     (tmp_path / "new").write_bytes(Path(path).read_bytes().split(b"\n", 1)[1])
     os.replace(tmp_path / "new", path)
-    news = seen.news()
+    news = seen.poll()
     assert news is not None
-    assert [record.kind for record in news.records] == ["begin", "end"]
+    assert [record.kind for record in news.entries] == ["begin", "end"]
     assert state_store.unreadable == {}
 
 
 def test_who_follows_it_sees_both(tmp_path: Path) -> None:
-    path, newest = str(tmp_path / JOURNAL), Newest(str(tmp_path))
-    (tmp_path / FORMER).write_bytes(older_run("old", end="done"))
-    assert [p.run for p in newest.pasts()] == ["old"]
+    path, newest = str(tmp_path / JOURNAL), RecentRuns(str(tmp_path))
+    (tmp_path / OLD_JOURNAL).write_bytes(older_run("old", end="done"))
+    assert [p.run for p in newest.runs()] == ["old"]
     log = FileJournal(path, "b")
     run = log.new_run()
-    log.append(Record("begin", run), durable=True)
-    log.append(Record("end", run, text="done"), durable=True)
-    assert [p.run for p in newest.pasts()] == [run, "old"]
-    with open(tmp_path / FORMER, "wb") as file:
+    log.append(JournalEntry("begin", run), durable=True)
+    log.append(JournalEntry("end", run, text="done"), durable=True)
+    assert [p.run for p in newest.runs()] == [run, "old"]
+    with open(tmp_path / OLD_JOURNAL, "wb") as file:
         file.write(older_run("again", end="done"))
-    assert [p.run for p in newest.pasts()] == ["again", run, "old"]
+    assert [p.run for p in newest.runs()] == ["again", run, "old"]
     log.close()
 
 
 def test_lines_that_cannot_be_understood_are_reported_and_set_aside(tmp_path: Path) -> None:
     path = str(tmp_path / JOURNAL)
     bad = [line(kind="begin", run=7), b"not a record\n", b"\xff\xfe\n"]
-    Path(path).write_bytes(encode(Record("begin", "r")) + b"".join(bad) + encode(Record("end", "r", text="done")))
+    Path(path).write_bytes(
+        encode(JournalEntry("begin", "r")) + b"".join(bad) + encode(JournalEntry("end", "r", text="done"))
+    )
     assert [r.kind for r in read(path)] == ["begin", "end"]
     assert [(u.path, u.kind) for u in state_store.unreadable.values()] == [(path, "change-journal")]
     FileJournal(path, "b").new_run()
@@ -186,8 +188,8 @@ def test_fields_of_a_newer_version_outlive_a_shortening(tmp_path: Path) -> None:
 def test_the_first_record_of_a_run_names_format_and_writer(tmp_path: Path) -> None:
     log = FileJournal(str(tmp_path / JOURNAL), "b")
     run = log.new_run()
-    log.append(Record("begin", run), durable=False)
-    log.append(Record("end", run), durable=False)
-    begin, end = log.records()
+    log.append(JournalEntry("begin", run), durable=False)
+    log.append(JournalEntry("end", run), durable=False)
+    begin, end = log.entries()
     assert (begin.format, bool(begin.writer), end.format, end.writer) == (1, True, 0, "")
     log.close()

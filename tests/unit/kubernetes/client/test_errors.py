@@ -8,21 +8,21 @@ import pytest
 
 from aliquot.kubernetes.client.errors import (
     TOO_LARGE,
-    ApiAwayError,
     ApiError,
+    ApiRequest,
+    ApiUnavailableError,
     ConflictError,
     ForbiddenError,
     GoneError,
     NotFoundError,
-    Request,
     ThrottledError,
-    from_answer,
+    from_response,
 )
 
 
-def refused(status: int, request: Request, message: str = "", reason: str = "", **rest: object) -> ApiError:
+def refused(status: int, request: ApiRequest, message: str = "", reason: str = "", **rest: object) -> ApiError:
     body = {"kind": "Status", "code": status, "reason": reason, "message": message, **rest}
-    return from_answer(status, json.dumps(body).encode(), request)
+    return from_response(status, json.dumps(body).encode(), request)
 
 
 AGENT = "system:serviceaccount:gpu-operator:aliquot"
@@ -32,26 +32,26 @@ AGENT = "system:serviceaccount:gpu-operator:aliquot"
     ("request_", "message", "command"),
     [
         (
-            Request("patch", "nodes", "n1"),
+            ApiRequest("patch", "nodes", "n1"),
             f'nodes "n1" is forbidden: User "{AGENT}" cannot patch resource "nodes" in API group "" '
             "at the cluster scope",
             f"kubectl auth can-i patch nodes/n1 --as={AGENT}",
         ),
         (
-            Request("list", "clusterpolicies.nvidia.com"),
+            ApiRequest("list", "clusterpolicies.nvidia.com"),
             f'clusterpolicies.nvidia.com is forbidden: User "{AGENT}" cannot list resource "clusterpolicies" in '
             'API group "nvidia.com" at the cluster scope',
             f"kubectl auth can-i list clusterpolicies.nvidia.com --as={AGENT}",
         ),
         (
-            Request("create", "pods", "web-1", "shop", "eviction"),
+            ApiRequest("create", "pods", "web-1", "shop", "eviction"),
             f'pods "web-1" is forbidden: User "{AGENT}" cannot create resource "pods/eviction" in API group "" in the '
             'namespace "shop"',
             f"kubectl auth can-i create pods/web-1 --subresource=eviction -n shop --as={AGENT}",
         ),
     ],
 )  # fmt: skip
-def test_a_missing_right_names_user_verb_and_resource(request_: Request, message: str, command: str) -> None:
+def test_a_missing_right_names_user_verb_and_resource(request_: ApiRequest, message: str, command: str) -> None:
     error = refused(403, request_, message, "Forbidden")
     assert type(error) is ForbiddenError
     assert error.brief == f'user "{AGENT}" lacks the right to {request_}'
@@ -62,13 +62,13 @@ def test_a_missing_right_names_user_verb_and_resource(request_: Request, message
 
 def test_an_admission_check_that_forbids_is_no_missing_right() -> None:
     said = 'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
-    error = refused(403, Request("create", "pods", namespace="a"), said, "Forbidden")
+    error = refused(403, ApiRequest("create", "pods", namespace="a"), said, "Forbidden")
     assert error.brief == f"the cluster forbids to create pods in namespace a: {said}"
     assert error.next_step is None
 
 
 def test_a_user_name_cannot_smuggle_words_into_the_command() -> None:
-    error = refused(403, Request("get", "nodes"), 'User "x; rm -rf /" cannot get resource "nodes"', "Forbidden")
+    error = refused(403, ApiRequest("get", "nodes"), 'User "x; rm -rf /" cannot get resource "nodes"', "Forbidden")
     assert error.next_step == "kubectl auth can-i get nodes '--as=x; rm -rf /'"
 
 
@@ -76,30 +76,30 @@ def test_a_user_name_cannot_smuggle_words_into_the_command() -> None:
     ("error", "kind", "brief", "next_step"),
     [
         (
-            refused(404, Request("get", "nodes", "zz"), 'nodes "zz" not found', "NotFound"),
+            refused(404, ApiRequest("get", "nodes", "zz"), 'nodes "zz" not found', "NotFound"),
             NotFoundError, 'nodes "zz" not found', "kubectl get nodes",
         ),
         (
-            from_answer(404, b"404 page not found\n", Request("list", "clusterpolicies.nvidia.com")),
+            from_response(404, b"404 page not found\n", ApiRequest("list", "clusterpolicies.nvidia.com")),
             NotFoundError, "this cluster has no clusterpolicies.nvidia.com in the version that was asked for",
             "kubectl api-resources",
         ),
         (
-            refused(409, Request("patch", "nodes", "n"), "the object has been modified", "Conflict"),
+            refused(409, ApiRequest("patch", "nodes", "n"), "the object has been modified", "Conflict"),
             ConflictError, "the object has been modified", "kubectl get nodes n -o yaml",
         ),
         (
-            refused(410, Request("watch", "nodes"), "too old resource version: 1 (2)", "Expired"),
+            refused(410, ApiRequest("watch", "nodes"), "too old resource version: 1 (2)", "Expired"),
             GoneError, "the API server no longer knows the version that was asked for (watch nodes)", None,
         ),
         (
-            refused(429, Request("list", "pods", namespace="a"), "Too many requests", "TooManyRequests"),
+            refused(429, ApiRequest("list", "pods", namespace="a"), "Too many requests", "TooManyRequests"),
             ThrottledError, "the API server asks us to slow down (list pods in namespace a)",
             "kubectl get --raw /readyz?verbose",
         ),
         (
-            refused(500, Request("get", "nodes", "n"), "etcdserver: request timed out", "InternalError"),
-            ApiAwayError, "the API server failed with 500 (get nodes n)", "kubectl get --raw /readyz?verbose",
+            refused(500, ApiRequest("get", "nodes", "n"), "etcdserver: request timed out", "InternalError"),
+            ApiUnavailableError, "the API server failed with 500 (get nodes n)", "kubectl get --raw /readyz?verbose",
         ),
     ],
 )  # fmt: skip
@@ -111,17 +111,17 @@ def test_each_refusal_has_its_class_sentence_and_next_step(
 
 def test_what_is_wrong_with_an_object_is_told_field_by_field() -> None:
     causes = [{"field": "metadata.name", "message": "must be lower case"}, {"message": "and more"}]
-    error = refused(422, Request("create", "nodes"), "invalid", "Invalid", details={"causes": causes})
+    error = refused(422, ApiRequest("create", "nodes"), "invalid", "Invalid", details={"causes": causes})
     assert error.brief == "the API server refused to create nodes: invalid"
     assert error.details == ("metadata.name: must be lower case", "and more")
 
 
 def test_when_to_come_back_is_in_the_header_or_in_the_body() -> None:
-    request = Request("get", "nodes")
+    request = ApiRequest("get", "nodes")
     assert refused(429, request, details={"retryAfterSeconds": 7}).retry_after_s == 7
-    assert from_answer(429, b"{}", request, retry_after="3").retry_after_s == 3
+    assert from_response(429, b"{}", request, retry_after="3").retry_after_s == 3
     for nonsense in ("Fri, 21 Nov 2026 14:00:00 GMT", "-1", "nan", "1e99", ""):
-        assert from_answer(429, b"{}", request, retry_after=nonsense).retry_after_s is None
+        assert from_response(429, b"{}", request, retry_after=nonsense).retry_after_s is None
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_when_to_come_back_is_in_the_header_or_in_the_body() -> None:
 )
 def test_a_version_ahead_of_the_server_is_recognised(extra: dict[str, object]) -> None:
     body = json.dumps({"kind": "Status", "code": 504, "reason": "Timeout", **extra}).encode()
-    error = from_answer(504, body, Request("list", "nodes"))
-    assert (type(error), error.reason) == (ApiAwayError, TOO_LARGE)
+    error = from_response(504, body, ApiRequest("list", "nodes"))
+    assert (type(error), error.reason) == (ApiUnavailableError, TOO_LARGE)
 
 
 def test_the_document_of_an_error_has_its_own_code() -> None:
-    error = refused(403, Request("get", "nodes"), 'User "u" cannot get', "Forbidden")
+    error = refused(403, ApiRequest("get", "nodes"), 'User "u" cannot get', "Forbidden")
     assert error.document()["code"] == "KUBERNETES_FORBIDDEN"

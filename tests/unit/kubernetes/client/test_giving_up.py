@@ -7,7 +7,7 @@ import asyncio
 import httpx2
 import pytest
 
-from aliquot.kubernetes.client.cancellation import settled
+from aliquot.kubernetes.client.cancellation import abandon
 
 
 class Wire:
@@ -37,7 +37,7 @@ class Wire:
 def given_up(wire: Wire, lasts_s: float, patience_s: float, cancels: int) -> None:
     async def main() -> None:
         sending = asyncio.ensure_future(wire.send(lasts_s))
-        giving_up = asyncio.create_task(settled(sending, patience_s))
+        giving_up = asyncio.create_task(abandon(sending, patience_s))
         for _ in range(cancels):
             await asyncio.sleep(0.005)
             giving_up.cancel()

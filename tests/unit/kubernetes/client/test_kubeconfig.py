@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.errors import ConfigError
-from aliquot.kubernetes.client.kubeconfig import NoClusterError, find, from_files
+from aliquot.kubernetes.client.kubeconfig import NoClusterError, find_access, from_files
 from aliquot.kubernetes.client.proxy import proxy_for
 
 ONE = """
@@ -48,15 +48,19 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
     assert access.proxy == "http://p:1"
     assert access.cluster.certificate_authority == str(tmp_path / "pki/ca.crt")
     assert (access.user.client_certificate, access.user.client_key) == (str(tmp_path / "me.crt"), "/abs/me.key")
-    assert access.act_as == (("Impersonate-User", "other"), ("Impersonate-Group", "g"), ("Impersonate-Group", "h"))
+    assert access.impersonation_headers == (
+        ("Impersonate-User", "other"),
+        ("Impersonate-Group", "g"),
+        ("Impersonate-Group", "h"),
+    )
     assert access.plugin is None
 
 
 def test_of_several_files_the_first_word_counts_and_paths_stay_with_their_file(tmp_path: Path) -> None:
     one, two = write(tmp_path, "x/one", ONE), write(tmp_path, "y/two", TWO)
-    first = find(None, {"KUBECONFIG": f"{one}:{tmp_path}/absent:{two}"}, "/nowhere")
+    first = find_access(None, {"KUBECONFIG": f"{one}:{tmp_path}/absent:{two}"}, "/nowhere")
     assert (first.server, first.cluster.certificate_authority) == ("https://one:6443", str(tmp_path / "x/pki/ca.crt"))
-    second = find(None, {"KUBECONFIG": f"{two}{os.pathsep}{one}"}, "/nowhere")
+    second = find_access(None, {"KUBECONFIG": f"{two}{os.pathsep}{one}"}, "/nowhere")
     assert (second.server, second.namespace) == ("https://two", "default")
     assert second.plugin is not None
     assert (second.plugin.command, second.plugin.args) == (str(tmp_path / "y/login"), None)
@@ -68,18 +72,20 @@ def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
         write(tmp_path / "account", name, text)
     env = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443", "HOME": str(tmp_path)}
     account = str(tmp_path / "account")
-    access = find(None, env, account)
+    access = find_access(None, env, account)
     assert (access.server, access.namespace) == ("https://[fd00::1]:6443", "gpu-operator")
     assert access.user.token_file == f"{account}/token"
     assert access.cluster.certificate_authority == f"{account}/ca.crt"
-    assert find(None, {**env, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}, account).server == "https://10.96.0.1:6443"
-    assert find(home, env, account).server == "https://one:6443"  # what was named wins
-    assert find(None, {"HOME": str(tmp_path)}, account).server == "https://one:6443"  # no pod
+    assert (
+        find_access(None, {**env, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}, account).server == "https://10.96.0.1:6443"
+    )
+    assert find_access(home, env, account).server == "https://one:6443"  # what was named wins
+    assert find_access(None, {"HOME": str(tmp_path)}, account).server == "https://one:6443"  # no pod
 
 
 def test_nothing_says_where(tmp_path: Path) -> None:
     with pytest.raises(NoClusterError) as caught:
-        find(None, {"HOME": str(tmp_path)}, "/nowhere")
+        find_access(None, {"HOME": str(tmp_path)}, "/nowhere")
     assert f"{tmp_path}/.kube/config does not exist" in caught.value.brief
     assert caught.value.next_step == "export KUBECONFIG=/path/to/kubeconfig"
 
@@ -111,9 +117,9 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, why: str) -> None:
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Is a directory"):
-        find(str(tmp_path))
+        find_access(str(tmp_path))
     with pytest.raises(ConfigError, match="No such file"):
-        find(str(tmp_path / "absent"))
+        find_access(str(tmp_path / "absent"))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aliquot.kubernetes.client.codec import decode, page
+from aliquot.kubernetes.client.codec import decode, decode_list
 from aliquot.kubernetes.client.errors import ApiError
 from aliquot.kubernetes.client.objects import ClusterPolicy, ConfigMap, Event, KubeObject, Lease, Node, Pod
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
@@ -91,7 +91,7 @@ def test_what_operators_bring_along() -> None:
 def test_null_counts_as_absent_as_it_does_in_go() -> None:
     body = b'{"metadata":{"name":"n","labels":null,"ownerReferences":null},"spec":null,"status":{"conditions":null}}'
     assert decode(body, Node) == decode(b'{"metadata":{"name":"n"}}', Node)
-    assert page(b'{"metadata":{"resourceVersion":"1"},"items":null}', Node).items == ()
+    assert decode_list(b'{"metadata":{"resourceVersion":"1"},"items":null}', Node).items == ()
 
 
 def test_what_is_wrong_is_told_with_its_place() -> None:

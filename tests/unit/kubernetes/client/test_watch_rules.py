@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
-from aliquot.kubernetes.client.watch import Deleted, Put, _difference
+from aliquot.kubernetes.client.watch import ObjectChanged, ObjectDeleted, _difference
 
 Nodes = dict[tuple[str, str], Node]
 
@@ -26,10 +26,10 @@ def test_the_difference_leads_from_one_list_to_the_other_with_nothing_too_much(
     before, after = nodes(first), nodes(second)
     held = dict(before)
     for change in _difference(before, after):
-        if isinstance(change, Deleted):
+        if isinstance(change, ObjectDeleted):
             assert held.pop(change.item.key) == change.item
         else:
-            assert isinstance(change, Put)
+            assert isinstance(change, ObjectChanged)
             assert held.get(change.item.key) != change.item
             held[change.item.key] = change.item
     assert held == after
@@ -37,4 +37,4 @@ def test_the_difference_leads_from_one_list_to_the_other_with_nothing_too_much(
 
 def test_an_object_made_anew_under_the_same_name_and_version_is_two_changes() -> None:
     before, after = nodes({"a": ("old", 1)}), nodes({"a": ("young", 1)})
-    assert [type(c) for c in _difference(before, after)] == [Deleted, Put]
+    assert [type(c) for c in _difference(before, after)] == [ObjectDeleted, ObjectChanged]

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 from aliquot.foundation.backoff import Backoff
-from aliquot.kubernetes.client.work_loop import Rounds
+from aliquot.kubernetes.client.work_loop import WorkLoop
 
 BOUND_S = 30
 
 
-class Noted(Rounds):
+class Noted(WorkLoop):
     """Wakes at once, and notes how long it would have waited."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ def test_what_may_not_be_done_now_is_neither_a_failure_nor_a_success() -> None:
 
 def test_what_comes_together_is_answered_once_and_what_comes_meanwhile_again() -> None:
     async def main() -> int:
-        rounds, over, count = Rounds(0.05, Backoff(1.0, 1.0)), asyncio.Event(), 0
+        rounds, over, count = WorkLoop(0.05, Backoff(1.0, 1.0)), asyncio.Event(), 0
 
         async def work() -> bool:
             nonlocal count

@@ -7,15 +7,19 @@ import time
 import pytest
 
 from aliquot.kubernetes.device_plugin.preferred_allocation import preferred
-from aliquot.kubernetes.gpu.device_resources import Device
+from aliquot.kubernetes.gpu.device_resources import ResourceDevice
 
 
-def node(*sizes: int, numa: tuple[int | None, ...] = (None,) * 16) -> list[Device]:
+def node(*sizes: int, numa: tuple[int | None, ...] = (None,) * 16) -> list[ResourceDevice]:
     """GPUs with so many devices each: ``0:2`` is the third of the first."""
-    return [Device(f"{g}:{n}", f"gpu{g}", (), f"{g}:{n}", numa[g]) for g, size in enumerate(sizes) for n in range(size)]
+    return [
+        ResourceDevice(f"{g}:{n}", f"gpu{g}", (), f"{g}:{n}", numa[g])
+        for g, size in enumerate(sizes)
+        for n in range(size)
+    ]
 
 
-def free(devices: list[Device], *used: str) -> list[str]:
+def free(devices: list[ResourceDevice], *used: str) -> list[str]:
     return [d.id for d in devices if d.id not in used]
 
 
@@ -66,7 +70,7 @@ def test_what_must_be_is() -> None:
 
 
 def test_what_is_unknown_or_unhealthy_is_not_proposed() -> None:
-    devices = [*node(1), Device("sick", "gpu1", (), "1", None, healthy=False)]
+    devices = [*node(1), ResourceDevice("sick", "gpu1", (), "1", None, healthy=False)]
     assert preferred(["0:0", "sick", "gone"], [], 3, devices, "packed") == ("0:0",)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.kubernetes.client.codec import Page
+from aliquot.kubernetes.client.codec import ObjectList
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError, ThrottledError
 from aliquot.kubernetes.client.object_base import KubeObject, ObjectMeta, OwnerReference
 from aliquot.kubernetes.client.objects import Pod
@@ -74,12 +74,12 @@ class Pods:
     def selection(self, kind: type[Pod], namespace: str | None = None, *, fields: str | None = None) -> Any:
         return namespace, fields
 
-    async def snapshot(self, kind: type[K], where: Any, version: str | None = None) -> Page[K]:
+    async def snapshot(self, kind: type[K], where: Any, version: str | None = None) -> ObjectList[K]:
         namespace, fields = where
         if version is None:
-            return Page(items=await self.list(kind, namespace, fields=fields))
+            return ObjectList(items=await self.list(kind, namespace, fields=fields))
         await self._call("list 0")
-        return Page(items=tuple(p for p in self.old if isinstance(p, kind)))
+        return ObjectList(items=tuple(p for p in self.old if isinstance(p, kind)))
 
     async def get(self, kind: type[K], name: str, namespace: str | None = None) -> K:
         await self._call(f"get {name}")

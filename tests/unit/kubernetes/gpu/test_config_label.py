@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from aliquot.core.config.formats.yaml_writer import to_yaml
 from aliquot.core.config.generate import generate
-from aliquot.kubernetes.gpu.config_label import Source, Trouble, read
+from aliquot.kubernetes.gpu.config_label import ConfigFailure, NamedConfigSource, resolve
 from aliquot.kubernetes.manifests.config_maps import fallback
 from support.agent_looks import node
 
 H100 = node("h100-80gb-hbm3")
-GENERATED = Source("ConfigMap gpu-operator/gpu-1-mig-config", to_yaml(generate(H100)))
-EVERY_GPU = Source("ConfigMap gpu-operator/default-mig-parted-config", fallback())
+GENERATED = NamedConfigSource("ConfigMap gpu-operator/gpu-1-mig-config", to_yaml(generate(H100)))
+EVERY_GPU = NamedConfigSource("ConfigMap gpu-operator/default-mig-parted-config", fallback())
 
 
-def trouble(label: str, *sources: Source) -> Trouble:
-    found = read(label, sources, H100).trouble
+def trouble(label: str, *sources: NamedConfigSource) -> ConfigFailure:
+    found = resolve(label, sources, H100).failure
     assert found is not None
     return found
 
@@ -30,12 +30,12 @@ def test_a_near_name_is_one_for_these_gpus() -> None:
 
 def test_nothing_is_offered_where_nothing_is_for_these_gpus() -> None:
     text = "version: v1\nmig-configs:\n  a100:\n  - {device-filter: '0x20B010DE', devices: all, mig-enabled: false}\n"
-    found = trouble("a10", Source("ConfigMap gpu-operator/custom", text))
+    found = trouble("a10", NamedConfigSource("ConfigMap gpu-operator/custom", text))
     assert found.message == "no named config 'a10'"
     assert found.details == ("there are: none for these GPUs",)
 
 
 def test_a_misspelt_profile_in_a_file_is_one_of_these_gpus() -> None:
     text = "version: v1\nmig-configs:\n  x:\n  - {devices: all, mig-enabled: true, mig-devices: {1g.0bg: 1}}\n"
-    found = trouble("x", Source("ConfigMap gpu-operator/custom", text))
+    found = trouble("x", NamedConfigSource("ConfigMap gpu-operator/custom", text))
     assert found.message.endswith("(did you mean 1g.20gb or 1g.10gb or 1g.10gb+me?)")

@@ -11,7 +11,7 @@ from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.errors import ConfigError
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.gfd_labels import PREFIX, labels, owned
+from aliquot.kubernetes.gpu.gfd_labels import PREFIX, is_own_label, labels
 from aliquot.kubernetes.gpu.label_names import is_name
 from support.simworld import Node
 
@@ -27,7 +27,7 @@ def of(node: Node | State, strategy: str) -> dict[str, str]:
     for name, value in found.items():
         assert is_name(name.partition("/")[2]), name
         assert value == "" or is_name(value), (name, value)
-        assert owned(name) or name == PREFIX + "gpu.present"
+        assert is_own_label(name) or name == PREFIX + "gpu.present"
     return {name.removeprefix(PREFIX): value for name, value in found.items() if name.startswith(PREFIX)}
 
 
@@ -298,7 +298,7 @@ def test_a_node_without_any_such_gpu_has_only_the_time() -> None:
 
 def test_machine_mode_and_clique() -> None:
     inventory, facts = Node("gb200*2").read()
-    told = replace(facts, machine="NVIDIA GB200 NVL72 (rev. 2)")
+    told = replace(facts, host_product="NVIDIA GB200 NVL72 (rev. 2)")
     found = of((inventory, told), "none")
     assert (found["gpu.machine"], found["gpu.mode"]) == ("NVIDIA-GB200-NVL72-rev.-2", "compute")
     assert found["gpu.clique"] == facts.gpus[0].clique
@@ -344,11 +344,11 @@ def test_labels_of_others_are_not_ours() -> None:
         *("nvidia.com/mig-config", "nvidia.com/mig.configs", "nvidia.com/vgpu.config", "kubernetes.io/arch"),
         *("gpu.count", "aliquot.dev/gpu.count", "x.aliquot.dev/other", "a/b.aliquot.dev/gpu.count"),
     ]
-    assert [name for name in theirs if owned(name)] == []
+    assert [name for name in theirs if is_own_label(name)] == []
     stale = [
         "nvidia.com/mig-1g.5gb.count",
         "nvidia.com/gpu.slices.gi",
         "nvidia.com/mig.strategy",
         "x.aliquot.dev/gpu.count",
     ]
-    assert [name for name in stale if not owned(name)] == []
+    assert [name for name in stale if not is_own_label(name)] == []

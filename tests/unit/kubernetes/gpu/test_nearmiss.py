@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gfd_labels import PREFIX, labels
-from aliquot.kubernetes.gpu.misspellings import near_label, near_misses, near_resource, near_value, undivided
+from aliquot.kubernetes.gpu.misspellings import names_whole_product, near_label, near_misses, near_resource, near_value
 from support.simworld import Node
 
 PRODUCT = "nvidia.com/gpu.product"
@@ -85,14 +85,14 @@ def test_another_product_is_another_product(asked: str) -> None:
 def test_a_product_that_single_named_anew() -> None:
     present = labels(*Node("a30").cut("0", "1g.6gb*4").read(), "single", now=0)[PRODUCT]
     assert present == "NVIDIA-A30-MIG-1g.6gb"
-    assert undivided(A30, present)
-    assert undivided("A30", present)
+    assert names_whole_product(A30, present)
+    assert names_whole_product("A30", present)
     assert near_value(PRODUCT, "A30-MIG-1g.6gb", present)
     for asked in ("NVIDIA-A30-MIG-2g.12gb", A100):
-        assert not undivided(asked, present)
+        assert not names_whole_product(asked, present)
         assert not near_value(PRODUCT, asked, present)
-    assert not undivided(A30, "NVIDIA-A30-MIG-INVALID")
-    assert not undivided(A30, A30)
+    assert not names_whole_product(A30, "NVIDIA-A30-MIG-INVALID")
+    assert not names_whole_product(A30, A30)
 
 
 @pytest.mark.parametrize(

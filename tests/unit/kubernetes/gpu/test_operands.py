@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.planner.plan import plan
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gpu_operands import (
     OPERANDS,
-    Marks,
+    NodeMarks,
     NodePatch,
     Operand,
-    Paused,
-    concerned,
-    joined,
+    PauseRecord,
+    merge_patches,
+    operands_for,
     pause,
     restore,
 )
@@ -44,19 +44,19 @@ def merged(target: Any, patch: Any) -> Any:
     return found
 
 
-def patched(node: Marks, patch: NodePatch) -> Marks:
+def patched(node: NodeMarks, patch: NodePatch) -> NodeMarks:
     """The node after the server has merged what is really sent, through JSON."""
     document = {"metadata": {"labels": node.labels, "annotations": node.annotations}, "spec": {}}
     if node.unschedulable:
         document["spec"]["unschedulable"] = True  # type: ignore[assignment]
     after = merged(document, json.loads(json.dumps(patch.body())))
     metadata = after["metadata"]
-    return Marks(metadata["labels"], metadata["annotations"], after.get("spec", {}).get("unschedulable", False))
+    return NodeMarks(metadata["labels"], metadata["annotations"], after.get("spec", {}).get("unschedulable", False))
 
 
 def wish(node: Inventory, profile: int | None, *, mig: bool = True) -> Desired:
-    wanted = () if profile is None else (InstanceWish(profile, "", (0,)),)
-    return Desired((GpuWish(node.gpus[0].pci, mig, wanted),))
+    wanted = () if profile is None else (DesiredInstance(profile, "", (0,)),)
+    return Desired((DesiredGpu(node.gpus[0].pci, mig, wanted),))
 
 
 def named(operands: tuple[Operand, ...]) -> list[str]:
@@ -65,14 +65,14 @@ def named(operands: tuple[Operand, ...]) -> list[str]:
 
 def test_nothing_to_do_pauses_nothing() -> None:
     node = inventory("a100-sxm4-40gb", enabled=True)
-    assert concerned(plan(node, wish(node, None))) == ()
+    assert operands_for(plan(node, wish(node, None))) == ()
 
 
 def test_other_instances_pause_what_looks_once() -> None:
     node = with_instances(inventory("a100-sxm4-40gb", enabled=True), 0, "1g.5gb@0")
     made = plan(node, wish(node, None))
     assert made.destroyed == 1
-    assert named(concerned(made)) == ["device-plugin", "gpu-feature-discovery", "dcgm-exporter", "client"]
+    assert named(operands_for(made)) == ["device-plugin", "gpu-feature-discovery", "dcgm-exporter", "client"]
 
 
 @pytest.mark.parametrize("product", ["a100-sxm4-40gb", "h100-80gb-hbm3"])
@@ -81,20 +81,22 @@ def test_a_mode_change_pauses_what_keeps_gpus_open(product: str) -> None:
     node = inventory(product)
     made = plan(node, wish(node, None))
     assert made.changes
-    assert concerned(made) == OPERANDS
+    assert operands_for(made) == OPERANDS
 
 
 def test_only_operands_that_run_here_are_paused() -> None:
-    node = Marks({PLUGIN: "true", EXPORTER: "false", "other": "x"})
-    patch = pause(node, OPERANDS, wish="all-1g.5gb", now=12.0)
+    node = NodeMarks({PLUGIN: "true", EXPORTER: "false", "other": "x"})
+    patch = pause(node, OPERANDS, requested="all-1g.5gb", now=12.0)
     assert patch.labels == {PLUGIN: names.PAUSED}
     after = patched(node, patch)
-    assert after.record == Paused({PLUGIN: "true"}, False, "all-1g.5gb", 12.0)
+    assert after.pause_record == PauseRecord({PLUGIN: "true"}, False, "all-1g.5gb", 12.0)
     assert patched(after, restore(after)) == node
 
 
 def test_what_was_left_paused_without_a_record_is_healed() -> None:
-    node = Marks({PLUGIN: names.PAUSED, DCGM: "false", names.DEPLOY_PREFIX + "other": names.PAUSED, "x": names.PAUSED})
+    node = NodeMarks(
+        {PLUGIN: names.PAUSED, DCGM: "false", names.DEPLOY_PREFIX + "other": names.PAUSED, "x": names.PAUSED}
+    )
     healed = {PLUGIN: "true", DCGM: "false", names.DEPLOY_PREFIX + "other": "true", "x": names.PAUSED}
     assert patched(node, restore(node)).labels == healed
     held = patched(node, pause(node, OPERANDS))
@@ -103,7 +105,7 @@ def test_what_was_left_paused_without_a_record_is_healed() -> None:
 
 
 def test_what_somebody_changed_meanwhile_is_left() -> None:
-    node = Marks({PLUGIN: "true", EXPORTER: "true", DCGM: "true"})
+    node = NodeMarks({PLUGIN: "true", EXPORTER: "true", DCGM: "true"})
     held = patched(node, pause(node, OPERANDS))
     del held.labels[DCGM]
     meddled = msgspec.structs.replace(held, labels={**held.labels, EXPORTER: "false"})
@@ -112,16 +114,16 @@ def test_what_somebody_changed_meanwhile_is_left() -> None:
 
 def test_a_second_pause_keeps_what_the_first_recorded() -> None:
     """The agent died between the pause and the change, and starts again with a wish that needs less or more."""
-    node = Marks({PLUGIN: "custom", DCGM: "true"})
-    first = patched(node, pause(node, OPERANDS[:1], wish="a", now=1.0))
-    second = patched(first, pause(first, OPERANDS, wish="b", now=2.0))
-    assert second.record == Paused({PLUGIN: "custom", DCGM: "true"}, False, "b", 1.0)
-    assert not pause(second, OPERANDS, wish="b", now=3.0)
+    node = NodeMarks({PLUGIN: "custom", DCGM: "true"})
+    first = patched(node, pause(node, OPERANDS[:1], requested="a", now=1.0))
+    second = patched(first, pause(first, OPERANDS, requested="b", now=2.0))
+    assert second.pause_record == PauseRecord({PLUGIN: "custom", DCGM: "true"}, False, "b", 1.0)
+    assert not pause(second, OPERANDS, requested="b", now=3.0)
     assert patched(second, restore(second)) == node
 
 
 def test_an_operand_switched_on_again_meanwhile_is_paused_with_its_new_value() -> None:
-    node = Marks({PLUGIN: "true"})
+    node = NodeMarks({PLUGIN: "true"})
     held = patched(node, pause(node, OPERANDS))
     changed = msgspec.structs.replace(held, labels={PLUGIN: "mine"})
     again = patched(changed, pause(changed, OPERANDS))
@@ -132,25 +134,25 @@ def test_an_operand_switched_on_again_meanwhile_is_paused_with_its_new_value() -
 @pytest.mark.parametrize("cordon", [False, True])
 def test_a_pause_that_somebody_undid_is_made_again(cordon: bool) -> None:
     """With the value that it had before: the record is the same, and still there is something to do."""
-    paused = patched(Marks(ALL, {}), pause(Marks(ALL, {}), OPERANDS, wish="w", now=1.0, cordon=cordon))
+    paused = patched(NodeMarks(ALL, {}), pause(NodeMarks(ALL, {}), OPERANDS, requested="w", now=1.0, cordon=cordon))
     undone = msgspec.structs.replace(paused, labels=paused.labels | {PLUGIN: "true"}, unschedulable=False)
-    assert patched(undone, pause(undone, OPERANDS, wish="w", now=2.0, cordon=cordon)) == paused
-    assert not pause(paused, OPERANDS, wish="w", now=2.0, cordon=cordon)
+    assert patched(undone, pause(undone, OPERANDS, requested="w", now=2.0, cordon=cordon)) == paused
+    assert not pause(paused, OPERANDS, requested="w", now=2.0, cordon=cordon)
 
 
 def test_a_record_that_cannot_be_read_is_removed() -> None:
     for text in ("", "{", "[]", '{"former": 3}'):
-        node = Marks({PLUGIN: names.PAUSED, DCGM: "false"}, {names.PAUSE_ANNOTATION: text})
-        assert patched(node, restore(node)) == Marks({PLUGIN: "true", DCGM: "false"})
+        node = NodeMarks({PLUGIN: names.PAUSED, DCGM: "false"}, {names.PAUSE_ANNOTATION: text})
+        assert patched(node, restore(node)) == NodeMarks({PLUGIN: "true", DCGM: "false"})
 
 
 def test_only_our_cordon_is_lifted() -> None:
-    theirs = Marks(ALL, {}, True)
+    theirs = NodeMarks(ALL, {}, True)
     held = patched(theirs, pause(theirs, OPERANDS, cordon=True))
-    assert held.record is not None
-    assert not held.record.cordoned
+    assert held.pause_record is not None
+    assert not held.pause_record.cordoned
     assert patched(held, restore(held)) == theirs
-    free = Marks(ALL)
+    free = NodeMarks(ALL)
     ours = patched(free, pause(free, (), cordon=True))
     assert ours.unschedulable
     again = patched(ours, pause(ours, OPERANDS, cordon=True))
@@ -158,7 +160,7 @@ def test_only_our_cordon_is_lifted() -> None:
 
 
 def test_a_patch_can_be_tied_to_what_was_read_and_carry_more() -> None:
-    patch = joined(pause(Marks(ALL), OPERANDS[:1]), NodePatch({names.STATE_LABEL: "pending"}))
+    patch = merge_patches(pause(NodeMarks(ALL), OPERANDS[:1]), NodePatch({names.STATE_LABEL: "pending"}))
     body = patch.body("41")
     assert body["metadata"]["resourceVersion"] == "41"
     assert body["metadata"]["labels"] == {PLUGIN: names.PAUSED, names.STATE_LABEL: "pending"}
@@ -167,28 +169,28 @@ def test_a_patch_can_be_tied_to_what_was_read_and_carry_more() -> None:
 
 VALUES = st.sampled_from(["true", "false", "", "mine"])
 LABELS = st.dictionaries(st.sampled_from([*ALL, "unrelated"]), VALUES)
-NODES = st.builds(Marks, LABELS, st.dictionaries(st.sampled_from(["note"]), st.text()), st.booleans())
+NODES = st.builds(NodeMarks, LABELS, st.dictionaries(st.sampled_from(["note"]), st.text()), st.booleans())
 PAUSES = st.lists(st.tuples(st.sets(st.sampled_from(OPERANDS)), st.booleans(), st.sampled_from("ab")), max_size=4)
 
 
 @given(NODES, PAUSES)
-def test_law_restore_undoes_any_pauses(node: Marks, pauses: list[tuple[set[Operand], bool, str]]) -> None:
+def test_law_restore_undoes_any_pauses(node: NodeMarks, pauses: list[tuple[set[Operand], bool, str]]) -> None:
     """However many runs paused and died, one restore gives the node back; a second one has nothing to do."""
     now = node
     for operands, cordon, text in pauses:
-        now = patched(now, pause(now, operands, cordon=cordon, wish=text))
+        now = patched(now, pause(now, operands, cordon=cordon, requested=text))
         for operand in operands:
             assert now.labels.get(operand.label) in (None, "false", names.PAUSED)
             assert (operand.label in now.labels) == (operand.label in node.labels)
         assert {k for k, v in now.labels.items() if v == "false"} == {k for k, v in node.labels.items() if v == "false"}
-        assert not pause(now, operands, cordon=cordon, wish=text, now=9.0)
+        assert not pause(now, operands, cordon=cordon, requested=text, now=9.0)
     now = patched(now, restore(now))
     assert now == node
     assert not restore(now)
 
 
 @given(NODES, st.sets(st.sampled_from(OPERANDS)), st.dictionaries(st.sampled_from(list(ALL)), VALUES))
-def test_law_restore_never_overwrites_somebody(node: Marks, operands: set[Operand], edits: dict[str, str]) -> None:
+def test_law_restore_never_overwrites_somebody(node: NodeMarks, operands: set[Operand], edits: dict[str, str]) -> None:
     held = patched(node, pause(node, operands))
     meddled = msgspec.structs.replace(held, labels={**held.labels, **edits})
     after = patched(meddled, restore(meddled))
@@ -200,7 +202,7 @@ def test_law_restore_never_overwrites_somebody(node: Marks, operands: set[Operan
 
 @given(st.dictionaries(st.sampled_from(list(ALL)), st.sampled_from(["true", "false", names.PAUSED])), st.text())
 def test_law_nothing_stays_paused(labels: dict[str, str], record: str) -> None:
-    node = Marks(labels, {names.PAUSE_ANNOTATION: record})
+    node = NodeMarks(labels, {names.PAUSE_ANNOTATION: record})
     after = patched(node, restore(node))
     assert names.PAUSED not in after.labels.values()
     assert not after.annotations

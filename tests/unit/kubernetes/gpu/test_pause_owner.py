@@ -7,14 +7,14 @@ import json
 import msgspec
 
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.gpu_operands import OPERANDS, Marks, NodePatch, Paused, pause, restore
-from aliquot.kubernetes.gpu.pause_owner import Owner
+from aliquot.kubernetes.gpu.gpu_operands import OPERANDS, NodeMarks, NodePatch, PauseRecord, pause, restore
+from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 
 PLUGIN = f"{names.DEPLOY_PREFIX}device-plugin"
-ME = Owner("me", "1:10", "boot-1", "process 1")
-SAME_LOCK = Owner("other", "1:10", "boot-1", "process 2")
-OTHER_LOCK = Owner("other", "1:11", "boot-1", "process 3")
-OTHER_BOOT = Owner("other", "1:11", "boot-0", "process 4")
+ME = PauseOwner("me", "1:10", "boot-1", "process 1")
+SAME_LOCK = PauseOwner("other", "1:10", "boot-1", "process 2")
+OTHER_LOCK = PauseOwner("other", "1:11", "boot-1", "process 3")
+OTHER_BOOT = PauseOwner("other", "1:11", "boot-0", "process 4")
 
 
 def test_an_agent_undoes_its_own_and_what_a_dead_one_left() -> None:
@@ -26,23 +26,23 @@ def test_an_agent_undoes_its_own_and_what_a_dead_one_left() -> None:
 
 
 def test_without_a_lock_only_what_has_no_owner() -> None:
-    assert Owner().may_undo(None)
-    assert not Owner().may_undo(SAME_LOCK)
-    assert not Owner().may_undo(OTHER_BOOT)
+    assert PauseOwner().may_undo(None)
+    assert not PauseOwner().may_undo(SAME_LOCK)
+    assert not PauseOwner().may_undo(OTHER_BOOT)
 
 
-def paused(owner: Owner | None) -> Marks:
-    record = Paused({PLUGIN: "true"}, False, "wish", 1.0, owner)
-    return Marks({PLUGIN: names.PAUSED}, {names.PAUSE_ANNOTATION: msgspec.json.encode(record).decode()})
+def paused(owner: PauseOwner | None) -> NodeMarks:
+    record = PauseRecord({PLUGIN: "true"}, False, "wish", 1.0, owner)
+    return NodeMarks({PLUGIN: names.PAUSED}, {names.PAUSE_ANNOTATION: msgspec.json.encode(record).decode()})
 
 
 def test_the_record_of_another_living_agent_is_neither_replaced_nor_undone() -> None:
-    assert pause(paused(OTHER_LOCK), OPERANDS, wish="new", owner=ME) == NodePatch()
+    assert pause(paused(OTHER_LOCK), OPERANDS, requested="new", owner=ME) == NodePatch()
     assert restore(paused(OTHER_LOCK), ME) == NodePatch()
 
 
 def test_a_dead_agents_record_is_taken_over() -> None:
-    patch = pause(paused(SAME_LOCK), OPERANDS, wish="wish", owner=ME)
+    patch = pause(paused(SAME_LOCK), OPERANDS, requested="wish", owner=ME)
     assert patch.labels == {}
     assert json.loads(patch.annotations[names.PAUSE_ANNOTATION] or "")["owner"]["agent"] == "me"
     assert restore(paused(SAME_LOCK), ME).labels == {PLUGIN: "true"}
@@ -61,5 +61,5 @@ def test_an_older_agent_reads_the_record_and_drops_its_owner() -> None:
     text = paused(OTHER_LOCK).annotations[names.PAUSE_ANNOTATION]
     read = msgspec.json.decode(text, type=Before)
     assert read.former == {PLUGIN: "true"}
-    again = Marks({PLUGIN: names.PAUSED}, {names.PAUSE_ANNOTATION: msgspec.json.encode(read).decode()})
+    again = NodeMarks({PLUGIN: names.PAUSED}, {names.PAUSE_ANNOTATION: msgspec.json.encode(read).decode()})
     assert restore(again, ME).labels == {PLUGIN: "true"}

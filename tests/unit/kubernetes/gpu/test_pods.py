@@ -8,21 +8,21 @@ import time
 import msgspec
 import pytest
 
-from aliquot.kubernetes.client.cancellable_wait import Bound, End
-from aliquot.kubernetes.client.errors import ApiAwayError, ForbiddenError
+from aliquot.kubernetes.client.cancellable_wait import WaitEnd, WaitLimit
+from aliquot.kubernetes.client.errors import ApiUnavailableError, ForbiddenError
 from aliquot.kubernetes.gpu.eviction import evict
 from aliquot.kubernetes.gpu.gpu_operands import OPERANDS
-from aliquot.kubernetes.gpu.node_pods import VALIDATORS_BEFORE, await_gone, delete_validators, of_operands
+from aliquot.kubernetes.gpu.node_pods import VALIDATORS_BEFORE, await_gone, delete_validators, operand_matcher
 from unit.kubernetes.gpu.memory import NODE, Pods, pod
 
-SOON = Bound(0.4, 0.01)
-LONG = Bound(20.0, 0.01)
-OURS = of_operands(OPERANDS, ("gpu-operator",))
+SOON = WaitLimit(0.4, 0.01)
+LONG = WaitLimit(20.0, 0.01)
+OURS = operand_matcher(OPERANDS, ("gpu-operator",))
 CLIENT = {"nvidia.com/gpu.deploy.client": "true"}
 PLUGIN = pod(
     "plugin", namespace="gpu-operator", labels={"app": "nvidia-device-plugin-daemonset"}, owner="DaemonSet/plugin"
 )
-AWAY = ApiAwayError("the API server did not answer")
+AWAY = ApiUnavailableError("the API server did not answer")
 
 
 def test_which_pods_are_awaited() -> None:
@@ -34,14 +34,14 @@ def test_which_pods_are_awaited() -> None:
         pod("other", namespace="gpu-operator", labels={"app": "nvidia-operator-validator"}, owner="DaemonSet/v"),
     ]
     assert [p.metadata.name for p in (*awaited, *others) if OURS(p)] == ["plugin", "x", "n"]
-    without = of_operands(OPERANDS[:1], ("gpu-operator",))
+    without = operand_matcher(OPERANDS[:1], ("gpu-operator",))
     assert [p.metadata.name for p in (*awaited, *others) if without(p)] == ["plugin"]
 
 
 def test_nobody_there_costs_one_request() -> None:
     api = Pods(pod("user"), msgspec.structs.replace(PLUGIN, status=pod("x", phase="Failed").status))
     began = time.monotonic()
-    waited = asyncio.run(await_gone(api, NODE, OURS, Bound(300.0, 1.0)))
+    waited = asyncio.run(await_gone(api, NODE, OURS, WaitLimit(300.0, 1.0)))
     assert waited.gone
     assert api.calls == ["list"]
     assert time.monotonic() - began < 0.5
@@ -62,7 +62,7 @@ def test_a_cache_that_is_ahead_of_itself_is_not_believed() -> None:
     api = Pods(PLUGIN)
     api.cache = ()
     waited = asyncio.run(await_gone(api, NODE, OURS, SOON))
-    assert waited.end is End.LATE
+    assert waited.end is WaitEnd.TIMED_OUT
     assert waited.remaining == (PLUGIN,)
     assert api.calls[:4] == ["list", "list 0", "list", "list 0"]
 
@@ -70,7 +70,7 @@ def test_a_cache_that_is_ahead_of_itself_is_not_believed() -> None:
 def test_who_remains_is_named() -> None:
     api = Pods(PLUGIN, *(pod(f"x{n}", owner="DaemonSet/x", selector=CLIENT) for n in range(9)))
     waited = asyncio.run(await_gone(api, NODE, OURS, SOON))
-    assert waited.end is End.LATE
+    assert waited.end is WaitEnd.TIMED_OUT
     assert len(waited.remaining) == 10
     assert waited.sentence.startswith("still there: gpu-operator/plugin, team/x0")
     assert waited.sentence.endswith("and 2 more")
@@ -86,7 +86,7 @@ def test_an_api_server_that_is_away_is_asked_again() -> None:
 def test_an_api_server_that_stays_away_is_reported() -> None:
     api = Pods()
     api.failing = [AWAY] * 1000
-    with pytest.raises(ApiAwayError):
+    with pytest.raises(ApiUnavailableError):
         asyncio.run(await_gone(api, NODE, OURS, SOON))
 
 
@@ -105,15 +105,15 @@ def test_a_request_that_hangs_is_bounded() -> None:
     api = Pods(PLUGIN)
     api.hanging = True
     waited = asyncio.run(await_gone(api, NODE, OURS, SOON))
-    assert (waited.end, waited.remaining) == (End.LATE, ())
+    assert (waited.end, waited.remaining) == (WaitEnd.TIMED_OUT, ())
     assert "not known" in waited.sentence
 
 
 @pytest.mark.parametrize("hanging", [False, True])
 def test_a_newer_wish_ends_the_wait_at_once(hanging: bool) -> None:
-    async def run() -> tuple[End, End, float]:
+    async def run() -> tuple[WaitEnd, WaitEnd, float]:
         event = asyncio.Event()
-        bound = Bound(300.0, 60.0, event)
+        bound = WaitLimit(300.0, 60.0, event)
         api = Pods(PLUGIN, pod("user"), ends_s=None)
         api.hanging = hanging
         began = time.monotonic()
@@ -124,7 +124,7 @@ def test_a_newer_wish_ends_the_wait_at_once(hanging: bool) -> None:
         return waited.end, evicted.end, time.monotonic() - began
 
     first, second, seconds = asyncio.run(run())
-    assert first is second is End.SUPERSEDED
+    assert first is second is WaitEnd.SUPERSEDED
     assert seconds < 2.0
 
 
@@ -147,7 +147,7 @@ def test_eviction_waits_until_the_pod_is_gone() -> None:
     api = Pods(pod("a"), pod("b", phase="Succeeded"), pod("elsewhere", node="gpu-2"), ends_s=0.05)
     names = [("team", "a"), ("team", "a"), ("team", "b"), ("team", "elsewhere"), ("team", "never-was")]
     result = asyncio.run(evict(api, names, LONG, node=NODE))
-    assert result.end is End.DONE
+    assert result.end is WaitEnd.DONE
     assert result.gone == ("team/a", "team/b", "team/elsewhere", "team/never-was")
     assert [call for call in api.calls if call.startswith("evict")] == ["evict a"]
 
@@ -155,9 +155,9 @@ def test_eviction_waits_until_the_pod_is_gone() -> None:
 def test_a_budget_is_respected_and_named() -> None:
     api = Pods(pod("a"), pod("b"))
     api.budget = {"a"}
-    result = asyncio.run(evict(api, [("team", "a"), ("team", "b")], Bound(0.3, 0.01)))
+    result = asyncio.run(evict(api, [("team", "a"), ("team", "b")], WaitLimit(0.3, 0.01)))
     assert result.gone == ("team/b",)
-    assert "The disruption budget web needs 2 healthy pods" in str(result.stays[0])
+    assert "The disruption budget web needs 2 healthy pods" in str(result.remaining[0])
     assert ("team", "a") in api.pods
     assert "delete a" not in " ".join(api.calls)
 
@@ -177,23 +177,23 @@ def test_a_budget_that_frees_up_lets_the_pod_go() -> None:
 def test_force_deletes_what_remains_without_grace() -> None:
     api = Pods(pod("budget"), pod("slow"), ends_s=None)
     api.budget = {"budget"}
-    result = asyncio.run(evict(api, [("team", "budget"), ("team", "slow")], Bound(0.2, 0.01), force=True))
-    assert result.end is End.DONE
+    result = asyncio.run(evict(api, [("team", "budget"), ("team", "slow")], WaitLimit(0.2, 0.01), force=True))
+    assert result.end is WaitEnd.DONE
     assert result.gone == ("team/budget", "team/slow")
     assert not api.pods
     assert {"delete budget 0", "delete slow 0"} <= set(api.calls)
 
 
 def test_without_force_a_slow_pod_is_reported() -> None:
-    result = asyncio.run(evict(Pods(pod("slow"), ends_s=None), [("team", "slow")], Bound(0.2, 0.01)))
-    assert "being deleted and has not ended yet" in result.stays[0].reason
+    result = asyncio.run(evict(Pods(pod("slow"), ends_s=None), [("team", "slow")], WaitLimit(0.2, 0.01)))
+    assert "being deleted and has not ended yet" in result.remaining[0].reason
 
 
 @pytest.mark.parametrize("force", [False, True])
 def test_pods_that_would_come_back(force: bool) -> None:
     api = Pods(pod("d", owner="DaemonSet/logs"), pod("s", owner="Node/gpu-1"))
     result = asyncio.run(evict(api, [("team", "d"), ("team", "s")], SOON, force=force))
-    reasons = {stays.name: stays.reason for stays in result.stays}
+    reasons = {stays.name: stays.reason for stays in result.remaining}
     assert "static pod" in reasons["s"]
     assert ("team", "s") in api.pods
     if force:

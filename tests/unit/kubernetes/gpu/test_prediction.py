@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.core.config.select.command_line import adhoc
 from aliquot.core.model import driver_checks as drivers
-from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import ConfigError
 from aliquot.kubernetes.gpu.prediction import Prediction, predict, settings_map
@@ -119,7 +119,7 @@ def test_mode_only_wishes() -> None:
     pci = inventory.gpus[0].pci
 
     def said(mig: bool | None) -> dict[str, int]:
-        return predict(inventory, Desired((GpuWish(pci, mig, None),)), "mixed", facts).resources
+        return predict(inventory, Desired((DesiredGpu(pci, mig, None),)), "mixed", facts).resources
 
     assert said(None) == said(True) == {"nvidia.com/mig-3g.20gb": 2}
     assert said(False) == {GPU: 1}

@@ -8,30 +8,30 @@ import msgspec
 import pytest
 
 from aliquot.core.model.facts import Facts
-from aliquot.core.model.inventory import Gpu, Inventory, Virtual, VirtualFunction
+from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory, VirtualFunction
 from aliquot.errors import ConfigError
-from aliquot.kubernetes.gpu.device_resources import Offer, counts, offer
+from aliquot.kubernetes.gpu.device_resources import ResourceOffer, offer, resource_counts
 from support.simworld import Node
 
 replace = msgspec.structs.replace
 State = tuple[Inventory, Facts]
 GPU = "nvidia.com/gpu"
-SHARED = Virtual(total=16, functions=(VirtualFunction("0000:02:00.4", 0),))
+SHARED = GpuVirtualization(total=16, functions=(VirtualFunction("0000:02:00.4", 0),))
 
 
-def made(node: Node | State, strategy: str, *unhealthy: str) -> Offer:
+def made(node: Node | State, strategy: str, *unhealthy: str) -> ResourceOffer:
     inventory, facts = node.read() if isinstance(node, Node) else node
     found = offer(inventory, facts, strategy, unhealthy=frozenset(unhealthy))
     if not any("not offered: " in sentence for sentence in found.refusals):
-        assert counts(inventory, facts, strategy) == {r.name: len(r.devices) for r in found.resources}
+        assert resource_counts(inventory, facts, strategy) == {r.name: len(r.devices) for r in found.resources}
     return found
 
 
-def sizes(found: Offer) -> dict[str, int]:
+def sizes(found: ResourceOffer) -> dict[str, int]:
     return {resource.name: len(resource.devices) for resource in found.resources}
 
 
-def indexes(found: Offer) -> dict[str, list[str]]:
+def indexes(found: ResourceOffer) -> dict[str, list[str]]:
     return {resource.name: [d.index for d in resource.devices] for resource in found.resources}
 
 
@@ -78,13 +78,15 @@ def test_single_refuses_what_nvidia_s_plugin_refuses() -> None:
     """Each takes the whole node's resources away, as a sentence says; the next line mends it."""
     node = Node("a100-sxm4-40gb*2").cut("0", "3g.20gb").cut("1", "empty")
     head = "nothing is offered under strategy single: "
-    assert made(node, "single") == Offer((), (head + "MIG mode is on for GPU 1 (0000:02:00.0), with no MIG device",))
+    assert made(node, "single") == ResourceOffer(
+        (), (head + "MIG mode is on for GPU 1 (0000:02:00.0), with no MIG device",)
+    )
     node.cut("1", "disabled")
     fault = "MIG mode is on for GPU 0 (0000:01:00.0) and off for GPU 1 (0000:02:00.0)"
-    assert made(node, "single") == Offer((), (head + fault,))
+    assert made(node, "single") == ResourceOffer((), (head + fault,))
     node.cut("1", "3g.20gb,1g.5gb")
     fault = "there are MIG devices of several profiles: 1g.5gb, 3g.20gb"
-    assert made(node, "single") == Offer((), (head + fault,))
+    assert made(node, "single") == ResourceOffer((), (head + fault,))
     node.cut("1", "3g.20gb")
     assert sizes(made(node, "single")) == {GPU: 2}
 

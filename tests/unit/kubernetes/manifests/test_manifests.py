@@ -22,20 +22,20 @@ from aliquot.foundation.bounded_process import KILLED_S
 from aliquot.foundation.driver_calls import SLOW_WRITE_S
 from aliquot.hardware.host import RESET_TIMEOUT_S
 from aliquot.hardware.kernel.sriov_manage import TIMEOUT_S as SRIOV_MANAGE_S
-from aliquot.hardware.nvidia_smi.command import ACT_S
+from aliquot.hardware.nvidia_smi.command import WRITE_TIMEOUT_S
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.label_agent.agent.loop import PARTING_S
+from aliquot.kubernetes.label_agent.agent.loop import EXIT_S
 from aliquot.kubernetes.label_agent.agent.main import CLOSE_S
 from aliquot.kubernetes.manifests import bundle
 from aliquot.kubernetes.manifests import config_maps as maps
 from aliquot.kubernetes.manifests.rbac import RIGHTS
-from aliquot.kubernetes.manifests.rbac_dashboard import PEOPLE
+from aliquot.kubernetes.manifests.rbac_dashboard import USER_RIGHTS
 from aliquot.kubernetes.manifests.values import DASHBOARD, Values, beside_operator
 from aliquot.kubernetes.manifests.workload import AGENT_GRACE_S
 from support.factory import inventory
 
 ROOT = Path(__file__).resolve().parents[4]
-FOLDERS = {"kubernetes": bundle.files(Values()), "kubernetes-machines": bundle.machines(Values())}
+FOLDERS = {"kubernetes": bundle.files(Values()), "kubernetes-machines": bundle.vm_files(Values())}
 OBJECTS = [item for objects in FOLDERS["kubernetes"].values() for item in objects]
 MACHINES = [item for objects in FOLDERS["kubernetes-machines"].values() for item in objects]
 EACH = OBJECTS + [item for item in MACHINES if item not in OBJECTS]
@@ -62,8 +62,8 @@ def test_the_files_say_what_the_objects_say() -> None:
 
 def test_an_agents_pod_outlasts_the_longest_driver_call_of_a_change() -> None:
     """Kubelet kills what has not ended by then, and the change would stay half done."""
-    longest = max(SLOW_WRITE_S, *(bound + KILLED_S for bound in (RESET_TIMEOUT_S, SRIOV_MANAGE_S, ACT_S)))
-    assert longest + PARTING_S + CLOSE_S + 60 <= AGENT_GRACE_S
+    longest = max(SLOW_WRITE_S, *(bound + KILLED_S for bound in (RESET_TIMEOUT_S, SRIOV_MANAGE_S, WRITE_TIMEOUT_S)))
+    assert longest + EXIT_S + CLOSE_S + 60 <= AGENT_GRACE_S
     sets = [item for item in EACH if item["kind"] == "DaemonSet"]
     pods = {item["metadata"]["name"]: item["spec"]["template"]["spec"] for item in sets}
     assert {name for name, pod in pods.items() if pod.get("terminationGracePeriodSeconds") == AGENT_GRACE_S} == set(
@@ -228,12 +228,12 @@ def test_a_pod_sees_no_more_of_its_host_than_is_listed(name: str) -> None:
 def test_rights_are_spelled_out() -> None:
     assert not [right for right in RIGHTS if "*" in (right.group, right.resource, *right.verbs)]
     private = [right for right in RIGHTS if right.resource.partition("/")[0] in ("secrets", "serviceaccounts")]
-    assert {(right.who, right.where, right.named, right.verbs) for right in private} == {
+    assert {(right.account, right.scope, right.resource_names, right.verbs) for right in private} == {
         ("aliquot-controller", "own namespace", ("aliquot-webhook",), ("get", "patch")),
         ("aliquot-controller", "own namespace", (), ("create",)),
     }
     rules = [rule for item in EACH if item["kind"] in ("Role", "ClusterRole") for rule in item["rules"]]
-    assert len(rules) == len(RIGHTS) + len(PEOPLE)
+    assert len(rules) == len(RIGHTS) + len(USER_RIGHTS)
 
 
 def test_a_cluster_without_virtual_machines_gives_no_right_to_them() -> None:
@@ -281,5 +281,5 @@ def test_the_fallback_means_on_every_gpu_what_its_own_generated_configs_mean(pro
     own = load(to_yaml(generate(node)), "generated")
     for name in own.names:
         mine, theirs = select(FALLBACK, name, node), select(own, name, node)
-        assert not mine.faults
+        assert not mine.failures
         assert [(g.pci, g.mig, g.instances) for g in mine.gpus] == [(g.pci, g.mig, g.instances) for g in theirs.gpus]

@@ -12,7 +12,7 @@ from aliquot.kubernetes.manifests.values import Values, beside_operator
 FOLDERS = {
     "containers": bundle.files(Values()),
     "beside the operator": bundle.files(beside_operator()),
-    "machines": bundle.machines(Values()),
+    "machines": bundle.vm_files(Values()),
 }
 MONITORING = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 

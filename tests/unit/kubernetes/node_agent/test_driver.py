@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.kubernetes.node_agent.driver_root import Driver, find
+from aliquot.kubernetes.node_agent.driver_root import DriverLocation, find_driver
 
 LIBRARY = "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
 
@@ -28,10 +28,10 @@ def put(root: Path) -> None:
 def test_the_first_place_that_has_a_library(tmp_path: Path, places: list[str], asked: str, host: str) -> None:
     for place in places:
         put(tmp_path / place)
-    found = find(str(tmp_path), asked)
+    found = find_driver(str(tmp_path), asked)
     assert found.host == host
-    assert found.here == str(tmp_path / host.lstrip("/")).rstrip("/")
+    assert found.local_root == str(tmp_path / host.lstrip("/")).rstrip("/")
 
 
 def test_no_driver_anywhere(tmp_path: Path) -> None:
-    assert find(str(tmp_path), "") == Driver()
+    assert find_driver(str(tmp_path), "") == DriverLocation()

@@ -13,13 +13,13 @@ from typing import Any, cast
 
 import pytest
 
-from aliquot.core.engine.programs import Ran
+from aliquot.core.engine.programs import ProgramResult
 from aliquot.errors import AliquotError, DriverHangsError, GpuLostError, HardwareError, NoDriverError
 from aliquot.foundation import driver_calls
-from aliquot.foundation.driver_calls import Running
-from aliquot.hardware.nvidia_smi.command import ACT_S, LOOK_S, Smi
+from aliquot.foundation.driver_calls import DriverCall
+from aliquot.hardware.nvidia_smi.command import READ_TIMEOUT_S, WRITE_TIMEOUT_S, Smi
 from aliquot.hardware.programs import LocalPrograms
-from aliquot.kubernetes.node_agent.gpu_worker import REOPEN_S, Hardware
+from aliquot.kubernetes.node_agent.gpu_worker import REOPEN_S, GpuWorker
 from aliquot.node.connect import Connection
 from support.agent_looks import node
 
@@ -69,7 +69,7 @@ def test_a_session_that_is_worth_nothing_is_opened_anew(error: AliquotError, ope
     driver = Driver()
 
     async def play() -> None:
-        hardware = Hardware(driver.connect)
+        hardware = GpuWorker(driver.connect)
         await hardware.read()
         driver.wrong = error
         with pytest.raises(type(error)):
@@ -86,7 +86,7 @@ def test_a_hot_plugged_gpu_shows_up_after_a_while() -> None:
     driver = Driver()
 
     async def play() -> None:
-        hardware = Hardware(driver.connect)
+        hardware = GpuWorker(driver.connect)
         await hardware.read()
         await hardware.read()
         assert driver.opened == 1
@@ -108,7 +108,7 @@ class Hung(Driver):
 
     def read(self) -> object:
         self.threads.add(threading.get_ident())
-        with Running("reading the GPUs"):
+        with DriverCall("reading the GPUs"):
             assert self.answers.wait(20)
         return node()
 
@@ -117,7 +117,7 @@ def test_a_read_that_hangs_is_given_up_and_the_next_ones_start_nothing() -> None
     driver = Hung()
 
     async def play() -> None:
-        hardware = Hardware(driver.connect, hangs_s=0.2)
+        hardware = GpuWorker(driver.connect, hangs_s=0.2)
         with pytest.raises(DriverHangsError, match=r"has not returned from reading the GPUs for more than 0\.2 s"):
             await hardware.read()
         assert hardware.hang is not None
@@ -141,7 +141,7 @@ def test_a_job_that_waits_behind_a_call_that_hangs_never_runs() -> None:
     driver, ran = Hung(), list[object]()
 
     async def play() -> None:
-        hardware = Hardware(driver.connect, hangs_s=0.3)
+        hardware = GpuWorker(driver.connect, hangs_s=0.3)
         reading = asyncio.create_task(hardware.read())
         await asyncio.sleep(0.05)
         with pytest.raises(DriverHangsError):
@@ -163,7 +163,7 @@ def test_an_apply_is_waited_for_although_its_call_hangs(monkeypatch: pytest.Monk
     monkeypatch.setattr("aliquot.kubernetes.node_agent.gpu_worker.STOP_S", 0.05)
 
     async def play() -> None:
-        hardware = Hardware(driver.connect, hangs_s=0.2)
+        hardware = GpuWorker(driver.connect, hangs_s=0.2)
         monkeypatch.setattr(hardware, "_apply", lambda plan, report: driver.read())
         assert hardware.patience_s == 0.05
         applying = asyncio.create_task(hardware.apply(cast(Any, None), print))
@@ -185,7 +185,7 @@ def test_an_apply_behind_a_call_that_hangs_is_refused_and_never_begins(monkeypat
     driver, ran = Hung(), list[str]()
 
     async def play() -> None:
-        hardware = Hardware(driver.connect, hangs_s=0.3)
+        hardware = GpuWorker(driver.connect, hangs_s=0.3)
         monkeypatch.setattr(hardware, "_apply", lambda plan, report: ran.append("apply"))
         reading = asyncio.create_task(hardware.read())
         await asyncio.sleep(0.05)
@@ -209,9 +209,9 @@ def test_an_agent_that_is_to_end_waits_for_as_long_as_a_call_of_the_change_may_t
     driver = Hung()
 
     async def play() -> None:
-        hardware = Hardware(driver.connect, hangs_s=0.2)
+        hardware = GpuWorker(driver.connect, hangs_s=0.2)
         monkeypatch.setattr(hardware, "_apply", lambda plan, report: driver.read())
-        with Running("nvidia-smi -r", bound_s=125):
+        with DriverCall("nvidia-smi -r", bound_s=125):
             assert hardware.patience_s == 0.2, "a read is not waited for"
             applying = asyncio.create_task(hardware.apply(cast(Any, None), print))
             await asyncio.sleep(0.05)
@@ -234,7 +234,7 @@ def test_watching_tells_of_a_hang_and_of_its_end(monkeypatch: pytest.MonkeyPatch
                 await asyncio.sleep(0.01)
 
     async def play() -> None:
-        hardware = Hardware(driver.connect, hangs_s=0.1)
+        hardware = GpuWorker(driver.connect, hangs_s=0.1)
         watching = asyncio.create_task(hardware.watch(lambda: news.append(hardware.hang)))
         with pytest.raises(DriverHangsError):
             await hardware.read()
@@ -255,7 +255,7 @@ def test_the_end_of_a_hang_that_only_another_job_met_is_told(monkeypatch: pytest
     driver, news = Hung(), list[object]()
 
     async def play() -> None:
-        hardware = Hardware(driver.connect, hangs_s=0.1)
+        hardware = GpuWorker(driver.connect, hangs_s=0.1)
         watching = asyncio.create_task(hardware.watch(lambda: news.append(hardware.hang)))
         with pytest.raises(DriverHangsError):
             await hardware.read()
@@ -275,7 +275,7 @@ def test_closing_does_not_wait_for_a_call_that_hangs() -> None:
     driver = Hung()
 
     async def play() -> None:
-        hardware = Hardware(driver.connect, hangs_s=0.1)
+        hardware = GpuWorker(driver.connect, hangs_s=0.1)
         with pytest.raises(DriverHangsError):
             await hardware.read()
         await asyncio.wait_for(hardware.close(), 5)
@@ -298,7 +298,7 @@ def test_what_was_unfit_is_handed_on_from_session_to_session() -> None:
     driver = Adopting()
 
     async def play() -> None:
-        hardware = Hardware(driver.connect)
+        hardware = GpuWorker(driver.connect)
         former = []
         for _ in range(3):
             await hardware.read()
@@ -333,7 +333,7 @@ def test_a_program_that_is_stopped_hangs_as_a_call_does(tmp_path: Path) -> None:
     driver = Stopped(tmp_path)
 
     async def play() -> None:
-        hardware = Hardware(driver.connect, hangs_s=0.4)
+        hardware = GpuWorker(driver.connect, hangs_s=0.4)
         with pytest.raises(DriverHangsError, match=r"has not returned from nvidia-smi -q .* for more than 0\.4 s"):
             await hardware.read()
         began = time.monotonic()
@@ -348,17 +348,17 @@ def test_a_program_that_is_stopped_hangs_as_a_call_does(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("timeout_s", [LOOK_S, ACT_S])
+@pytest.mark.parametrize("timeout_s", [READ_TIMEOUT_S, WRITE_TIMEOUT_S])
 def test_a_program_that_changes_a_gpu_has_its_own_bound(timeout_s: float) -> None:
     found: list[object] = []
 
     class Slow:
-        place = "here"
+        location = "here"
 
-        def run(self, command: Sequence[str], timeout_s: float) -> Ran:
+        def run(self, command: Sequence[str], timeout_s: float) -> ProgramResult:
             time.sleep(0.02)
-            found.append(driver_calls.hang(0.01))
-            return Ran(0)
+            found.append(driver_calls.find_hang(0.01))
+            return ProgramResult(0)
 
     Smi(Slow()).run("-q", timeout_s=timeout_s)
-    assert (found[0] is None) == (timeout_s > LOOK_S)
+    assert (found[0] is None) == (timeout_s > READ_TIMEOUT_S)

@@ -30,7 +30,7 @@ def _blocked(*holders: Holder) -> Plan:
     ids=["unknown", "process", "pod"],
 )
 def test_the_command_shows_the_first_pod(holders: tuple[Holder, ...], command: str) -> None:
-    assert messages.look(_blocked(*holders)) == command
+    assert messages.describe_command(_blocked(*holders)) == command
 
 
 def test_each_holder_is_named_once() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
 from aliquot.kubernetes.gpu.claimed_device import ClaimedDevice
-from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods, taken
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods, uses_of_devices
 
 ONE, TWO = "GPU-11111111-2222-3333-4444-000000000001", "GPU-11111111-2222-3333-4444-000000000002"
 FIRST, SECOND = "MIG-aaaaaaaa-0000-0000-0000-000000000001", "MIG-aaaaaaaa-0000-0000-0000-000000000002"
@@ -26,11 +26,11 @@ HERE = Inventory(
 )
 
 
-def claim(device: str = "", *cdi: str, driver: str = "gpu.nvidia.com") -> Use:
-    return Use("default", "train", "main", claim=ClaimedDevice("default/half", driver, "node-1", device, cdi))
+def claim(device: str = "", *cdi: str, driver: str = "gpu.nvidia.com") -> PodDeviceUse:
+    return PodDeviceUse("default", "train", "main", claim=ClaimedDevice("default/half", driver, "node-1", device, cdi))
 
 
-def held(use: Use) -> list[str]:
+def held(use: PodDeviceUse) -> list[str]:
     """The UUIDs of what is held: GPUs, and MIG devices."""
     gpus = held_by_pods(HERE, [use]).gpus
     return [gpu.uuid for gpu in gpus if gpu.holders] + [
@@ -57,7 +57,7 @@ def held(use: Use) -> list[str]:
         (claim("gpu-1", driver="nvidia.com.example.org"), []),
     ],
 )
-def test_a_claimed_device_is_known_by_its_names(use: Use, expected: list[str]) -> None:
+def test_a_claimed_device_is_known_by_its_names(use: PodDeviceUse, expected: list[str]) -> None:
     assert held(use) == expected
 
 
@@ -65,7 +65,7 @@ def test_a_claimed_device_is_known_by_its_names(use: Use, expected: list[str]) -
     "use",
     [claim("gpu-7"), claim("what"), claim("gpu-1", driver="other.nvidia.com"), claim("what", driver="nvidia.com")],
 )
-def test_a_device_of_nvidia_that_cannot_be_told_may_be_any(use: Use) -> None:
+def test_a_device_of_nvidia_that_cannot_be_told_may_be_any(use: PodDeviceUse) -> None:
     assert held(use) == [ONE, TWO, FIRST, SECOND]
     (holder,) = held_by_pods(HERE, [use]).gpus[1].holders
     assert use.claim is not None
@@ -83,13 +83,13 @@ def test_the_claim_is_named() -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        Use("default", "train", "main", (FIRST,)),
-        Use("default", "train", "main", (f"{FIRST}::2",)),
-        Use("default", "train", "main", (ONE,)),
+        PodDeviceUse("default", "train", "main", (FIRST,)),
+        PodDeviceUse("default", "train", "main", (f"{FIRST}::2",)),
+        PodDeviceUse("default", "train", "main", (ONE,)),
         claim("gpu-3-mig-1g10gb-19-0"),
         claim("what"),
     ],
 )
-def test_who_was_given_a_device_since_the_last_look(use: Use) -> None:
-    assert [each.pod for each in taken(frozenset({FIRST}), [use], HERE)] == ["train"]
-    assert not taken(frozenset({TWO}), [Use("default", "train", "main", (FIRST,))], HERE)
+def test_who_was_given_a_device_since_the_last_look(use: PodDeviceUse) -> None:
+    assert [each.pod for each in uses_of_devices(frozenset({FIRST}), [use], HERE)] == ["train"]
+    assert not uses_of_devices(frozenset({TWO}), [PodDeviceUse("default", "train", "main", (FIRST,))], HERE)

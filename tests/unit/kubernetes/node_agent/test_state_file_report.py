@@ -13,7 +13,7 @@ from aliquot.foundation import state_store
 from aliquot.foundation.state_store import StateFile
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.node_agent.state_file_report import REASON, StateFileReport
-from aliquot.metrics.agent_metrics import AgentTally
+from aliquot.metrics.agent_metrics import AgentMetrics
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class Value(msgspec.Struct, frozen=True):
 
 def test_each_file_is_counted_and_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_store, "unreadable", {})
-    tally, events = AgentTally("n1", "aliquot_agent", names.STATES), list[tuple[str, str]]()
+    tally, events = AgentMetrics("n1", "aliquot_agent", names.STATES), list[tuple[str, str]]()
 
     async def warn(reason: str, sentence: str) -> None:
         events.append((reason, sentence))
@@ -33,25 +33,25 @@ def test_each_file_is_counted_and_reported_once(tmp_path: Path, monkeypatch: pyt
 
     report = StateFileReport([str(tmp_path)], tally, warn)
     file = StateFile(str(tmp_path / "value.json"), "value", Value, Value())
-    asyncio.run(report.look())
+    asyncio.run(report.check())
     assert (counted(), events) == ({}, [])
     (tmp_path / "value.json").write_bytes(b"\xff")
     file.load()
     for _ in range(2):
-        asyncio.run(report.look())
+        asyncio.run(report.check())
     assert counted() == {"value": 1.0}
     assert [reason for reason, _ in events] == [REASON]
     assert "cannot be understood" in events[0][1]
     file.save(Value("new"))
     for _ in range(2):
-        asyncio.run(report.look())
+        asyncio.run(report.check())
     assert counted() == {"value": 1.0}, "it still lies there, set aside"
     assert len(events) == 2
     assert "value.json.unreadable was set aside" in events[1][1]
     (tmp_path / "value.json.unreadable").unlink()
-    asyncio.run(report.look())
+    asyncio.run(report.check())
     assert counted() == {}
     (tmp_path / "value.json").write_bytes(b"\xff")
     file.load()
-    asyncio.run(report.look())
+    asyncio.run(report.check())
     assert len(events) == 3, "the same file once more is news"

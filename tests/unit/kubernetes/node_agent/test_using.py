@@ -13,8 +13,8 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 from aliquot.core.planner.usage_tracking import GAP_S
 from aliquot.errors import HardwareError
-from aliquot.kubernetes.node_agent.pod_holders import Use
-from aliquot.kubernetes.node_agent.usage_sampler import Using
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
+from aliquot.kubernetes.node_agent.usage_sampler import UsageSampler
 from unit.metrics.looks import PCI, plain
 
 NOW = (Usage(PCI, 1, "3g.20gb", 100),)
@@ -37,7 +37,7 @@ class Gpus:
 class Bed:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gpus, self.told, self.clock = Gpus(), list[tuple[Usage, ...]](), 1000.0
-        self.using = Using(self.gpus, None, self._told)
+        self.using = UsageSampler(self.gpus, None, self._told)
         monkeypatch.setattr(time, "monotonic", lambda: self.clock)
 
     def _told(self, _: Inventory, usage: tuple[Usage, ...]) -> None:
@@ -45,7 +45,7 @@ class Bed:
 
     def look(self, after_s: float = 45.0) -> None:
         self.clock += after_s
-        asyncio.run(self.using.look())
+        asyncio.run(self.using.sample())
 
 
 @pytest.fixture
@@ -69,11 +69,11 @@ def test_figures_that_are_old_are_told_no_more(bed: Bed, trouble: Exception) -> 
 
 
 def test_kubelet_may_not_answer_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def uses() -> Sequence[Use]:
+    async def uses() -> Sequence[PodDeviceUse]:
         raise RuntimeError("a defect")
 
     told = list[tuple[Usage, ...]]()
-    asyncio.run(Using(Gpus(), uses, lambda _, usage: told.append(usage)).look())
+    asyncio.run(UsageSampler(Gpus(), uses, lambda _, usage: told.append(usage)).sample())
     assert told == []
 
 

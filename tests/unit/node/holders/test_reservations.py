@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.containers.runtime.models import Reservation
+from aliquot.containers.runtime.models import ContainerReservation
 from aliquot.errors import LockedError, PermissionDeniedError, StorageError
-from aliquot.node.holders.reservations import Reservations
+from aliquot.node.holders.reservations import ReservationFile
 from unit.containers.runtime.nodes import reservation
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
-    store = Reservations(str(tmp_path))
+    store = ReservationFile(str(tmp_path))
     assert store.load() == ()
-    made = (reservation(where={"DOCKER_HOST": "unix:///x"}), reservation("r2", until=None, container="c" * 64))
-    with store.alone(1):
+    made = (reservation(connection_env={"DOCKER_HOST": "unix:///x"}), reservation("r2", until=None, container="c" * 64))
+    with store.exclusive(1):
         store.save(made)
     assert store.load() == made
     assert sorted(p.name for p in tmp_path.iterdir()) == ["container-reservations.json", "reservations.lock"]
@@ -30,20 +30,20 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", '{"version": 1}', "[]"])
 def test_a_record_that_is_none_counts_as_empty(tmp_path: Path, text: str) -> None:
-    store = Reservations(str(tmp_path))
+    store = ReservationFile(str(tmp_path))
     Path(store.path).write_text(text)
     assert store.load() == ()
 
 
 def test_a_disk_that_does_not_take_it_leaves_the_former_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Reservations(str(tmp_path))
+    store = ReservationFile(str(tmp_path))
     store.save([reservation()])
 
     def full(file: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError), store.alone(1):
+    with pytest.raises(StorageError), store.exclusive(1):
         store.save([])
     monkeypatch.undo()
     assert store.load() == (reservation(),)
@@ -51,13 +51,13 @@ def test_a_disk_that_does_not_take_it_leaves_the_former_record(tmp_path: Path, m
 
 _ADD = """
 import sys
-from aliquot.node.holders.reservations import Reservations
-from aliquot.containers.runtime.models import Reservation
-store = Reservations(sys.argv[1])
+from aliquot.node.holders.reservations import ReservationFile
+from aliquot.containers.runtime.models import ContainerReservation
+store = ReservationFile(sys.argv[1])
 for n in range(5):
-    with store.alone(60):
+    with store.exclusive(60):
         held = store.load()
-        store.save((*held, Reservation(f"{sys.argv[2]}-{n}", "docker", (), (), 0.0, None)))
+        store.save((*held, ContainerReservation(f"{sys.argv[2]}-{n}", "docker", (), (), 0.0, None)))
 """
 
 
@@ -66,15 +66,15 @@ def test_writers_wait_for_each_other(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": source}
     every = [subprocess.Popen([sys.executable, "-c", _ADD, str(tmp_path), str(n)], env=env) for n in range(4)]
     assert [p.wait(60) for p in every] == [0] * 4
-    ids = {r.id for r in Reservations(str(tmp_path)).load()}
+    ids = {r.id for r in ReservationFile(str(tmp_path)).load()}
     assert ids == {f"{p}-{n}" for p in range(4) for n in range(5)}
 
 
 def test_waiting_has_an_end(tmp_path: Path) -> None:
-    store = Reservations(str(tmp_path))
-    with store.alone(1):
+    store = ReservationFile(str(tmp_path))
+    with store.exclusive(1):
         started = time.monotonic()
-        with pytest.raises(LockedError), Reservations(str(tmp_path)).alone(0.1):
+        with pytest.raises(LockedError), ReservationFile(str(tmp_path)).exclusive(0.1):
             pass
         assert time.monotonic() - started < 5
 
@@ -84,21 +84,21 @@ def test_who_may_not_write_is_told_what_else_there_is(tmp_path: Path, monkeypatc
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", refused)  # root may write everywhere
-    with pytest.raises(PermissionDeniedError) as caught, Reservations(str(tmp_path)).alone(1):
+    with pytest.raises(PermissionDeniedError) as caught, ReservationFile(str(tmp_path)).exclusive(1):
         pass
     assert "--no-reserve" in str(caught.value.next_step)
 
 
 def test_a_holder_is_named_after_its_container() -> None:
-    each = Reservation("r1", "docker", (), (), 0.0, None, name="web")
+    each = ContainerReservation("r1", "docker", (), (), 0.0, None, name="web")
     assert str(each.holder) == "reservation docker:r1 (web)"
 
 
 def test_who_waits_rests_between_two_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rests: list[float] = []
-    with Reservations(str(tmp_path)).alone(1):
+    with ReservationFile(str(tmp_path)).exclusive(1):
         monkeypatch.setattr("time.sleep", rests.append)
-        with pytest.raises(LockedError), Reservations(str(tmp_path)).alone(0.02):
+        with pytest.raises(LockedError), ReservationFile(str(tmp_path)).exclusive(0.02):
             pass
     assert rests
     assert min(rests) > 0

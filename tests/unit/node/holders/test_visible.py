@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.node.holders.containers import Seen, devices_of, identity, seen
+from aliquot.node.holders.containers import RunningContainer, devices_of, identity, running_containers
 from unit.containers.runtime.nodes import node, uuid
 
 ID = "95f6aef6ce41875a2e2e6e6da1a50830c20cb9d36a36456d835533ecdfb7c008"
@@ -58,8 +58,8 @@ class Proc:
         except PermissionError:
             pytest.skip("containers need root: device nodes cannot be made here")
 
-    def seen(self, simulated: str = "") -> tuple[Seen, ...]:
-        return seen(simulated, str(self.root))
+    def seen(self, simulated: str = "") -> tuple[RunningContainer, ...]:
+        return running_containers(simulated, str(self.root))
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_one_container_of_several_processes(proc: Proc) -> None:
         root = proc.process(pid, "mnt:[7]", f"0::/docker/{ID}\n")
         proc.device(root, "nvidia0", 0)
         proc.device(root, "nvidia-caps/nvidia-cap12", 12)
-    assert proc.seen() == (Seen(ID, "docker", frozenset({0}), frozenset({12})),)
+    assert proc.seen() == (RunningContainer(ID, "docker", frozenset({0}), frozenset({12})),)
 
 
 def test_what_is_no_device_of_that_name_does_not_count(proc: Proc) -> None:
@@ -82,7 +82,7 @@ def test_what_is_no_device_of_that_name_does_not_count(proc: Proc) -> None:
     proc.device(root, "nvidia-caps/nvidia-cap12", 12, stat.S_IFBLK)
     (root / "dev/nvidia3").write_text("")
     proc.device(root, "nvidiactl", 255)
-    assert proc.seen() == (Seen(ID, "docker", frozenset({0}), frozenset()),)
+    assert proc.seen() == (RunningContainer(ID, "docker", frozenset({0}), frozenset()),)
 
 
 def test_the_machine_itself_and_containers_without_gpus_are_none(proc: Proc) -> None:
@@ -108,7 +108,7 @@ def test_a_simulated_nodes_containers_are_known_by_its_folder(proc: Proc, tmp_pa
 
 
 def opened(gpus: set[int], caps: set[int]) -> tuple[str, ...]:
-    return devices_of(Seen(ID, "docker", frozenset(gpus), frozenset(caps)), node().gpus)
+    return devices_of(RunningContainer(ID, "docker", frozenset(gpus), frozenset(caps)), node().gpus)
 
 
 def test_both_capabilities_and_the_gpu_open_a_mig_device() -> None:
@@ -127,4 +127,4 @@ def test_who_administers_has_nothing_in_particular() -> None:
 
 
 def test_where_there_is_no_proc(tmp_path: Path) -> None:
-    assert seen("", str(tmp_path)) == ()
+    assert running_containers("", str(tmp_path)) == ()

@@ -6,7 +6,7 @@ from collections.abc import Container
 from typing import Any
 
 from aliquot.slurm.check.api import check
-from aliquot.slurm.check.finding import Finding, Given
+from aliquot.slurm.check.finding import CheckInput, SlurmFinding
 from aliquot.slurm.conf.parser import parse
 
 ETC = "/etc/slurm"
@@ -34,7 +34,7 @@ def cut(kind: str, gi: int, gpu: int = 0, node: str = "n1") -> str:
     return f"NodeName={node} Name=gpu Type={kind} MultipleFiles={files}\n"
 
 
-def given(nodes: str = "", gres: str | None = "", *, head: str = SLURM, **more: Any) -> Given:
+def given(nodes: str = "", gres: str | None = "", *, head: str = SLURM, **more: Any) -> CheckInput:
     """What a check looks at. ``nodes`` are further lines of slurm.conf."""
     texts = {"slurm.conf": head + nodes, "cgroup.conf": more.pop("cgroup", CGROUP), "gres.conf": gres}
     texts["helpers.conf"] = more.pop("helpers", None)
@@ -43,10 +43,10 @@ def given(nodes: str = "", gres: str | None = "", *, head: str = SLURM, **more: 
         for name, text in texts.items()
         if text is not None
     }
-    return Given(ETC, **found, **more)
+    return CheckInput(ETC, **found, **more)
 
 
-def findings(*args: Any, apart: Container[str] = APART, **more: Any) -> tuple[Finding, ...]:
+def findings(*args: Any, apart: Container[str] = APART, **more: Any) -> tuple[SlurmFinding, ...]:
     """What is wrong, but for the rules in ``apart``."""
     return tuple(f for f in check(given(*args, **more)) if f.rule not in apart)
 
@@ -54,6 +54,6 @@ def findings(*args: Any, apart: Container[str] = APART, **more: Any) -> tuple[Fi
 def rules(*args: Any, **more: Any) -> list[str]:
     """``error COUNT_MISMATCH slurm.conf:5`` for each finding."""
     return [
-        f"{f.severity} {f.rule}" + (f" {str(f.place).removeprefix(f'{ETC}/')}" if f.place else "")
+        f"{f.severity} {f.rule}" + (f" {str(f.location).removeprefix(f'{ETC}/')}" if f.location else "")
         for f in findings(*args, **more)
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aliquot.slurm.check.api import check
-from aliquot.slurm.check.finding import Given
+from aliquot.slurm.check.finding import CheckInput
 from support.factory import inventory
 
 from .judging import cut, given
@@ -17,7 +17,7 @@ from .judging import cut, given
 SHARED = " NodeHostname=h{n}"
 
 
-def cluster(nodes: int, words: str) -> Given:
+def cluster(nodes: int, words: str) -> CheckInput:
     names = [f"n{n}" for n in range(nodes)]
     lines = "".join(
         f"NodeName={name} Gres=gpu:a100_3g.20gb:1{words.format(n=n // 2)}\n" for n, name in enumerate(names)
@@ -25,11 +25,11 @@ def cluster(nodes: int, words: str) -> Given:
     return given(
         lines,
         "".join(cut("a100_3g.20gb", 1, n % 2, name) for n, name in enumerate(names)),
-        machines=dict.fromkeys(names, inventory("a100-sxm4-40gb*2")),
+        inventories=dict.fromkeys(names, inventory("a100-sxm4-40gb*2")),
     )
 
 
-def calls(looked_at: Given) -> int:
+def calls(looked_at: CheckInput) -> int:
     """How many functions are called and left, C's with them, and each turn of a generator."""
     count = 0
 

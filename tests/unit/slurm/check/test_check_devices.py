@@ -61,7 +61,7 @@ def test_two_compute_instances_of_one_gpu_instance_are_two_devices() -> None:
 )
 def test_a_slice_is_its_gpu_and_both_its_instances(files: str, rule: str, says: str) -> None:
     (found,) = findings("NodeName=n1 Gres=gpu:x:1\n", f"Name=gpu Type=x MultipleFiles={files}\n")
-    assert (found.rule, found.severity, str(found.place)) == (rule, "error", "/etc/slurm/gres.conf:1")
+    assert (found.rule, found.severity, str(found.location)) == (rule, "error", "/etc/slurm/gres.conf:1")
     assert found.sentence.startswith(says)
 
 
@@ -98,7 +98,7 @@ def test_a_file_that_is_not_on_this_machine() -> None:
     nodes = "NodeName=n[1-2] Gres=gpu:1g.5gb:1\n"
     gres = cut("1g.5gb", 7) + cut("1g.5gb", 8, node="n2")
     absent = frozenset({cap(66), cap(67)})
-    assert rules(nodes, gres, here="n1", absent=absent) == ["error FILE_MISSING gres.conf:1"]
-    assert rules(nodes, gres, here="n2", absent=absent) == []
-    (found,) = findings(nodes, gres, here="n1", absent=absent)
+    assert rules(nodes, gres, local_node="n1", absent=absent) == ["error FILE_MISSING gres.conf:1"]
+    assert rules(nodes, gres, local_node="n2", absent=absent) == []
+    (found,) = findings(nodes, gres, local_node="n1", absent=absent)
     assert found.sentence == f"{cap(66)} is not there (and 1 more): slurmd does not start"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.slurm.check.features import devices
-from aliquot.slurm.check.finding import Live
+from aliquot.slurm.check.finding import LiveState
 from aliquot.slurm.client.models import Gres, SlurmNode, Version
 
 from .judging import SLURM, findings, rules
@@ -70,13 +70,13 @@ def node(name: str, *states: str, **more: object) -> SlurmNode:
 
 def test_one_sibling_only_is_open() -> None:
     both = (node("h-a", "IDLE", "CLOUD"), node("h-b", "IDLE", "CLOUD"))
-    found = findings(CLOUD, None, live=Live(both))
+    found = findings(CLOUD, None, live=LiveState(both))
     assert [f.rule for f in found if "SIBLINGS" in f.rule] == ["SIBLINGS_OPEN"]
     half = (both[0], node("h-b", "IDLE", "CLOUD", "DRAIN", reason="aliquot: h-a is up"), node("other", "IDLE"))
-    assert not [f for f in findings(CLOUD, None, live=Live(half)) if "SIBLINGS" in f.rule]
-    assert not [f for f in findings(CLOUD, None, live=Live(both[:1])) if "SIBLINGS" in f.rule], "one is not shown"
+    assert not [f for f in findings(CLOUD, None, live=LiveState(half)) if "SIBLINGS" in f.rule]
+    assert not [f for f in findings(CLOUD, None, live=LiveState(both[:1])) if "SIBLINGS" in f.rule], "one is not shown"
     drained = (both[0], node("h-b", "IDLE", "CLOUD", "DRAIN", reason="aliquot: h-a is up"))
-    assert not [f for f in findings(CLOUD, None, live=Live(drained)) if "SIBLINGS" in f.rule]
+    assert not [f for f in findings(CLOUD, None, live=LiveState(drained)) if "SIBLINGS" in f.rule]
 
 
 def test_siblings_have_ports_of_their_own() -> None:
@@ -110,8 +110,8 @@ def test_slurmctld_counts_a_cloud_records_devices_by_files(gres: str | None, exp
 def test_files_that_stand_for_a_layout_which_is_not_there_are_not_missing() -> None:
     gres = resting("a", "File=/dev/aliquot-absent0") + resting("b", "File=/dev/nvidia0")
     away = frozenset({"/dev/aliquot-absent0", "/dev/nvidia0"})
-    assert rules(CLOUD, gres, here="h-a", absent=away) == []
-    assert rules(CLOUD, gres, here="h-b", absent=away) == ["error FILE_MISSING gres.conf:2"]
+    assert rules(CLOUD, gres, local_node="h-a", absent=away) == []
+    assert rules(CLOUD, gres, local_node="h-b", absent=away) == ["error FILE_MISSING gres.conf:2"]
 
 
 NODE = "NodeName=n1 Gres=gpu:a100:2\n"
@@ -120,7 +120,7 @@ TWO = (Gres("gpu", "a100", 2),)
 
 
 def live(nodes: str, *now: SlurmNode, changed: int = 0, version: Version = NEW) -> list[tuple[str, str]]:
-    return [(f.rule, f.command) for f in findings(nodes, GRES, live=Live(now, changed), version=version)]
+    return [(f.rule, f.command) for f in findings(nodes, GRES, live=LiveState(now, changed), version=version)]
 
 
 def test_a_node_that_is_as_the_files_say() -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.slurm.check import block
-from aliquot.slurm.check.minors import Capability, capability
+from aliquot.slurm.check.minors import MigCapability, capability
 from aliquot.slurm.client.models import Version
-from aliquot.slurm.files.gres_conf import Form, lines
-from aliquot.slurm.files.job_devices import offering
+from aliquot.slurm.files.gres_conf import GresForm, lines
+from aliquot.slurm.files.job_devices import offered_devices
 from aliquot.slurm.files.node_line import gres_value, keys
 from support.factory import inventory, with_instances
 
@@ -24,9 +24,9 @@ def numbered(found: Inventory) -> Inventory:
         return tuple(
             msgspec.structs.replace(
                 i,
-                capability_minor=Capability(gpu, i.id).minor,
+                capability_minor=MigCapability(gpu, i.id).minor,
                 compute_instances=tuple(
-                    msgspec.structs.replace(c, capability_minor=Capability(gpu, i.id, c.id).minor)
+                    msgspec.structs.replace(c, capability_minor=MigCapability(gpu, i.id, c.id).minor)
                     for c in i.compute_instances
                 ),
             )
@@ -46,16 +46,16 @@ NODE = "NodeName=n1 Gres=gpu:a100_3g.20gb:1,gpu:a100_1g.5gb:1,gpu:a100:1\n"
 
 
 def told(nodes: str, gres: str | None, found: Inventory = CUT, **more: object) -> list[str]:
-    return rules(nodes, gres, machines={"n1": found}, **more)
+    return rules(nodes, gres, inventories={"n1": found}, **more)
 
 
 @pytest.mark.parametrize("style", ["short", "full", "profile"])
 @pytest.mark.parametrize("autodetect", ["none", "off", "nvml"])
 def test_what_render_writes_has_no_finding(style: str, autodetect: str) -> None:
-    from aliquot.slurm.files.job_devices import Choice
+    from aliquot.slurm.files.job_devices import GresChoice
 
-    offered = offering(CUT, Choice(style=style))
-    form = Form(autodetect=autodetect, version=Version(24, 11, 5))
+    offered = offered_devices(CUT, GresChoice(style=style))
+    form = GresForm(autodetect=autodetect, version=Version(24, 11, 5))
     gres = "\n".join(lines("n1", offered, form)) + "\n"
     head = "ClusterName=x\n" + "\n".join(keys([offered])) + "\n"
     nodes = f"NodeName=n1 Gres={gres_value(offered)}\n"
@@ -67,7 +67,7 @@ def test_every_minor_is_one_instance_and_back() -> None:
     assert [c.minor for c in every if c] == list(range(3, 4323))
     assert len({c for c in every if c}) == 32 * 15 * 9
     assert [capability(n) for n in (0, 1, 2, 4323)] == [None] * 4
-    assert (capability(918), capability(439)) == (Capability(6, 11, 5), Capability(3, 3, 3))
+    assert (capability(918), capability(439)) == (MigCapability(6, 11, 5), MigCapability(3, 3, 3))
 
 
 def test_files_that_agree_with_the_machine() -> None:
@@ -109,7 +109,7 @@ def test_names_of_ones_own_are_fine() -> None:
 def test_a_list_of_hosts_that_covers_one_without_such_a_gpu() -> None:
     gres = "NodeName=n[1-2] Name=gpu Type=a100 File=/dev/nvidia[0-1]\n"
     machines = {"n1": inventory(f"{A100}*2"), "n2": inventory(A100)}
-    (found,) = findings("NodeName=n[1-2] Gres=gpu:a100:2\n", gres, machines=machines)
+    (found,) = findings("NodeName=n[1-2] Gres=gpu:a100:2\n", gres, inventories=machines)
     assert (found.rule, found.nodes) == ("NO_SUCH_GPU", ("n2",))
     assert found.sentence == "there is no GPU /dev/nvidia1: it has 1 GPU"
 
@@ -117,7 +117,7 @@ def test_a_list_of_hosts_that_covers_one_without_such_a_gpu() -> None:
 def test_records_of_one_host_share_its_gpus() -> None:
     nodes = "NodeName=h-gpu[0-1] NodeHostname=h,h Gres=gpu:a100:1 Port=[7001-7002]\n"
     gres = "".join(f"NodeName=h-gpu{n} Name=gpu Type=a100 File=/dev/nvidia{n}\n" for n in (0, 1))
-    found = rules(nodes, gres, machines={"h-gpu0": inventory(f"{A100}*2")})
+    found = rules(nodes, gres, inventories={"h-gpu0": inventory(f"{A100}*2")})
     assert found == ["warning NOT_FENCED gres.conf:1", "warning NOT_FENCED gres.conf:2"]
 
 
@@ -136,7 +136,7 @@ def test_wrong_minors_of_the_machine_itself() -> None:
     wrong = msgspec.structs.replace(gpu.instances[0], capability_minor=999)
     gpus = (msgspec.structs.replace(gpu, instances=(wrong, *gpu.instances[1:])), CUT.gpus[1])
     strange = msgspec.structs.replace(CUT, gpus=gpus)
-    (found,) = findings(NODE, SLICES + WHOLE, machines={"n1": strange})
+    (found,) = findings(NODE, SLICES + WHOLE, inventories={"n1": strange})
     assert found.rule == "WRONG_MINOR"
     assert "has minor 999 on n1, and by the formula 12" in found.sentence
 
@@ -175,7 +175,7 @@ def test_autodetect_finds_types_by_a_part_of_their_name() -> None:
     nodes = "NodeName=n1 Gres=gpu:3g.20gb:2,gpu:h100:1\n"
     assert told(nodes, "AutoDetect=nvml\n") == ["error AUTODETECT_TYPE slurm.conf:5"] * 2
     assert told("NodeName=n1 Gres=gpu:3\n", "AutoDetect=nvml\n") == []
-    (found,) = findings("NodeName=n1 Gres=gpu:a100:2\n", "AutoDetect=nvml\n", machines={"n1": CUT})
+    (found,) = findings("NodeName=n1 Gres=gpu:a100:2\n", "AutoDetect=nvml\n", inventories={"n1": CUT})
     assert found.sentence == "Gres=gpu:a100:2: AutoDetect=nvml takes the slice nvidia_a100_3g.20gb for a100"
 
 
@@ -225,11 +225,11 @@ def test_links_of_a_slice() -> None:
 
 
 def test_our_block_changed_by_hand() -> None:
-    from aliquot.slurm.files.managed_block import written
+    from aliquot.slurm.files.managed_block import render_block
 
-    ours = written("n1", ("NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia0",))
+    ours = render_block("n1", ("NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia0",))
     node = "NodeName=n1 Gres=gpu:a100:1\n"
     assert rules(node, ours) == []
     assert rules(node, ours.replace("Name=gpu", "Name=gpu Cores=0")) == ["warning HAND_EDITED gres.conf:1"]
-    found = [f.rule for f in block.edited(given(node, ours + ours))]
+    found = [f.rule for f in block.edited_blocks(given(node, ours + ours))]
     assert found == ["BLOCK_TWICE"]

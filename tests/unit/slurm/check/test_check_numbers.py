@@ -27,7 +27,7 @@ WHOLE = "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia0\n"
 def test_counts_as_slurm_counts(value: str, meant: list[tuple[str, int]]) -> None:
     found = entries(value)
     assert [(e.type, e.count) for e in found] == meant
-    assert not any(e.fault for e in found)
+    assert not any(e.error for e in found)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_counts_as_slurm_counts(value: str, meant: list[tuple[str, int]]) -> Non
 def test_malformed_counts(value: str, says: str) -> None:
     (found,) = [f for f in findings(f"NodeName=n1 Gres={value}\n", WHOLE) if f.rule == "BAD_COUNT"]
     assert says in found.sentence
-    assert str(found.place) == "/etc/slurm/slurm.conf:5"
+    assert str(found.location) == "/etc/slurm/slurm.conf:5"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_two_files_against_each_other(nodes: str, gres: str | None, expected: li
 def test_alike_nodes_are_one_finding_and_a_default_line_is_named() -> None:
     nodes = "NodeName=DEFAULT Gres=gpu:a100:2\nNodeName=n[1-300] CPUs=1\n"
     (found,) = findings(nodes, "NodeName=n[1-300] Name=gpu Type=a100 File=/dev/nvidia0\n")
-    assert (found.rule, str(found.place), len(found.nodes)) == ("COUNT_MISMATCH", "/etc/slurm/slurm.conf:5", 300)
+    assert (found.rule, str(found.location), len(found.nodes)) == ("COUNT_MISMATCH", "/etc/slurm/slurm.conf:5", 300)
 
 
 def test_slurm_leaves_gpus_out_that_gres_types_does_not_name() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aliquot.slurm.check.api import check
-from aliquot.slurm.check.finding import Given
-from aliquot.slurm.conf.statements import Source
+from aliquot.slurm.check.finding import CheckInput
+from aliquot.slurm.conf.statements import ConfSource
 
 PAGE = """\
 To change the layout of compute-01:
@@ -18,7 +18,11 @@ To change the layout of compute-01:
 
 
 def found(text: str) -> list[str]:
-    return [f"{f.place.line} {f.rule}" for f in check(Given("", scripts=(Source("page.md", text),))) if f.place]
+    return [
+        f"{f.location.line} {f.rule}"
+        for f in check(CheckInput("", scripts=(ConfSource("page.md", text),)))
+        if f.location
+    ]
 
 
 def test_the_seed_documents_steps() -> None:

@@ -15,13 +15,13 @@ import pytest
 
 from aliquot.errors import UsageError
 from aliquot.slurm.client import scontrol_output as text
-from aliquot.slurm.client.command_client import Commands
-from aliquot.slurm.client.connect import opened
-from aliquot.slurm.client.errors import AwayError, DeniedError, OldSlurmError, RefusedError, SlurmError
+from aliquot.slurm.client.command_client import ScontrolClient
+from aliquot.slurm.client.connect import open_client
+from aliquot.slurm.client.errors import DeniedError, OldSlurmError, RefusedError, SlurmError, SlurmUnavailableError
 from aliquot.slurm.client.jwt import user_of
-from aliquot.slurm.client.models import Job, Version
-from aliquot.slurm.client.rest_client import Rest
-from aliquot.slurm.client.rest_transport import Wire
+from aliquot.slurm.client.models import SlurmJob, Version
+from aliquot.slurm.client.rest_client import SlurmRestClient
+from aliquot.slurm.client.rest_transport import RestTransport
 from support.processes import ended, until
 
 RECORDED = Path(__file__).parents[3] / "recorded" / "slurm"
@@ -47,8 +47,8 @@ def _program(file: Path, body: str) -> None:
 def test_a_program_that_hangs_is_ended_with_its_children(scontrol: Path, tmp_path: Path) -> None:
     _program(scontrol, f'[ "$1" = ping ] && exit 1\nsleep 60 & echo $! > {tmp_path}/child\nwait')
     begun = time.monotonic()
-    with pytest.raises(AwayError) as late:
-        Commands(bound_s=1.0).nodes()
+    with pytest.raises(SlurmUnavailableError) as late:
+        ScontrolClient(bound_s=1.0).nodes()
     assert time.monotonic() - begun < 10
     assert "no answer in 1 s" in late.value.details
     pid = int((tmp_path / "child").read_text())
@@ -58,15 +58,15 @@ def test_a_program_that_hangs_is_ended_with_its_children(scontrol: Path, tmp_pat
 def test_a_controller_known_to_be_down_is_not_waited_for(scontrol: Path) -> None:
     _program(scontrol, '[ "$1" = ping ] && { echo "Slurmctld(primary) at h is DOWN"; exit 1; }\nexec sleep 60')
     begun = time.monotonic()
-    with pytest.raises(AwayError):
-        Commands(bound_s=30.0).drain("n1", "aliquot: x")
+    with pytest.raises(SlurmUnavailableError):
+        ScontrolClient(bound_s=30.0).drain("n1", "aliquot: x")
     assert time.monotonic() - begun < 10
 
 
 def test_a_backup_that_is_up_is_waited_for(scontrol: Path) -> None:
     said = "Slurmctld(primary) at a is DOWN\\nSlurmctld(backup) at b is UP"
     _program(scontrol, f'[ "$1" = ping ] && {{ printf "{said}"; exit 0; }}\nsleep 1; cat {TEXT}')
-    assert len(Commands(json=False).nodes()) == 4
+    assert len(ScontrolClient(json=False).nodes()) == 4
 
 
 def test_no_json_plugin_means_text_from_then_on(scontrol: Path, tmp_path: Path) -> None:
@@ -74,15 +74,15 @@ def test_no_json_plugin_means_text_from_then_on(scontrol: Path, tmp_path: Path) 
     body = f'echo "$@" >> {told}\n'
     body += f'case "$*" in *--json*) echo "fatal: JSON plugin load failure" >&2; exit 1;; esac\ncat {TEXT}'
     _program(scontrol, body)
-    commands = Commands()
+    commands = ScontrolClient()
     assert commands.nodes() == commands.nodes() != ()
     assert told.read_text().count("--json") == 1
 
 
 def test_an_away_controller_is_no_reason_to_forget_json(scontrol: Path) -> None:
     _program(scontrol, 'echo "slurm_load_node error: Unable to contact slurm controller" >&2; exit 1')
-    commands = Commands()
-    with pytest.raises(AwayError):
+    commands = ScontrolClient()
+    with pytest.raises(SlurmUnavailableError):
         commands.nodes()
     _program(scontrol, 'case "$*" in *--json*) echo "{}";; *) exit 1;; esac')
     assert commands.nodes() == ()
@@ -92,10 +92,10 @@ def test_an_away_controller_is_no_reason_to_forget_json(scontrol: Path) -> None:
 def test_garbage_is_no_empty_cluster(scontrol: Path, said: str) -> None:
     _program(scontrol, f"printf '%s' '{said}'")
     with pytest.raises(SlurmError):
-        Commands().nodes()
+        ScontrolClient().nodes()
     if said:
         with pytest.raises(SlurmError):
-            Commands(json=False).jobs()
+            ScontrolClient(json=False).jobs()
 
 
 FORGED = """x
@@ -130,10 +130,10 @@ def test_a_jobs_name_makes_no_other_job(scontrol: Path, tmp_path: Path, job: str
     sure = "8|PENDING|eve|all|1|5|\\n7|PENDING|eve|all|1|5|\\n"
     answers = (f'*--format*) printf "{sure}"', "*config*) echo SLURM_VERSION = 22.05.8", f"*) cat {tmp_path}/jobs")
     _program(scontrol, f'case "$*" in {";; ".join(answers)};; esac')
-    found = {j.id: j for j in Commands(json=False).jobs()}
+    found = {j.id: j for j in ScontrolClient(json=False).jobs()}
     assert set(found) == {7, 8}
     assert {(j.state, j.user, j.nodes) for j in found.values()} == {("PENDING", "eve", ())}
-    assert Commands(json=False).jobs("n1") == ()
+    assert ScontrolClient(json=False).jobs("n1") == ()
 
 
 def test_a_jobs_name_does_not_move_it_off_its_node(scontrol: Path, tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_a_jobs_name_does_not_move_it_off_its_node(scontrol: Path, tmp_path: Pat
         "*) echo Invalid job id specified >&2; exit 1",
     )
     _program(scontrol, f'case "$*" in {";; ".join(answers)};; esac')
-    assert [(j.id, j.state, j.nodes) for j in Commands(json=False).jobs("n1")] == [(7, "RUNNING", ("n1",))]
+    assert [(j.id, j.state, j.nodes) for j in ScontrolClient(json=False).jobs("n1")] == [(7, "RUNNING", ("n1",))]
 
 
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", AwayError),
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", SlurmUnavailableError),
         ("slurm_load_jobs error: Access/permission denied", DeniedError),
         ("scontrol: error: something else", RefusedError),
         ("wrapper: 1: scontrol: not found", RefusedError),  # where Slurm has no such node, nobody is on it
@@ -168,7 +168,7 @@ def test_a_job_that_cannot_be_read_is_not_one_that_is_gone(scontrol: Path, said:
     )
     _program(scontrol, f'case "$*" in {";; ".join(answers)};; esac')
     with pytest.raises(error):
-        Commands(json=False).jobs("n1")
+        ScontrolClient(json=False).jobs("n1")
 
 
 @pytest.mark.parametrize(
@@ -181,35 +181,35 @@ def test_a_job_that_slurm_has_forgotten_meanwhile_is_no_failure(scontrol: Path, 
         f"*) {said}; exit 1",
     )
     _program(scontrol, f'case "$*" in {";; ".join(answers)};; esac')
-    assert Commands(json=False).jobs("n1") == ()
+    assert ScontrolClient(json=False).jobs("n1") == ()
 
 
 def test_honest_jobs_are_read_whole(scontrol: Path) -> None:
     for release in ("22.05", "24.11"):
         every = text.jobs((RECORDED / release / "jobs.txt").read_text())
-        there = {j.id: Job(j.id, "RUNNING") for j in every}
-        assert text.sure((RECORDED / release / "jobs.txt").read_text(), there) == every
+        there = {j.id: SlurmJob(j.id, "RUNNING") for j in every}
+        assert text.verified_jobs((RECORDED / release / "jobs.txt").read_text(), there) == every
 
 
 def test_a_release_before_dynamic_nodes(scontrol: Path) -> None:
     _program(scontrol, 'case "$*" in *config*) echo "SLURM_VERSION = 21.08.8";; *) exit 1;; esac')
     with pytest.raises(OldSlurmError, match=r"22\.05"):
-        Commands().create("NodeName=x State=FUTURE")
+        ScontrolClient().create("NodeName=x State=FUTURE")
     with pytest.raises(OldSlurmError, match=r"22\.05"):
-        Commands().delete("x")
-    assert Commands().version() == Version(21, 8, 8)
+        ScontrolClient().delete("x")
+    assert ScontrolClient().version() == Version(21, 8, 8)
 
 
 def test_what_is_said_of_a_new_node_is_said_once(scontrol: Path) -> None:
     """Somebody's words within one value would come last, and win."""
     _program(scontrol, "exit 1")
     with pytest.raises(RefusedError, match="twice"):
-        Commands().create("NodeName=x Gres=gpu:a:1 Feature=b State=IDLE State=FUTURE")
+        ScontrolClient().create("NodeName=x Gres=gpu:a:1 Feature=b State=IDLE State=FUTURE")
 
 
 def test_a_reason_gives_a_terminal_no_orders(scontrol: Path, tmp_path: Path) -> None:
     _program(scontrol, f'printf "%s\\n" "$@" > {tmp_path}/told')
-    Commands().drain("n1", "aliquot: failed:\x1b[2J all\n well")
+    ScontrolClient().drain("n1", "aliquot: failed:\x1b[2J all\n well")
     assert (tmp_path / "told").read_text().endswith("reason=aliquot: failed: [2J all well\n")
 
 
@@ -217,7 +217,7 @@ def test_a_persons_settings_for_listings_do_not_reach_us(scontrol: Path, monkeyp
     monkeypatch.setenv("SQUEUE_STATES", "FAILED")
     monkeypatch.setenv("SLURM_CLUSTERS", "other")
     _program(scontrol, '[ -z "$SQUEUE_STATES$SLURM_CLUSTERS" ] && echo "{}"')
-    assert Commands().jobs() == ()
+    assert ScontrolClient().jobs() == ()
 
 
 def test_the_choice_of_a_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,13 +228,13 @@ def test_the_choice_of_a_way(monkeypatch: pytest.MonkeyPatch) -> None:
         ("rest", "slurmrestd"),
         ("unix:/x", "slurmrestd"),
     ):
-        with opened(choice) as slurm:
+        with open_client(choice) as slurm:
             assert slurm.through == through
     monkeypatch.setenv("ALIQUOT_SLURM", "http://h:1")
-    with opened() as slurm:
+    with open_client() as slurm:
         assert slurm.through == "slurmrestd"
     for wrong in ("yes", "http://", "unix:", "ftp://h"):
-        with pytest.raises(UsageError), opened(wrong):
+        with pytest.raises(UsageError), open_client(wrong):
             pass
 
 
@@ -282,8 +282,8 @@ def _api(*shapes: int) -> bytes:
     return _http(json.dumps({"paths": paths}).encode())
 
 
-def _rest(place: str, bound_s: float = 2.0) -> Rest:
-    return Rest(Wire(place, "", bound_s), Commands())
+def _rest(place: str, bound_s: float = 2.0) -> SlurmRestClient:
+    return SlurmRestClient(RestTransport(place, "", bound_s), ScontrolClient())
 
 
 @pytest.mark.parametrize(
@@ -291,9 +291,9 @@ def _rest(place: str, bound_s: float = 2.0) -> Rest:
     [
         ((_http(b"<html>"),), RefusedError),
         ((_http(b"{}"),), RefusedError),
-        ((b"SSH-2.0-OpenSSH\r\n",), AwayError),
-        ((b"",), AwayError),
-        ((_http(b'{"paths": {}}', length=500),), AwayError),
+        ((b"SSH-2.0-OpenSSH\r\n",), SlurmUnavailableError),
+        ((b"",), SlurmUnavailableError),
+        ((_http(b'{"paths": {}}', length=500),), SlurmUnavailableError),
         ((_http(b'{"paths": {}}'),), OldSlurmError),
         ((_api(35, 99),), OldSlurmError),
         ((_http(b"no", "401 UNAUTHORIZED"),), DeniedError),
@@ -302,7 +302,10 @@ def _rest(place: str, bound_s: float = 2.0) -> Rest:
         ((_api(42), _http(b"{}", "500 INTERNAL ERROR")), RefusedError),
         ((_api(42), _http(b"Unable find requested URL", "404 NOT FOUND")), OldSlurmError),
         ((_api(38), _http(b'{"errors": [{"error": "Unspecified error", "errno": -1}]}', "500 ERROR")), DeniedError),
-        ((_api(42), _http(b'{"errors": [{"error": "Unable to contact slurm controller"}]}', "502 BAD")), AwayError),
+        (
+            (_api(42), _http(b'{"errors": [{"error": "Unable to contact slurm controller"}]}', "502 BAD")),
+            SlurmUnavailableError,
+        ),
     ],
 )
 def test_a_server_that_is_not_what_it_should_be(answers: tuple[bytes, ...], error: type[SlurmError]) -> None:
@@ -329,7 +332,7 @@ def test_slurmrestd_says_what_scontrol_cannot(scontrol: Path, said: str) -> None
 
 def test_an_answer_without_end_is_cut_off() -> None:
     begun = time.monotonic()
-    with _server(_http(b" " * 1000), drip_s=0.2) as place, pytest.raises(AwayError):
+    with _server(_http(b" " * 1000), drip_s=0.2) as place, pytest.raises(SlurmUnavailableError):
         _rest(place, bound_s=0.9).jobs()
     assert time.monotonic() - begun < 3
 
@@ -351,14 +354,14 @@ def test_a_token_says_whose_it_is_and_when_it_is_over() -> None:
     for other in (token(sun="a\r\nX-Other: b"), token(sun=7), token(), "a.b", "", "x.%%%.y", "a..b"):
         assert user_of(other) == ""
     with pytest.raises(DeniedError) as told:
-        Wire("unix:/nowhere", token(sun="root", exp=1)).ask("look", "GET", "/")
+        RestTransport("unix:/nowhere", token(sun="root", exp=1)).request("look", "GET", "/")
     assert "root" in told.value.details[0]
 
 
 @pytest.mark.parametrize("token", ["secret.\nX-Other: 1", "secret\x7f", "secr\u00e9t", "secret\r"])
 def test_a_secret_is_in_no_complaint(token: str) -> None:
     with pytest.raises(UsageError) as wrong:
-        Wire("http://h:1", f"{token}.end")
+        RestTransport("http://h:1", f"{token}.end")
     with pytest.raises(UsageError) as worse:
-        Wire("http://root:secret@h:1")
+        RestTransport("http://root:secret@h:1")
     assert "secr" not in repr([(e.value.brief, e.value.details, e.value.next_step) for e in (wrong, worse)])

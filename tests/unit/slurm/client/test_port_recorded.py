@@ -12,8 +12,8 @@ import pytest
 from aliquot.slurm.client import scontrol_output as text
 from aliquot.slurm.client.errors import OldSlurmError, RefusedError
 from aliquot.slurm.client.json_versions.coerce import number, words
-from aliquot.slurm.client.json_versions.reader import Document
-from aliquot.slurm.client.models import Gres, Job, SlurmNode, Version
+from aliquot.slurm.client.json_versions.reader import SlurmDocument
+from aliquot.slurm.client.models import Gres, SlurmJob, SlurmNode, Version
 from aliquot.slurm.client.states import has_ended
 
 RECORDED = Path(__file__).parents[3] / "recorded" / "slurm"
@@ -26,11 +26,11 @@ def _text(release: str, name: str) -> str:
     return (RECORDED / release / name).read_text()
 
 
-def _document(release: str, shape: int, what: str) -> Document:
-    return Document((RECORDED / release / f"v0.0.{shape}-{what}.json").read_bytes(), "read it")
+def _document(release: str, shape: int, what: str) -> SlurmDocument:
+    return SlurmDocument((RECORDED / release / f"v0.0.{shape}-{what}.json").read_bytes(), "read it")
 
 
-def _live(jobs: tuple[Job, ...]) -> list[Job]:
+def _live(jobs: tuple[SlurmJob, ...]) -> list[SlurmJob]:
     return [j for j in jobs if not has_ended(j.state)]
 
 
@@ -53,14 +53,14 @@ def test_jobs_in_text(release: str) -> None:
     assert len(every) - len(_live(every)) == 1  # one was cancelled
     first, both, exclusive, array, socket = _live(every)
     assert (first.name, first.state, first.memory_mib) == ("a b Priority=X", "RUNNING", 10)
-    assert both.given == (("dyn1", Gres("gpu", SMALL, 2, (0, 1))), ("n1", Gres("gpu", SMALL, 2, (1, 2))))
+    assert both.allocated == (("dyn1", Gres("gpu", SMALL, 2, (0, 1))), ("n1", Gres("gpu", SMALL, 2, (1, 2))))
     assert (both.nodes, both.node_count, both.requeue) == (("dyn1", "n1"), 2, False)
-    assert exclusive.wanted == (("job", Gres("gpu", "a100", 1)),)
+    assert exclusive.requested == (("job", Gres("gpu", "a100", 1)),)
     assert (exclusive.exclusive, exclusive.excluded_nodes, exclusive.memory_mib) == (True, ("n1",), 1024)
     assert abs(exclusive.eligible - exclusive.submitted - 3600) <= 2
-    assert (array.wanted, array.tasks) == ((("task", Gres("gpu", SMALL, 1)),), 2)
+    assert (array.requested, array.tasks) == ((("task", Gres("gpu", SMALL, 1)),), 2)
     assert (array.partitions, array.reason, array.priority) == (("all", "clouds"), "JobHeldUser", 0)
-    assert socket.wanted == (("socket", Gres("gpu", "", 1)),)
+    assert socket.requested == (("socket", Gres("gpu", "", 1)),)
 
 
 @pytest.mark.parametrize(("release", "shape"), REST)
@@ -82,7 +82,7 @@ def test_documents_say_what_text_says(release: str, shape: int) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_squeue_says_the_same(release: str) -> None:
-    found = Document(_text(release, "squeue.json"), "read it").jobs()
+    found = SlurmDocument(_text(release, "squeue.json"), "read it").jobs()
     assert _live(found) == _live(text.jobs(_text(release, "jobs.txt")))
 
 
@@ -97,22 +97,22 @@ def test_settings(release: str) -> None:
 
 def test_a_newer_document_is_read_as_the_newest_that_we_know() -> None:
     recorded = (RECORDED / "24.11" / "v0.0.42-jobs.json").read_text()
-    shared = Document(recorded, "read it").jobs()
+    shared = SlurmDocument(recorded, "read it").jobs()
     for shape in (43, 44, 45, 46, 99):
         newer = recorded.replace("v0.0.42", f"v0.0.{shape}")
         if shape >= 45:  # "shared" became "exclusive"
             newer = re.sub(r'"shared": \[\s*\]', '"exclusive": ["false"]', newer)
             newer = re.sub(r'"shared": \[\s*"none"\s*\]', '"exclusive": ["true"]', newer)
-        assert Document(newer, "read it").jobs() == shared
+        assert SlurmDocument(newer, "read it").jobs() == shared
     assert any(j.exclusive for j in shared)
 
 
 def test_what_is_no_document() -> None:
     for said in ("", "[]", "7", "{", "\udc80".encode(errors="surrogatepass"), "[" * 100_000, "slurm_load: error"):
         with pytest.raises(RefusedError):
-            Document(said, "read it")
+            SlurmDocument(said, "read it")
     with pytest.raises(OldSlurmError, match=r"v0\.0\.35"):
-        Document('{"meta": {"plugin": {"type": "openapi/v0.0.35"}}}', "read it")
+        SlurmDocument('{"meta": {"plugin": {"type": "openapi/v0.0.35"}}}', "read it")
 
 
 def test_a_document_of_other_types_is_empty_and_no_crash() -> None:
@@ -120,14 +120,22 @@ def test_a_document_of_other_types_is_empty_and_no_crash() -> None:
     for key, value in itertools.product((*SlurmNode.__struct_fields__, "state", "slurmd_start_time"), values):
         for shape in (38, 42, 46):
             raw = {"meta": {"plugin": {"type": f"v0.0.{shape}"}}, "nodes": [{"name": "n", key: value}, value]}
-            Document(msgspec.json.encode(raw), "read it").nodes()
-    fields = (*Job.__struct_fields__, "job_id", "job_state", "gres_detail", "tres_per_node", "shared", "node_count")
+            SlurmDocument(msgspec.json.encode(raw), "read it").nodes()
+    fields = (
+        *SlurmJob.__struct_fields__,
+        "job_id",
+        "job_state",
+        "gres_detail",
+        "tres_per_node",
+        "shared",
+        "node_count",
+    )
     for key, value in itertools.product(fields, values):
         for shape in (38, 42, 46):
             raw = {"meta": {"plugin": {"type": f"v0.0.{shape}"}}, "jobs": [{key: value}, value], "errors": [value]}
-            document = Document(msgspec.json.encode(raw), "read it")
+            document = SlurmDocument(msgspec.json.encode(raw), "read it")
             document.jobs()
-            document.complaints()
+            document.errors()
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -142,7 +150,7 @@ def test_free_text_does_not_pose_as_a_field(release: str) -> None:
 def test_memory_is_per_node(shape: int) -> None:
     raw = {"job_id": 1, "cpus": 5, "node_count": 2, "memory_per_cpu": 100}
     document = {"meta": {"plugin": {"type": f"v0.0.{shape}"}}, "jobs": [raw, raw | {"memory_per_cpu": None}]}
-    one, none = Document(msgspec.json.encode(document), "read it").jobs()
+    one, none = SlurmDocument(msgspec.json.encode(document), "read it").jobs()
     assert (one.memory_mib, none.memory_mib) == (300, 0)  # five CPUs on two nodes are three on one of them
 
 

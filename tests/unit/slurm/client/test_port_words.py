@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from aliquot.slurm.client import error_messages as complaints
 from aliquot.slurm.client.errors import (
-    AwayError,
     BusyError,
     DeniedError,
     NoNodeError,
     NoSlurmError,
     RefusedError,
     SlurmError,
+    SlurmUnavailableError,
 )
-from aliquot.slurm.client.gres_text import GresError, configured, count_of, indices, listed, wanted_gpus
+from aliquot.slurm.client.gres_text import GresError, count_of, indices, parse_configured, parse_listed, requested_gpus
 from aliquot.slurm.client.models import Gres
 from aliquot.slurm.client.states import has_ended, job_state, node_states, reason_word
 from aliquot.slurm.conf import hostlist
@@ -63,11 +63,11 @@ def test_folded_as_slurm_folds() -> None:
 
 @given(st.text(max_size=40))
 def test_no_text_breaks_the_readers(text: str) -> None:
-    for read in (expand, configured):
+    for read in (expand, parse_configured):
         with contextlib.suppress(HostlistError, GresError):
             read(text)
-    listed(text)
-    wanted_gpus(text)
+    parse_listed(text)
+    requested_gpus(text)
     hostlist.compress([text])
 
 
@@ -83,7 +83,7 @@ def test_no_text_breaks_the_readers(text: str) -> None:
     ],
 )
 def test_a_nodes_gres(text: str, meant: list[Gres]) -> None:
-    assert list(configured(text)) == meant
+    assert list(parse_configured(text)) == meant
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_nodes_gres(text: str, meant: list[Gres]) -> None:
 )
 def test_no_gres(text: str) -> None:
     with pytest.raises(GresError):
-        configured(text)
+        parse_configured(text)
 
 
 GRES = st.builds(
@@ -102,14 +102,14 @@ GRES = st.builds(
 @given(st.lists(GRES, max_size=5))
 def test_gres_is_written_as_it_is_read(entries: list[Gres]) -> None:
     text = ",".join(map(str, entries))
-    assert list(configured(text)) == entries
-    assert list(listed(text)) == entries
+    assert list(parse_configured(text)) == entries
+    assert list(parse_listed(text)) == entries
 
 
 def test_what_is_in_use_names_its_ordinals() -> None:
     said = "gpu:a100_1g.5gb:3(IDX:0,2-3),gpu:a100:0(IDX:N/A),gpu:2(CNT:2)"
-    assert listed(said) == (Gres("gpu", "a100_1g.5gb", 3, (0, 2, 3)), Gres("gpu", "a100", 0), Gres("gpu", "", 2))
-    assert listed("(null)") == listed("N/A") == listed(None) == ()
+    assert parse_listed(said) == (Gres("gpu", "a100_1g.5gb", 3, (0, 2, 3)), Gres("gpu", "a100", 0), Gres("gpu", "", 2))
+    assert parse_listed("(null)") == parse_listed("N/A") == parse_listed(None) == ()
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_what_is_in_use_names_its_ordinals() -> None:
     ],
 )
 def test_a_jobs_wish_in_every_release(text: str) -> None:
-    assert wanted_gpus(text) == (Gres("gpu", "a100_1g.5gb", 2), Gres("gpu", "a100", 1))
-    assert wanted_gpus("gres/gpu=2") == wanted_gpus("gres:gpu:2") == (Gres("gpu", "", 2),)
-    assert wanted_gpus("gres/gpu") == (Gres("gpu"),)
+    assert requested_gpus(text) == (Gres("gpu", "a100_1g.5gb", 2), Gres("gpu", "a100", 1))
+    assert requested_gpus("gres/gpu=2") == requested_gpus("gres:gpu:2") == (Gres("gpu", "", 2),)
+    assert requested_gpus("gres/gpu") == (Gres("gpu"),)
 
 
 def test_states_have_one_spelling() -> None:
@@ -148,8 +148,8 @@ def test_reasons_are_words() -> None:
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        ("slurm_load_node error: Unable to contact slurm controller (connect failure)", AwayError),
-        ("slurm_update error: Socket timed out on send/recv operation", AwayError),
+        ("slurm_load_node error: Unable to contact slurm controller (connect failure)", SlurmUnavailableError),
+        ("slurm_update error: Socket timed out on send/recv operation", SlurmUnavailableError),
         (
             "Munge encode failed: Failed to access socket\nslurm_load_node error: Protocol authentication error",
             DeniedError,
@@ -165,7 +165,7 @@ def test_reasons_are_words() -> None:
     ],
 )
 def test_slurms_sentences(said: str, error: type[SlurmError]) -> None:
-    meant = complaints.translated(said, "drain n1")
+    meant = complaints.slurm_error(said, "drain n1")
     assert type(meant) is error
     assert "drain n1" in meant.brief
     assert error is RefusedError or meant.next_step

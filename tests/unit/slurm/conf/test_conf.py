@@ -32,14 +32,17 @@ def conf(text: str, kind: str = "slurm.conf", **files: str) -> Conf:
 
 
 def faults(text: str, kind: str = "slurm.conf", **files: str) -> list[str]:
-    return [f"{f.place.line}: {f.sentence}" for f in conf(text, kind, **files).faults]
+    return [f"{f.location.line}: {f.sentence}" for f in conf(text, kind, **files).diagnostics]
 
 
 def test_the_last_of_several_lines_counts_and_keys_have_no_case() -> None:
     found = conf(SLURM)
-    assert found.faults == ()
+    assert found.diagnostics == ()
     assert found.get("gresTYPES") == "gpu"
-    assert [str(s.place) for s in found.headed("GresTypes")] == ["/etc/slurm/slurm.conf:2", "/etc/slurm/slurm.conf:4"]
+    assert [str(s.location) for s in found.headed("GresTypes")] == [
+        "/etc/slurm/slurm.conf:2",
+        "/etc/slurm/slurm.conf:4",
+    ]
     assert next(found.headed("GresTypes")).head.value == "gpu,shard"
     assert found.get("Nothing", default="x") == "x"
 
@@ -48,7 +51,7 @@ def test_a_node_has_its_line_and_what_it_inherits() -> None:
     line = node_line(conf(SLURM), "n07")
     assert line is not None
     assert line.names == ("n1", "n2", "n3", "n4", "n07", "login")
-    assert (line.statement.place.line, line.statement.last) == (6, 7)
+    assert (line.statement.location.line, line.statement.last) == (6, 7)
     assert (line.get("gres"), line.get("CPUs"), line.features) == ("gpu:a100:2", "8", ("mig", "ib"))
     other = node_line(conf(SLURM), "m1")
     assert other is not None
@@ -79,7 +82,7 @@ def test_escapes_and_comments() -> None:
 def test_includes_are_read_where_they_stand() -> None:
     nested = {"bed.conf": "GresTypes=gpu\nInclude more.conf\n", "more.conf": "NodeName=n1 Gres=gpu:1\n"}
     found = conf("ClusterName=BED\nInclude %c.conf\nGresTypes=x\n", **nested)
-    assert [str(s.place) for s in found.statements] == [
+    assert [str(s.location) for s in found.statements] == [
         "/etc/slurm/slurm.conf:1",
         "/etc/slurm/bed.conf:1",
         "/etc/slurm/more.conf:1",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aliquot.slurm.client.models import Gres, SlurmNode
-from aliquot.slurm.controller.cloud_records import Group, Swap, group
-from aliquot.slurm.controller.cloud_switch import records
+from aliquot.slurm.controller.cloud_switch import node_states
 from aliquot.slurm.controller.decide import decide
-from aliquot.slurm.controller.job_demand import Queue, Want
-from aliquot.slurm.controller.models import COVERED, CUT, WAITS, Decision, World
-from aliquot.slurm.controller.settings import Limits, Settings, Siblings
+from aliquot.slurm.controller.job_demand import JobDemand, JobQueue
+from aliquot.slurm.controller.models import COVERED, PARTITIONING, WAITS, SlurmDecision, SlurmState
+from aliquot.slurm.controller.settings import Limits, Siblings, SlurmControllerSettings
+from aliquot.slurm.controller.sibling_groups import SiblingGroup, SiblingSwap, group
 
 NOW = 1000.0
 LIMITS = Limits(idle_s=10, between_s=0)
@@ -35,17 +35,19 @@ THREES = node("h1-3g", "a100_3g.20gb", 2, drained=False)
 ONES = node("h1-1g", "a100_1g.5gb", 7)
 
 
-def made(*nodes: SlurmNode, busy: dict[str, int] | None = None, target: str = "h1-3g", idle: float = 60) -> Group:
+def made(
+    *nodes: SlurmNode, busy: dict[str, int] | None = None, target: str = "h1-3g", idle: float = 60
+) -> SiblingGroup:
     siblings = Siblings("h1", tuple(n.name for n in nodes), LIMITS)
     found = group(siblings, {n.name: n for n in nodes}, busy or {}, target)
     assert found is not None
     return replace(found, idle_since=NOW - idle)
 
 
-def ask(found: Group, kind: str, busy: dict[str, int] | None = None, count: int = 1) -> Decision:
-    world = World(tuple(records([found], busy or {})), groups=(found,))
-    want = Want(1, {kind: count}, partitions=("all",), priority=1)
-    return decide(world, Queue((want,)), Settings(()), NOW)
+def ask(found: SiblingGroup, kind: str, busy: dict[str, int] | None = None, count: int = 1) -> SlurmDecision:
+    world = SlurmState(tuple(node_states([found], busy or {})), groups=(found,))
+    want = JobDemand(1, {kind: count}, partitions=("all",), priority=1)
+    return decide(world, JobQueue((want,)), SlurmControllerSettings(()), NOW)
 
 
 def test_a_powered_down_record_that_is_open_has_what_it_is_said_to_have() -> None:
@@ -56,12 +58,12 @@ def test_a_powered_down_record_that_is_open_has_what_it_is_said_to_have() -> Non
 
 def test_another_record_is_opened_for_a_job() -> None:
     decision = ask(made(THREES, ONES), "a100_1g.5gb", count=7)
-    assert decision.swaps == (Swap("h1", "h1-1g", (1,)),)
-    assert decision.verdicts[0].state == CUT
+    assert decision.swaps == (SiblingSwap("h1", "h1-1g", (1,)),)
+    assert decision.verdicts[0].state == PARTITIONING
 
 
 def test_why_none_is() -> None:
-    def why(found: Group, kind: str = "a100_1g.5gb", busy: dict[str, int] | None = None) -> str:
+    def why(found: SiblingGroup, kind: str = "a100_1g.5gb", busy: dict[str, int] | None = None) -> str:
         decision = ask(found, kind, busy)
         assert not decision.swaps
         assert decision.verdicts[0].state == WAITS
@@ -76,7 +78,7 @@ def test_why_none_is() -> None:
 
 def test_while_it_is_being_opened_nothing_else_is_begun() -> None:
     found = made(replace(THREES, states=OFF | {"DRAIN"}, reason="aliquot: x"), ONES, target="h1-1g")
-    assert found.act.verb != "done"
+    assert found.action.verb != "done"
     assert ask(found, "a100_1g.5gb").verdicts[0].sentence == "h1-1g is being opened, and suits it"
     decision = ask(found, "a100_3g.20gb")
     assert not decision.swaps

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.core.planner.placement_table import board
-from aliquot.slurm.controller.candidates import _tight
-from aliquot.slurm.controller.models import ALONE, COVERED, CUT, DRAINED, STUCK, WAITING, WAITS, Decision
+from aliquot.core.planner.placement_table import compiled_table
+from aliquot.slurm.controller.candidates import _no_layout_reason
+from aliquot.slurm.controller.models import (
+    COVERED,
+    DRAINED,
+    PARTITIONING,
+    STUCK,
+    UNSERVED,
+    WAITING,
+    WAITS,
+    SlurmDecision,
+)
 from aliquot.slurm.controller.settings import Limits, PartitionRules, Rules
 from support.slurmtoy import QUICK, Toy, ToyNode, toy
 
 
-def state(decision: Decision, job: int) -> str:
+def state(decision: SlurmDecision, job: int) -> str:
     return next(v.state for v in decision.verdicts if v.job == job)
 
 
-def why(decision: Decision, job: int) -> str:
+def why(decision: SlurmDecision, job: int) -> str:
     verdict = next(v for v in decision.verdicts if v.job == job)
     return "\n".join([verdict.sentence, *verdict.why])
 
@@ -24,7 +33,7 @@ def test_an_idle_record_is_cut_for_a_job_and_room_left_over_is_filled() -> None:
     cluster = toy("7g.40gb")
     cluster.submit("1g.5gb")
     decision = cluster.step()
-    (recut,) = decision.recuts
+    (recut,) = decision.repartitions
     assert (recut.jobs, recut.offered, recut.destroyed) == ((1,), {"1g.5gb": 7}, 1)
     assert cluster.jobs[1].running
 
@@ -36,14 +45,14 @@ def test_nothing_is_cut_where_free_slices_suit() -> None:
     cluster.submit("3g.20gb", count=2)
     decision = cluster.decide()
     assert state(decision, 1) == COVERED
-    assert not decision.recuts
+    assert not decision.repartitions
 
 
 def test_of_several_the_record_is_cut_where_least_is_destroyed() -> None:
     cluster = toy("1g.5gb*7", "3g.20gb*2", "7g.40gb")
     cluster.submit("4g.20gb")
-    (recut,) = cluster.step().recuts
-    assert recut.record == "n1"
+    (recut,) = cluster.step().repartitions
+    assert recut.node_name == "n1"
     assert recut.destroyed == 1
 
 
@@ -53,7 +62,7 @@ def test_a_record_with_a_job_is_left_alone() -> None:
     cluster.step()
     cluster.submit("1g.5gb")
     decision = cluster.step()
-    assert not decision.recuts
+    assert not decision.repartitions
     assert state(decision, 2) == WAITS
     assert "n0: 1 job has resources on it" in why(decision, 2)
 
@@ -63,7 +72,7 @@ def test_two_jobs_that_want_different_layouts_are_served_by_priority_then_age() 
     late = cluster.submit("1g.5gb", priority=10)
     first = cluster.submit("3g.20gb", count=2, priority=20)
     decision = cluster.step()
-    assert [r.jobs for r in decision.recuts] == [(first.id,)]
+    assert [r.jobs for r in decision.repartitions] == [(first.id,)]
     for _ in range(10):
         cluster.step()
     assert late.done or late.running
@@ -93,10 +102,10 @@ def test_a_job_that_does_not_start_although_slices_suit_it_keeps_them_for_a_whil
     cluster.now += 61
     decision = cluster.step()
     assert state(decision, 1) == STUCK
-    assert [r.jobs for r in decision.recuts] == [(2,)]
+    assert [r.jobs for r in decision.repartitions] == [(2,)]
     decision = cluster.decide()
     assert state(decision, 1) == STUCK, "what did not help is not done again at once"
-    assert not decision.recuts
+    assert not decision.repartitions
 
 
 def test_limits_are_kept_and_told() -> None:
@@ -104,14 +113,14 @@ def test_limits_are_kept_and_told() -> None:
     cluster.submit("1g.5gb")
     assert "idle for 0 s only" in why(cluster.step(), 1)
     cluster.now += 40
-    assert cluster.step().recuts
+    assert cluster.step().repartitions
     cluster.now += 40
     cluster.submit("3g.20gb")
-    assert cluster.step(35).recuts == ()
+    assert cluster.step(35).repartitions == ()
     decision = cluster.step(0)
     assert "between" in why(decision, 2)
     cluster.now += 100
-    assert cluster.step(120).recuts
+    assert cluster.step(120).repartitions
     cluster.submit("7g.40gb")
     cluster.step(40)
     cluster.step(100)
@@ -125,7 +134,7 @@ def test_no_more_records_at_once_than_allowed() -> None:
     for job in cluster.jobs.values():
         job.reason = "Resources"
     decision = cluster.decide()
-    assert len(decision.recuts) <= 2
+    assert len(decision.repartitions) <= 2
     for _ in range(5):
         cluster.step()
     assert all(j.running for j in cluster.jobs.values())
@@ -139,7 +148,7 @@ def test_a_record_that_somebody_else_drained_or_that_is_down_is_left() -> None:
     cluster.nodes["n2"].states = {"IDLE", "INVALID_REG"}
     cluster.submit("1g.5gb")
     decision = cluster.step()
-    assert not decision.recuts
+    assert not decision.repartitions
     text = why(decision, 1)
     assert "n0: it was drained by somebody else (disk)" in text
     assert "n1: it is DOWN in Slurm" in text
@@ -150,7 +159,7 @@ def test_rules_of_a_record() -> None:
     rules = Rules(profiles=("1g.5gb", "3g.20gb"), keep={"1g.5gb": 3})
     cluster = toy("1g.5gb*7", rules=rules)
     cluster.submit("3g.20gb")
-    (recut,) = cluster.step().recuts
+    (recut,) = cluster.step().repartitions
     assert recut.offered == {"1g.5gb": 4, "3g.20gb": 1}
     cluster.submit("3g.20gb", count=2)
     cluster.submit("7g.40gb", priority=500)
@@ -167,17 +176,17 @@ def test_rules_of_a_record() -> None:
 def test_rules_of_a_partition() -> None:
     cluster = toy("7g.40gb", "1g.5gb*7", partitions={"all": PartitionRules(keep={"1g.5gb": 7})})
     cluster.submit("3g.20gb", count=2)
-    (recut,) = cluster.step().recuts
-    assert recut.record == "n0", "of the other one all seven are to be kept"
+    (recut,) = cluster.step().repartitions
+    assert recut.node_name == "n0", "of the other one all seven are to be kept"
     cluster = toy("7g.40gb", partitions={"*": PartitionRules(demands=False)})
     cluster.submit("1g.5gb")
-    assert state(cluster.step(), 1) == ALONE
+    assert state(cluster.step(), 1) == UNSERVED
     cluster = toy("7g.40gb", partitions={"all": PartitionRules(profiles=("3g.20gb",))})
     cluster.submit("1g.5gb")
     cluster.submit("3g.20gb")
     decision = cluster.step()
     assert "not allowed 1g.5gb" in why(decision, 1)
-    assert state(decision, 2) == CUT
+    assert state(decision, 2) == PARTITIONING
 
 
 def test_a_job_on_two_nodes_has_both_or_none() -> None:
@@ -185,7 +194,7 @@ def test_a_job_on_two_nodes_has_both_or_none() -> None:
     cluster.submit("7g.40gb", seconds=20)
     cluster.step(1)
     wide = cluster.submit("1g.5gb", nodes=2)
-    assert not cluster.step(1).recuts, "one of two helps nobody"
+    assert not cluster.step(1).repartitions, "one of two helps nobody"
     for _ in range(6):
         cluster.step()
     assert wide.running or wide.done
@@ -230,13 +239,13 @@ def test_what_fails_is_tried_again_later_and_later() -> None:
     cluster.submit("1g.5gb")
     pauses = []
     for _ in range(4):
-        cluster.history = cluster.history.failed(cluster.now, "n0", "slurmd did not start")
+        cluster.history = cluster.history.with_failure(cluster.now, "n0", "slurmd did not start")
         decision = cluster.decide()
         assert "the last change failed (slurmd did not start)" in why(decision, 1)
         pauses.append(cluster.history.failures["n0"].retry_at - cluster.now)
         cluster.now += pauses[-1] + 1
     assert pauses == [30, 60, 120, 240]
-    assert cluster.decide().recuts
+    assert cluster.decide().repartitions
 
 
 def test_a_job_behind_others_brings_nothing_about_where_they_can_be_served() -> None:
@@ -256,38 +265,38 @@ def test_a_feature_that_names_a_layout_is_asked_for_and_set() -> None:
     cluster.settings = msgspec.structs.replace(
         cluster.settings, layouts={"mig_2x3g": {"3g.20gb": 2}, "mig_7g": {"7g.40gb": 1}}
     )
-    from aliquot.slurm.client.models import Job, Partition
+    from aliquot.slurm.client.models import SlurmJob, SlurmPartition
     from aliquot.slurm.controller.decide import decide
-    from aliquot.slurm.controller.job_demand import demands
+    from aliquot.slurm.controller.job_demand import job_queue
 
-    job = Job(7, "PENDING", reason="Resources", partitions=("all",), features="mig&mig_2x3g", priority=1)
-    queue = demands([job], [Partition("all")], cluster.settings.layouts, cluster.now)
-    (recut,) = decide(cluster.world(), queue, cluster.settings, cluster.now).recuts
+    job = SlurmJob(7, "PENDING", reason="Resources", partitions=("all",), features="mig&mig_2x3g", priority=1)
+    queue = job_queue([job], [SlurmPartition("all")], cluster.settings.layouts, cluster.now)
+    (recut,) = decide(cluster.world(), queue, cluster.settings, cluster.now).repartitions
     assert recut.offered == {"3g.20gb": 4}
     assert recut.features == ("mig", "mig_2x3g")
 
 
 def test_a_layout_by_name_is_exact_on_every_gpu_and_comes_to_rest() -> None:
     """Room that is left is not filled and nothing else is kept: the node would lack the feature, and be cut again."""
-    from aliquot.slurm.client.models import Job, Partition
+    from aliquot.slurm.client.models import SlurmJob, SlurmPartition
     from aliquot.slurm.controller.decide import decide
-    from aliquot.slurm.controller.job_demand import demands
+    from aliquot.slurm.controller.job_demand import job_queue
 
     cluster = Toy({"n0": ToyNode([(("3g.20gb", 0), ("3g.20gb", 4)), (("7g.40gb", 0),)])})
     cluster.settings = msgspec.structs.replace(cluster.settings, layouts={"small": {"2g.10gb": 2, "1g.5gb": 1}})
-    job = Job(7, "PENDING", reason="Resources", partitions=("all",), features="small", priority=1)
-    queue = demands([job], [Partition("all")], cluster.settings.layouts, cluster.now)
-    (recut,) = decide(cluster.world(), queue, cluster.settings, cluster.now).recuts
+    job = SlurmJob(7, "PENDING", reason="Resources", partitions=("all",), features="small", priority=1)
+    queue = job_queue([job], [SlurmPartition("all")], cluster.settings.layouts, cluster.now)
+    (recut,) = decide(cluster.world(), queue, cluster.settings, cluster.now).repartitions
     assert recut.offered == {"1g.5gb": 2, "2g.10gb": 4}
     assert recut.features == ("mig", "small")
-    table = board(cluster.family)
-    for placement in recut.cards.values():
+    table = compiled_table(cluster.family)
+    for placement in recut.placements.values():
         assert sorted(table.profiles[p].name for p, _ in placement or ()) == ["1g.5gb", "2g.10gb", "2g.10gb"]
     cluster.nodes["n0"].placed = [
-        tuple((table.profiles[p].name, s) for p, s in recut.cards[pci] or ()) for pci in sorted(recut.cards)
+        tuple((table.profiles[p].name, s) for p, s in recut.placements[pci] or ()) for pci in sorted(recut.placements)
     ]
     cluster.nodes["n0"].features = recut.features
-    assert not decide(cluster.world(), queue, cluster.settings, cluster.now).recuts
+    assert not decide(cluster.world(), queue, cluster.settings, cluster.now).repartitions
 
 
 def test_slices_are_promised_once() -> None:
@@ -297,7 +306,7 @@ def test_slices_are_promised_once() -> None:
     cluster.submit("3g.20gb", priority=10)
     decision = cluster.decide()
     assert state(decision, 1) == COVERED
-    assert [(r.record, r.jobs) for r in decision.recuts] == [("n1", (2,))]
+    assert [(r.node_name, r.jobs) for r in decision.repartitions] == [("n1", (2,))]
 
 
 def test_a_cut_for_one_job_serves_those_behind_it_where_there_is_room() -> None:
@@ -305,7 +314,7 @@ def test_a_cut_for_one_job_serves_those_behind_it_where_there_is_room() -> None:
     cluster.submit("3g.20gb", priority=20).reason = "Resources"
     cluster.submit("1g.5gb", count=2, priority=10).reason = "Priority"
     cluster.schedule = lambda: None  # type: ignore[method-assign]
-    (recut,) = cluster.decide().recuts
+    (recut,) = cluster.decide().repartitions
     assert recut.jobs == (1,)
     assert recut.offered == {"3g.20gb": 1, "1g.5gb": 4}
 
@@ -315,7 +324,7 @@ def test_one_record_is_cut_for_two_jobs_and_not_two() -> None:
     for _ in range(2):
         cluster.submit("7g.40gb").reason = "Resources"
     cluster.schedule = lambda: None  # type: ignore[method-assign]
-    (recut,) = cluster.decide().recuts
+    (recut,) = cluster.decide().repartitions
     assert recut.jobs == (1, 2)
 
 
@@ -330,9 +339,9 @@ def test_a_job_that_never_starts_keeps_no_record_from_those_before_it() -> None:
     cluster.submit("1g.5gb", priority=20, user="ada").reason = "Resources"
     decision = cluster.decide()
     assert state(decision, 1) == COVERED
-    assert [r.jobs for r in decision.recuts] == [(2,)]
+    assert [r.jobs for r in decision.repartitions] == [(2,)]
     cluster.jobs[2].reason = "Priority"
-    assert not cluster.decide().recuts, "Slurm says that it is not its turn"
+    assert not cluster.decide().repartitions, "Slurm says that it is not its turn"
 
 
 def test_one_users_queue_does_not_close_every_busy_record() -> None:
@@ -373,7 +382,7 @@ def test_one_user_leaves_others_a_part_of_the_hours_changes() -> None:
 
 
 def test_a_gpu_whose_mig_is_off_is_named_with_what_would_turn_it_on() -> None:
-    record = toy("7g.40gb").world().records[0]
-    off = msgspec.structs.replace(record, cards=tuple(msgspec.structs.replace(c, placed=None) for c in record.cards))
-    assert "MIG is off on GPU 0000:00:00.0, and 'modes: true'" in _tight(off)
-    assert "MIG" not in _tight(record)
+    record = toy("7g.40gb").world().node_states[0]
+    off = msgspec.structs.replace(record, gpus=tuple(msgspec.structs.replace(c, placed=None) for c in record.gpus))
+    assert "MIG is off on GPU 0000:00:00.0, and 'modes: true'" in _no_layout_reason(off)
+    assert "MIG" not in _no_layout_reason(record)

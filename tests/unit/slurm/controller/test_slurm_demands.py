@@ -5,18 +5,25 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from aliquot.slurm.client.models import Gres, Job, Partition
-from aliquot.slurm.controller.job_demand import Queue, demands, per_node
+from aliquot.slurm.client.models import Gres, SlurmJob, SlurmPartition
+from aliquot.slurm.controller.job_demand import JobQueue, job_queue, per_node
 
 LAYOUTS = {"mig_2x3g": {"3g.20gb": 2}, "mig_7x1g": {"1g.5gb": 7}}
 SLICE = Gres("gpu", "a100_1g.5gb", 2)
-JOB = Job(
-    5, "PENDING", reason="Resources", partitions=("all",), wanted=(("node", SLICE),), priority=10, submitted=7, tasks=4
+JOB = SlurmJob(
+    5,
+    "PENDING",
+    reason="Resources",
+    partitions=("all",),
+    requested=(("node", SLICE),),
+    priority=10,
+    submitted=7,
+    tasks=4,
 )
 
 
-def queue(*jobs: Job, up: bool = True) -> Queue:
-    return demands(jobs, [Partition("all", up=up)], LAYOUTS, now=100.0)
+def queue(*jobs: SlurmJob, up: bool = True) -> JobQueue:
+    return job_queue(jobs, [SlurmPartition("all", up=up)], LAYOUTS, now=100.0)
 
 
 @pytest.mark.parametrize(
@@ -24,14 +31,14 @@ def queue(*jobs: Job, up: bool = True) -> Queue:
     [("node", 2, 4, 2), ("job", 1, 1, 2), ("job", 2, 4, 1), ("task", 1, 4, 8), ("task", 2, 4, 4), ("socket", 1, 1, 2)],
 )
 def test_the_four_ways_to_ask(how: str, nodes: int, tasks: int, count: int) -> None:
-    job = replace(JOB, wanted=((how, SLICE),), node_count=nodes, tasks=tasks)
+    job = replace(JOB, requested=((how, SLICE),), node_count=nodes, tasks=tasks)
     assert per_node(job) == {"a100_1g.5gb": count}
-    (want,) = queue(job).wants
+    (want,) = queue(job).demands
     assert (want.need, want.nodes) == ({"a100_1g.5gb": count}, nodes)
 
 
 def test_what_is_said_in_two_ways_is_asked_once() -> None:
-    job = replace(JOB, wanted=(("job", replace(SLICE, count=4)), ("task", replace(SLICE, count=1))))
+    job = replace(JOB, requested=(("job", replace(SLICE, count=4)), ("task", replace(SLICE, count=1))))
     assert per_node(job) == {"a100_1g.5gb": 4}
 
 
@@ -47,7 +54,7 @@ def test_what_is_said_in_two_ways_is_asked_once() -> None:
     ],
 )
 def test_reasons_that_slices_are_an_answer_to(reason: str) -> None:
-    (want,) = queue(replace(JOB, reason=reason)).wants
+    (want,) = queue(replace(JOB, reason=reason)).demands
     assert not want.follows
 
 
@@ -68,31 +75,31 @@ def test_reasons_that_slices_are_an_answer_to(reason: str) -> None:
 )
 def test_reasons_that_they_are_not_an_answer_to(reason: str) -> None:
     found = queue(replace(JOB, reason=reason))
-    assert not found.wants
-    assert reason in found.alone[0].why
+    assert not found.demands
+    assert reason in found.unserved[0].why
 
 
 def test_jobs_that_are_left_alone() -> None:
-    assert "held" in queue(replace(JOB, priority=0, reason="JobHeldUser")).alone[0].why
-    assert "not to start yet" in queue(replace(JOB, eligible=101)).alone[0].why
-    assert "not up" in queue(JOB, up=False).alone[0].why
-    assert "reservation" in queue(replace(JOB, reservation="friday")).alone[0].why
-    assert "no type" in queue(replace(JOB, wanted=(("node", Gres("gpu", "", 1)),))).alone[0].why
-    assert queue(replace(JOB, state="RUNNING"), replace(JOB, wanted=())) == Queue()
+    assert "held" in queue(replace(JOB, priority=0, reason="JobHeldUser")).unserved[0].why
+    assert "not to start yet" in queue(replace(JOB, eligible=101)).unserved[0].why
+    assert "not up" in queue(JOB, up=False).unserved[0].why
+    assert "reservation" in queue(replace(JOB, reservation="friday")).unserved[0].why
+    assert "no type" in queue(replace(JOB, requested=(("node", Gres("gpu", "", 1)),))).unserved[0].why
+    assert queue(replace(JOB, state="RUNNING"), replace(JOB, requested=())) == JobQueue()
 
 
 def test_a_job_whose_turn_it_is_not_follows() -> None:
-    assert queue(replace(JOB, reason="Priority")).wants[0].follows
+    assert queue(replace(JOB, reason="Priority")).demands[0].follows
 
 
 def test_the_order_is_priority_then_age() -> None:
     jobs = [replace(JOB, id=n, priority=p, submitted=s) for n, p, s in ((1, 1, 5), (2, 9, 8), (3, 9, 7), (4, 9, 7))]
-    assert [w.job for w in queue(*jobs).wants] == [3, 4, 2, 1]
+    assert [w.job for w in queue(*jobs).demands] == [3, 4, 2, 1]
 
 
 def test_features_that_name_layouts_are_told_from_others() -> None:
-    (want,) = queue(replace(JOB, wanted=(), features="ib&mig_2x3g")).wants
+    (want,) = queue(replace(JOB, requested=(), features="ib&mig_2x3g")).demands
     assert (want.layouts, want.features, want.need) == (("mig_2x3g",), ("ib",), {})
-    (want,) = queue(replace(JOB, wanted=(), features="[mig_2x3g|mig_7x1g]")).wants
+    (want,) = queue(replace(JOB, requested=(), features="[mig_2x3g|mig_7x1g]")).demands
     assert want.layouts == ("mig_2x3g", "mig_7x1g")
-    assert not queue(replace(JOB, wanted=(), features="ib")).alone
+    assert not queue(replace(JOB, requested=(), features="ib")).unserved

@@ -12,19 +12,19 @@ import msgspec
 import pytest
 
 from aliquot.core.model import catalog
-from aliquot.foundation import bounded_process as far
-from aliquot.slurm.controller import untrusted_input as believing
-from aliquot.slurm.controller.remote_nodes import Programs, UnreachableError, command, facts_of, sentence
-from aliquot.slurm.controller.settings import Host
+from aliquot.foundation import bounded_process
+from aliquot.slurm.controller import untrusted_input
+from aliquot.slurm.controller.remote_nodes import CommandRemoteNodes, UnreachableError, command, facts_of, sentence
+from aliquot.slurm.controller.settings import ManagedNode
 from support.slurmworld import sliced
 
 
-def node(tmp_path: Path, body: str) -> Host:
+def node(tmp_path: Path, body: str) -> ManagedNode:
     """A node that answers with a program's words, whatever is asked."""
     program = tmp_path / "answer"
     program.write_text(f"#!{sys.executable}\nimport sys, time\n{body}\n")
     program.chmod(0o755)
-    return Host("n1", reach=(str(program),))
+    return ManagedNode("n1", reach=(str(program),))
 
 
 def answer(**changes: Any) -> dict[str, Any]:
@@ -45,30 +45,30 @@ def table(**changes: Any) -> dict[str, Any]:
 
 def test_an_honest_answer_is_believed(tmp_path: Path) -> None:
     said = msgspec.json.encode(answer(tables=[table()])).decode()
-    found = Programs().facts(node(tmp_path, f"print({said!r})"))
+    found = CommandRemoteNodes().facts(node(tmp_path, f"print({said!r})"))
     assert len(found.inventory.gpus) == 2
-    again = Programs().facts(node(tmp_path, f"print({said!r})"))
+    again = CommandRemoteNodes().facts(node(tmp_path, f"print({said!r})"))
     assert found.inventory.tables[0] is again.inventory.tables[0]  # what is compiled for it is compiled once
 
 
 @pytest.mark.parametrize("body", ["while 1: sys.stdout.write('x' * 65536)", "while 1: sys.stderr.write('x' * 65536)"])
 def test_words_without_end_are_cut_off(tmp_path: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(far, "MOST", 1 << 20)
+    monkeypatch.setattr(bounded_process, "MAX_OUTPUT_BYTES", 1 << 20)
     with pytest.raises(UnreachableError, match="says more than 1 MiB"):
-        Programs().facts(node(tmp_path, body))
+        CommandRemoteNodes().facts(node(tmp_path, body))
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 200_000, "7" * 10_000, "{}", "[]", "null", "", "\\x00"])
 def test_an_answer_that_is_none_is_a_sentence(tmp_path: Path, text: str) -> None:
     with pytest.raises(UnreachableError, match="makes no sense"):
-        Programs().facts(node(tmp_path, f"sys.stdout.write({text!r})"))
-    outcome = Programs().apply(node(tmp_path, f"sys.stdout.write({text!r}); sys.exit(7)"), {}, (), 20.0)
+        CommandRemoteNodes().facts(node(tmp_path, f"sys.stdout.write({text!r})"))
+    outcome = CommandRemoteNodes().apply(node(tmp_path, f"sys.stdout.write({text!r}); sys.exit(7)"), {}, (), 20.0)
     assert (outcome.code, outcome.sentence) == (7, "exit status 7")
 
 
 def test_a_node_that_is_silent_is_left(tmp_path: Path) -> None:
     begun = time.monotonic()
-    outcome = Programs().apply(node(tmp_path, "time.sleep(60)"), {"a": "x" * 1_000_000}, (), 0.5)
+    outcome = CommandRemoteNodes().apply(node(tmp_path, "time.sleep(60)"), {"a": "x" * 1_000_000}, (), 0.5)
     assert (outcome.code, outcome.sentence) == (-1, "n1: no answer in 0 s")
     assert time.monotonic() - begun < 5
 
@@ -76,7 +76,7 @@ def test_a_node_that_is_silent_is_left(tmp_path: Path) -> None:
 def test_what_a_node_waits_for_is_told(tmp_path: Path) -> None:
     """A driver that hangs there: the node's own words say so."""
     body = "print('waiting: the driver has not returned\\x1b', file=sys.stderr, flush=True); time.sleep(60)"
-    outcome = Programs().apply(node(tmp_path, body), {}, (), 2.0)
+    outcome = CommandRemoteNodes().apply(node(tmp_path, body), {}, (), 2.0)
     assert outcome.sentence == "n1: no answer in 2 s: waiting: the driver has not returned"
 
 
@@ -125,7 +125,7 @@ DEEP["profiles"] = [each | {"size": 1, "starts": list(range(8)), "max_instances"
 )
 def test_what_no_machine_is(said: dict[str, Any], sentence: str) -> None:
     begun = time.monotonic()
-    with pytest.raises(believing.DoubtError, match=sentence):
+    with pytest.raises(untrusted_input.InvalidInventoryError, match=sentence):
         facts_of(said)
     assert time.monotonic() - begun < 5
 

@@ -15,15 +15,21 @@ from msgspec.structs import replace
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.foundation import state_store
-from aliquot.slurm.client.errors import AwayError, RefusedError
-from aliquot.slurm.client.models import Job, Partition, SlurmNode
+from aliquot.slurm.client.errors import RefusedError, SlurmUnavailableError
+from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import history as histories
 from aliquot.slurm.controller import poll_hint as glances
-from aliquot.slurm.controller.history import History
-from aliquot.slurm.controller.loop import Controller, Ports, revision
-from aliquot.slurm.controller.remote_nodes import Facts, Outcome, UnreachableError, command, sentence
-from aliquot.slurm.controller.settings import Host, PartitionRules
+from aliquot.slurm.controller.history import SlurmHistory
+from aliquot.slurm.controller.loop import ControllerPorts, SlurmController, revision
+from aliquot.slurm.controller.remote_nodes import (
+    RemoteChangeOutcome,
+    RemoteNodeFacts,
+    UnreachableError,
+    command,
+    sentence,
+)
+from aliquot.slurm.controller.settings import ManagedNode, PartitionRules
 from support.slurmtoy import Toy, toy
 
 
@@ -42,7 +48,7 @@ class AtOnce(Executor):
 class Never(AtOnce):
     """Looks are answered at once, changes when ``waiting`` is."""
 
-    def __init__(self, waiting: Future[Outcome]) -> None:
+    def __init__(self, waiting: Future[RemoteChangeOutcome]) -> None:
         self.waiting = waiting
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -66,7 +72,7 @@ class ToySlurm:
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         if self.away:
-            raise AwayError("slurmctld does not answer")
+            raise SlurmUnavailableError("slurmctld does not answer")
         self.cluster.schedule()
         places = [SlurmNode(name=n, states=frozenset({"FUTURE", "DRAIN"})) for n in self.places]
         return (*(self.cluster.node(n) for n in self.cluster.nodes if n != self.away_from), *places)
@@ -74,11 +80,11 @@ class ToySlurm:
     def node(self, name: str) -> SlurmNode:
         return self.cluster.node(name)
 
-    def jobs(self, node: str = "") -> tuple[Job, ...]:
+    def jobs(self, node: str = "") -> tuple[SlurmJob, ...]:
         return self.cluster.slurm_jobs()
 
-    def partitions(self) -> tuple[Partition, ...]:
-        return (Partition("all"),)
+    def partitions(self) -> tuple[SlurmPartition, ...]:
+        return (SlurmPartition("all"),)
 
     def create(self, line: str) -> None:
         self._act(f"create {line.split()[0]}")
@@ -100,26 +106,28 @@ class ToyHosts:
         self.asked = 0
         self.silent = False
         self.unfinished = False
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[RemoteChangeOutcome] = []
         self.applied: list[tuple[str, Mapping[str, object], tuple[str, ...]]] = []
-        self.before: list[History] = []
-        self.written: list[History] = []
+        self.before: list[SlurmHistory] = []
+        self.written: list[SlurmHistory] = []
 
-    def facts(self, host: Host) -> Facts:
+    def facts(self, host: ManagedNode) -> RemoteNodeFacts:
         self.asked += 1
         if self.silent:
             raise UnreachableError(f"{host.name}: no answer in 60 s")
-        return Facts(self.cluster.inventory(host.name), (), self.unfinished)
+        return RemoteNodeFacts(self.cluster.inventory(host.name), (), self.unfinished)
 
-    def apply(self, host: Host, wish: Mapping[str, object], words: Sequence[str], bound_s: float) -> Outcome:
+    def apply(
+        self, host: ManagedNode, wish: Mapping[str, object], words: Sequence[str], bound_s: float
+    ) -> RemoteChangeOutcome:
         self.before.append(self.written[-1])
         self.applied.append((host.name, wish, tuple(words)))
-        return self.outcomes.pop(0) if self.outcomes else Outcome(0, "done")
+        return self.outcomes.pop(0) if self.outcomes else RemoteChangeOutcome(0, "done")
 
-    def finish(self, host: Host, bound_s: float) -> Outcome:
+    def finish(self, host: ManagedNode, bound_s: float) -> RemoteChangeOutcome:
         self.unfinished = False
         self.applied.append((host.name, {}, ("--continue",)))
-        return Outcome(0, "done")
+        return RemoteChangeOutcome(0, "done")
 
 
 class Bench:
@@ -129,8 +137,8 @@ class Bench:
         self.hosts = ToyHosts(cluster)
         self.said: list[str] = []
         settings = replace(cluster.settings, placeholders=places, style="profile")
-        ports = Ports(cast(Slurm, self.slurm), self.hosts, self, AtOnce(), self.said.append)
-        self.controller = Controller(settings, ports, History(), self.hosts.written.append)
+        ports = ControllerPorts(cast(Slurm, self.slurm), self.hosts, self, AtOnce(), self.said.append)
+        self.controller = SlurmController(settings, ports, SlurmHistory(), self.hosts.written.append)
 
     def now(self) -> float:
         return self.cluster.now
@@ -144,27 +152,27 @@ def test_a_change_is_on_disk_before_it_begins_and_says_every_place() -> None:
     assert name == "n0"
     assert wish["configs"] == {"on-demand": [{"gpus": {"pci": ["0000:00:00.0"]}, "mig": ["3g.20gb@0", "3g.20gb@4"]}]}
     assert words[:2] == ("--jobs", "refuse")
-    assert [c.record for c in bench.hosts.before[0].cuts] == ["n0"]
+    assert [c.node_name for c in bench.hosts.before[0].changes] == ["n0"]
 
 
 def test_while_a_change_is_under_way_its_record_is_left() -> None:
     bench = Bench(toy("7g.40gb"))
     bench.cluster.submit("3g.20gb")
-    bench.hosts.apply = lambda *_: Outcome(0, "done")  # type: ignore[method-assign]
-    waiting: Future[Outcome] = Future()
+    bench.hosts.apply = lambda *_: RemoteChangeOutcome(0, "done")  # type: ignore[method-assign]
+    waiting: Future[RemoteChangeOutcome] = Future()
     bench.controller._ports = replace(bench.controller._ports, threads=Never(waiting))
     bench.controller.round()
     decision = bench.controller.round()
-    assert not decision.recuts
-    assert bench.controller.look().world.records[0].shut == "a change of it is under way"
-    waiting.set_result(Outcome(0, "done"))
+    assert not decision.repartitions
+    assert bench.controller.observe().state.node_states[0].shut == "a change of it is under way"
+    waiting.set_result(RemoteChangeOutcome(0, "done"))
     bench.controller.collect()
     assert not bench.controller.working
 
 
-def slow(bench: Bench) -> Future[Outcome]:
+def slow(bench: Bench) -> Future[RemoteChangeOutcome]:
     """Changes last until what is returned has a result."""
-    ends: Future[Outcome] = Future()
+    ends: Future[RemoteChangeOutcome] = Future()
     bench.controller._ports = replace(bench.controller._ports, threads=Never(ends))
     return ends
 
@@ -173,15 +181,15 @@ def test_while_a_record_is_cut_for_a_job_it_is_told_so_and_no_second_one_is_cut(
     bench = Bench(toy("7g.40gb", "7g.40gb"))
     bench.cluster.submit("3g.20gb")
     ends = slow(bench)
-    assert [r.record for r in bench.controller.round().recuts] == ["n0"]
+    assert [r.node_name for r in bench.controller.round().repartitions] == ["n0"]
     for _ in range(3):
         bench.cluster.now += 60
         decision = bench.controller.round()
-        assert not decision.recuts
+        assert not decision.repartitions
         assert decision.verdicts[0].sentence == "n0 is being cut for it"
     assert [line for line in bench.said if line.startswith("job 1: ")][1:] == ["job 1: cut: n0 is being cut for it"]
-    ends.set_result(Outcome(40, "the driver refused; undone"))
-    assert [r.record for r in bench.controller.round().recuts] == ["n1"]
+    ends.set_result(RemoteChangeOutcome(40, "the driver refused; undone"))
+    assert [r.node_name for r in bench.controller.round().repartitions] == ["n1"]
 
 
 def test_what_a_partition_keeps_is_not_cut_while_another_of_its_records_is_about_to_have_others() -> None:
@@ -189,38 +197,40 @@ def test_what_a_partition_keeps_is_not_cut_while_another_of_its_records_is_about
     bench = Bench(toy("1g.5gb*7", "1g.5gb*7", partitions={"all": PartitionRules(keep={"1g.5gb": 7})}))
     first = bench.cluster.submit("7g.40gb")
     ends = slow(bench)
-    assert [r.record for r in bench.controller.round().recuts] == ["n0"]
+    assert [r.node_name for r in bench.controller.round().repartitions] == ["n0"]
     first.done = True  # cancelled: no cut is on for anybody who waits
     bench.cluster.submit("7g.40gb")
     decision = bench.controller.round()
-    assert not decision.recuts
+    assert not decision.repartitions
     assert "n1: n0 of the same partition is being cut, and counts are kept there" in decision.verdicts[0].why
     bench.slurm.away_from = "n0"  # a dynamic node is out of Slurm for a while
-    assert not bench.controller.round().recuts
+    assert not bench.controller.round().repartitions
     bench.slurm.away_from = ""
-    ends.set_result(Outcome(40, "the driver refused; undone"))
-    assert [r.record for r in bench.controller.round().recuts] == ["n1"], "as one of the two has them still"
+    ends.set_result(RemoteChangeOutcome(40, "the driver refused; undone"))
+    assert [r.node_name for r in bench.controller.round().repartitions] == ["n1"], "as one of the two has them still"
 
 
 def test_a_job_of_several_nodes_waits_for_as_many() -> None:
     bench = Bench(toy("7g.40gb", "7g.40gb", "7g.40gb"))
     bench.cluster.submit("3g.20gb", nodes=2)
     slow(bench)
-    assert len(bench.controller.round().recuts) == 2
+    assert len(bench.controller.round().repartitions) == 2
     decision = bench.controller.round()
-    assert not decision.recuts
+    assert not decision.repartitions
     assert decision.verdicts[0].sentence == "n0, n1 are being cut for it"
 
 
 def test_a_controller_that_is_started_anew_knows_for_whom_a_record_is_cut() -> None:
     bench = Bench(toy("7g.40gb", "7g.40gb"))
     bench.cluster.submit("3g.20gb")
-    bench.controller.history = History().cut(bench.cluster.now - 60, "n0", (1,))
+    bench.controller.history = SlurmHistory().with_change(bench.cluster.now - 60, "n0", (1,))
     bench.hosts.unfinished = True
     slow(bench)
-    assert bench.controller.decide(bench.controller.look()).verdicts[0].sentence == "n0 is being cut for it"
-    bench.controller.history = History().cut(bench.cluster.now - 6000, "n0", (1,))
-    assert bench.controller.decide(bench.controller.look()).verdicts[0].state == "waits", "not ours: far too long ago"
+    assert bench.controller.decide(bench.controller.observe()).verdicts[0].sentence == "n0 is being cut for it"
+    bench.controller.history = SlurmHistory().with_change(bench.cluster.now - 6000, "n0", (1,))
+    assert bench.controller.decide(bench.controller.observe()).verdicts[0].state == "waits", (
+        "not ours: far too long ago"
+    )
 
 
 def test_what_slurm_shows_of_a_change_reads_as_a_sentence() -> None:
@@ -236,7 +246,7 @@ def test_what_slurm_shows_of_a_change_reads_as_a_sentence() -> None:
 def test_a_change_that_fails_is_told_and_tried_again_later() -> None:
     bench = Bench(toy("7g.40gb"))
     bench.cluster.submit("3g.20gb")
-    bench.hosts.outcomes = [Outcome(40, "the driver refused; undone")]
+    bench.hosts.outcomes = [RemoteChangeOutcome(40, "the driver refused; undone")]
     bench.controller.round()
     bench.controller.round()
     assert "n0 could not be changed: the driver refused; undone" in bench.said
@@ -295,7 +305,7 @@ def test_what_was_cut_off_is_finished_first() -> None:
 def test_where_slurm_is_away_nothing_is_done() -> None:
     bench = Bench(toy("7g.40gb"))
     bench.slurm.away = True
-    with pytest.raises(AwayError):
+    with pytest.raises(SlurmUnavailableError):
         bench.controller.round()
     assert not bench.hosts.applied
 
@@ -323,15 +333,19 @@ def test_no_placeholder_goes_while_a_node_says_nothing() -> None:
 
 def test_a_history_outlives_bad_bytes_and_older_releases(tmp_path: Path) -> None:
     path, file = str(tmp_path / "deep/history.json"), tmp_path / "deep/history-state.json"
-    assert histories.read(path) == (History(), "")
+    assert histories.read(path) == (SlurmHistory(), "")
     kept = (
-        History().cut(5.0, "n0", (1,)).failed(6.0, "n1", "why").decided(7.0, [4], 60.0).swapped(8.0, "h", "h-1g", (2,))
+        SlurmHistory()
+        .with_change(5.0, "n0", (1,))
+        .with_failure(6.0, "n1", "why")
+        .with_decision(7.0, [4], 60.0)
+        .with_swap(8.0, "h", "h-1g", (2,))
     )
     file.parent.mkdir()
     (tmp_path / "deep/history.json").write_bytes(msgspec.json.encode(kept))
     assert histories.read(path) == (kept, "")
-    histories.write(path, kept.cut(9.0, "n2", ()))
-    assert histories.read(path) == (kept.cut(9.0, "n2", ()), "")
+    histories.write(path, kept.with_change(9.0, "n2", ()))
+    assert histories.read(path) == (kept.with_change(9.0, "n2", ()), "")
     for body in (b"{", b"\xff", b'{"format":9}'):
         state_store.unreadable.clear()
         file.write_bytes(body)
@@ -340,7 +354,7 @@ def test_a_history_outlives_bad_bytes_and_older_releases(tmp_path: Path) -> None
         assert "cannot be understood" in trouble
     (tmp_path / "deep/history-state.json.previous").unlink()
     found, trouble = histories.read(path)
-    assert found == History()
+    assert found == SlurmHistory()
     assert "limits are counted from now on" in trouble
     histories.write(path, kept)
     assert histories.read(path) == (kept, "")
@@ -362,28 +376,28 @@ def test_how_a_change_ended_in_a_line() -> None:
 
 
 def test_between_two_looks_a_job_that_comes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glances, "GLANCE_S", 0.01)
+    monkeypatch.setattr(glances, "HINT_S", 0.01)
     monkeypatch.setattr(glances, "SHARE", 0)
     bench = Bench(toy("7g.40gb"))
     bench.controller.round()
     bench.cluster.submit("3g.20gb")
     began = time.monotonic()
-    bench.controller.wait(threading.Event(), 10.0, glances=True)
+    bench.controller.wait(threading.Event(), 10.0, poll_hints=True)
     assert time.monotonic() - began < 9
     bench.controller.wait(threading.Event(), 0.2)  # without glances nobody is asked
-    (recut,) = bench.controller.round().recuts
-    assert recut.record == "n0"
+    (recut,) = bench.controller.round().repartitions
+    assert recut.node_name == "n0"
 
 
 def test_a_glance_that_slurm_does_not_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glances, "GLANCE_S", 0.01)
+    monkeypatch.setattr(glances, "HINT_S", 0.01)
     monkeypatch.setattr(glances, "SHARE", 0)
     bench = Bench(toy("7g.40gb"))
     bench.controller.round()
 
-    def away(node: str = "") -> tuple[Job, ...]:
-        raise AwayError("slurmctld does not answer")
+    def away(node: str = "") -> tuple[SlurmJob, ...]:
+        raise SlurmUnavailableError("slurmctld does not answer")
 
     monkeypatch.setattr(bench.slurm, "jobs", away)
-    with pytest.raises(AwayError):
-        bench.controller.wait(threading.Event(), 10.0, glances=True)
+    with pytest.raises(SlurmUnavailableError):
+        bench.controller.wait(threading.Event(), 10.0, poll_hints=True)

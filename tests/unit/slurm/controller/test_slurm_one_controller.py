@@ -17,10 +17,10 @@ def test_the_second_waits_says_so_once_and_takes_over(tmp_path: Path, monkeypatc
     path, said, stop = str(tmp_path / "history"), list[str](), threading.Event()
     taken = []
     with contextlib.ExitStack() as mine:
-        with main.alone(path):
-            with pytest.raises(LockedError), main.alone(path):
+        with main.hold_lock(path):
+            with pytest.raises(LockedError), main.hold_lock(path):
                 pass
-            waiting = threading.Thread(target=lambda: taken.append(main._take(mine, path, said.append, stop)))
+            waiting = threading.Thread(target=lambda: taken.append(main._acquire_lock(mine, path, said.append, stop)))
             waiting.start()
             waiting.join(0.1)
             assert taken == []
@@ -33,5 +33,5 @@ def test_the_second_waits_says_so_once_and_takes_over(tmp_path: Path, monkeypatc
 def test_a_stop_ends_the_wait(tmp_path: Path) -> None:
     path, stop = str(tmp_path / "history"), threading.Event()
     stop.set()
-    with contextlib.ExitStack() as mine, main.alone(path):
-        assert not main._take(mine, path, lambda _: None, stop)
+    with contextlib.ExitStack() as mine, main.hold_lock(path):
+        assert not main._acquire_lock(mine, path, lambda _: None, stop)

@@ -7,30 +7,33 @@ from typing import cast
 from msgspec.structs import replace
 
 from aliquot.slurm.client.errors import RefusedError
-from aliquot.slurm.client.gres_text import listed
+from aliquot.slurm.client.gres_text import parse_listed
 from aliquot.slurm.client.models import SlurmNode
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import placeholders
-from aliquot.slurm.controller.log_once import Telling
-from aliquot.slurm.controller.models import Record
-from aliquot.slurm.controller.placeholder_sync import BACKOFF, Placing
+from aliquot.slurm.controller.log_once import LogOnce
+from aliquot.slurm.controller.models import SlurmNodeState
+from aliquot.slurm.controller.placeholder_sync import BACKOFF, PlaceholderSync
 from aliquot.slurm.controller.settings import Rules
 from support.slurmtoy import Toy, ToyNode, toy
 
 
-def records(cluster: Toy) -> list[Record]:
-    return list(cluster.world().records)
+def records(cluster: Toy) -> list[SlurmNodeState]:
+    return list(cluster.world().node_states)
 
 
 def there(place: placeholders.Placeholder, **more: object) -> SlurmNode:
     made = SlurmNode(
-        name=place.name, states=frozenset({"FUTURE", "DRAIN"}), gres=listed(place.gres_text), features=place.features
+        name=place.name,
+        states=frozenset({"FUTURE", "DRAIN"}),
+        gres=parse_listed(place.gres_text),
+        features=place.features,
     )
     return replace(made, **more)
 
 
 def test_one_says_the_most_of_each_type_that_a_record_can_have() -> None:
-    (place,) = placeholders.wanted(records(Toy({"n0": ToyNode([(), (("7g.40gb", 0),)])})), {})
+    (place,) = placeholders.required_placeholders(records(Toy({"n0": ToyNode([(), (("7g.40gb", 0),)])})), {})
     gres = dict(place.gres)
     assert gres["1g.5gb"] == 14
     assert gres["3g.20gb"] == 4
@@ -41,52 +44,54 @@ def test_one_says_the_most_of_each_type_that_a_record_can_have() -> None:
 
 
 def test_rules_narrow_it() -> None:
-    (place,) = placeholders.wanted(records(toy("7g.40gb", rules=Rules(profiles=("1g.5gb",)))), {})
+    (place,) = placeholders.required_placeholders(records(toy("7g.40gb", rules=Rules(profiles=("1g.5gb",)))), {})
     assert place.gres == (("1g.5gb", 7),)
-    assert not placeholders.wanted(records(toy("7g.40gb", rules=Rules(untouched=True))), {})
+    assert not placeholders.required_placeholders(records(toy("7g.40gb", rules=Rules(untouched=True))), {})
 
 
 def test_as_many_as_records_of_one_kind_and_layouts_among_the_features() -> None:
     cluster = toy("7g.40gb", "", "")
     cluster.nodes["n2"].features = ("mig", "big")
-    found = placeholders.wanted(records(cluster), {"mig_2x3g": {}})
+    found = placeholders.required_placeholders(records(cluster), {"mig_2x3g": {}})
     assert sorted(p.features for p in found) == [("big", "mig", "mig_2x3g"), ("mig", "mig_2x3g"), ("mig", "mig_2x3g")]
     assert len({p.name for p in found}) == 3
 
 
 def test_what_is_missing_is_made_and_what_is_not_needed_goes() -> None:
-    (place,) = placeholders.wanted(records(toy("7g.40gb")), {})
-    acts = placeholders.acts([], [place])
+    (place,) = placeholders.required_placeholders(records(toy("7g.40gb")), {})
+    acts = placeholders.plan_actions([], [place])
     assert (acts.create, acts.delete) == ((place,), ())
-    stays = placeholders.acts([there(place)], [place])
-    assert stays == placeholders.Acts()
+    stays = placeholders.plan_actions([there(place)], [place])
+    assert stays == placeholders.PlaceholderActions()
     old = replace(there(place), name="aliquot-layouts-old-0")
-    acts = placeholders.acts([old, there(place)], [place])
+    acts = placeholders.plan_actions([old, there(place)], [place])
     assert acts.delete == ("aliquot-layouts-old-0",)
-    assert placeholders.acts([there(place)], []).delete == (place.name,)
+    assert placeholders.plan_actions([there(place)], []).delete == (place.name,)
 
 
 def test_one_that_lost_its_types_is_made_anew_and_one_that_takes_jobs_is_drained() -> None:
-    (place,) = placeholders.wanted(records(toy("7g.40gb")), {})
-    acts = placeholders.acts([there(place, gres=())], [place])
+    (place,) = placeholders.required_placeholders(records(toy("7g.40gb")), {})
+    acts = placeholders.plan_actions([there(place, gres=())], [place])
     assert acts.create == (place,)
     assert acts.delete == (place.name,)
-    assert placeholders.acts([there(place, states=frozenset({"FUTURE"}))], [place]).drain == (place.name,)
+    assert placeholders.plan_actions([there(place, states=frozenset({"FUTURE"}))], [place]).drain == (place.name,)
 
 
 def test_a_line_in_slurm_conf_does_as_well() -> None:
-    (place,) = placeholders.wanted(records(toy("7g.40gb")), {})
+    (place,) = placeholders.required_placeholders(records(toy("7g.40gb")), {})
     line = there(place, name="layouts", states=frozenset({"FUTURE"}))
-    assert placeholders.acts([line], [place]) == placeholders.Acts()
+    assert placeholders.plan_actions([line], [place]) == placeholders.PlaceholderActions()
     real = there(place, name="n7", states=frozenset({"IDLE"}))
-    assert placeholders.acts([real], [place]).create == (place,), "a node that is there now may be another tomorrow"
+    assert placeholders.plan_actions([real], [place]).create == (place,), (
+        "a node that is there now may be another tomorrow"
+    )
 
 
 def test_a_nodes_features_put_no_keys_into_a_line() -> None:
     """A dynamic node says its features itself."""
     cluster = toy("7g.40gb")
     cluster.nodes["n0"].features = ("mig", "x NodeAddr=10.6.6.6 State=IDLE", "y\tWeight=1", "z\n")
-    (place,) = placeholders.wanted(records(cluster), {})
+    (place,) = placeholders.required_placeholders(records(cluster), {})
     assert place.features == ("mig",)
     assert place.line.endswith(" Feature=mig State=FUTURE")
 
@@ -111,14 +116,14 @@ class FullTable:
 
 def test_what_slurm_refuses_to_make_is_tried_ever_more_rarely_and_then_as_before() -> None:
     slurm, said = FullTable(), list[str]()
-    placing = Placing(cast(Slurm, slurm), Telling(said.append))
+    placing = PlaceholderSync(cast(Slurm, slurm), LogOnce(said.append))
     for look in range(720):
         slurm.now = 5.0 * look
-        placing.hold(records(toy("7g.40gb")), (), {}, slurm.now)
+        placing.sync(records(toy("7g.40gb")), (), {}, slurm.now)
     assert 10 < len(slurm.asked) < 20, "an hour of looks, each 5 s"
     assert slurm.asked[-1] - slurm.asked[-2] == BACKOFF.longest
     assert len([s for s in said if "node table is full" in s]) == 1
     assert not [s for s in said if "jobs may wait" in s]
     slurm.full = False
-    placing.hold(records(toy("7g.40gb")), (), {}, slurm.now + BACKOFF.longest)
+    placing.sync(records(toy("7g.40gb")), (), {}, slurm.now + BACKOFF.longest)
     assert len(slurm.drained) == 1

@@ -43,7 +43,7 @@ def test_a_whole_file() -> None:
     assert (found.interval_s, found.per_hour, found.at_once, found.promise_s) == (2.5, 7, 3, 90.0)
     assert found.style == "full"
     (cloud,) = found.siblings
-    assert (cloud.host, cloud.records, cloud.limits.idle_s) == ("h1", ("h1-1", "h1-2"), 5.0)
+    assert (cloud.host, cloud.nodes, cloud.limits.idle_s) == ("h1", ("h1-1", "h1-2"), 5.0)
     assert found.partition("train").most == {"3g.20gb": 4}
     assert not found.partition("debug").demands
     assert found.layouts == {"mig_2x3g": {"3g.20gb": 2}}

@@ -10,12 +10,12 @@ from aliquot.slurm.client.models import SlurmNode
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import cloud_switch as swapping
 from aliquot.slurm.controller import drains
-from aliquot.slurm.controller.cloud_records import Group
-from aliquot.slurm.controller.history import HOUR_S, History
-from aliquot.slurm.controller.log_once import Telling
-from aliquot.slurm.controller.models import WAITING, Decision, Drain
+from aliquot.slurm.controller.history import HOUR_S, SlurmHistory
+from aliquot.slurm.controller.log_once import LogOnce
+from aliquot.slurm.controller.models import WAITING, NodeDrain, SlurmDecision
 from aliquot.slurm.controller.settings import Limits
-from aliquot.slurm.layouts.cloud_siblings import Act
+from aliquot.slurm.controller.sibling_groups import SiblingGroup
+from aliquot.slurm.layouts.cloud_siblings import SiblingAction
 
 NOW = 1_000_000.0
 
@@ -37,18 +37,18 @@ class Told:
         self.acts.append(f"resume {name}")
 
 
-def acted(told: Told, decision: Decision) -> list[str]:
-    drains.act(decision, cast(Slurm, told), Telling(lambda _: None), lambda _: None)
+def acted(told: Told, decision: SlurmDecision) -> list[str]:
+    drains.apply_drains(decision, cast(Slurm, told), LogOnce(lambda _: None), lambda _: None)
     return told.acts
 
 
 def test_who_drained_a_record_since_the_look_keeps_it() -> None:
-    drain = Decision(drains=(Drain("n1", 7),))
+    drain = SlurmDecision(drains=(NodeDrain("n1", 7),))
     assert acted(Told(), drain) == ["drain n1"]
     assert acted(Told("IDLE", "DRAIN", reason=f"{WAITING}6"), drain) == ["drain n1"]
     assert acted(Told("IDLE", "DRAIN", reason=f"{WAITING}7"), drain) == []
     assert acted(Told("IDLE", "DRAIN", reason="new fans"), drain) == []
-    resume = Decision(resume=("n1",))
+    resume = SlurmDecision(resume=("n1",))
     assert acted(Told("IDLE", "DRAIN", reason=f"{WAITING}7"), resume) == ["resume n1"]
     assert acted(Told("IDLE", "DRAIN", reason="new fans"), resume) == []
 
@@ -56,26 +56,26 @@ def test_who_drained_a_record_since_the_look_keeps_it() -> None:
 def test_so_it_is_with_records_of_one_host() -> None:
     for verb in ("open", "drain"):
         for told, done in ((Told(), 1), (Told("IDLE", "DRAIN", reason="new fans"), 0)):
-            group = Group("h", (), Limits(), "n1", Act(verb, "n1", "aliquot: why"))
-            swapping.act([group], cast(Slurm, told), Telling(lambda _: None))
+            group = SiblingGroup("h", (), Limits(), "n1", SiblingAction(verb, "n1", "aliquot: why"))
+            swapping.apply_actions([group], cast(Slurm, told), LogOnce(lambda _: None))
             assert len(told.acts) == done, (verb, told.now)
 
 
 def test_a_clock_that_was_wrong_for_a_moment_stops_nothing_for_long() -> None:
     ahead = NOW + 30 * 24 * HOUR_S
-    wrong = History().cut(ahead, "n1", (7,)).failed(ahead, "n1", "no")
+    wrong = SlurmHistory().with_change(ahead, "n1", (7,)).with_failure(ahead, "n1", "no")
     wrong = replace(wrong, promised={7: ahead}, stuck={8: ahead}, idle={"n1": ahead})
-    right = wrong.looked(NOW, ["n1"], {7, 8})
-    assert right.last("n1") == NOW
+    right = wrong.with_observation(NOW, ["n1"], {7, 8})
+    assert right.last_change_time("n1") == NOW
     assert right.failures["n1"].retry_at <= NOW + 30
     assert (right.promised, right.stuck, right.idle) == ({7: NOW}, {8: NOW}, {"n1": NOW})
-    assert right.looked(NOW + 3 * HOUR_S, [], ()).recent(NOW + 3 * HOUR_S) == 0
+    assert right.with_observation(NOW + 3 * HOUR_S, [], ()).recent(NOW + 3 * HOUR_S) == 0
 
 
 def test_a_job_that_does_not_start_again_and_again_is_stuck_anew_each_time() -> None:
-    history = History().decided(NOW, [7], 30)
-    history = history.decided(NOW + 31, [7], 30)
+    history = SlurmHistory().with_decision(NOW, [7], 30)
+    history = history.with_decision(NOW + 31, [7], 30)
     assert history.stuck == {7: NOW + 31}
-    assert history.decided(NOW + 40, [7], 30).stuck == {7: NOW + 31}
-    history = history.decided(NOW + 500, [], 30).decided(NOW + 600, [7], 30)
-    assert history.decided(NOW + 640, [7], 30).stuck == {7: NOW + 600}
+    assert history.with_decision(NOW + 40, [7], 30).stuck == {7: NOW + 31}
+    history = history.with_decision(NOW + 500, [], 30).with_decision(NOW + 600, [7], 30)
+    assert history.with_decision(NOW + 640, [7], 30).stuck == {7: NOW + 600}

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 from aliquot.slurm.client.models import Gres, SlurmNode
-from aliquot.slurm.controller.job_demand import Queue, Want
-from aliquot.slurm.controller.loop import Look
-from aliquot.slurm.controller.metrics import Tally
-from aliquot.slurm.controller.models import CUT, WAITS, Decision, Record, Verdict, World
-from aliquot.slurm.controller.settings import Host
+from aliquot.slurm.controller.job_demand import JobDemand, JobQueue
+from aliquot.slurm.controller.loop import SlurmObservation
+from aliquot.slurm.controller.metrics import SlurmMetrics
+from aliquot.slurm.controller.models import PARTITIONING, WAITS, JobVerdict, SlurmDecision, SlurmNodeState, SlurmState
+from aliquot.slurm.controller.settings import ManagedNode
 
 
-def value(tally: Tally, name: str, **labels: str) -> float | None:
+def value(tally: SlurmMetrics, name: str, **labels: str) -> float | None:
     return tally.page.registry.get_sample_value(name, labels)
 
 
-def record(name: str, *, jobs: int = 0, shut: str = "", failure: str = "") -> Record:
+def record(name: str, *, jobs: int = 0, shut: str = "", failure: str = "") -> SlurmNodeState:
     node = SlurmNode(name, frozenset({"IDLE"}), gres=(Gres("gpu", "a100_1g.5gb", 7),))
-    return Record(Host(name), node, jobs=jobs, shut=shut, failure=failure)
+    return SlurmNodeState(ManagedNode(name), node, jobs=jobs, shut=shut, failure=failure)
 
 
-def look(now: float, *records: Record, wants: tuple[Want, ...] = (), running: frozenset[int] = frozenset()) -> Look:
-    return Look(World(records), Queue(wants), (), now, running)
+def look(
+    now: float, *records: SlurmNodeState, wants: tuple[JobDemand, ...] = (), running: frozenset[int] = frozenset()
+) -> SlurmObservation:
+    return SlurmObservation(SlurmState(records), JobQueue(wants), (), now, running)
 
 
 def test_a_look() -> None:
-    tally = Tally()
-    wants = (Want(7, {"a100_3g.20gb": 1}, submitted=100, eligible=160), Want(8, {"a100_3g.20gb": 1}, submitted=500))
+    tally = SlurmMetrics()
+    wants = (
+        JobDemand(7, {"a100_3g.20gb": 1}, submitted=100, eligible=160),
+        JobDemand(8, {"a100_3g.20gb": 1}, submitted=500),
+    )
     seen = look(1000.0, record("a"), record("b", jobs=2), record("c", shut="no"), record("d", failure="x"), wants=wants)
-    tally.looked(seen, Decision(verdicts=(Verdict(7, WAITS, "none"), Verdict(8, CUT, "a is cut for it"))))
+    tally.on_observation(
+        seen, SlurmDecision(verdicts=(JobVerdict(7, WAITS, "none"), JobVerdict(8, PARTITIONING, "a is cut for it")))
+    )
     assert value(tally, "aliquot_slurm_up") == 1
     assert value(tally, "aliquot_slurm_jobs", state="waits") == 1
     assert value(tally, "aliquot_slurm_jobs", state="covered") == 0
@@ -39,38 +46,42 @@ def test_a_look() -> None:
 
 
 def test_nobody_waits() -> None:
-    tally = Tally()
-    tally.looked(look(1000.0, record("a")), Decision())
+    tally = SlurmMetrics()
+    tally.on_observation(look(1000.0, record("a")), SlurmDecision())
     assert value(tally, "aliquot_slurm_oldest_demand_timestamp_seconds") == 0
 
 
 def test_a_job_that_slices_were_cut_for_is_timed_until_it_is_seen_running() -> None:
-    tally = Tally()
-    want = Want(7, {"a100_3g.20gb": 1}, submitted=100)
-    tally.looked(look(110.0, record("a"), wants=(want,)), Decision(verdicts=(Verdict(7, CUT, "a is cut"),)))
-    tally.looked(look(120.0, record("a"), wants=(want,)), Decision(verdicts=(Verdict(7, WAITS, ""),)))
-    tally.looked(look(130.0, record("a"), running=frozenset({7})), Decision())
+    tally = SlurmMetrics()
+    want = JobDemand(7, {"a100_3g.20gb": 1}, submitted=100)
+    tally.on_observation(
+        look(110.0, record("a"), wants=(want,)), SlurmDecision(verdicts=(JobVerdict(7, PARTITIONING, "a is cut"),))
+    )
+    tally.on_observation(look(120.0, record("a"), wants=(want,)), SlurmDecision(verdicts=(JobVerdict(7, WAITS, ""),)))
+    tally.on_observation(look(130.0, record("a"), running=frozenset({7})), SlurmDecision())
     assert value(tally, "aliquot_slurm_start_seconds_count") == 1
     assert value(tally, "aliquot_slurm_start_seconds_sum") == 30
 
 
 def test_a_job_that_is_cancelled_and_one_that_nothing_was_cut_for_are_not() -> None:
-    tally = Tally()
-    wants = (Want(7, {}, submitted=100), Want(8, {}, submitted=100))
-    tally.looked(look(110.0, wants=wants), Decision(verdicts=(Verdict(7, CUT, ""), Verdict(8, WAITS, ""))))
-    tally.looked(look(120.0, running=frozenset({8})), Decision())
-    tally.looked(look(130.0, running=frozenset({7})), Decision())
+    tally = SlurmMetrics()
+    wants = (JobDemand(7, {}, submitted=100), JobDemand(8, {}, submitted=100))
+    tally.on_observation(
+        look(110.0, wants=wants), SlurmDecision(verdicts=(JobVerdict(7, PARTITIONING, ""), JobVerdict(8, WAITS, "")))
+    )
+    tally.on_observation(look(120.0, running=frozenset({8})), SlurmDecision())
+    tally.on_observation(look(130.0, running=frozenset({7})), SlurmDecision())
     assert value(tally, "aliquot_slurm_start_seconds_count") == 0
 
 
 def test_changes_by_record_and_the_oldest_of_those_under_way() -> None:
-    tally = Tally()
-    tally.began("a", 100.0)
-    tally.began("b", 200.0)
+    tally = SlurmMetrics()
+    tally.on_change_started("a", 100.0)
+    tally.on_change_started("b", 200.0)
     assert value(tally, "aliquot_slurm_change_started_timestamp_seconds") == 100
-    tally.ended("a", 160.0, True)
+    tally.on_change_ended("a", 160.0, True)
     assert value(tally, "aliquot_slurm_change_started_timestamp_seconds") == 200
-    tally.ended("b", 230.0, False)
+    tally.on_change_ended("b", 230.0, False)
     assert value(tally, "aliquot_slurm_change_started_timestamp_seconds") == 0
     assert value(tally, "aliquot_slurm_changes_total", node="a", outcome="done") == 1
     assert value(tally, "aliquot_slurm_changes_total", node="b", outcome="failed") == 1
@@ -78,9 +89,9 @@ def test_changes_by_record_and_the_oldest_of_those_under_way() -> None:
 
 
 def test_while_slurm_is_away_nothing_old_is_told_of_it() -> None:
-    tally = Tally()
-    tally.looked(look(1000.0, record("a")), Decision())
-    tally.away()
+    tally = SlurmMetrics()
+    tally.on_observation(look(1000.0, record("a")), SlurmDecision())
+    tally.unavailable()
     assert value(tally, "aliquot_slurm_up") == 0
     assert value(tally, "aliquot_slurm_records", state="idle") is None
     assert b"aliquot_slurm_free_devices{" not in tally.page.text()

@@ -11,11 +11,11 @@ from aliquot.slurm.client.models import Gres
 from aliquot.slurm.files import fence
 from aliquot.slurm.files import gres_conf as gres
 from aliquot.slurm.files import node_line as nodeline
-from aliquot.slurm.files.job_devices import Choice, Offering, offering
+from aliquot.slurm.files.job_devices import GresChoice, OfferedDevices, offered_devices
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import device_nodes as nodes
-from aliquot.slurm.node.desired_gres import meant
-from aliquot.slurm.node.request import Settings
+from aliquot.slurm.node.desired_gres import expected_gres
+from aliquot.slurm.node.request import SlurmNodeSettings
 from support.factory import inventory
 from support.slurmworld import sliced
 from unit.slurm.check.judging import SLURM, cap, cut, findings, rules
@@ -26,8 +26,8 @@ NIC = SLURM.replace("GresTypes=gpu", "GresTypes=gpu,nic")
 GPU1 = ("/dev/nvidia1", cap(1), cap(2), cap(147), cap(148), cap(156), cap(157))
 
 
-def part(found: Inventory, *gpus: int, fenced: bool = True) -> Offering:
-    return offering(found, Choice(tuple(found.gpus[n].pci for n in gpus) if gpus else None, fence=fenced))
+def part(found: Inventory, *gpus: int, fenced: bool = True) -> OfferedDevices:
+    return offered_devices(found, GresChoice(tuple(found.gpus[n].pci for n in gpus) if gpus else None, fence=fenced))
 
 
 def changed(found: Inventory, **fields: object) -> Inventory:
@@ -85,23 +85,23 @@ def test_an_instance_that_nobody_is_given_goes_with_a_fence_only() -> None:
 
 def test_apply_fences_where_slurm_conf_has_the_gres_and_says_it_where_not() -> None:
     pci = CUT.gpus[0].pci
-    bare = meant(CUT, Settings("n1", gpus=(pci,)), "24.11.5")
+    bare = expected_gres(CUT, SlurmNodeSettings("n1", gpus=(pci,)), "24.11.5")
     assert bare.text == "gpu:a100:1"
     assert len(bare.lines) == 1
     assert "GresTypes=gpu,nic" in bare.notes[0]
-    made = meant(CUT, Settings("n1", gpus=(pci,), fence=True), "24.11.5")
+    made = expected_gres(CUT, SlurmNodeSettings("n1", gpus=(pci,), fence=True), "24.11.5")
     assert made.text == "gpu:a100:1,nic:no_consume:1"
     assert made.lines[1].startswith("NodeName=n1 Name=nic")
     assert made.notes == ()
 
 
 def test_apply_says_where_jobs_can_change_and_watch_instances() -> None:
-    bare = meant(CUT, Settings("n1"), "24.11.5")
+    bare = expected_gres(CUT, SlurmNodeSettings("n1"), "24.11.5")
     assert bare.notes[0].startswith(f"jobs of n1 can open {cap(1)} and {cap(2)}, by which all instances are changed")
     assert "GresTypes=gpu,nic" in bare.notes[0]
     assert "nic" not in bare.text
-    assert meant(CUT, Settings("n1", fence=True), "24.11.5").notes == ()
-    assert meant(inventory("a100-sxm4-40gb"), Settings("n1"), "24.11.5").notes == ()
+    assert expected_gres(CUT, SlurmNodeSettings("n1", fence=True), "24.11.5").notes == ()
+    assert expected_gres(inventory("a100-sxm4-40gb"), SlurmNodeSettings("n1"), "24.11.5").notes == ()
 
 
 def test_check_finds_administrators_capabilities_that_no_line_fences() -> None:
@@ -138,8 +138,8 @@ def test_check_finds_a_task_prolog_that_is_missing() -> None:
 
 
 def test_what_slurm_says_of_a_fence_is_written_back_so_that_jobs_do_not_get_it() -> None:
-    assert fence.said(Gres("nic", "", 1)) == "nic:no_consume:1"
-    assert fence.said(Gres("nic", "mlx5", 2)) == "nic:mlx5:2"
+    assert fence.gres_entry(Gres("nic", "", 1)) == "nic:no_consume:1"
+    assert fence.gres_entry(Gres("nic", "mlx5", 2)) == "nic:mlx5:2"
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,11 @@ def test_what_slurm_says_of_a_fence_is_written_back_so_that_jobs_do_not_get_it()
     ],
 )
 def test_other_lines_of_that_gres_must_be_alike(tmp_path: object, types: str, lines: str, possible: bool) -> None:
-    settings = Settings("n1", conf_dir=str(tmp_path))
+    settings = SlurmNodeSettings("n1", conf_dir=str(tmp_path))
     for name, text in (("slurm.conf", f"ClusterName=x\nGresTypes={types}\n"), ("gres.conf", lines)):
         with open(f"{tmp_path}/{name}", "w") as file:
             file.write(text)
-    assert files.fences(settings, files.conf_of(settings)) is possible
+    assert files.has_fence_gres(settings, files.conf_of(settings)) is possible
 
 
 def test_the_administrators_nodes_are_made_for_a_fence_alone() -> None:
@@ -191,10 +191,10 @@ def test_a_gpu_that_no_record_has_is_told_where_the_machine_is_known() -> None:
     line = "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia0\n"
     machines = {"n1": inventory("a100-sxm4-40gb*2")}
     assert rules(node, line) == []
-    assert "warning NOT_FENCED gres.conf:1" in rules(node, line, machines=machines)
-    assert "NOT_FENCED" not in str(rules(node, line, machines={"n1": inventory("a100-sxm4-40gb")}))
+    assert "warning NOT_FENCED gres.conf:1" in rules(node, line, inventories=machines)
+    assert "NOT_FENCED" not in str(rules(node, line, inventories={"n1": inventory("a100-sxm4-40gb")}))
     # Nothing is fenced then, which has a rule of its own.
-    assert "NOT_FENCED" not in str(rules(node, line, machines=machines, cgroup=""))
+    assert "NOT_FENCED" not in str(rules(node, line, inventories=machines, cgroup=""))
 
 
 def test_slices_of_a_neighbour_belong_to_its_gpu() -> None:
@@ -214,13 +214,13 @@ def test_a_fence_that_jobs_could_be_given_is_an_error() -> None:
 
 
 def test_a_fence_names_files_that_are_there() -> None:
-    here = {"here": "g0", "absent": frozenset({"/dev/nvidia1"})}
+    here = {"local_node": "g0", "absent": frozenset({"/dev/nvidia1"})}
     assert "error FILE_MISSING gres.conf:3" in rules(FENCED, PARTS + FENCES, head=NIC, **here)
 
 
 def test_slurmctld_is_told_to_forget_it_and_slurmd_reads_it_again() -> None:
-    assert fence.without("gpu:a100:1,nic:no_consume:1,ssd:2") == "gpu:a100:1,ssd:2"
-    assert fence.without("gpu:a100:1,nic:mlx5:2") == "gpu:a100:1,nic:mlx5:2"
+    assert fence.without_fence("gpu:a100:1,nic:no_consume:1,ssd:2") == "gpu:a100:1,ssd:2"
+    assert fence.without_fence("gpu:a100:1,nic:mlx5:2") == "gpu:a100:1,nic:mlx5:2"
     lines = gres.lines("n1", part(CUT, 0))
-    assert fence.counted("gpu:a100:1", lines) == "gpu:a100:1,nic:no_consume:1"
-    assert fence.counted("gpu:a100:1", lines[:1]) == "gpu:a100:1"
+    assert fence.with_fence("gpu:a100:1", lines) == "gpu:a100:1,nic:no_consume:1"
+    assert fence.with_fence("gpu:a100:1", lines[:1]) == "gpu:a100:1"

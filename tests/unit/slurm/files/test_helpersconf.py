@@ -10,13 +10,13 @@ from aliquot.slurm.client.errors import OldSlurmError
 from aliquot.slurm.client.models import Version
 from aliquot.slurm.files import helpers_conf as helpersconf
 from aliquot.slurm.layouts import cloud_nodes as cloud
-from aliquot.slurm.layouts.families import FamilyError, maximal, typed
+from aliquot.slurm.layouts.families import FamilyError, maximal_layouts, parse_layout
 from support.simworld import Node
 
 A100 = catalog.family("a100-40gb")
-LAYOUTS = (typed(A100, "2x3g.20gb"), typed(A100, "4g.20gb,3g.20gb"))
+LAYOUTS = (parse_layout(A100, "2x3g.20gb"), parse_layout(A100, "4g.20gb,3g.20gb"))
 NAMES = "mig_2x3g.20gb,mig_1x4g.20gb_1x3g.20gb"
-PROGRAM = helpersconf.Program("/h", reboot="/r")
+PROGRAM = helpersconf.FeatureProgram("/h", reboot="/r")
 OLD, MIDDLE, NEW = Version(22, 5, 8), Version(23, 11), Version(24, 11, 5)
 
 
@@ -35,12 +35,12 @@ def test_a_release_without_rebootless_features_needs_a_reboot_program() -> None:
 
 
 def test_a_change_may_last_as_long_as_its_program_and_a_minute() -> None:
-    slow = helpersconf.Program("/h", exec_s=600)
+    slow = helpersconf.FeatureProgram("/h", exec_s=600)
     assert "ResumeTimeout=660" in helpersconf.keys(slow, NEW)
 
 
 def test_users_are_named_only_where_they_are_few() -> None:
-    few = helpersconf.Program("/h", users=("alice", "bob"))
+    few = helpersconf.FeatureProgram("/h", users=("alice", "bob"))
     assert "AllowUserBoot=alice,bob" in helpersconf.lines("n1", LAYOUTS, few, NEW)
 
 
@@ -48,13 +48,13 @@ def test_a_release_without_the_plugin_and_a_line_too_long_are_refused() -> None:
     with pytest.raises(OldSlurmError, match=r"21\.08"):
         helpersconf.lines("n1", LAYOUTS, PROGRAM, Version(20, 11))
     with pytest.raises(FamilyError, match="1024"):
-        helpersconf.lines("n1", maximal(A100) * 2, PROGRAM, NEW)
+        helpersconf.lines("n1", maximal_layouts(A100) * 2, PROGRAM, NEW)
 
 
 def test_cloud_records_of_a_host() -> None:
     gpus = Node("a100-sxm4-40gb*2").read()[0].gpus
-    shape = cloud.Shape("CPUs=2 RealMemory=1000", address="10.0.0.1", first_port=27011)
-    found = cloud.siblings("host1", gpus, (LAYOUTS[0], typed(A100, "7x1g.5gb")), shape)
+    shape = cloud.CloudNodeShape("CPUs=2 RealMemory=1000", address="10.0.0.1", first_port=27011)
+    found = cloud.siblings("host1", gpus, (LAYOUTS[0], parse_layout(A100, "7x1g.5gb")), shape)
     assert [cloud.node_line(each, shape) for each in found] == [
         "NodeName=host1-2x3g-20gb NodeHostname=host1 NodeAddr=10.0.0.1 Port=27011 CPUs=2 RealMemory=1000 "
         "Gres=gpu:a100_3g.20gb:4 Feature=mig,mig_2x3g.20gb State=CLOUD",
@@ -65,7 +65,7 @@ def test_cloud_records_of_a_host() -> None:
 
 def test_a_record_at_rest_has_its_devices_under_names_that_nothing_has() -> None:
     gpus = Node("a100-sxm4-40gb").read()[0].gpus
-    lines = cloud.resting("n1-x", cloud.gres(gpus, typed(A100, "4g.20gb,1g.5gb:3")))
+    lines = cloud.absent_gres_lines("n1-x", cloud.gres(gpus, parse_layout(A100, "4g.20gb,1g.5gb:3")))
     assert lines == (
         "NodeName=n1-x Name=gpu Type=a100_4g.20gb File=/dev/aliquot-absent0",
         "NodeName=n1-x Name=gpu Type=a100_1g.5gb File=/dev/aliquot-absent[1-3]",
@@ -74,8 +74,8 @@ def test_a_record_at_rest_has_its_devices_under_names_that_nothing_has() -> None
 
 @pytest.mark.parametrize("name", catalog.family_names())
 def test_every_layout_has_a_record_of_its_own(name: str) -> None:
-    every = maximal(catalog.family(name), attributes=True)
-    assert len({cloud.record("h", each) for each in every}) == len(every)
+    every = maximal_layouts(catalog.family(name), attributes=True)
+    assert len({cloud.sibling_name("h", each) for each in every}) == len(every)
 
 
 def test_powered_down_records_must_be_shown_by_releases_that_hide_them() -> None:
@@ -96,4 +96,4 @@ def test_powered_down_records_must_be_shown_by_releases_that_hide_them() -> None
 )
 def test_what_no_record_can_be_made_of_is_refused(host: str, layouts: tuple[object, ...], port: int) -> None:
     with pytest.raises(ConfigError):
-        cloud.siblings(host, (), layouts, cloud.Shape(first_port=port))  # type: ignore[arg-type]
+        cloud.siblings(host, (), layouts, cloud.CloudNodeShape(first_port=port))  # type: ignore[arg-type]

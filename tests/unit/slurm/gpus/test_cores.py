@@ -47,17 +47,17 @@ def machine(root: Path, packages: int, per_package: int, threads: int, near: str
     ],
 )
 def test_cores_are_slurms_not_the_kernels(tmp_path: Path, near: str, spread: bool, expected: str | None) -> None:
-    found = cores.look([PCI], root=machine(tmp_path, 2, 8, 2, near, spread=spread))
-    assert found.of.get(PCI) == expected
+    found = cores.near_cores([PCI], root=machine(tmp_path, 2, 8, 2, near, spread=spread))
+    assert found.by_pci.get(PCI) == expected
     assert found.notes == ()
 
 
 def test_a_part_of_a_socket_is_said_only_when_asked(tmp_path: Path) -> None:
     root = machine(tmp_path, 2, 8, 2, "0-3,16-19")
-    assert cores.look([PCI], root=root).of == {}
-    assert "numa_node_as_socket" in cores.look([PCI], root=root).notes[0]
-    assert cores.look([PCI], "near", root).of == {PCI: "0-3"}
-    assert cores.look([PCI], "none", root) == cores.Cores()
+    assert cores.near_cores([PCI], root=root).by_pci == {}
+    assert "numa_node_as_socket" in cores.near_cores([PCI], root=root).notes[0]
+    assert cores.near_cores([PCI], "near", root).by_pci == {PCI: "0-3"}
+    assert cores.near_cores([PCI], "none", root) == cores.Cores()
 
 
 def test_cores_that_share_a_cache_stand_together(tmp_path: Path) -> None:
@@ -67,14 +67,14 @@ def test_cores_that_share_a_cache_stand_together(tmp_path: Path) -> None:
         place = tmp_path / f"sys/devices/system/cpu/cpu{number}/cache/index3"
         place.mkdir(parents=True)
         (place / "shared_cpu_list").write_text(shared)
-    assert cores.look([PCI], "near", root).of == {PCI: "2-3"}
+    assert cores.near_cores([PCI], "near", root).by_pci == {PCI: "2-3"}
 
 
 def test_a_machine_that_says_nothing(tmp_path: Path) -> None:
-    assert cores.look([PCI], root=str(tmp_path)) == cores.Cores()
+    assert cores.near_cores([PCI], root=str(tmp_path)) == cores.Cores()
 
 
 def test_offline_processors_are_no_cores(tmp_path: Path) -> None:
     root = machine(tmp_path, 2, 4, 1, "4-7")
     (tmp_path / "sys/devices/system/cpu/online").write_text("0-2,4-7\n")
-    assert cores.look([PCI], root=root).of == {PCI: "3-6"}
+    assert cores.near_cores([PCI], root=root).by_pci == {PCI: "3-6"}

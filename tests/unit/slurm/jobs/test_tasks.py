@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.core.model.claims import held
+from aliquot.core.model.claims import with_claims
 from aliquot.errors import StorageError
 from aliquot.slurm.files import gpu_numbering as numbering
 from aliquot.slurm.files.gpu_numbering import Numbering
-from aliquot.slurm.files.job_devices import Device, offering
+from aliquot.slurm.files.job_devices import GresDevice, offered_devices
 from aliquot.slurm.holders import jobs as jobs_here
 from aliquot.slurm.jobs import dcgm_mapping as dcgm
 from aliquot.slurm.jobs import task_prolog as taskprolog
 from support.slurmworld import sliced
 
 NODE = sliced("3g.20gb@4", "1g.5gb@0", "1g.5gb@1")
-KNOWN = Numbering.of("n1", offering(NODE))
+KNOWN = Numbering.from_offered("n1", offered_devices(NODE))
 """0: 3g.20gb, 1 and 2: 1g.5gb, 3: the other GPU whole."""
 
 FENCED = {"SLURM_STEP_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}
 
 
-def opens(*mine: Device) -> taskprolog.Opens:
+def opens(*mine: GresDevice) -> taskprolog.Opens:
     files = {file for d in mine for file in d.files}
     return lambda file: file in files
 
@@ -35,7 +35,7 @@ def everything(file: str) -> bool:
 
 
 def test_the_ordinal_says_which_and_the_uuid_is_exported() -> None:
-    told = taskprolog.found(FENCED, KNOWN, opens(KNOWN.devices[1]))
+    told = taskprolog.task_devices(FENCED, KNOWN, opens(KNOWN.devices[1]))
     assert told.devices == (KNOWN.devices[1],)
     uuid = KNOWN.devices[1].uuid
     assert taskprolog.exports(told.devices, KNOWN) == (
@@ -45,38 +45,38 @@ def test_the_ordinal_says_which_and_the_uuid_is_exported() -> None:
 
 
 def test_without_a_fence_the_ordinals_hold() -> None:
-    told = taskprolog.found({"SLURM_STEP_GPUS": "0,3"}, KNOWN, everything)
+    told = taskprolog.task_devices({"SLURM_STEP_GPUS": "0,3"}, KNOWN, everything)
     assert [d.gpu for d in told.devices] == [0, 1]
     assert taskprolog.exports(told.devices, KNOWN)[0].endswith(f"{KNOWN.devices[0].uuid},{KNOWN.devices[3].uuid}")
 
 
 def test_the_fence_corrects_numbers_that_are_out_of_order() -> None:
-    told = taskprolog.found(FENCED, KNOWN, opens(KNOWN.devices[0]))
+    told = taskprolog.task_devices(FENCED, KNOWN, opens(KNOWN.devices[0]))
     assert told.devices == (KNOWN.devices[0],)
-    unsure = taskprolog.found(FENCED, KNOWN, opens(KNOWN.devices[0], KNOWN.devices[2]))
+    unsure = taskprolog.task_devices(FENCED, KNOWN, opens(KNOWN.devices[0], KNOWN.devices[2]))
     assert unsure.devices == ()
-    assert "gres.conf of n1" in unsure.trouble
+    assert "gres.conf of n1" in unsure.error
 
 
 def test_a_task_without_numbers_has_what_it_can_open() -> None:
     """Slurm 22.05 with --gpus-per-task and a type sets nothing."""
-    assert taskprolog.found({}, KNOWN, opens(*KNOWN.devices[:2])).devices == KNOWN.devices[:2]
-    assert taskprolog.found({}, KNOWN, everything).devices == ()
+    assert taskprolog.task_devices({}, KNOWN, opens(*KNOWN.devices[:2])).devices == KNOWN.devices[:2]
+    assert taskprolog.task_devices({}, KNOWN, everything).devices == ()
 
 
 def test_a_bound_task_has_its_own_of_the_steps_devices() -> None:
-    told = taskprolog.found({"SLURM_STEP_GPUS": "2"}, KNOWN, opens(*KNOWN.devices[1:3]))
+    told = taskprolog.task_devices({"SLURM_STEP_GPUS": "2"}, KNOWN, opens(*KNOWN.devices[1:3]))
     assert told.devices == (KNOWN.devices[2],)
 
 
 def test_whole_gpus_are_left_to_slurm_where_there_is_no_mig() -> None:
     whole = Numbering("n1", (KNOWN.devices[3],))
-    assert taskprolog.exports(taskprolog.found({"SLURM_STEP_GPUS": "0"}, whole, everything).devices, whole) == ()
+    assert taskprolog.exports(taskprolog.task_devices({"SLURM_STEP_GPUS": "0"}, whole, everything).devices, whole) == ()
 
 
 def test_detected_devices_are_in_an_order_of_slurmds_own() -> None:
-    detected = Numbering.of("n1", offering(NODE), "nvml")
-    assert detected.at((0,)) == ()
+    detected = Numbering.from_offered("n1", offered_devices(NODE), "nvml")
+    assert detected.devices_at((0,)) == ()
     assert taskprolog.uuids({"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2"}) == ("MIG-1", "MIG-2")
     assert taskprolog.uuids({"CUDA_VISIBLE_DEVICES": "0,1"}) == taskprolog.uuids({}) == ()
 
@@ -98,7 +98,7 @@ def test_numbers_survive_a_round_and_bad_files_are_none(tmp_path: Path) -> None:
     for text in ("", "{", '{"node": 7}', '{"node": "n1", "devices": [{}]}'):
         Path(path).write_text(text)
         assert numbering.read("n1", folder) is None
-        assert numbering.every(folder) == ()
+        assert numbering.read_all(folder) == ()
     with pytest.raises(StorageError, match="cannot write"):
         numbering.write(KNOWN, "/dev/null/x")
 
@@ -203,9 +203,9 @@ def test_jobs_hold_what_their_processes_were_given(tmp_path: Path) -> None:
         ("job slurm:7 (ada)", (KNOWN.devices[0].uuid,)),
         ("job slurm:9", (KNOWN.devices[2].uuid,)),
     ]
-    instances = held(NODE, found).gpus[0].instances
+    instances = with_claims(NODE, found).gpus[0].instances
     assert [i.held for i in instances] == [True, False, True]
-    present = jobs_here.present(run, str(proc))
+    present = jobs_here.devices_by_job(run, str(proc))
     assert present == {"7": KNOWN.devices[:1], "9": KNOWN.devices[2:3], "10": ()}
 
 
@@ -264,7 +264,7 @@ def test_a_process_below_no_step_holds_nothing(tmp_path: Path) -> None:
     plain(proc, 14, 15, **AT, SLURM_JOB_GPUS="0")
     plain(proc, 15, 14, **AT, SLURM_JOB_GPUS="0")
     assert look(tmp_path) == []
-    assert jobs_here.present(str(tmp_path / "run"), str(proc)) == {}
+    assert jobs_here.devices_by_job(str(tmp_path / "run"), str(proc)) == {}
 
 
 def test_a_process_speaks_for_no_other_job(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_a_process_speaks_for_no_other_job(tmp_path: Path) -> None:
     plain(proc, 22, 21, **AT, SLURM_JOB_GPUS="0")
     plain(proc, 23, stepd(proc, 24, "[30+2.0]"), **AT, SLURM_JOB_GPUS="1")
     assert [who for who, _ in look(tmp_path)] == ["job slurm:9 (ada)", "job slurm:32 (ada)"]
-    assert sorted(jobs_here.present(str(tmp_path / "run"), str(proc)), key=int) == ["9", "32"]
+    assert sorted(jobs_here.devices_by_job(str(tmp_path / "run"), str(proc)), key=int) == ["9", "32"]
 
 
 def test_a_node_name_leads_nowhere_else(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.cli.slurm.power import _why, reach
+from aliquot.cli.slurm.power import _why, remote_command
 from aliquot.errors import ConfigError
 from aliquot.slurm.layouts import power_saving as power
 from aliquot.slurm.layouts.cloud_nodes import Sibling
@@ -30,12 +30,12 @@ def test_a_file_that_says_nothing_is_no_fault(data: bytes) -> None:
 
 
 def test_of_two_records_of_one_host_the_earliest_jobs_starts() -> None:
-    found = power.picked(["a", "b", "c", "zz"], HOSTS, {"a": 9, "b": 3})
-    assert found == power.Picked(("b", "c"), (("a", "b"),), ("zz",))
+    found = power.select_starts(["a", "b", "c", "zz"], HOSTS, {"a": 9, "b": 3})
+    assert found == power.StartSelection(("b", "c"), (("a", "b"),), ("zz",))
 
 
 def test_without_word_of_jobs_the_first_named_starts() -> None:
-    assert power.picked(["b", "a", "b"], HOSTS, {}) == power.Picked(("b",), (("a", "b"),))
+    assert power.select_starts(["b", "a", "b"], HOSTS, {}) == power.StartSelection(("b",), (("a", "b"),))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"host":"h","siblings":[],"kind":"Inventory"}', "\ud800"])
@@ -46,16 +46,16 @@ def test_what_is_no_file_of_siblings_is_refused(text: str) -> None:
 
 def test_ssh_is_given_words_that_survive_its_shell() -> None:
     sibling = Sibling("a", "h1", 7000, "mig_2x3g.20gb", ("3g.20gb", "3g.20gb"), ("0000:01:00.0",), ())
-    host = power.Host("h1", (sibling,), "ssh -o BatchMode=yes {host}", ("--slurmd-start", "a b"))
-    words = reach(host, sibling, "start")
+    host = power.SiblingHost("h1", (sibling,), "ssh -o BatchMode=yes {host}", ("--slurmd-start", "a b"))
+    words = remote_command(host, sibling, "start")
     assert words[:5] == ["ssh", "-o", "BatchMode=yes", "h1", "aliquot"]
     assert "'a b'" in words
     assert words[-2:] == ["--offers", "0000:01:00.0"]
-    plain = reach(power.Host("h1", (sibling,), "", ("--slurmd-start", "a b")), sibling, "stop")
+    plain = remote_command(power.SiblingHost("h1", (sibling,), "", ("--slurmd-start", "a b")), sibling, "stop")
     assert "a b" in plain
     assert plain[1:3] == ["-m", "aliquot"]
-    behind = reach(
-        power.Host("h1", (sibling,), "sudo -u slurm ssh {host}", ("--slurmd-start", "a;b")), sibling, "start"
+    behind = remote_command(
+        power.SiblingHost("h1", (sibling,), "sudo -u slurm ssh {host}", ("--slurmd-start", "a;b")), sibling, "start"
     )
     assert "'a;b'" in behind
 

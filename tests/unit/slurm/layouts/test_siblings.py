@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aliquot.slurm.client.models import SlurmNode
 from aliquot.slurm.conf.parser import parse
-from aliquot.slurm.layouts.cloud_siblings import Act, breaches, groups, hosts_of, next_act
+from aliquot.slurm.layouts.cloud_siblings import SiblingAction, breaches, groups, hosts_of, next_action
 
 UP = frozenset({"IDLE", "CLOUD"})
 OFF = UP | {"POWERED_DOWN"}
@@ -26,8 +26,8 @@ def closed(name: str, states: frozenset[str] = OFF) -> SlurmNode:
 
 
 def verb(*nodes: SlurmNode, wanted: str = "a", busy: tuple[str, ...] = ()) -> tuple[str, str]:
-    act = next_act(nodes, wanted, busy)
-    return act.verb, act.record
+    act = next_action(nodes, wanted, busy)
+    return act.verb, act.node_name
 
 
 def test_groups_are_the_records_of_one_host() -> None:
@@ -105,13 +105,13 @@ class Model:
         states = (old.states | ({add} if add else set())) - {drop}
         self.nodes[name] = msgspec.structs.replace(old, states=states, reason=old.reason if reason is None else reason)
 
-    def do(self, act: Act) -> None:
+    def do(self, act: SiblingAction) -> None:
         if act.verb == "drain":
-            self._set(act.record, add="DRAIN", reason=act.why)
+            self._set(act.node_name, add="DRAIN", reason=act.why)
         elif act.verb == "open":
-            self._set(act.record, drop="DRAIN", reason="")
+            self._set(act.node_name, drop="DRAIN", reason="")
         elif act.verb == "power-down":
-            self._set(act.record, add="POWERING_DOWN", drop="DRAIN")  # as Slurm does
+            self._set(act.node_name, add="POWERING_DOWN", drop="DRAIN")  # as Slurm does
 
     def happen(self, kind: str, number: int) -> None:
         """A job starts on a record that is open, a job ends, or power goes off."""
@@ -125,8 +125,8 @@ class Model:
         elif kind == "off" and "POWERING_DOWN" in now.states:
             self._set(name, add="POWERED_DOWN", drop="POWERING_DOWN")
 
-    def act(self, wanted: str) -> Act:
-        act = next_act(tuple(self.nodes.values()), wanted, self.busy)
+    def act(self, wanted: str) -> SiblingAction:
+        act = next_action(tuple(self.nodes.values()), wanted, self.busy)
         self.do(act)
         return act
 

@@ -14,14 +14,14 @@ from aliquot.slurm.client.models import SlurmNode
 from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import node_conf as nodeconf
-from aliquot.slurm.node.config_files import Wanted
-from aliquot.slurm.node.request import Settings
+from aliquot.slurm.node.config_files import DesiredFile
+from aliquot.slurm.node.request import SlurmNodeSettings
 
 LINES = ("NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia0",)
 
 
-def settings(folder: Path, *, kind: str = "", options_file: str = "") -> Settings:
-    return Settings("n1", conf_dir=str(folder), kind=kind, options_file=options_file)
+def settings(folder: Path, *, kind: str = "", options_file: str = "") -> SlurmNodeSettings:
+    return SlurmNodeSettings("n1", conf_dir=str(folder), kind=kind, options_file=options_file)
 
 
 TEXT = st.text(st.characters(codec="ascii", exclude_characters="\r\x0b\x0c\x1c\x1d\x1e"), max_size=60)
@@ -32,21 +32,21 @@ def test_what_is_around_a_block_stays_byte_for_byte(before: str, after: str) -> 
     if "aliquot:" in before + after:
         return
     head = before if not before or before.endswith("\n") else f"{before}\n"
-    text = head + block.written("n1", ("old",)) + after
-    made = block.placed(text, "n1", LINES)
-    assert made == head + block.written("n1", LINES) + after
-    assert block.placed(made, "n1", ()) == head + after
+    text = head + block.render_block("n1", ("old",)) + after
+    made = block.replace_block(text, "n1", LINES)
+    assert made == head + block.render_block("n1", LINES) + after
+    assert block.replace_block(made, "n1", ()) == head + after
     (found,) = block.blocks(made)
     assert found.lines == LINES
     assert not found.edited
 
 
 def test_a_block_is_found_edited_unended_and_doubled() -> None:
-    text = block.written("n1", LINES)
+    text = block.render_block("n1", LINES)
     assert block.blocks(text.replace("nvidia0", "nvidia1"))[0].edited
     assert block.blocks(text.replace("# aliquot: end n1\n", "more\n"))[0].edited
-    twice = text + block.written("n2", ("x",)) + text
-    assert block.placed(twice, "n1", ("new",)).count("begin n1") == 1
+    twice = text + block.render_block("n2", ("x",)) + text
+    assert block.replace_block(twice, "n1", ("new",)).count("begin n1") == 1
     assert block.block_of(twice, "n2") is not None
     assert block.block_of(twice, "n3") is None
 
@@ -93,13 +93,13 @@ def test_mode_and_links_are_kept_and_nothing_half_is_left(tmp_path: Path) -> Non
     real.chmod(0o600)
     link = tmp_path / "gres.conf"
     link.symlink_to(real)
-    assert files.write(Wanted(str(link), "b\n"))
-    assert not files.write(Wanted(str(link), "b\n"))
+    assert files.write(DesiredFile(str(link), "b\n"))
+    assert not files.write(DesiredFile(str(link), "b\n"))
     assert link.is_symlink()
     assert real.read_text() == "b\n"
     assert real.stat().st_mode & 0o777 == 0o600
     with pytest.raises(StorageError):
-        files.write(Wanted("/proc/no/gres.conf", "c\n"))
+        files.write(DesiredFile("/proc/no/gres.conf", "c\n"))
     assert sorted(os.listdir(tmp_path)) == ["gres.conf", "real.conf"]
 
 
@@ -107,11 +107,11 @@ def test_the_options_of_slurmd_keep_what_is_not_ours(tmp_path: Path) -> None:
     place = tmp_path / "slurmd"
     place.write_text("# mine\nOTHER=1\nSLURMD_OPTIONS=\"-M -Z --conf 'CPUs=4 Gres=gpu:1' -L /l\"\n")
     chosen = settings(tmp_path, options_file=str(place))
-    assert nodeconf.of_options(files.options_of(chosen)) == "CPUs=4 Gres=gpu:1"
+    assert nodeconf.conf_in_options(files.options_of(chosen)) == "CPUs=4 Gres=gpu:1"
     made = files.options_file(chosen, "CPUs=4 Gres=gpu:a100:2")
     assert made.text == "# mine\nOTHER=1\nSLURMD_OPTIONS=\"-M -L /l -Z --conf 'CPUs=4 Gres=gpu:a100:2'\"\n"
     place.write_text(made.text)
-    assert nodeconf.of_options(files.options_of(chosen)) == "CPUs=4 Gres=gpu:a100:2"
+    assert nodeconf.conf_in_options(files.options_of(chosen)) == "CPUs=4 Gres=gpu:a100:2"
     place.write_text("OTHER=1")
     assert files.options_file(chosen, "CPUs=1").text == 'OTHER=1\nSLURMD_OPTIONS="-Z --conf CPUs=1"\n'
     place.write_text('SLURMD_OPTIONS="-Z\n')
@@ -127,4 +127,4 @@ def test_a_dynamic_nodes_words_are_kept_but_for_what_is_ours() -> None:
     shaped = SlurmNode("n1", frozenset(), cpus=8, sockets=2, cores=2, threads=2, memory_mib=64, features=("mig",))
     told = "CPUs=8 RealMemory=64 Sockets=2 CoresPerSocket=2 ThreadsPerCore=2 Feature=mig"
     assert nodeconf.from_node(shaped) == told
-    assert nodeconf.faults("CPUs=4 what") == ("'what' is not KEY=VALUE",)
+    assert nodeconf.invalid_words("CPUs=4 what") == ("'what' is not KEY=VALUE",)

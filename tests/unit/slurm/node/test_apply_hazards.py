@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from aliquot.core.model.inventory import Holder
 from aliquot.errors import AliquotError, BlockedError, StorageError
 from aliquot.slurm.client import gres_text as grestext
-from aliquot.slurm.client.errors import AwayError, BusyError, RefusedError
-from aliquot.slurm.client.models import Job, Reservation
+from aliquot.slurm.client.errors import BusyError, RefusedError, SlurmUnavailableError
+from aliquot.slurm.client.models import SlurmJob, SlurmReservation
 from aliquot.slurm.node import gpu_plan as planned
 from aliquot.slurm.node import transaction as apply
-from aliquot.slurm.node.change_record import RecordFile
-from aliquot.slurm.node.context import World
-from aliquot.slurm.node.desired_gres import agrees, meant
-from aliquot.slurm.node.request import Change
+from aliquot.slurm.node.change_record import ChangeRecordFile
+from aliquot.slurm.node.context import SlurmChangeContext
+from aliquot.slurm.node.desired_gres import agrees, expected_gres
+from aliquot.slurm.node.request import SlurmChange
 from support.factory import inventory, with_instances
 from support.slurmfake import Host
 
@@ -73,7 +73,7 @@ def test_a_job_that_came_meanwhile_is_waited_for(host: Host, what: dict[str, obj
     cut: list[bool] = []
 
     def comes() -> None:
-        host.cluster.queue = [Job(7, state, user="ann", nodes=("n1",))]
+        host.cluster.queue = [SlurmJob(7, state, user="ann", nodes=("n1",))]
         host.cluster.change("n1", **what)
         host.cluster.before = lambda call: goes() if call.startswith("look") and len(host.cluster.calls) > 30 else None
 
@@ -123,7 +123,7 @@ def test_an_error_that_is_not_ours_goes_back_as_well(host: Host, step: str, erro
     outcome = host.apply("0", HALVES)
     assert (outcome.status, outcome.exit_code) == ("undone", 1)
     assert f"internal fault: {type(error).__name__}" in outcome.why
-    record = RecordFile(host.world.places.lib, "n1").read()
+    record = ChangeRecordFile(host.world.folders.lib, "n1").read()
     assert record is not None
     assert (record.status, record.why) == ("undone", outcome.why)
 
@@ -140,7 +140,7 @@ def test_an_error_that_is_not_ours_on_the_way_back_stays_on_record(host: Host) -
     with pytest.raises(AliquotError, match="internal fault: RuntimeError: oh") as raised:
         host.apply("0", HALVES)
     assert any("on record" in line for line in raised.value.details)
-    record = RecordFile(host.world.places.lib, "n1").read()
+    record = ChangeRecordFile(host.world.folders.lib, "n1").read()
     assert record is not None
     assert record.status == "open"
     assert host.now.draining
@@ -156,7 +156,7 @@ def test_what_an_operator_gave_the_record_is_there_afterwards(host: Host) -> Non
 
 
 def test_gres_that_are_no_gpus_stay(host: Host) -> None:
-    host.cluster.change("n1", gres=(*host.now.gres, *grestext.listed("nic:ib:2,shard:8")))
+    host.cluster.change("n1", gres=(*host.now.gres, *grestext.parse_listed("nic:ib:2,shard:8")))
     host.apply("0", HALVES)
     text = ",".join(map(str, host.now.gres))
     assert text.endswith("nic:ib:2,shard:8")
@@ -164,19 +164,19 @@ def test_gres_that_are_no_gpus_stay(host: Host) -> None:
 
 
 def test_a_reservation_is_refused_before_anything_is_touched(host: Host) -> None:
-    host.cluster.reserved = [Reservation("friday", ("n0", "n1"))]
+    host.cluster.reserved = [SlurmReservation("friday", ("n0", "n1"))]
     with pytest.raises(BusyError, match="friday") as told:
         host.apply("0", HALVES)
     assert told.value.next_step == "scontrol update reservationname=friday nodes=n0", "it stays for the other node"
     assert not host.now.draining
-    host.cluster.reserved = [Reservation("friday", ("n1",))]
+    host.cluster.reserved = [SlurmReservation("friday", ("n1",))]
     with pytest.raises(BusyError, match="friday") as told:
         host.apply("0", HALVES)
     assert told.value.next_step == "scontrol delete reservationname=friday"
 
 
 def test_a_reservation_that_is_made_meanwhile_is_not_lost(host: Host) -> None:
-    host.at("files", lambda: host.cluster.reserved.append(Reservation("friday", ("n1",))))
+    host.at("files", lambda: host.cluster.reserved.append(SlurmReservation("friday", ("n1",))))
     deletes = host.cluster.calls.count("delete n1")
     assert host.apply("0", HALVES).status == "undone"
     assert host.cluster.calls.count("delete n1") == deletes
@@ -255,8 +255,8 @@ def test_gpus_that_somebody_changed_meanwhile_are_no_success(host: Host) -> None
 class FullDisk:
     """A record file that takes nothing from the n-th write on."""
 
-    def __init__(self, world: World, writes: int) -> None:
-        self._file = RecordFile(world.places.lib, "n1")
+    def __init__(self, world: SlurmChangeContext, writes: int) -> None:
+        self._file = ChangeRecordFile(world.folders.lib, "n1")
         self.left = writes
         self.read = self._file.read
 
@@ -273,7 +273,7 @@ def test_a_disk_that_is_full_at_any_moment_leaves_no_lie(host: Host) -> None:
         world = host.world
         world.file = FullDisk(world, writes)  # type: ignore[assignment]
         wish = HALVES if writes % 2 == 0 else SEVEN
-        change = Change(host.settings, host.node.wish("0", wish))
+        change = SlurmChange(host.settings, host.node.wish("0", wish))
         try:
             outcome = apply.apply(change, world)
         except AliquotError:
@@ -281,7 +281,7 @@ def test_a_disk_that_is_full_at_any_moment_leaves_no_lie(host: Host) -> None:
         else:
             assert outcome.status in ("done", "undone", "nothing")
         if not host.now.draining:
-            made = meant(host.node.backend.read(), host.settings, "24.11.5")
+            made = expected_gres(host.node.backend.read(), host.settings, "24.11.5")
             assert agrees(host.now, made.gres), writes
         Path(host.world.file.path).unlink(missing_ok=True)
         if host.now.draining:
@@ -291,13 +291,13 @@ def test_a_disk_that_is_full_at_any_moment_leaves_no_lie(host: Host) -> None:
 
 
 def test_slurmctld_that_is_restarted_while_jobs_are_waited_for(host: Host) -> None:
-    host.cluster.queue = [Job(7, "RUNNING", nodes=("n1",))]
+    host.cluster.queue = [SlurmJob(7, "RUNNING", nodes=("n1",))]
     looks: list[int] = []
 
     def away(call: str) -> None:
         looks.append(len(looks))
         if 10 < len(looks) < 20:
-            raise AwayError("slurmctld does not answer")
+            raise SlurmUnavailableError("slurmctld does not answer")
         if len(looks) > 25:
             host.cluster.queue = []
 
@@ -393,10 +393,10 @@ def test_a_failure_is_told_with_its_last_words(host: Host) -> None:
 
 def test_a_change_that_stands_still_says_what_may_help_as_well(host: Host) -> None:
     def fails() -> None:
-        raise AwayError("slurmctld does not answer", next_step="scontrol ping")
+        raise SlurmUnavailableError("slurmctld does not answer", next_step="scontrol ping")
 
     host.at("forget", fails)
-    with pytest.raises(AwayError) as caught:
+    with pytest.raises(SlurmUnavailableError) as caught:
         host.apply("0", HALVES)
     assert "what may help: scontrol ping" in caught.value.details
     assert "--continue" in (caught.value.next_step or "")
@@ -419,16 +419,16 @@ def test_a_node_that_somebody_drains_between_two_tries_is_not_resumed(host: Host
 
 def test_a_command_that_fails_is_typed_anew(host: Host) -> None:
     def fails() -> None:
-        raise AwayError("slurmctld does not answer")
+        raise SlurmUnavailableError("slurmctld does not answer")
 
     host.at("forget", fails)
-    with pytest.raises(AwayError):
+    with pytest.raises(SlurmUnavailableError):
         host.apply("0", HALVES)
-    record = RecordFile(host.world.places.lib, "n1").read()
+    record = ChangeRecordFile(host.world.folders.lib, "n1").read()
     assert record is not None
     typed = replace(record.change.settings, push="another")
-    assert apply.go_on(host.world, typed).status == "done"
-    after = RecordFile(host.world.places.lib, "n1").read()
+    assert apply.continue_change(host.world, typed).status == "done"
+    after = ChangeRecordFile(host.world.folders.lib, "n1").read()
     assert after is not None
     assert after.change.settings.push == "another"
 

@@ -8,10 +8,10 @@ import pytest
 
 from aliquot.errors import BlockedError
 from aliquot.sim.driver.usage import hold
-from aliquot.sim.state import Process
-from aliquot.slurm.client.models import Job
-from aliquot.slurm.node.dry_run import Preview, preview
-from aliquot.slurm.node.request import Change
+from aliquot.sim.state import ProcessState
+from aliquot.slurm.client.models import SlurmJob
+from aliquot.slurm.node.dry_run import SlurmPreview, preview
+from aliquot.slurm.node.request import SlurmChange
 from support.slurmfake import Host
 
 
@@ -23,8 +23,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return made
 
 
-def seen(host: Host, wish: str, gpus: str = "0") -> Preview:
-    return preview(Change(host.settings, host.node.wish(gpus, wish)), host.world)
+def seen(host: Host, wish: str, gpus: str = "0") -> SlurmPreview:
+    return preview(SlurmChange(host.settings, host.node.wish(gpus, wish)), host.world)
 
 
 def state(host: Host) -> tuple[object, ...]:
@@ -50,8 +50,8 @@ def test_it_is_what_the_change_then_does(host: Host, wish: str) -> None:
 
 
 def test_jobs_are_told_and_what_cannot_be_is_refused(host: Host) -> None:
-    host.cluster.queue = [Job(7, "RUNNING", user="ann", name="train", nodes=("n1",))]
-    hold(host.node.backend.memory.node.gpus[0], Process(4242, "python3", 7, 0))
+    host.cluster.queue = [SlurmJob(7, "RUNNING", user="ann", name="train", nodes=("n1",))]
+    hold(host.node.backend.memory.node.gpus[0], ProcessState(4242, "python3", 7, 0))
     said = seen(host, "3g.20gb*2")
     assert said.jobs == ("job 7 (train of ann): running",)
     assert said.gres.startswith("gpu:a100_3g.20gb:2,")

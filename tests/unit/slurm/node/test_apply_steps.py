@@ -6,35 +6,35 @@ import itertools
 
 from msgspec.structs import replace
 
-from aliquot.slurm.client.models import Job, SlurmNode
+from aliquot.slurm.client.models import SlurmJob, SlurmNode
 from aliquot.slurm.node import next_step as steps
-from aliquot.slurm.node.change_record import Before, Record
-from aliquot.slurm.node.next_step import Seen
-from aliquot.slurm.node.request import DYNAMIC, STATIC, Change, Settings, held
+from aliquot.slurm.node.change_record import ChangeRecord, NodeRestorePoint
+from aliquot.slurm.node.next_step import SlurmNodeObservation
+from aliquot.slurm.node.request import DYNAMIC, STATIC, SlurmChange, SlurmNodeSettings, held_by_others
 
-CHANGE = Change(Settings("n1"))
-QUIET = {steps.STOP, steps.GPUS, steps.FILES, steps.FORGET, steps.TELL, steps.START}
+CHANGE = SlurmChange(SlurmNodeSettings("n1"))
+QUIET = {steps.STOP, steps.GPUS, steps.FILES, steps.FORGET, steps.UPDATE_CONTROLLER, steps.START}
 
 
-def record(kind: str = DYNAMIC, version: str = "24.11.5", **more: object) -> Record:
-    return replace(Record("r", CHANGE, kind, version=version), **more)
+def record(kind: str = DYNAMIC, version: str = "24.11.5", **more: object) -> ChangeRecord:
+    return replace(ChangeRecord("r", CHANGE, kind, version=version), **more)
 
 
 def node(*states: str, reason: str = "") -> SlurmNode:
     return SlurmNode("n1", frozenset(states), reason=reason)
 
 
-IDLE, DRAINED = Seen(node("IDLE")), Seen(node("IDLE", "DRAIN"))
-JOB = Job(1, "RUNNING", nodes=("n1",))
+IDLE, DRAINED = SlurmNodeObservation(node("IDLE")), SlurmNodeObservation(node("IDLE", "DRAIN"))
+JOB = SlurmJob(1, "RUNNING", nodes=("n1",))
 
 
-def walked(start: Record, seen: Seen) -> list[str]:
+def walked(start: ChangeRecord, seen: SlurmNodeObservation) -> list[str]:
     """The steps that are done one after another while Slurm says the same."""
     done, now = [], replace(start, phase=steps.route(start)[0])
     while now.phase:
         done.append(steps.next_step(now, lambda: seen))
         assert done[-1] == now.phase
-        now = replace(now, phase=steps.after(now))
+        now = replace(now, phase=steps.following_step(now))
     return done
 
 
@@ -50,39 +50,42 @@ def test_each_kind_and_release_has_its_own_way() -> None:
 
 
 def test_the_way_back_puts_back_only_what_was_touched() -> None:
-    assert walked(record(back=True), DRAINED) == ["explain"]
-    back = walked(record(back=True, touched=True, before=Before(slurmd_start=1)), DRAINED)
+    assert walked(record(undoing=True), DRAINED) == ["explain"]
+    back = walked(record(undoing=True, touched=True, restore_point=NodeRestorePoint(slurmd_start=1)), DRAINED)
     assert back == ["stop", "gpus", "files", "forget", "start", "verify", "explain"]
-    never = walked(record(back=True, touched=True), DRAINED)
+    never = walked(record(undoing=True, touched=True), DRAINED)
     assert never == ["stop", "gpus", "files", "forget", "explain"]
 
 
 def test_nothing_that_jobs_cannot_live_through_is_done_under_them() -> None:
     for kind, back in itertools.product((DYNAMIC, STATIC), (False, True)):
-        made = record(kind, "22.05.8", back=back, touched=True)
+        made = record(kind, "22.05.8", undoing=back, touched=True)
         for phase in set(steps.route(made)) & QUIET:
             at = replace(made, phase=phase)
             assert steps.next_step(at, lambda: IDLE) == steps.DRAIN
-            assert steps.next_step(at, lambda: Seen(DRAINED.node, (JOB,))) == steps.WAIT
-            assert steps.next_step(at, lambda: Seen(node("IDLE", "DRAIN", "COMPLETING"))) == steps.WAIT
+            assert steps.next_step(at, lambda: SlurmNodeObservation(DRAINED.node, (JOB,))) == steps.WAIT
+            assert steps.next_step(at, lambda: SlurmNodeObservation(node("IDLE", "DRAIN", "COMPLETING"))) == steps.WAIT
             assert steps.next_step(at, lambda: DRAINED) == phase
-            assert steps.next_step(at, lambda: Seen(None)) == phase
-            assert steps.after(at) != phase
+            assert steps.next_step(at, lambda: SlurmNodeObservation(None)) == phase
+            assert steps.following_step(at) != phase
 
 
 def test_a_node_that_runs_jobs_on_the_new_layout_is_left_to_them() -> None:
     for phase in (steps.VERIFY, steps.RESUME):
-        assert steps.next_step(record(phase=phase, touched=True), lambda: Seen(node("MIXED"), (JOB,))) == phase
+        assert (
+            steps.next_step(record(phase=phase, touched=True), lambda: SlurmNodeObservation(node("MIXED"), (JOB,)))
+            == phase
+        )
 
 
 def test_who_keeps_a_node_from_its_jobs() -> None:
-    assert held(node("IDLE", "DRAIN", reason="new fans"))
-    assert held(node("DOWN", reason="new fans"))
-    assert not held(node("IDLE", reason="new fans"))
-    assert not held(node("IDLE", "DRAIN", reason="aliquot: changing"))
-    assert not held(node("IDLE", "DRAIN", reason="gres/gpu count reported lower than configured (3 < 5)"))
-    assert not held(node("DOWN", reason="Not responding"))
-    assert held(node("DOWN", reason="Node unexpectedly rebooted"))
+    assert held_by_others(node("IDLE", "DRAIN", reason="new fans"))
+    assert held_by_others(node("DOWN", reason="new fans"))
+    assert not held_by_others(node("IDLE", reason="new fans"))
+    assert not held_by_others(node("IDLE", "DRAIN", reason="aliquot: changing"))
+    assert not held_by_others(node("IDLE", "DRAIN", reason="gres/gpu count reported lower than configured (3 < 5)"))
+    assert not held_by_others(node("DOWN", reason="Not responding"))
+    assert held_by_others(node("DOWN", reason="Node unexpectedly rebooted"))
 
 
 def test_releases_are_told_apart() -> None:

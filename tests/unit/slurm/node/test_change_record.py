@@ -15,13 +15,13 @@ from aliquot.errors import BlockedError
 from aliquot.foundation import state_store
 from aliquot.foundation.paths import SLURM_CHANGES
 from aliquot.slurm.node import cloud_claim, transaction
-from aliquot.slurm.node.change_record import FORMER, OPEN, Record, RecordFile, recorded_names
-from aliquot.slurm.node.cloud_claim import Claim
-from aliquot.slurm.node.context import World
-from aliquot.slurm.node.request import Change, Settings
+from aliquot.slurm.node.change_record import LEGACY_FOLDER, OPEN, ChangeRecord, ChangeRecordFile, recorded_names
+from aliquot.slurm.node.cloud_claim import CloudClaim
+from aliquot.slurm.node.context import SlurmChangeContext
+from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings
 from support.slurmfake import Host
 
-RECORD = Record("run", Change(Settings(name="n1")), "dynamic", OPEN, "stop")
+RECORD = ChangeRecord("run", SlurmChange(SlurmNodeSettings(name="n1")), "dynamic", OPEN, "stop")
 BAD = [
     b"",
     b"{",
@@ -38,7 +38,7 @@ def _nothing_reported_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("body", BAD)
 def test_bad_bytes_cost_the_last_step_only(tmp_path: Path, body: bytes) -> None:
-    file = RecordFile(str(tmp_path), "n1")
+    file = ChangeRecordFile(str(tmp_path), "n1")
     assert file.read() is None
     file.write(RECORD)
     file.write(replace(RECORD, phase="gpus"))
@@ -57,29 +57,29 @@ def test_bad_bytes_cost_the_last_step_only(tmp_path: Path, body: bytes) -> None:
 
 @pytest.mark.parametrize("body", BAD)
 def test_bad_bytes_of_an_older_release_are_no_record(tmp_path: Path, body: bytes) -> None:
-    (tmp_path / FORMER).mkdir()
-    (tmp_path / FORMER / "n1.json").write_bytes(body)
-    file = RecordFile(str(tmp_path), "n1")
+    (tmp_path / LEGACY_FOLDER).mkdir()
+    (tmp_path / LEGACY_FOLDER / "n1.json").write_bytes(body)
+    file = ChangeRecordFile(str(tmp_path), "n1")
     assert file.read() is None
     file.write(RECORD)
     assert file.read() == RECORD
-    assert os.listdir(tmp_path / FORMER) == ["n1.json.unreadable"]
+    assert os.listdir(tmp_path / LEGACY_FOLDER) == ["n1.json.unreadable"]
 
 
 def test_the_record_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
-    (tmp_path / FORMER).mkdir()
-    (tmp_path / FORMER / "n1.json").write_bytes(msgspec.json.encode(RECORD) + b"\n")
-    file = RecordFile(str(tmp_path), "n1")
+    (tmp_path / LEGACY_FOLDER).mkdir()
+    (tmp_path / LEGACY_FOLDER / "n1.json").write_bytes(msgspec.json.encode(RECORD) + b"\n")
+    file = ChangeRecordFile(str(tmp_path), "n1")
     assert recorded_names(str(tmp_path)) == ["n1"]
     assert file.read() == RECORD
     file.write(replace(RECORD, phase="gpus"))
     assert file.read() == replace(RECORD, phase="gpus")
-    assert os.listdir(tmp_path / FORMER) == ["n1.json.imported"]
+    assert os.listdir(tmp_path / LEGACY_FOLDER) == ["n1.json.imported"]
     assert recorded_names(str(tmp_path)) == ["n1"]
     assert Path(file.path).stat().st_mode & 0o777 == 0o600
-    RecordFile(str(tmp_path), "n2").write(RECORD)
+    ChangeRecordFile(str(tmp_path), "n2").write(RECORD)
     assert recorded_names(str(tmp_path)) == ["n1", "n2"]
-    assert sorted(os.listdir(tmp_path)) == [FORMER, SLURM_CHANGES]
+    assert sorted(os.listdir(tmp_path)) == [LEGACY_FOLDER, SLURM_CHANGES]
 
 
 def test_nothing_recorded_has_no_names(tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ def test_nothing_recorded_has_no_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("body", BAD)
 def test_a_claim_that_cannot_be_understood_stops_nothing(tmp_path: Path, body: bytes) -> None:
     places = SimpleNamespace(simulated=False, run=str(tmp_path))
-    world = cast(World, SimpleNamespace(places=places))
+    world = cast(SlurmChangeContext, SimpleNamespace(folders=places))
     assert cloud_claim.read(world) is None
-    (tmp_path / "claim").write_bytes(msgspec.json.encode(Claim("n1", ("line",))))
-    assert cloud_claim.read(world) == Claim("n1", ("line",))
+    (tmp_path / "claim").write_bytes(msgspec.json.encode(CloudClaim("n1", ("line",))))
+    assert cloud_claim.read(world) == CloudClaim("n1", ("line",))
     (tmp_path / "claim").write_bytes(body)
     assert cloud_claim.read(world) is None
     Path(cloud_claim.path(world)).write_bytes(body)
@@ -123,7 +123,7 @@ def killed(host: Host, step: str, *, also_previous: bool) -> None:
     host.at(step, end, after=True)
     with pytest.raises(Killed):
         host.apply("0", "3g.20gb*2")
-    path = RecordFile(host.world.places.lib, "n1").path
+    path = ChangeRecordFile(host.world.folders.lib, "n1").path
     for each in [path, f"{path}.previous"] if also_previous else [path]:
         Path(each).write_bytes(b"\xff")
 
@@ -135,14 +135,14 @@ def geometry(host: Host) -> list[str]:
 @pytest.mark.parametrize("step", ["drain", "wait", "stop", "gpus", "files", "forget", "start", "verify", "resume"])
 def test_a_change_whose_record_is_damaged_is_finished_or_undone_from_the_step_before(host: Host, step: str) -> None:
     killed(host, step, also_previous=False)
-    assert transaction.go_on(host.world, host.settings).status == "done"
+    assert transaction.continue_change(host.world, host.settings).status == "done"
     assert geometry(host) == ["3g.20gb"] * 2
     assert not host.now.draining
     host.cluster.change("n1", slurmd_start=1000)
     host.apply("0", "1g.5gb*7")
     host.cluster.change("n1", slurmd_start=1000)
     killed(host, step, also_previous=False)
-    assert transaction.go_back(host.world, host.settings).status == "undone"
+    assert transaction.undo_change(host.world, host.settings).status == "undone"
     assert geometry(host) == ["1g.5gb"] * 7
 
 
@@ -150,7 +150,7 @@ def test_a_change_whose_record_is_damaged_is_finished_or_undone_from_the_step_be
 def test_without_any_record_the_next_change_is_made(host: Host, step: str) -> None:
     killed(host, step, also_previous=True)
     with pytest.raises(BlockedError) as caught:
-        transaction.go_on(host.world, host.settings)
+        transaction.continue_change(host.world, host.settings)
     assert caught.value.next_step
     outcome = host.apply("0", "2g.10gb*3")
     assert outcome.status == "done"

@@ -40,9 +40,9 @@ def test_a_slurmd_that_hangs_is_no_driver_call(slurmd: Path, monkeypatch: pytest
 
     seen: list[tuple[object, bool]] = []
 
-    def late(words: object, seconds: float, **more: object) -> bounded_process.Ran:
+    def late(words: object, seconds: float, **more: object) -> bounded_process.ProcessResult:
         seen.append((driver_calls.oldest(), signals.changing()))
-        raise bounded_process.LateError(seconds)
+        raise bounded_process.ProcessTimeoutError(seconds)
 
     monkeypatch.setattr(bounded_process, "run", late)
     assert slurmd_version() == ""

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from aliquot.cli.framework import color as colour
 from aliquot.core.model.catalog import Family
-from aliquot.core.rendering.mig_picture import Piece
-from aliquot.core.rendering.vgpu_picture import Share
+from aliquot.core.rendering.mig_picture import DrawnInstance
+from aliquot.core.rendering.vgpu_picture import DrawnVgpu
 
 _RULER = "memory slice  "
 
 
-def tint(piece: Piece | Share) -> str:
+def tint(item: DrawnInstance | DrawnVgpu) -> str:
     """What is held is yellow, what a plan makes green."""
-    return colour.GREEN if piece.fresh else colour.YELLOW if piece.held else ""
+    return colour.GREEN if item.fresh else colour.YELLOW if item.held else ""
 
 
 def width(lines: Sequence[str]) -> int:
@@ -29,13 +29,13 @@ def ruler(left: str, family: Family, column: int) -> str:
     return f"{left:<{column}}{_RULER}{numbers}"
 
 
-def row(left: str, pieces: Sequence[Piece], family: Family, column: int, tinted: bool) -> str:
+def row(left: str, instances: Sequence[DrawnInstance], family: Family, column: int, tinted: bool) -> str:
     """A line of letters under the ruler."""
     cell = len(str(family.memory_slices - 1))
     letters = ["."] * family.memory_slices
-    for piece in pieces:
-        for n in range(piece.place.start, min(piece.place.start + piece.place.size, family.memory_slices)):
-            letters[n] = colour.paint(piece.letter, tint(piece), tinted)
+    for instance in instances:
+        for n in range(instance.place.start, min(instance.place.start + instance.place.size, family.memory_slices)):
+            letters[n] = colour.paint(instance.letter, tint(instance), tinted)
     return f"{left:<{column}}{' ' * len(_RULER)}" + " ".join(" " * (cell - 1) + letter for letter in letters)
 
 

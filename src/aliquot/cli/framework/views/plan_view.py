@@ -20,7 +20,7 @@ from aliquot.core.model.actions import (
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Blocker, Plan
 from aliquot.core.rendering import action_text as acts
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import plan_summary as summary
 from aliquot.core.rendering import vgpu_picture as shares
 
@@ -34,27 +34,29 @@ def text(plan: Plan, inventory: Inventory, tinted: bool) -> str:
     lines: list[str] = []
     number = 1
     for gpu in gpus:
-        lines += [*_gpu(gpu, plan.lanes[gpu.pci], inventory, column, number, tinted), ""]
-        number += len(plan.lanes[gpu.pci])
-    lines.append(summary.figures(plan))
+        lines += [*_gpu(gpu, plan.actions_by_gpu[gpu.pci], inventory, column, number, tinted), ""]
+        number += len(plan.actions_by_gpu[gpu.pci])
+    lines.append(summary.plan_text(plan))
     return "\n".join(lines)
 
 
 def pictures(plan: Plan, inventory: Inventory) -> str:
     """Each GPU now and then, without the actions."""
     gpus, column = _measured(plan, inventory)
-    return "\n\n".join("\n".join(_drawn(gpu, plan.lanes[gpu.pci], inventory, column, False)) for gpu in gpus)
+    return "\n\n".join("\n".join(_drawn(gpu, plan.actions_by_gpu[gpu.pci], inventory, column, False)) for gpu in gpus)
 
 
 def _measured(plan: Plan, inventory: Inventory) -> tuple[list[Gpu], int]:
     """The GPUs that a plan is about, and the column at which their pictures start."""
-    gpus = [g for g in inventory.gpus if g.pci in plan.lanes]
-    lefts = [pieces.title(g) for g in gpus] + [s for g in gpus for s in _sides(g, plan.lanes[g.pci], inventory)]
+    gpus = [g for g in inventory.gpus if g.pci in plan.actions_by_gpu]
+    lefts = [mig_picture.title(g) for g in gpus] + [
+        s for g in gpus for s in _sides(g, plan.actions_by_gpu[g.pci], inventory)
+    ]
     return gpus, draw.width(lefts)
 
 
 def _sides(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory) -> tuple[str, ...]:
-    mig = (f"  now      {_now(gpu)}", f"  planned  {_planned(gpu, actions)}") if _cut(gpu, actions) else ()
+    mig = (f"  now      {_now(gpu)}", f"  planned  {_planned(gpu, actions)}") if _shows_mig(gpu, actions) else ()
     return (*mig, *_vgpu_sides(gpu, actions, inventory))
 
 
@@ -64,25 +66,25 @@ def _vgpu_sides(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory) -> 
         return ()
     table = inventory.vgpu_table(gpu)
     after = [a.on for a in actions if isinstance(a, SetPassthrough) and not a.function]
-    now = "passed through" if gpu.passthrough else shares.summary(shares.now(gpu, table))
-    then = shares.summary(shares.planned(gpu, actions, table))
+    now = "passed through" if gpu.passthrough else shares.summary(shares.current_vgpus(gpu, table))
+    then = shares.summary(shares.planned_vgpus(gpu, actions, table))
     return f"  now      {now}", f"  planned  {'passed through' if after and after[-1] else then}"
 
 
-def _cut(gpu: Gpu, actions: tuple[Action, ...]) -> bool:
+def _shows_mig(gpu: Gpu, actions: tuple[Action, ...]) -> bool:
     """Whether MIG has a part in this lane."""
     return gpu.mig.enabled or not all(isinstance(a, _VIRTUAL) for a in actions)
 
 
 def _now(gpu: Gpu) -> str:
-    return pieces.summary(pieces.now(gpu)) if gpu.mig.enabled else f"MIG {gpu.mig.current}"
+    return mig_picture.summary(mig_picture.current_instances(gpu)) if gpu.mig.enabled else f"MIG {gpu.mig.current}"
 
 
 def _planned(gpu: Gpu, actions: tuple[Action, ...]) -> str:
     modes = [a.mode for a in actions if isinstance(a, SetMode)]
     if modes and modes[-1] == "disabled":
         return "MIG disabled"
-    return pieces.summary(pieces.planned(gpu, actions))
+    return mig_picture.summary(mig_picture.planned_instances(gpu, actions))
 
 
 def _gpu(
@@ -91,23 +93,23 @@ def _gpu(
     lines = _drawn(gpu, actions, inventory, column, tinted)
     rows = []
     for offset, action in enumerate(actions):
-        verb, letter, what = acts.act(action, gpu, actions)
+        verb, letter, what = acts.describe_action(action, gpu, actions)
         rows.append((f"{number + offset:>2}", f"{verb:<7}", letter, what, action.reason))
     return lines + [_tinted(line, tinted) for line in draw.table(rows)]
 
 
 def _drawn(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, tinted: bool) -> list[str]:
-    lines = _mig_picture(gpu, actions, inventory, column, tinted) if _cut(gpu, actions) else []
-    return lines + _vgpu_picture(gpu, actions, inventory, column, tinted, "" if lines else pieces.title(gpu))
+    lines = _mig_picture(gpu, actions, inventory, column, tinted) if _shows_mig(gpu, actions) else []
+    return lines + _vgpu_picture(gpu, actions, inventory, column, tinted, "" if lines else mig_picture.title(gpu))
 
 
 def _mig_picture(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, tinted: bool) -> list[str]:
     family = inventory.family(gpu)
     now, planned = f"  now      {_now(gpu)}", f"  planned  {_planned(gpu, actions)}"
-    after = pieces.planned(gpu, actions) if not planned.endswith("MIG disabled") else ()
+    after = mig_picture.planned_instances(gpu, actions) if not planned.endswith("MIG disabled") else ()
     return [
-        draw.ruler(pieces.title(gpu), family, column),
-        draw.row(now, pieces.now(gpu), family, column, tinted) if gpu.mig.enabled else now,
+        draw.ruler(mig_picture.title(gpu), family, column),
+        draw.row(now, mig_picture.current_instances(gpu), family, column, tinted) if gpu.mig.enabled else now,
         draw.row(planned, after, family, column, tinted) if not planned.endswith("MIG disabled") else planned,
     ]
 
@@ -119,7 +121,7 @@ def _vgpu_picture(
     if not sides:
         return []
     table = inventory.vgpu_table(gpu)
-    found = shares.now(gpu, table), shares.planned(gpu, actions, table)
+    found = shares.current_vgpus(gpu, table), shares.planned_vgpus(gpu, actions, table)
     made = any(isinstance(a, CreateVgpu) for a in actions)
     modes = [a.mode for a in actions if isinstance(a, SetMode)]
     mig = modes[-1] == "enabled" if modes else gpu.mig.enabled
@@ -140,11 +142,11 @@ def blockers(plan: Plan, node: str = "") -> str:
     """
     equal: dict[Blocker, list[Blocker]] = {}
     for each in plan.blockers:
-        equal.setdefault(_anywhere(each), []).append(each)
+        equal.setdefault(_without_gpu(each), []).append(each)
     return "\n".join(_blocker(same[0], [each.gpu for each in same if each.gpu], node) for same in equal.values())
 
 
-def _anywhere(blocker: Blocker) -> Blocker:
+def _without_gpu(blocker: Blocker) -> Blocker:
     """The blocker without its GPU's address: what several GPUs have in common."""
     message, step = (text and text.replace(blocker.gpu, "") for text in (blocker.message, blocker.next_step))
     return msgspec.structs.replace(blocker, gpu="", message=message, next_step=step)

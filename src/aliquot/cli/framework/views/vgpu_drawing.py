@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from aliquot.cli.framework import color as colour
 from aliquot.cli.framework.views.gpu_drawing import tint
 from aliquot.core.model.vgpu_types import VgpuTable
-from aliquot.core.rendering.vgpu_picture import Share
+from aliquot.core.rendering.vgpu_picture import DrawnVgpu
 
 _RULER = "GiB  "
 _CELLS = 48
@@ -22,7 +22,7 @@ def ruler(left: str, table: VgpuTable, column: int) -> str:
     return f"{left:<{column}}{_RULER}{marks}"
 
 
-def bar(left: str, shares: Sequence[Share], table: VgpuTable, column: int, tinted: bool) -> str:
+def bar(left: str, shares: Sequence[DrawnVgpu], table: VgpuTable, column: int, tinted: bool) -> str:
     """The memory as letters, one cell per GiB (or per two, three on large GPUs), ``.`` where it is free."""
     unit = _unit(table)
     cells = ["."] * -(-table.region // unit)

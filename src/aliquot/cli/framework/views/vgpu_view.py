@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aliquot.cli.framework.views import vgpu_drawing as vgpudraw
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import vgpu_picture as shares
 
 
@@ -22,8 +22,8 @@ def fact(gpu: Gpu, inventory: Inventory) -> str:
         return ""
     parts = ["vGPU host" if hosts(gpu, inventory) else "SR-IOV"]
     parts += [f"{len(virtual.functions)} VFs"] if virtual.functions else ["VFs off"] if virtual.total else []
-    parts += [f"world {virtual.world}"] if virtual.world else []
-    parts += ["mixed-size mode"] if virtual.mixed else []
+    parts += [f"world {virtual.framework}"] if virtual.framework else []
+    parts += ["mixed-size mode"] if virtual.mixed_size else []
     return ", ".join(parts)
 
 
@@ -31,23 +31,25 @@ def hosts(gpu: Gpu, inventory: Inventory) -> bool:
     """Whether vGPUs can be made of it: the vGPU driver is at work on it, or will be once virtual functions are on."""
     virtual = gpu.virtual
     able = inventory.host is not None and bool(inventory.host.vgpu_manager)
-    return virtual is not None and not gpu.passthrough and (bool(virtual.world) or (able and virtual.total > 0))
+    return virtual is not None and not gpu.passthrough and (bool(virtual.framework) or (able and virtual.total > 0))
 
 
 def advice(gpus: Sequence[Gpu], inventory: Inventory) -> list[str]:
     """What can be done with GPUs that have nothing for virtual machines now, as sentences."""
     off = [g for g in gpus if hosts(g, inventory) and g.virtual and g.virtual.total and not g.virtual.enabled]
-    gone = [g for g in off if g.virtual and g.virtual.remembered]
-    said = []
+    gone = [g for g in off if g.virtual and g.virtual.recorded_vgpus]
+    sentences = []
     if gone:
-        said.append(f"{_named(gone)} had vGPUs before the reboot: 'aliquot restore --boot' brings back what was asked")
+        sentences.append(
+            f"{_named(gone)} had vGPUs before the reboot: 'aliquot restore --boot' brings back what was asked"
+        )
     rest = [g for g in off if g not in gone]
     if rest:
-        said.append(
+        sentences.append(
             f"the virtual functions of {_named(rest)} are off: an apply of vGPUs switches them on, "
             f"'aliquot vgpu enable {rest[0].index}' does only that"
         )
-    return said
+    return sentences
 
 
 def _named(gpus: Sequence[Gpu]) -> str:
@@ -56,11 +58,11 @@ def _named(gpus: Sequence[Gpu]) -> str:
 
 def picture(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]:
     """The GPU's title, with its vGPUs over its memory below; without a bar where places say nothing."""
-    title = pieces.title(gpu)
+    title = mig_picture.title(gpu)
     if not gpu.vgpus:
         return [title]
     table = inventory.vgpu_table(gpu)
-    found = shares.now(gpu, table)
+    found = shares.current_vgpus(gpu, table)
     left = now(gpu, inventory)
     if table is None or not shares.drawable(gpu, table, found):
         return [title, left]
@@ -69,7 +71,7 @@ def picture(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[s
 
 def now(gpu: Gpu, inventory: Inventory) -> str:
     """``  now  A2-4Q:3  (a held)``, empty without vGPUs."""
-    return f"  now  {shares.summary(shares.now(gpu, inventory.vgpu_table(gpu)))}" if gpu.vgpus else ""
+    return f"  now  {shares.summary(shares.current_vgpus(gpu, inventory.vgpu_table(gpu)))}" if gpu.vgpus else ""
 
 
 def rows(gpu: Gpu) -> list[tuple[str, ...]]:
@@ -78,7 +80,7 @@ def rows(gpu: Gpu) -> list[tuple[str, ...]]:
     """
     found: list[tuple[str, ...]] = [
         (
-            pieces.instance_letter(gpu, v.gpu_instance) or shares.own(gpu, n),
+            mig_picture.instance_letter(gpu, v.gpu_instance) or shares.vgpu_letter(gpu, n),
             v.type,
             v.function,
             v.uuid,
@@ -94,8 +96,8 @@ def rows(gpu: Gpu) -> list[tuple[str, ...]]:
         for f in gpu.virtual.functions
         if f.driver == "vfio-pci"
     ]
-    there = {(v.function, v.uuid) for v in gpu.vgpus}
-    gone = [v for v in gpu.virtual.remembered if (v.function, v.uuid) not in there]
+    present = {(v.function, v.uuid) for v in gpu.vgpus}
+    gone = [v for v in gpu.virtual.recorded_vgpus if (v.function, v.uuid) not in present]
     return found + [("", v.type, v.function, v.uuid, "", "remembered: a reboot took it") for v in gone]
 
 

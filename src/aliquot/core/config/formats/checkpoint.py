@@ -12,7 +12,7 @@ from aliquot.core.config.export import refuse_lost
 from aliquot.core.config.formats.checkpoint_vgpu import Shares, add_shares, shares
 from aliquot.core.config.select.gpu_text import gpu_text
 from aliquot.core.model.catalog import Family, Profile
-from aliquot.core.model.desired import Desired, Fault, GpuWish, InstanceWish
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, ResolutionFailure
 from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
 from aliquot.errors import ConfigError
 
@@ -87,26 +87,28 @@ def restore(text: str, inventory: Inventory, source: str = "the checkpoint") -> 
     Raises ConfigError for what is no checkpoint, or one of another version.
     """
     state = _read(text, source)
-    here = {gpu.uuid: gpu for gpu in inventory.gpus}
-    wishes: dict[str, GpuWish] = {}
-    faults: list[Fault] = []
+    local_gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
+    desired_gpus: dict[str, DesiredGpu] = {}
+    failures: list[ResolutionFailure] = []
     for device in state.mig_state.devices or ():
-        gpu = here.get(device.uuid)
+        gpu = local_gpus.get(device.uuid)
         if gpu is None:
-            sentence = f"{source}: there is no GPU {device.uuid} here (this node has {len(here)})"
-            faults.append(Fault("NO_SUCH_GPU", sentence, next_step="aliquot show"))
+            sentence = f"{source}: there is no GPU {device.uuid} here (this node has {len(local_gpus)})"
+            failures.append(ResolutionFailure("NO_SUCH_GPU", sentence, next_step="aliquot show"))
             continue
-        found = _gpu_wish(inventory, gpu, device, source)
-        if isinstance(found, GpuWish):
-            wishes[gpu.pci] = found
+        found = _desired_gpu(inventory, gpu, device, source)
+        if isinstance(found, DesiredGpu):
+            desired_gpus[gpu.pci] = found
         else:
-            faults.append(found)
+            failures.append(found)
     if state.aliquot is not None:
-        faults += add_shares(state.aliquot, inventory, wishes, source)
-    blocked = {fault.pci for fault in faults}
-    others = [gpu for gpu in inventory.gpus if gpu.mig.capable and gpu.pci not in wishes and gpu.pci not in blocked]
+        failures += add_shares(state.aliquot, inventory, desired_gpus, source)
+    blocked = {failure.pci for failure in failures}
+    others = [
+        gpu for gpu in inventory.gpus if gpu.mig.capable and gpu.pci not in desired_gpus and gpu.pci not in blocked
+    ]
     notes = tuple(f"{gpu_text(gpu)} is not in {source} and is left alone" for gpu in others)
-    return Desired(tuple(wishes.values()), "checkpoint", notes, tuple(faults))
+    return Desired(tuple(desired_gpus.values()), "checkpoint", notes, tuple(failures))
 
 
 def _read(text: str, source: str) -> _Checkpoint:
@@ -130,22 +132,24 @@ def _read(text: str, source: str) -> _Checkpoint:
     return state
 
 
-def _gpu_wish(inventory: Inventory, gpu: Gpu, device: _Device, source: str) -> GpuWish | Fault:
+def _desired_gpu(inventory: Inventory, gpu: Gpu, device: _Device, source: str) -> DesiredGpu | ResolutionFailure:
     next_step = f"aliquot profiles {gpu.index}"
     if not gpu.mig.capable:
         sentence = f"{source}: {gpu_text(gpu)} cannot be partitioned"
-        return Fault("NOT_CAPABLE", sentence, gpu.pci, next_step="aliquot show")
+        return ResolutionFailure("NOT_CAPABLE", sentence, gpu.pci, next_step="aliquot show")
     try:
         family = inventory.family(gpu)
-        instances = tuple(_wish(family, instance) for instance in device.gpu_instances or ())
+        instances = tuple(_desired_instance(family, instance) for instance in device.gpu_instances or ())
     except KeyError:
-        return Fault("NO_TABLE", f"{source}: no geometry table is known for {gpu_text(gpu)}", gpu.pci, next_step)
+        return ResolutionFailure(
+            "NO_TABLE", f"{source}: no geometry table is known for {gpu_text(gpu)}", gpu.pci, next_step
+        )
     except ValueError as error:
-        return Fault("UNKNOWN_PROFILE", f"{source}: {gpu_text(gpu)}: {error}", gpu.pci, next_step)
-    return GpuWish(gpu.pci, device.mig_mode == 1, instances, source)
+        return ResolutionFailure("UNKNOWN_PROFILE", f"{source}: {gpu_text(gpu)}: {error}", gpu.pci, next_step)
+    return DesiredGpu(gpu.pci, device.mig_mode == 1, instances, source)
 
 
-def _wish(family: Family, instance: _Instance) -> InstanceWish:
+def _desired_instance(family: Family, instance: _Instance) -> DesiredInstance:
     """Raises ValueError with a sentence if the family has no such profile, compute profile or placement."""
     profile = next((p for p in family.profiles if p.nvml_index == instance.profile_id), None)
     if profile is None:
@@ -162,4 +166,4 @@ def _wish(family: Family, instance: _Instance) -> InstanceWish:
                 f"and engine profile {part.eng_profile_id}"
             )
         compute.append(found.id)
-    return InstanceWish(profile.id, profile.name, tuple(compute), place.start)
+    return DesiredInstance(profile.id, profile.name, tuple(compute), place.start)

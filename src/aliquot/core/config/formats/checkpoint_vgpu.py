@@ -9,9 +9,9 @@ import re
 import msgspec
 
 from aliquot.core.config.select.gpu_text import gpu_text
-from aliquot.core.model.desired import Fault, GpuWish, VgpuWish
+from aliquot.core.model.desired import DesiredGpu, DesiredVgpu, ResolutionFailure
 from aliquot.core.model.ids import pci_address
-from aliquot.core.model.inventory import Gpu, Inventory, Virtual
+from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
 from aliquot.errors import ConfigError
 
 VERSION = "v1"
@@ -75,98 +75,106 @@ def shares(inventory: Inventory) -> dict[str, object] | None:
     """The key's value; None where no GPU has virtual functions, vGPUs or passthrough. If one has, the others are told
     too: that they have none is part of the state.
     """
-    if not any(gpu.vgpus or gpu.passthrough or (gpu.virtual or Virtual()).enabled for gpu in inventory.gpus):
+    if not any(gpu.vgpus or gpu.passthrough or (gpu.virtual or GpuVirtualization()).enabled for gpu in inventory.gpus):
         return None
-    told = [_gpu(gpu) for gpu in inventory.gpus if gpu.virtual is not None or gpu.vgpus or gpu.passthrough]
-    return {"Version": VERSION, "Gpus": told}
+    recorded = [_gpu(gpu) for gpu in inventory.gpus if gpu.virtual is not None or gpu.vgpus or gpu.passthrough]
+    return {"Version": VERSION, "Gpus": recorded}
 
 
 def _gpu(gpu: Gpu) -> dict[str, object]:
-    virtual = gpu.virtual or Virtual()
+    virtual = gpu.virtual or GpuVirtualization()
     bound = tuple(f.pci for f in virtual.functions if f.driver == VFIO)
-    told = _Gpu(
+    recorded = _Gpu(
         pci=gpu.pci,
         uuid=gpu.uuid,
         passthrough=gpu.passthrough,
         functions=len(virtual.functions) if virtual.total or virtual.functions else None,
-        mixed_size=virtual.mixed if virtual.enabled else None,
+        mixed_size=virtual.mixed_size if virtual.enabled else None,
         bound=bound if virtual.enabled else None,
         vgpus=tuple(_Vgpu(v.function, v.type, v.type_id, v.uuid, v.placement) for v in gpu.vgpus) or None,
     )
-    document: dict[str, object] = msgspec.to_builtins(told)
+    document: dict[str, object] = msgspec.to_builtins(recorded)
     return document
 
 
-def add_shares(state: Shares, inventory: Inventory, wishes: dict[str, GpuWish], source: str) -> list[Fault]:
+def add_shares(
+    state: Shares, inventory: Inventory, desired_gpus: dict[str, DesiredGpu], source: str
+) -> list[ResolutionFailure]:
     """Adds what was told to the wishes by PCI address. What cannot be here is a fault: nothing is touched."""
-    faults: list[Fault] = []
-    for told in state.gpus:
-        gpu = _find(inventory, told)
+    failures: list[ResolutionFailure] = []
+    for recorded in state.gpus:
+        gpu = _find(inventory, recorded)
         if gpu is None:
-            sentence = f"{source}: there is no GPU {told.uuid or told.pci} here (this node has {len(inventory.gpus)})"
-            faults.append(Fault("NO_SUCH_GPU", sentence, next_step="aliquot show"))
+            sentence = (
+                f"{source}: there is no GPU {recorded.uuid or recorded.pci} here (this node has {len(inventory.gpus)})"
+            )
+            failures.append(ResolutionFailure("NO_SUCH_GPU", sentence, next_step="aliquot show"))
             continue
-        found = _wish(inventory, gpu, told, source)
-        if isinstance(found, Fault):
-            faults.append(found)
+        found = _desired_gpu(inventory, gpu, recorded, source)
+        if isinstance(found, ResolutionFailure):
+            failures.append(found)
         else:
-            former = wishes.get(gpu.pci, GpuWish(gpu.pci, None, None, source))
-            wishes[gpu.pci] = msgspec.structs.replace(
-                former,
+            previous = desired_gpus.get(gpu.pci, DesiredGpu(gpu.pci, None, None, source))
+            desired_gpus[gpu.pci] = msgspec.structs.replace(
+                previous,
                 vgpus=found.vgpus,
                 functions=found.functions,
-                mixed=found.mixed,
+                mixed_size=found.mixed_size,
                 passthrough=found.passthrough,
-                bound=found.bound,
+                vfio_bound=found.vfio_bound,
             )
-    return faults
+    return failures
 
 
-def _find(inventory: Inventory, told: _Gpu) -> Gpu | None:
+def _find(inventory: Inventory, recorded: _Gpu) -> Gpu | None:
     """The GPU by its UUID; by its address where its UUID is not known."""
-    by_uuid = next((gpu for gpu in inventory.gpus if told.uuid and gpu.uuid == told.uuid), None)
-    there = next((gpu for gpu in inventory.gpus if gpu.pci == told.pci), None)
-    return by_uuid or (there if there is not None and not (told.uuid and there.uuid) else None)
+    by_uuid = next((gpu for gpu in inventory.gpus if recorded.uuid and gpu.uuid == recorded.uuid), None)
+    by_address = next((gpu for gpu in inventory.gpus if gpu.pci == recorded.pci), None)
+    return by_uuid or (by_address if by_address is not None and not (recorded.uuid and by_address.uuid) else None)
 
 
-def _wish(inventory: Inventory, gpu: Gpu, told: _Gpu, source: str) -> GpuWish | Fault:
+def _desired_gpu(inventory: Inventory, gpu: Gpu, recorded: _Gpu, source: str) -> DesiredGpu | ResolutionFailure:
     """What was told of one GPU, as far as mig-parted's format does not say it."""
-    if told.passthrough:
-        return GpuWish(gpu.pci, None, None, passthrough=True)
+    if recorded.passthrough:
+        return DesiredGpu(gpu.pci, None, None, passthrough=True)
     table = inventory.vgpu_table(gpu)
-    vgpus: list[VgpuWish] = []
-    for each in told.vgpus or ():
+    vgpus: list[DesiredVgpu] = []
+    for each in recorded.vgpus or ():
         known = table.by_name.get(each.type) if table is not None else None
-        function = _moved(each.function, told.pci, gpu)
+        function = _relocated(each.function, recorded.pci, gpu)
         if known is None or known.id is None:
             sentence = f"{source}: {gpu_text(gpu)} has no vGPU type {each.type} that can be made here"
-            return Fault("WRONG_CARD", sentence, gpu.pci, f"aliquot vgpu types {gpu.index}")
+            return ResolutionFailure("WRONG_CARD", sentence, gpu.pci, f"aliquot vgpu types {gpu.index}")
         if not function:
             sentence = f"{source}: {gpu_text(gpu)} has no virtual function {each.function}"
-            return Fault("NO_FUNCTION", sentence, gpu.pci, f"aliquot show {gpu.index}")
-        vgpus.append(VgpuWish(known.id, known.name, function, each.uuid, each.placement))
-    functions = None if told.functions is None else told.functions > 0
-    bound = None if told.bound is None else tuple(_moved(function, told.pci, gpu) for function in told.bound)
-    return GpuWish(
+            return ResolutionFailure("NO_FUNCTION", sentence, gpu.pci, f"aliquot show {gpu.index}")
+        vgpus.append(DesiredVgpu(known.id, known.name, function, each.uuid, each.placement))
+    functions = None if recorded.functions is None else recorded.functions > 0
+    bound = (
+        None
+        if recorded.bound is None
+        else tuple(_relocated(function, recorded.pci, gpu) for function in recorded.bound)
+    )
+    return DesiredGpu(
         gpu.pci,
         None,
         None,
         vgpus=tuple(vgpus),
         functions=functions,
-        mixed=told.mixed_size,
+        mixed_size=recorded.mixed_size,
         passthrough=False,
-        bound=None if bound is None else tuple(filter(None, bound)),
+        vfio_bound=None if bound is None else tuple(filter(None, bound)),
     )
 
 
-def _moved(function: str, was: str, gpu: Gpu) -> str:
+def _relocated(function: str, old_pci: str, gpu: Gpu) -> str:
     """Where a function of a GPU is now: as far from the GPU's own address as it was. Empty if the GPU has none there.
 
     Source: PCI Express SR-IOV, 3.3.9: the routing id of a virtual function is that of the physical one plus an offset.
     """
-    number = _number(gpu.pci) + _number(function) - _number(was)
+    number = _number(gpu.pci) + _number(function) - _number(old_pci)
     place = f"{gpu.pci[:-7]}{number >> 8:02x}:{number >> 3 & 31:02x}.{number & 7}" if 0 <= number <= 0xFFFF else ""
-    addresses = (gpu.virtual or Virtual()).addresses
+    addresses = (gpu.virtual or GpuVirtualization()).addresses
     return place if place in (gpu.pci, *addresses) or (place and not addresses) else ""
 
 

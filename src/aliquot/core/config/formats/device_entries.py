@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from aliquot.core.config.file import Entry
+from aliquot.core.config.file import ConfigEntry
 from aliquot.core.config.select.overlaps import certain_overlaps
 from aliquot.core.config.select.selector import MAX_INDEX, NEVER, Filter
-from aliquot.core.config.text.node_reader import Reading, article
+from aliquot.core.config.text.node_reader import YamlReader, describe_node
 from aliquot.core.config.text.yaml_nodes import List, Map, Node, Scalar
 from aliquot.core.model.ids import device_filter
 
 
-class DeviceReading(Reading):
+class DeviceEntryReader(YamlReader):
     """``compat`` accepts exactly what the format's own tool accepts."""
 
     def __init__(self, source: str, compat: bool) -> None:
@@ -21,41 +21,43 @@ class DeviceReading(Reading):
         """The named configs of a file, below ``key``."""
         assert isinstance(root, Map)
         fields = self.mapping(root, "the file") or {}
-        self.known(fields, ("version", key), "the file")
+        self.check_keys(fields, ("version", key), "the file")
         if key not in fields:
             if not self.compat:
-                self.faults.add(root, f"the key {key!r} is missing")
+                self.diagnostics.add(root, f"the key {key!r} is missing")
             return {}
         node = fields[key][1]
         configs = self.mapping(node, f"{key!r}")
         if configs is not None and not configs:
-            self.faults.add(node, f"{key!r} must have at least one named config")
+            self.diagnostics.add(node, f"{key!r} must have at least one named config")
         return {name: value for name, (_, value) in (configs or {}).items()}
 
-    def overlaps(self, entries: tuple[Entry, ...]) -> None:
+    def overlaps(self, entries: tuple[ConfigEntry, ...]) -> None:
         for entry, other in certain_overlaps(entries):
-            self.faults.add(entry, f"this entry and the one in line {other.line} want different things of the same GPU")
+            self.diagnostics.add(
+                entry, f"this entry and the one in line {other.line} want different things of the same GPU"
+            )
 
     def devices(self, node: Node) -> tuple[int, ...] | None:
         """GPU indexes; None for ``all``."""
         if isinstance(node, Scalar) and node.value == "all":
             return None
         if not isinstance(node, List):
-            self.faults.add(node, f"'devices' must be all or a list of GPU indexes, not {article(node)}")
+            self.diagnostics.add(node, f"'devices' must be all or a list of GPU indexes, not {describe_node(node)}")
             return ()
         found: list[int] = []
         for item in node.items:
             value = item.value if isinstance(item, Scalar) else None
             if not isinstance(value, int) or isinstance(value, bool):
-                self.faults.add(item, f"a GPU index is a whole number, not {article(item)}")
+                self.diagnostics.add(item, f"a GPU index is a whole number, not {describe_node(item)}")
             elif not self.compat and value in found:
-                self.faults.add(item, f"the GPU index {value} is listed twice")
+                self.diagnostics.add(item, f"the GPU index {value} is listed twice")
             elif not self.compat and not 0 <= value <= MAX_INDEX:
-                self.faults.add(item, f"there can be no GPU index {value}")
+                self.diagnostics.add(item, f"there can be no GPU index {value}")
             else:
                 found.append(value)
         if not node.items and not self.compat:
-            self.faults.add(node, "'devices' lists no GPU, so the entry is for none")
+            self.diagnostics.add(node, "'devices' lists no GPU, so the entry is for none")
         return tuple(found)
 
     def filters(self, node: Node) -> tuple[Filter, ...] | None:
@@ -69,11 +71,11 @@ class DeviceReading(Reading):
             except ValueError:
                 found.append(NEVER)
                 if not self.compat:
-                    self.faults.add(
+                    self.diagnostics.add(
                         at, f'{text!r} is not a device filter (expected for example "0x20B010DE", device then vendor)'
                     )
         if _empty(node):
-            self.faults.add(node, "'device-filter' is empty: leave it out to mean every GPU")
+            self.diagnostics.add(node, "'device-filter' is empty: leave it out to mean every GPU")
         return tuple(found)
 
 

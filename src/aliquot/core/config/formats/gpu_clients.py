@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from aliquot.core.config.text import yaml_nodes as yaml
-from aliquot.core.config.text.node_reader import Reading, article
+from aliquot.core.config.text.node_reader import YamlReader, describe_node
 from aliquot.core.config.text.yaml_nodes import List, Map, Node, Scalar
 from aliquot.errors import ConfigError
 
@@ -41,10 +41,10 @@ def load_clients(text: str | None, source: str) -> tuple[str, ...]:
         raise ConfigError(
             f"{source} is not a list of GPU clients: it has no mapping with 'version' and 'systemd-services'"
         )
-    reading = _Clients(source)
-    reading.duplicates(document)
-    found = reading.top(document.root)
-    reading.faults.check()
+    reader = _Clients(source)
+    reader.duplicates(document)
+    found = reader.top(document.root)
+    reader.diagnostics.check()
     return tuple(dict.fromkeys(found))
 
 
@@ -62,15 +62,15 @@ def unit_name(text: str) -> str:
     return name
 
 
-class _Clients(Reading):
+class _Clients(YamlReader):
     def top(self, root: Map) -> list[str]:
         fields = self.mapping(root, "the file") or {}
-        self.known(fields, ("version", "systemd-services"), "the file")
+        self.check_keys(fields, ("version", "systemd-services"), "the file")
         version = fields["version"][1] if "version" in fields else None
         if not isinstance(version, Scalar) or version.value != "v1":
-            self.faults.add(version or root, "the version must be v1")
+            self.diagnostics.add(version or root, "the version must be v1")
         if "systemd-services" not in fields:
-            self.faults.add(root, "the key 'systemd-services' is missing")
+            self.diagnostics.add(root, "the key 'systemd-services' is missing")
             return []
         return self.services(fields["systemd-services"][1])
 
@@ -78,7 +78,7 @@ class _Clients(Reading):
         if isinstance(node, Scalar) and node.value is None:
             return []
         if not isinstance(node, List):
-            self.faults.add(node, f"'systemd-services' must be a list of names, not {article(node)}")
+            self.diagnostics.add(node, f"'systemd-services' must be a list of names, not {describe_node(node)}")
             return []
         found = []
         for item in node.items:
@@ -88,5 +88,5 @@ class _Clients(Reading):
             try:
                 found.append(unit_name(text))
             except ValueError as error:
-                self.faults.add(item, str(error))
+                self.diagnostics.add(item, str(error))
         return found

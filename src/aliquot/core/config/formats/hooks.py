@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.core.config.text import yaml_nodes as yaml
-from aliquot.core.config.text.node_reader import Reading, article
+from aliquot.core.config.text.node_reader import YamlReader, describe_node
 from aliquot.core.config.text.yaml_nodes import List, Map, Node, Scalar
 from aliquot.errors import ConfigError
 
@@ -40,15 +40,15 @@ def load_hooks(text: str, source: str, *, compat: bool = False) -> HooksFile:
     document = yaml.read(text, source)
     if not isinstance(document.root, Map):
         raise ConfigError(f"{source} is not a hooks file: it has no mapping with 'version' and 'hooks'")
-    reading = _Hooks(source, compat)
+    reader = _Hooks(source, compat)
     if not compat:
-        reading.duplicates(document)
-    hooks = reading.top(document.root)
-    reading.faults.check()
-    return HooksFile(source, hooks, tuple(reading.notes))
+        reader.duplicates(document)
+    hooks = reader.top(document.root)
+    reader.diagnostics.check()
+    return HooksFile(source, hooks, tuple(reader.notes))
 
 
-class _Hooks(Reading):
+class _Hooks(YamlReader):
     def __init__(self, source: str, compat: bool) -> None:
         super().__init__(source)
         self.compat = compat
@@ -57,12 +57,12 @@ class _Hooks(Reading):
     def top(self, root: Map) -> dict[str, tuple[Hook, ...]]:
         fields = self.mapping(root, "the file") or {}
         if not self.compat:
-            self.known(fields, ("version", "hooks"), "the file")
+            self.check_keys(fields, ("version", "hooks"), "the file")
             version = fields["version"][1] if "version" in fields else None
             if not isinstance(version, Scalar) or version.value != "v1":
-                self.faults.add(version or root, "the version must be v1")
+                self.diagnostics.add(version or root, "the version must be v1")
             if "hooks" not in fields:
-                self.faults.add(root, "the key 'hooks' is missing")
+                self.diagnostics.add(root, "the key 'hooks' is missing")
         node = fields["hooks"][1] if "hooks" in fields else None
         if node is None or _nothing(node):
             return {}
@@ -70,7 +70,7 @@ class _Hooks(Reading):
         for name, (key, _) in named.items():
             if name not in NAMES:
                 self.notes.append(
-                    f"{self.faults.source}:{key.line}: the hook {name!r} never fires ({', '.join(NAMES)})"
+                    f"{self.diagnostics.source}:{key.line}: the hook {name!r} never fires ({', '.join(NAMES)})"
                 )
         return {name: self.commands(name, value) for name, (_, value) in named.items()}
 
@@ -78,7 +78,7 @@ class _Hooks(Reading):
         if _nothing(node):
             return ()
         if not isinstance(node, List):
-            self.faults.add(node, f"the hook {name!r} must be a list of commands, not {article(node)}")
+            self.diagnostics.add(node, f"the hook {name!r} must be a list of commands, not {describe_node(node)}")
             return ()
         found = [self.command(item) for item in node.items]
         return tuple(hook for hook in found if hook is not None)
@@ -88,24 +88,23 @@ class _Hooks(Reading):
         if fields is None:
             return None
         if not self.compat:
-            self.known(fields, ("command", "args", "envs", "workdir"), "a command")
+            self.check_keys(fields, ("command", "args", "envs", "workdir"), "a command")
         value = {key: field[1] for key, field in fields.items() if not _nothing(field[1])}
         if "command" not in value:
-            self.faults.add(node, "the entry lacks the key 'command'")
+            self.diagnostics.add(node, "the entry lacks the key 'command'")
             return None
         command = self.text(value["command"], "'command'") or ""
         workdir = self.text(value["workdir"], "'workdir'") if "workdir" in value else ""
         if command and not command.startswith("/"):
-            self.notes.append(
-                f"{self.faults.source}:{node.line}: {command!r} is not an absolute path, and hooks run without PATH"
-            )
+            place = f"{self.diagnostics.source}:{node.line}"
+            self.notes.append(f"{place}: {command!r} is not an absolute path, and hooks run without PATH")
         return Hook(command, self.args(value.get("args")), self.envs(value.get("envs")), workdir or "")
 
     def args(self, node: Node | None) -> tuple[str, ...]:
         if node is None:
             return ()
         if not isinstance(node, List):
-            self.faults.add(node, f"'args' must be a list of texts, not {article(node)}")
+            self.diagnostics.add(node, f"'args' must be a list of texts, not {describe_node(node)}")
             return ()
         return tuple(text for _, text in self.texts(node, "an argument"))
 

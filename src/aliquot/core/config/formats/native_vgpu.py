@@ -2,68 +2,68 @@
 
 from __future__ import annotations
 
-from aliquot.core.config.text.node_reader import Field, Reading, article
-from aliquot.core.config.text.vgpu_request import MAX_VGPUS, NONE, TypeWish
+from aliquot.core.config.text.node_reader import Field, YamlReader, describe_node
+from aliquot.core.config.text.vgpu_request import MAX_VGPUS, NONE, VgpuRequest
 from aliquot.core.config.text.yaml_nodes import Map, Node, Scalar
 
 MIXED = "mixed-size"
 
 
-def read_types(reading: Reading, node: Node) -> tuple[TypeWish, ...]:
+def read_types(reader: YamlReader, node: Node) -> tuple[VgpuRequest, ...]:
     """Types with counts; nothing for ``none`` and for an empty mapping."""
     if isinstance(node, Scalar) and node.value == NONE:
         return ()
     if not isinstance(node, Map):
-        sentence = f"'vgpu' must be none or a mapping of types to counts, not {article(node)}"
-        reading.faults.add(node, f'{sentence} (for example {{"NVIDIA A2-4Q": 4}})')
+        sentence = f"'vgpu' must be none or a mapping of types to counts, not {describe_node(node)}"
+        reader.diagnostics.add(node, f'{sentence} (for example {{"NVIDIA A2-4Q": 4}})')
         return ()
-    found: list[TypeWish] = []
+    found: list[VgpuRequest] = []
     for key, value in node.entries:
-        wish = _type(reading, key, value)
-        if wish is not None and any(wish.name == other.name for other in found):
-            reading.faults.add(key, f"{wish.name!r} names a vGPU type that this entry has already")
-        elif wish is not None:
-            found.append(wish)
+        request = _type(reader, key, value)
+        if request is not None and any(request.name == other.name for other in found):
+            reader.diagnostics.add(key, f"{request.name!r} names a vGPU type that this entry has already")
+        elif request is not None:
+            found.append(request)
     return tuple(found)
 
 
-def _type(reading: Reading, key: Scalar, node: Node) -> TypeWish | None:
+def _type(reader: YamlReader, key: Scalar, node: Node) -> VgpuRequest | None:
     name = " ".join(key.text.split())
     if not isinstance(key.value, str) or not name or name.isdigit():
-        way = f"write id:{name}, or the type's name" if name.isdigit() else "for example NVIDIA A2-4Q, or A2-4Q"
-        reading.faults.add(key, f"a vGPU type is a name, not {article(key)} ({way})")
+        hint = f"write id:{name}, or the type's name" if name.isdigit() else "for example NVIDIA A2-4Q, or A2-4Q"
+        reader.diagnostics.add(key, f"a vGPU type is a name, not {describe_node(key)} ({hint})")
         return None
-    count = whole(reading, node, f"the count of {name!r}")
+    count = read_count(reader, node, f"the count of {name!r}")
     if count is None:
         return None
     if not 1 <= count <= MAX_VGPUS:
-        reading.faults.add(node, f"the count of {name!r} must be from 1 to {MAX_VGPUS}, not {count}")
+        reader.diagnostics.add(node, f"the count of {name!r} must be from 1 to {MAX_VGPUS}, not {count}")
         return None
-    return TypeWish(name, key.line, key.column, count)
+    return VgpuRequest(name, key.line, key.column, count)
 
 
-def whole(reading: Reading, node: Node, what: str) -> int | None:
+def read_count(reader: YamlReader, node: Node, what: str) -> int | None:
     """A whole number, or a fault."""
     value = node.value if isinstance(node, Scalar) else None
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    reading.faults.add(node, f"{what} must be a whole number, not {article(node)}")
+    reader.diagnostics.add(node, f"{what} must be a whole number, not {describe_node(node)}")
     return None
 
 
-def read_mixed(reading: Reading, fields: dict[str, Field], beside_vgpu: bool) -> bool | None:
+def read_mixed_size(reader: YamlReader, fields: dict[str, Field], beside_vgpu: bool) -> bool | None:
     """``mixed-size``, None where it was not given."""
     if MIXED not in fields:
         return None
     key, node = fields[MIXED]
     if not beside_vgpu:
-        reading.faults.add(key, f"{MIXED!r} belongs beside 'vgpu'")
-    return read_flag(reading, node, f"{MIXED!r}")
+        reader.diagnostics.add(key, f"{MIXED!r} belongs beside 'vgpu'")
+    return read_flag(reader, node, f"{MIXED!r}")
 
 
-def read_flag(reading: Reading, node: Node, what: str) -> bool | None:
+def read_flag(reader: YamlReader, node: Node, what: str) -> bool | None:
     """``true`` or ``false``, or a fault."""
     if isinstance(node, Scalar) and isinstance(node.value, bool):
         return node.value
-    reading.faults.add(node, f"{what} must be true or false, not {article(node)}")
+    reader.diagnostics.add(node, f"{what} must be true or false, not {describe_node(node)}")
     return None

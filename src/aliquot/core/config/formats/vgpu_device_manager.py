@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 
-from aliquot.core.config.file import VGPU, VGPU_DEVICE_MANAGER, ConfigFile, Entry
-from aliquot.core.config.formats.device_entries import DeviceReading
-from aliquot.core.config.formats.native_vgpu import whole
+from aliquot.core.config.file import VGPU, VGPU_DEVICE_MANAGER, ConfigEntry, ConfigFile
+from aliquot.core.config.formats.device_entries import DeviceEntryReader
+from aliquot.core.config.formats.native_vgpu import read_count
 from aliquot.core.config.select.selector import Selector
-from aliquot.core.config.text.node_reader import Field, close
-from aliquot.core.config.text.vgpu_request import MAX_VGPUS, TypeWish, bare
-from aliquot.core.config.text.yaml_nodes import Document, Node, Scalar
+from aliquot.core.config.text.node_reader import Field, did_you_mean
+from aliquot.core.config.text.vgpu_request import MAX_VGPUS, VgpuRequest, without_mig_attribute
+from aliquot.core.config.text.yaml_nodes import Node, Scalar, YamlDocument
 
 _TIME_SLICED = re.compile(r"([A-Z0-9]+(?:-[a-zA-Z]+)*)-(?:0|[1-9][0-9]*)[ABCQ]")
 _MIG_BACKED = re.compile(r"([A-Z0-9]+)-[1-9]-(?:0|[1-9][0-9]*)[ABCQ](?:ME|NOME|MEALL|GFX)?")
@@ -23,84 +23,86 @@ _MIG_BACKED = re.compile(r"([A-Z0-9]+)-[1-9]-(?:0|[1-9][0-9]*)[ABCQ](?:ME|NOME|M
 _KEYS = ("devices", "device-filter", "vgpu-devices")
 
 
-def read(document: Document, source: str, *, compat: bool) -> ConfigFile:
+def read(document: YamlDocument, source: str, *, compat: bool) -> ConfigFile:
     """Raises ConfigError with every fault."""
-    reading = _VgpuFile(source, compat)
+    reader = _VgpuFile(source, compat)
     if not compat:
-        reading.duplicates(document)
-    configs = reading.top(document)
-    reading.faults.check()
+        reader.duplicates(document)
+    configs = reader.top(document)
+    reader.diagnostics.check()
     return ConfigFile(source, VGPU_DEVICE_MANAGER, configs, compat)
 
 
-def card(name: str) -> str:
+def product_of_type(name: str) -> str:
     """The card's part of a type's name, empty if the format does not accept the name: ``A2`` of ``A2-4Q``."""
     found = _TIME_SLICED.fullmatch(name) or _MIG_BACKED.fullmatch(name)
     return found[1] if found else ""
 
 
-class _VgpuFile(DeviceReading):
-    def top(self, document: Document) -> dict[str, tuple[Entry, ...]]:
+class _VgpuFile(DeviceEntryReader):
+    def top(self, document: YamlDocument) -> dict[str, tuple[ConfigEntry, ...]]:
         return {name: self.config(name, node) for name, node in self.named(document.root, "vgpu-configs").items()}
 
-    def config(self, name: str, node: Node) -> tuple[Entry, ...]:
+    def config(self, name: str, node: Node) -> tuple[ConfigEntry, ...]:
         found = [self.entry(item) for item in self.entries(node, f"the named config {name!r}")]
         entries = tuple(e for e in found if e is not None)
         if not self.compat and len(entries) == len(found):
-            self.overlaps_of_a_card(entries)
+            self.overlaps_by_product(entries)
         return entries
 
-    def overlaps_of_a_card(self, entries: tuple[Entry, ...]) -> None:
+    def overlaps_by_product(self, entries: tuple[ConfigEntry, ...]) -> None:
         """Entries with one filter may be for two boards with one PCI id: they clash only if they name one card."""
-        by_card: dict[str, list[Entry]] = {}
+        by_product: dict[str, list[ConfigEntry]] = {}
         for entry in entries:
-            for name in {card(w.name) for w in entry.types} or {""}:
-                by_card.setdefault(name, []).append(entry)
-        for name, members in by_card.items():
-            self.overlaps((*members, *by_card.get("", ())) if name else tuple(members))
+            for name in {product_of_type(w.name) for w in entry.types} or {""}:
+                by_product.setdefault(name, []).append(entry)
+        for name, members in by_product.items():
+            self.overlaps((*members, *by_product.get("", ())) if name else tuple(members))
 
-    def entry(self, node: Node) -> Entry | None:
+    def entry(self, node: Node) -> ConfigEntry | None:
         fields = self.mapping(node, "an entry")
         if fields is None:
             return None
         required = ("devices", "vgpu-devices")
-        fields = self.known(fields, _KEYS, "an entry", required)
+        fields = self.check_keys(fields, _KEYS, "an entry", required)
         for key in required:
             if key not in fields:
-                self.faults.add(node, f"the entry lacks the key {key!r}")
+                self.diagnostics.add(node, f"the entry lacks the key {key!r}")
         indexes = self.devices(fields["devices"][1]) if "devices" in fields else None
         filters = self.filters(fields["device-filter"][1]) if "device-filter" in fields else None
         types = self.types(fields.get("vgpu-devices"))
         selector = Selector(indexes=indexes, filters=filters)
-        return Entry(selector, False, (), node.line, node.column, VGPU, types)
+        return ConfigEntry(selector, False, (), node.line, node.column, VGPU, types)
 
-    def types(self, field: Field | None) -> tuple[TypeWish, ...]:
+    def types(self, field: Field | None) -> tuple[VgpuRequest, ...]:
         node = field[1] if field else None
         if node is None or (isinstance(node, Scalar) and node.value is None):
             if node is not None and not self.compat:
-                self.faults.add(node, "'vgpu-devices' holds nothing (write {} for no vGPUs)")
+                self.diagnostics.add(node, "'vgpu-devices' holds nothing (write {} for no vGPUs)")
             return ()
         counts = self.mapping(node, "'vgpu-devices'") or {}
-        keys = [key for key, _ in counts.values() if card(key.text)]
+        keys = [key for key, _ in counts.values() if product_of_type(key.text)]
         for key in keys:
             if bool(_MIG_BACKED.fullmatch(key.text)) != bool(_MIG_BACKED.fullmatch(keys[0].text)):
-                self.faults.add(key, "time-sliced and MIG-backed types cannot be on the same GPU")
+                self.diagnostics.add(key, "time-sliced and MIG-backed types cannot be on the same GPU")
         found = [self.type(key, value) for key, value in counts.values()]
-        return tuple(wish for wish in found if wish is not None)
+        return tuple(request for request in found if request is not None)
 
-    def type(self, key: Scalar, node: Node) -> TypeWish | None:
+    def type(self, key: Scalar, node: Node) -> VgpuRequest | None:
         name = key.text
-        if not card(name):
+        if not product_of_type(name):
             short = name.rpartition(" ")[2]
-            near = f" (write {short})" if card(short) else close(name, _names())
-            self.faults.add(key, f"{name!r} is not a vGPU type of this format{near or ' (expected for example A2-4Q)'}")
-        count = whole(self, node, f"the count of {name!r}")
+            near = f" (write {short})" if product_of_type(short) else did_you_mean(name, _names())
+            self.diagnostics.add(
+                key, f"{name!r} is not a vGPU type of this format{near or ' (expected for example A2-4Q)'}"
+            )
+        count = read_count(self, node, f"the count of {name!r}")
         if count is not None and count < 1:
-            self.faults.add(node, f"the count of {name!r} must be 1 or more, not {count}")
+            self.diagnostics.add(node, f"the count of {name!r} must be 1 or more, not {count}")
         elif count is not None and count > MAX_VGPUS:
-            self.faults.add(node, f"no GPU holds {count} vGPUs")
-        elif count is not None and card(name):
-            return TypeWish(name, key.line, key.column, count, bare(name))
+            self.diagnostics.add(node, f"no GPU holds {count} vGPUs")
+        elif count is not None and product_of_type(name):
+            return VgpuRequest(name, key.line, key.column, count, without_mig_attribute(name))
         return None
 
 

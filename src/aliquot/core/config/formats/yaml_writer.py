@@ -54,19 +54,19 @@ def natural(names: Iterable[str]) -> list[str]:
     return sorted(sorted(names), key=cmp_to_key(_compare))
 
 
-def _compare(a: str, b: str) -> int:
-    for n, (x, y) in enumerate(zip(a, b, strict=False)):
+def _compare(first: str, second: str) -> int:
+    for n, (x, y) in enumerate(zip(first, second, strict=False)):
         if x == y:
             continue
         if x.isalpha() or y.isalpha():
             return (x > y) - (x < y) if x.isalpha() and y.isalpha() else (1 if x.isalpha() else -1)
-        inside = "0" in (x, y) and a[:n].rstrip("0")[-1:].isdigit()
-        left, right = _digits(a, n), _digits(b, n)
+        inside = "0" in (x, y) and first[:n].rstrip("0")[-1:].isdigit()
+        left, right = _digits(first, n), _digits(second, n)
         ours, theirs = (int(("1" if inside else "") + d) if d or inside else 0 for d in (left, right))
         if ours != theirs:
             return -1 if ours < theirs else 1
         return len(left) - len(right) or (x > y) - (x < y)
-    return len(a) - len(b)
+    return len(first) - len(second)
 
 
 def _digits(text: str, start: int) -> str:

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aliquot.core.config.file import MIG, NATIVE, PASSTHROUGH, VGPU, ConfigFile, Entry
+from aliquot.core.config.file import MIG, NATIVE, PASSTHROUGH, VGPU, ConfigEntry, ConfigFile
 from aliquot.core.config.select.named_config import select
 from aliquot.core.config.select.selector import ALL, Selector, index_list, product_key
-from aliquot.core.config.text.diagnostics import Faults
-from aliquot.core.config.text.instance_request import Wish, parse_wish
-from aliquot.core.config.text.node_reader import catalog_names, close
-from aliquot.core.config.text.vgpu_request import NONE, TypeWish, parse_type, pieces
-from aliquot.core.config.text.yaml_nodes import Mark
+from aliquot.core.config.text.diagnostics import Diagnostics
+from aliquot.core.config.text.instance_request import InstanceRequest, parse_instance_request
+from aliquot.core.config.text.node_reader import catalog_names, did_you_mean
+from aliquot.core.config.text.vgpu_request import NONE, VgpuRequest, comma_separated, parse_vgpu_request
+from aliquot.core.config.text.yaml_nodes import TextPosition
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.ids import pci_address
 from aliquot.core.model.inventory import Gpu, Inventory
@@ -28,18 +28,18 @@ def adhoc(
     inventory: Inventory,
     *,
     vgpu: Sequence[str] = (),
-    mixed: bool | None = None,
+    mixed_size: bool | None = None,
     passthrough: bool | None = None,
 ) -> Desired:
     """Each ``--gpu`` is ``all``, an index list (``0-3``), a PCI address, a ``GPU-`` UUID or a product, or several with
     commas. What they shall be is one of: ``mig``, each ``disabled``, ``empty`` or wishes with commas; ``vgpu``, each
-    ``none`` or types with counts (``mixed`` says whether in mixed-size mode, None for "as it is"); ``passthrough``. One
-    text is for all the GPUs; several go with as many ``--gpu``. Without ``--gpu`` the node's only GPU that can be
-    shared so is meant.
+    ``none`` or types with counts (``mixed_size`` says whether in mixed-size mode, None for "as it is");
+    ``passthrough``. One text is for all the GPUs; several go with as many ``--gpu``. Without ``--gpu`` the node's only
+    GPU that can be shared so is meant.
 
     Raises ConfigError with every fault, each with its column.
     """
-    given = [name for name, here in ((MIG, mig), (VGPU, vgpu), (PASSTHROUGH, passthrough is not None)) if here]
+    given = [name for name, present in ((MIG, mig), (VGPU, vgpu), (PASSTHROUGH, passthrough is not None)) if present]
     if not given:
         raise ConfigError("nothing is wished for: add --mig, for example --mig 3g.20gb,1g.5gb")
     if len(given) > 1:
@@ -51,22 +51,22 @@ def adhoc(
         raise ConfigError(
             f"{len(texts)} times --{share} for {len(targets)} times --gpu: give one --{share}, or one for each --gpu"
         )
-    entries: list[Entry] = []
+    entries: list[ConfigEntry] = []
     for n, text in enumerate(texts):
-        wanted = _entry(share, text, mixed)
+        wanted = _entry(share, text, mixed_size)
         for target in targets if len(texts) == 1 else targets[n : n + 1]:
             entries += [msgspec.structs.replace(wanted, selector=s) for s in _selectors(target, inventory)]
     return select(ConfigFile(f"--{share}", NATIVE, {"": tuple(entries)}), None, inventory)
 
 
-def _entry(share: str, text: str, mixed: bool | None) -> Entry:
+def _entry(share: str, text: str, mixed_size: bool | None) -> ConfigEntry:
     """What one text asks for, of all GPUs."""
     if share == MIG:
-        mig, wishes = _wishes(text)
-        return Entry(ALL, mig, wishes, 0, 0)
+        mig, requests = _instance_requests(text)
+        return ConfigEntry(ALL, mig, requests, 0, 0)
     if share == VGPU:
-        return Entry(ALL, False, (), 0, 0, VGPU, _types(text), mixed)
-    return Entry(ALL, False, (), 0, 0, PASSTHROUGH, on=text == "on")
+        return ConfigEntry(ALL, False, (), 0, 0, VGPU, _types(text), mixed_size)
+    return ConfigEntry(ALL, False, (), 0, 0, PASSTHROUGH, on=text == "on")
 
 
 def _only(inventory: Inventory, share: str) -> str:
@@ -103,40 +103,40 @@ def _selector(text: str, inventory: Inventory) -> Selector:
         return Selector(indexes=index_list(text))
     except ValueError:
         raise ConfigError(
-            f"--gpu {text!r} is no index, PCI address, GPU- UUID or product of this node{close(text, products)}",
+            f"--gpu {text!r} is no index, PCI address, GPU- UUID or product of this node{did_you_mean(text, products)}",
             next_step="aliquot show",
         ) from None
 
 
-def _wishes(text: str) -> tuple[bool, tuple[Wish, ...]]:
+def _instance_requests(text: str) -> tuple[bool, tuple[InstanceRequest, ...]]:
     if text.strip() == "disabled":
         return False, ()
     if text.strip() == "empty":
         return True, ()
-    faults = Faults(f"--{MIG}")
+    diagnostics = Diagnostics(f"--{MIG}")
     found = []
     for column, part in _parts(text):
         try:
-            found.append(parse_wish(part, 0, column))
+            found.append(parse_instance_request(part, 0, column))
         except ValueError as error:
-            faults.next_step = "aliquot profiles"
-            hint = close(part.partition("@")[0].partition("*")[0], catalog_names())
-            faults.add(Mark(0, column), f"{error}{hint}")
-    faults.check()
+            diagnostics.next_step = "aliquot profiles"
+            hint = did_you_mean(part.partition("@")[0].partition("*")[0], catalog_names())
+            diagnostics.add(TextPosition(0, column), f"{error}{hint}")
+    diagnostics.check()
     return True, tuple(found)
 
 
-def _types(text: str) -> tuple[TypeWish, ...]:
+def _types(text: str) -> tuple[VgpuRequest, ...]:
     if text.strip() == NONE:
         return ()
-    faults = Faults(f"--{VGPU}")
-    found: list[TypeWish] = []
-    for column, part in pieces(text):
+    diagnostics = Diagnostics(f"--{VGPU}")
+    found: list[VgpuRequest] = []
+    for column, part in comma_separated(text):
         try:
-            found.append(parse_type(part, column))
+            found.append(parse_vgpu_request(part, column))
         except ValueError as error:
-            faults.add(Mark(0, column), str(error))
-    faults.check()
+            diagnostics.add(TextPosition(0, column), str(error))
+    diagnostics.check()
     return tuple(found)
 
 
@@ -146,13 +146,13 @@ def _parts(text: str) -> list[tuple[int, str]]:
     """
     parts: list[tuple[int, str]] = []
     column = 1
-    for piece in text.split(","):
-        word = piece.strip()
+    for segment in text.split(","):
+        word = segment.strip()
         attribute = word[:1].isalpha() and not word.startswith("id:")
         if parts and attribute and ("+" in parts[-1][1] or "-" in parts[-1][1]):
             start, before = parts[-1]
             parts[-1] = (start, f"{before},{word}")
         else:
-            parts.append((column + len(piece) - len(piece.lstrip()), word))
-        column += len(piece) + 1
+            parts.append((column + len(segment) - len(segment.lstrip()), word))
+        column += len(segment) + 1
     return parts

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.core.config.file import ConfigFile, Entry
-from aliquot.core.config.select.selection import Selection
-from aliquot.core.config.text.node_reader import close
-from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.config.file import ConfigEntry, ConfigFile
+from aliquot.core.config.select.selection import ConfigSelection
+from aliquot.core.config.text.node_reader import did_you_mean
+from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import ConfigError
 
 
-def named(config: ConfigFile, name: str | None) -> tuple[str, tuple[Entry, ...]]:
+def named(config: ConfigFile, name: str | None) -> tuple[str, tuple[ConfigEntry, ...]]:
     """The named config, which may be left out where the file has one. Raises ConfigError."""
     names = config.names
     if not names:
@@ -27,7 +27,7 @@ def named(config: ConfigFile, name: str | None) -> tuple[str, tuple[Entry, ...]]
         )
     if name not in config.configs:
         raise ConfigError(
-            f"{config.source} has no named config {name!r}{close(name, names)}",
+            f"{config.source} has no named config {name!r}{did_you_mean(name, names)}",
             details=(f"{config.source} has: {listed}",),
         )
     return name, config.configs[name]
@@ -38,10 +38,10 @@ def select(config: ConfigFile, name: str | None, inventory: Inventory) -> Desire
     left alone. What is wrong only here becomes faults, which block; ConfigError is for what is wrong on every machine.
     """
     chosen, entries = named(config, name)
-    return Selection(config, chosen, inventory).select(entries)
+    return ConfigSelection(config, chosen, inventory).select(entries)
 
 
 def mode_only(desired: Desired) -> Desired:
     """The same wish for MIG modes alone: instances, vGPUs and passthrough are left as they are."""
-    gpus = tuple(GpuWish(gpu.pci, gpu.mig, None, gpu.source) for gpu in desired.gpus)
+    gpus = tuple(DesiredGpu(gpu.pci, gpu.mig, None, gpu.source) for gpu in desired.gpus)
     return msgspec.structs.replace(desired, gpus=gpus)

@@ -6,40 +6,40 @@ from collections.abc import Iterator
 
 import msgspec
 
-from aliquot.core.config.text.instance_request import Wish
+from aliquot.core.config.text.instance_request import InstanceRequest
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import ComputeProfile, Family, Profile
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.profile import ProfileName
 
 
-class Meaning(msgspec.Struct, frozen=True):
+class ProfileMatch(msgspec.Struct, frozen=True):
     """The GPU instance profile that a wish asks for, and the compute instance inside it."""
 
     profile: Profile
     compute: ComputeProfile
 
 
-def meaning(family: Family, wish: Wish) -> Meaning | None:
+def match_profile(family: Family, request: InstanceRequest) -> ProfileMatch | None:
     """What a wish means on GPUs of a family; None if they have no such profile. Names compare by their parts, so
     ``01g.5gb`` and ``1c.1g.5gb`` are ``1g.5gb``; of several compute profiles of one size the first counts, as for
     mig-parted.
     """
-    if wish.name is None:
-        by_id = family.by_id.get(-1 if wish.profile_id is None else wish.profile_id)
-        return Meaning(by_id, by_id.default_compute) if by_id else None
-    exact = family.by_name.get(wish.text)
+    if request.name is None:
+        by_id = family.by_id.get(-1 if request.profile_id is None else request.profile_id)
+        return ProfileMatch(by_id, by_id.default_compute) if by_id else None
+    exact = family.by_name.get(request.text)
     if exact is not None:
-        return Meaning(exact, exact.default_compute)
-    instance = wish.name.instance
+        return ProfileMatch(exact, exact.default_compute)
+    instance = request.name.instance
     profile = next((p for text, p in family.by_name.items() if _parsed(text) == instance), None)
     if profile is None:
         return None
-    if wish.name.compute == wish.name.slices:
-        return Meaning(profile, profile.default_compute)
-    smaller = (c for c in profile.compute if c.compute_slices == wish.name.compute)
+    if request.name.compute == request.name.slices:
+        return ProfileMatch(profile, profile.default_compute)
+    smaller = (c for c in profile.compute if c.compute_slices == request.name.compute)
     compute = next(smaller, None)
-    return Meaning(profile, compute) if compute else None
+    return ProfileMatch(profile, compute) if compute else None
 
 
 def _parsed(text: str) -> ProfileName | None:
@@ -57,14 +57,14 @@ def tables(inventory: Inventory) -> Iterator[Family]:
         yield catalog.family(name)
 
 
-def known(inventory: Inventory, wish: Wish) -> bool:
+def profile_exists(inventory: Inventory, request: InstanceRequest) -> bool:
     """Whether any GPU at all has the profile."""
-    return any(meaning(table, wish) for table in tables(inventory))
+    return any(match_profile(table, request) for table in tables(inventory))
 
 
-def owners(inventory: Inventory, wish: Wish) -> tuple[str, ...]:
+def families_with_profile(inventory: Inventory, request: InstanceRequest) -> tuple[str, ...]:
     """The titles of the families that have the profile."""
-    titles = [table.title for table in tables(inventory) if meaning(table, wish)]
+    titles = [table.title for table in tables(inventory) if match_profile(table, request)]
     return tuple(dict.fromkeys(titles))
 
 

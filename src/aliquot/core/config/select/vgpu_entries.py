@@ -4,57 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.core.config.file import PASSTHROUGH, VGPU_DEVICE_MANAGER, Entry
+from aliquot.core.config.file import PASSTHROUGH, VGPU_DEVICE_MANAGER, ConfigEntry
 from aliquot.core.config.select.gpu_text import gpus_text
 from aliquot.core.config.select.mig_entries import Claims
-from aliquot.core.config.select.selection_report import Report
+from aliquot.core.config.select.selection_report import SelectionReport
 from aliquot.core.config.select.selector import packed
-from aliquot.core.config.select.vgpu_lookup import alternatives, every_name, hint, owners
-from aliquot.core.config.select.vgpus import TypeProblem, clash, mig_backed, time_sliced, types
-from aliquot.core.config.text.vgpu_request import TypeWish
+from aliquot.core.config.select.vgpu_lookup import alternatives, every_name, hint, products_with_type
+from aliquot.core.config.select.vgpus import VgpuProblem, mig_backed, resolve_types, time_sliced, type_conflict
+from aliquot.core.config.text.vgpu_request import VgpuRequest
 from aliquot.core.model import vgpu_types as vgpu
-from aliquot.core.model.desired import GpuWish
+from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.model.vgpu_types import VgpuTable
 
 
-def claims(report: Report, entry: Entry, gpus: Sequence[Gpu]) -> tuple[Claims, bool]:
+def claims(report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu]) -> tuple[Claims, bool]:
     """The claims of an entry on the GPUs that it is for, and whether it has any say on this node."""
     lost = [gpu for gpu in gpus if gpu.lost]
     gpus = [gpu for gpu in gpus if not gpu.lost]
     _passed_over(report, entry, lost, "GPU_LOST", "fell off the bus", "is on the bus")
     if entry.share == PASSTHROUGH:
-        wish = GpuWish("", None, None, passthrough=entry.on)
-        return [(gpu, wish) for gpu in gpus], bool(gpus)
+        desired_gpu = DesiredGpu("", None, None, passthrough=entry.on)
+        return [(gpu, desired_gpu) for gpu in gpus], bool(gpus)
     known: list[tuple[VgpuTable, list[Gpu]]] = []
-    bare: list[Gpu] = []
+    without_table: list[Gpu] = []
     for gpu in gpus:
         table = report.inventory.vgpu_table(gpu)
         same = next((members for other, members in known if other == table and members[0].family == gpu.family), None)
         if table is None:
-            bare.append(gpu)
+            without_table.append(gpu)
         elif same is not None:
             same.append(gpu)
         else:
             known.append((table, [gpu]))
     if not known:
         _check_names(report, entry)
-    for gpu in bare:
+    for gpu in without_table:
         _passed_over(report, entry, [gpu], "NOT_CAPABLE", _why_none(gpu), "has vGPU types")
     found: Claims = []
     for table, members in known:
         wanted = _wanted(report, entry, table, members)
         found += [(gpu, wanted) for gpu in members]
-    return found, bool(known) or (bool(bare) and not entry.types)
+    return found, bool(known) or (bool(without_table) and not entry.types)
 
 
-def _passed_over(report: Report, entry: Entry, gpus: Sequence[Gpu], rule: str, why: str, able: str) -> None:
+def _passed_over(
+    report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu], rule: str, why: str, able: str
+) -> None:
     """GPUs that an entry cannot be for: noted under ``all``, blocking where they were named."""
     if not gpus:
         return
     nothing = entry.share != PASSTHROUGH and not entry.types
     if entry.selector.everything or (nothing and rule != "GPU_LOST") or report.config.compat:
-        report.left_alone = able
+        report.missing_capability = able
         report.notes.append(f"{gpus_text(gpus)} {why} and {'is' if len(gpus) == 1 else 'are'} left alone")
         return
     what = "passthrough is" if entry.share == PASSTHROUGH else "vGPUs are"
@@ -68,15 +70,15 @@ def _why_none(gpu: Gpu) -> str:
     return "has no vGPU types that are known"
 
 
-def _wanted(report: Report, entry: Entry, table: VgpuTable, gpus: Sequence[Gpu]) -> GpuWish | None:
+def _wanted(report: SelectionReport, entry: ConfigEntry, table: VgpuTable, gpus: Sequence[Gpu]) -> DesiredGpu | None:
     """What an entry wants of some GPUs of one card; None if that cannot be, which is noted."""
     if not entry.types:
-        return GpuWish("", None, None, vgpus=(), mixed=entry.mixed)
-    found, problems = types(table, entry.types)
+        return DesiredGpu("", None, None, vgpus=(), mixed_size=entry.mixed_size)
+    found, problems = resolve_types(table, entry.types)
     for problem in problems:
         _problem(report, problem, table, gpus)
     equal = [gpu for gpu in gpus if not _mixed(entry, gpu)]
-    clashing = clash(table, found, not equal, _way(report))
+    clashing = type_conflict(table, found, not equal, _mixed_size_advice(report))
     if clashing is not None:
         _problem(report, clashing, table, equal or gpus)
     if problems or clashing is not None:
@@ -86,23 +88,23 @@ def _wanted(report: Report, entry: Entry, table: VgpuTable, gpus: Sequence[Gpu])
     try:
         family = report.inventory.family(gpus[0])
     except KeyError:
-        _problem(report, TypeProblem("NO_TABLE", entry.types[0], "no geometry table is known for"), table, gpus)
+        _problem(report, VgpuProblem("NO_TABLE", entry.types[0], "no geometry table is known for"), table, gpus)
         return None
     made = mig_backed(gpus[0], table, family, entry, found)
-    if isinstance(made, TypeProblem):
+    if isinstance(made, VgpuProblem):
         _problem(report, made, table, gpus)
         return None
     return made
 
 
-def _mixed(entry: Entry, gpu: Gpu) -> bool:
+def _mixed(entry: ConfigEntry, gpu: Gpu) -> bool:
     """Whether the GPU is to be in mixed-size mode: as the entry says, and where it says nothing as it is."""
-    if entry.mixed is not None:
-        return entry.mixed
-    return gpu.virtual is not None and gpu.virtual.mixed is True
+    if entry.mixed_size is not None:
+        return entry.mixed_size
+    return gpu.virtual is not None and gpu.virtual.mixed_size is True
 
 
-def _way(report: Report) -> str:
+def _mixed_size_advice(report: SelectionReport) -> str:
     """How mixed-size mode is asked for."""
     if report.config.schema == VGPU_DEVICE_MANAGER:
         return (
@@ -111,33 +113,33 @@ def _way(report: Report) -> str:
     return "write 'mixed-size: true' beside 'vgpu', or --mixed-size"
 
 
-def _problem(report: Report, problem: TypeProblem, table: VgpuTable, gpus: Sequence[Gpu]) -> None:
-    wish = problem.wish
+def _problem(report: SelectionReport, problem: VgpuProblem, table: VgpuTable, gpus: Sequence[Gpu]) -> None:
+    request = problem.request
     next_step = f"aliquot vgpu types {gpus[0].index}"
-    if problem.mixed:
-        next_step = f"aliquot plan --gpu {gpus[0].index} --vgpu {problem.mixed} --mixed-size"
+    if problem.mixed_size_types:
+        next_step = f"aliquot plan --gpu {gpus[0].index} --vgpu {problem.mixed_size_types} --mixed-size"
     if problem.rule == "TWICE":
-        report.wrong.add(wish, f"{wish.name!r} names a vGPU type that this entry has already")
+        report.errors.add(request, f"{request.name!r} names a vGPU type that this entry has already")
     elif problem.rule != "WRONG_CARD":
-        report.block(problem.rule, wish, f"{problem.sentence} {gpus_text(gpus)}", gpus[0].pci, next_step)
+        report.block(problem.rule, request, f"{problem.sentence} {gpus_text(gpus)}", gpus[0].pci, next_step)
     else:
-        others = owners(report.inventory, wish)
+        others = products_with_type(report.inventory, request)
         if not others:
-            _unknown(report, wish, next_step)
+            _unknown(report, request, next_step)
             return
         have = "has" if len(gpus) == 1 else "have"
         where = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} it"
-        sentence = f"{gpus_text(gpus)} {have} no vGPU type {wish.name}: {where}{alternatives(wish, table)}"
-        report.block("WRONG_CARD", wish, sentence, gpus[0].pci, next_step)
+        sentence = f"{gpus_text(gpus)} {have} no vGPU type {request.name}: {where}{alternatives(request, table)}"
+        report.block("WRONG_CARD", request, sentence, gpus[0].pci, next_step)
 
 
-def _unknown(report: Report, wish: TypeWish, next_step: str) -> None:
-    report.wrong.next_step = next_step
-    sentence = f"no GPU has a vGPU type {wish.name}{hint(wish, every_name(report.inventory))}"
-    report.wrong.add(wish, sentence)
+def _unknown(report: SelectionReport, request: VgpuRequest, next_step: str) -> None:
+    report.errors.next_step = next_step
+    sentence = f"no GPU has a vGPU type {request.name}{hint(request, every_name(report.inventory))}"
+    report.errors.add(request, sentence)
 
 
-def _check_names(report: Report, entry: Entry) -> None:
+def _check_names(report: SelectionReport, entry: ConfigEntry) -> None:
     """An entry for GPUs that are not here must still name types that exist, unless it is for GPUs that the tables do
     not know either.
     """
@@ -145,6 +147,6 @@ def _check_names(report: Report, entry: Entry) -> None:
         familiar = {packed(row.pci_device) for row in vgpu.rows()}
         if not any(primary in familiar for primary, _ in entry.selector.filters):
             return
-    for wish in entry.types:
-        if not owners(report.inventory, wish):
-            _unknown(report, wish, "aliquot vgpu types")
+    for request in entry.types:
+        if not products_with_type(report.inventory, request):
+            _unknown(report, request, "aliquot vgpu types")

@@ -6,94 +6,106 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aliquot.core.config.file import Entry
+from aliquot.core.config.file import ConfigEntry
 from aliquot.core.config.select.instances import resolve
-from aliquot.core.config.select.vgpu_lookup import find
-from aliquot.core.config.text.instance_request import Wish
-from aliquot.core.config.text.vgpu_request import TypeWish
+from aliquot.core.config.select.vgpu_lookup import find_type
+from aliquot.core.config.text.instance_request import InstanceRequest
+from aliquot.core.config.text.vgpu_request import VgpuRequest
 from aliquot.core.model.catalog import Family, Profile
-from aliquot.core.model.desired import GpuWish, InstanceWish, VgpuWish
+from aliquot.core.model.desired import DesiredGpu, DesiredInstance, DesiredVgpu
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 
-Found = list[tuple[TypeWish, VgpuType]]
+ResolvedTypes = list[tuple[VgpuRequest, VgpuType]]
 
 
-class TypeProblem(msgspec.Struct, frozen=True):
+class VgpuProblem(msgspec.Struct, frozen=True):
     """Why a wish for a type cannot be met on a card: ``rule``, a sentence that goes on with the GPU, and the types to
     ask for in mixed-size mode where that would help.
     """
 
     rule: str
-    wish: TypeWish
+    request: VgpuRequest
     sentence: str = ""
-    mixed: str = ""
+    mixed_size_types: str = ""
 
 
-def types(table: VgpuTable, wishes: Sequence[TypeWish]) -> tuple[Found, list[TypeProblem]]:
+def resolve_types(table: VgpuTable, requests: Sequence[VgpuRequest]) -> tuple[ResolvedTypes, list[VgpuProblem]]:
     """The types that the wishes name on a card, in their order, and what is wrong with the rest."""
-    found: Found = []
-    problems: list[TypeProblem] = []
-    for wish in wishes:
-        each = find(table, wish)
+    found: ResolvedTypes = []
+    problems: list[VgpuProblem] = []
+    for request in requests:
+        each = find_type(table, request)
         if each is None:
-            problems.append(TypeProblem("WRONG_CARD", wish))
+            problems.append(VgpuProblem("WRONG_CARD", request))
         elif any(each.name == other.name for _, other in found):
-            problems.append(TypeProblem("TWICE", wish))
+            problems.append(VgpuProblem("TWICE", request))
         elif each.id is None:
             what = f"the number that the driver has for {each.name} is not known, so it cannot be made on"
-            problems.append(TypeProblem("TYPE_WITHOUT_ID", wish, what))
+            problems.append(VgpuProblem("TYPE_WITHOUT_ID", request, what))
         else:
-            found.append((wish, each))
+            found.append((request, each))
     return found, problems
 
 
-def clash(table: VgpuTable, found: Found, mixed: bool, way: str) -> TypeProblem | None:
-    """Types that cannot be beside each other on one GPU, whatever the GPU. ``mixed``: in mixed-size mode; ``way``: how
-    that is asked for.
+def type_conflict(table: VgpuTable, found: ResolvedTypes, mixed_size: bool, advice: str) -> VgpuProblem | None:
+    """Types that cannot be beside each other on one GPU, whatever the GPU. ``mixed_size``: in mixed-size mode;
+    ``advice``: how that is asked for.
     """
     kinds = {each.mig_backed for _, each in found}
     if len(kinds) > 1:
-        last = next(wish for wish, each in reversed(found) if each.mig_backed != found[0][1].mig_backed)
+        last = next(request for request, each in reversed(found) if each.mig_backed != found[0][1].mig_backed)
         what = f"{found[0][1].short} and {last.name} cannot be together: one needs MIG mode and the other needs it off"
-        return TypeProblem("MIG_TYPE", last, f"{what}, on")
+        return VgpuProblem("MIG_TYPE", last, f"{what}, on")
     sizes = {each.fb_mib for _, each in found}
-    if len(sizes) > 1 and not mixed and not found[0][1].mig_backed:
-        last = next(wish for wish, each in found if each.fb_mib != found[0][1].fb_mib)
+    if len(sizes) > 1 and not mixed_size and not found[0][1].mig_backed:
+        last = next(request for request, each in found if each.fb_mib != found[0][1].fb_mib)
         names = " and ".join(each.short for _, each in found)
         possible = table.mixed_size and table.sriov
-        how = way if possible else "this card has none"
+        how = advice if possible else "this card has none"
         what = f"{names} are of different sizes, which needs mixed-size mode ({how}), on"
-        wanted = ",".join(f"{each.short}:{wish.count}" for wish, each in found)
-        return TypeProblem("EQUAL_SIZE", last, what, wanted if possible else "")
+        wanted = ",".join(f"{each.short}:{request.count}" for request, each in found)
+        return VgpuProblem("EQUAL_SIZE", last, what, wanted if possible else "")
     return None
 
 
-def time_sliced(gpu: Gpu, table: VgpuTable, entry: Entry, found: Found) -> GpuWish:
+def time_sliced(gpu: Gpu, table: VgpuTable, entry: ConfigEntry, found: ResolvedTypes) -> DesiredGpu:
     """The wish for time-sliced vGPUs on one GPU, without its address. Different sizes are a wish for mixed-size mode
     also where it is on already and was not asked for: after a reboot it is off.
     """
     mig = False if gpu.mig.capable else None
-    mixed = True if len({each.fb_mib for _, each in found}) > 1 else entry.mixed
-    return GpuWish("", mig, (), vgpus=vgpus(found), functions=functions(gpu, table), mixed=mixed)
+    mixed_size = True if len({each.fb_mib for _, each in found}) > 1 else entry.mixed_size
+    return DesiredGpu(
+        "", mig, (), vgpus=desired_vgpus(found), functions=needs_functions(gpu, table), mixed_size=mixed_size
+    )
 
 
-def mig_backed(gpu: Gpu, table: VgpuTable, family: Family, entry: Entry, found: Found) -> GpuWish | TypeProblem:
+def mig_backed(
+    gpu: Gpu, table: VgpuTable, family: Family, entry: ConfigEntry, found: ResolvedTypes
+) -> DesiredGpu | VgpuProblem:
     """The wish for MIG-backed vGPUs, with the GPU instances that they need."""
     needed: dict[tuple[int, int], tuple[Profile, int, int]] = {}
-    for wish, each in found:
+    for request, each in found:
         profile = profile_of(family, each)
         if profile is None:
             what = f"{each.short} needs a GPU instance {each.profile or each.profile_id}, which there is none of on"
-            return TypeProblem("NO_INSTANCE", wish, what)
+            return VgpuProblem("NO_INSTANCE", request, what)
         key = (profile.id, each.fb_mib)
         count = needed[key][1] if key in needed else 0
-        needed[key] = (profile, count + wish.count, max(1, each.per_instance))
-    wishes = [
-        Wish(f"id:{profile.id}", 0, 0, None, profile.id, -(-count // per)) for profile, count, per in needed.values()
+        needed[key] = (profile, count + request.count, max(1, each.per_instance))
+    requests = [
+        InstanceRequest(f"id:{profile.id}", 0, 0, None, profile.id, -(-count // per))
+        for profile, count, per in needed.values()
     ]
-    instances: tuple[InstanceWish, ...] = resolve(family, wishes)[0]
-    return GpuWish("", True, instances, vgpus=vgpus(found), functions=functions(gpu, table), mixed=entry.mixed)
+    instances: tuple[DesiredInstance, ...] = resolve(family, requests)[0]
+    return DesiredGpu(
+        "",
+        True,
+        instances,
+        vgpus=desired_vgpus(found),
+        functions=needs_functions(gpu, table),
+        mixed_size=entry.mixed_size,
+    )
 
 
 def profile_of(family: Family, each: VgpuType) -> Profile | None:
@@ -103,11 +115,13 @@ def profile_of(family: Family, each: VgpuType) -> Profile | None:
     return family.by_name.get(each.profile)
 
 
-def vgpus(found: Found) -> tuple[VgpuWish, ...]:
+def desired_vgpus(found: ResolvedTypes) -> tuple[DesiredVgpu, ...]:
     """One wish for each vGPU, in the order in which they were asked."""
-    return tuple(VgpuWish(each.id, each.name) for wish, each in found if each.id is not None for _ in range(wish.count))
+    return tuple(
+        DesiredVgpu(each.id, each.name) for request, each in found if each.id is not None for _ in range(request.count)
+    )
 
 
-def functions(gpu: Gpu, table: VgpuTable) -> bool | None:
+def needs_functions(gpu: Gpu, table: VgpuTable) -> bool | None:
     """Whether vGPUs of this GPU need virtual functions; None for cards that have none (mdevs of the GPU itself)."""
     return True if table.sriov or (gpu.virtual is not None and gpu.virtual.total > 0) else None

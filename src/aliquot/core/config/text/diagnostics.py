@@ -27,7 +27,7 @@ def place(source: str, at: Marked) -> str:
     return f"{source} column {at.column}" if at.column else source
 
 
-class Faults:
+class Diagnostics:
     """Sentences about a text that is wrong on every machine, each with its place."""
 
     def __init__(self, source: str) -> None:
@@ -38,9 +38,9 @@ class Faults:
     def add(self, at: Marked, sentence: str) -> None:
         if len(sentence) > _LONGEST:
             sentence = f"{sentence[:_LONGEST]}..."
-        fault = (at.line, at.column, f"{place(self.source, at)}: {sentence}")
-        if fault not in self._found:
-            self._found.append(fault)
+        diagnostic = (at.line, at.column, f"{place(self.source, at)}: {sentence}")
+        if diagnostic not in self._found:
+            self._found.append(diagnostic)
 
     def __bool__(self) -> bool:
         return bool(self._found)

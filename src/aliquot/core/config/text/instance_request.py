@@ -11,7 +11,7 @@ MAX_COUNT = 128
 """More instances than any GPU can hold."""
 
 
-class Wish(msgspec.Struct, frozen=True):
+class InstanceRequest(msgspec.Struct, frozen=True):
     """``count`` instances of a profile that was asked by name or, where ``profile_id`` is set, by id.
 
     ``compute`` None means what the name says; else the compute instances asked for inside, none at all if empty.
@@ -25,10 +25,10 @@ class Wish(msgspec.Struct, frozen=True):
     count: int = 1
     start: int | None = None
     size: int | None = None
-    compute: tuple[Wish, ...] | None = None
+    compute: tuple[InstanceRequest, ...] | None = None
 
 
-def parse_wish(text: str, line: int, column: int, *, counted: bool = True) -> Wish:
+def parse_instance_request(text: str, line: int, column: int, *, counted: bool = True) -> InstanceRequest:
     """Reads ``PROFILE[@START[:SIZE]][*COUNT]``. Raises ValueError with a sentence.
 
     ``PROFILE:COUNT``, the way geometries are printed, is read as well. ``counted`` False refuses a count.
@@ -49,8 +49,8 @@ def parse_wish(text: str, line: int, column: int, *, counted: bool = True) -> Wi
         profile_id = decimal(profile[3:])
         if profile_id is None:
             raise ValueError(f"{text!r}: a profile id is a number, for example id:19")
-        return Wish(profile, line, column, None, profile_id, count, start, size)
-    return Wish(profile, line, column, ProfileName.parse(profile), None, count, start, size)
+        return InstanceRequest(profile, line, column, None, profile_id, count, start, size)
+    return InstanceRequest(profile, line, column, ProfileName.parse(profile), None, count, start, size)
 
 
 def _placement(text: str, place: str) -> tuple[int, int | None]:

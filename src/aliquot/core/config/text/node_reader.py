@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from aliquot.core.config.text.diagnostics import Faults, Marked
-from aliquot.core.config.text.instance_request import Wish
-from aliquot.core.config.text.yaml_nodes import Document, List, Map, Node, Scalar
+from aliquot.core.config.text.diagnostics import Diagnostics, Marked
+from aliquot.core.config.text.instance_request import InstanceRequest
+from aliquot.core.config.text.yaml_nodes import List, Map, Node, Scalar, YamlDocument
 
 Field = tuple[Scalar, Node]
 
 
-def article(node: Node) -> str:
+def describe_node(node: Node) -> str:
     """What a node is, for a sentence."""
     if isinstance(node, Map):
         return "a mapping"
@@ -26,7 +26,7 @@ def article(node: Node) -> str:
     return f"the text {node.text[:60]!r}"
 
 
-class Reading:
+class YamlReader:
     """Faults are noted, not raised, so that one pass finds them all. ``profile_hints`` are the names that hints offer,
     every known one where there are none.
     """
@@ -34,40 +34,42 @@ class Reading:
     profile_hints: tuple[str, ...] = ()
 
     def __init__(self, source: str) -> None:
-        self.faults = Faults(source)
+        self.diagnostics = Diagnostics(source)
 
-    def duplicates(self, document: Document) -> None:
+    def duplicates(self, document: YamlDocument) -> None:
         for mark, sentence in document.duplicates:
-            self.faults.add(mark, sentence)
+            self.diagnostics.add(mark, sentence)
 
     def mapping(self, node: Node, what: str) -> dict[str, Field] | None:
         """The fields of a mapping by key; None, with a fault, for anything else."""
         if isinstance(node, Map):
             return {key.text: (key, value) for key, value in node.entries}
-        self.faults.add(node, f"{what} must be a mapping, not {article(node)}")
+        self.diagnostics.add(node, f"{what} must be a mapping, not {describe_node(node)}")
         return None
 
-    def known(
+    def check_keys(
         self, fields: dict[str, Field], allowed: Iterable[str], what: str, required: Sequence[str] = ()
     ) -> dict[str, Field]:
         """A fault for each key that is not allowed, with the closest one that is. Returns the fields, one that is
         close to a ``required`` and missing one under that name: one slip is one fault, and the rest is read as well.
         """
-        names, meant = tuple(allowed), dict(fields)
+        names, corrected = tuple(allowed), dict(fields)
         for name, (key, value) in fields.items():
             if name not in names:
-                missing = next((each for each in required if each not in meant and close(name, [each])), "")
+                missing = next((each for each in required if each not in corrected and did_you_mean(name, [each])), "")
                 if missing:
-                    meant[missing] = (key, value)
-                hint = close(name, [missing] if missing else names)
-                self.faults.add(key, f"unknown key {name!r} in {what}{hint or ' (known: ' + ', '.join(names) + ')'}")
-        return meant
+                    corrected[missing] = (key, value)
+                hint = did_you_mean(name, [missing] if missing else names)
+                self.diagnostics.add(
+                    key, f"unknown key {name!r} in {what}{hint or ' (known: ' + ', '.join(names) + ')'}"
+                )
+        return corrected
 
     def text(self, node: Node, what: str) -> str | None:
         if isinstance(node, Scalar) and isinstance(node.value, str):
             return node.value
         quote = f': write it in quotes, "{node.text[:60]}"' if isinstance(node, Scalar) and node.text else ""
-        self.faults.add(node, f"{what} must be text, not {article(node)}{quote}")
+        self.diagnostics.add(node, f"{what} must be text, not {describe_node(node)}{quote}")
         return None
 
     def texts(self, node: Node, what: str) -> list[tuple[Scalar, str]]:
@@ -82,18 +84,18 @@ class Reading:
     def entries(self, node: Node, what: str) -> tuple[Node, ...]:
         """The items of a list that must not be empty."""
         if not isinstance(node, List):
-            self.faults.add(node, f"{what} must be a list of entries, not {article(node)}")
+            self.diagnostics.add(node, f"{what} must be a list of entries, not {describe_node(node)}")
             return ()
         if not node.items:
-            self.faults.add(node, f"{what} must have at least one entry")
+            self.diagnostics.add(node, f"{what} must have at least one entry")
         return node.items
 
     def bad_profile(self, at: Marked, error: ValueError, text: str) -> None:
-        self.faults.next_step = "aliquot profiles"
-        self.faults.add(at, f"{error}{close(text, self.profile_hints or catalog_names())}")
+        self.diagnostics.next_step = "aliquot profiles"
+        self.diagnostics.add(at, f"{error}{did_you_mean(text, self.profile_hints or catalog_names())}")
 
 
-def close(word: str, words: Iterable[str]) -> str:
+def did_you_mean(word: str, words: Iterable[str]) -> str:
     """`` (did you mean ...?)`` with the closest of some words, that one alone where only the case is wrong; nothing if
     none is close or it is one.
     """
@@ -114,13 +116,13 @@ def catalog_names() -> list[str]:
     return sorted({p.name for name in catalog.family_names() for p in catalog.family(name).profiles})
 
 
-def repeated_wishes(wishes: Iterable[Wish]) -> list[Wish]:
+def repeated_requests(requests: Iterable[InstanceRequest]) -> list[InstanceRequest]:
     """The wishes whose profile was asked before in the same mapping, under another spelling."""
-    seen: set[object] = set()
+    known_keys: set[object] = set()
     repeated = []
-    for wish in wishes:
-        key = (wish.name, wish.profile_id, wish.start)
-        if key in seen:
-            repeated.append(wish)
-        seen.add(key)
+    for request in requests:
+        key = (request.name, request.profile_id, request.start)
+        if key in known_keys:
+            repeated.append(request)
+        known_keys.add(key)
     return repeated

@@ -16,20 +16,21 @@ SUFFIXES = ("MEALL", "NOME", "ME", "GFX")
 """Attributes that vgpu-device-manager lets follow the series; longer ones first."""
 
 
-class TypeWish(msgspec.Struct, frozen=True):
-    """``count`` vGPUs of a type that was asked by its full or its short name, or by its number. ``bare`` is the name
-    without a MIG attribute where the format knows such: it holds if no type has the whole name.
+class VgpuRequest(msgspec.Struct, frozen=True):
+    """``count`` vGPUs of a type that was asked by its full or its short name, or by its number.
+    ``without_mig_attribute`` is the name without a MIG attribute where the format knows such: it holds if no type has
+    the whole name.
     """
 
     name: str
     line: int
     column: int
     count: int = 1
-    bare: str = ""
+    base_name: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (self.name, self.bare) if self.bare else (self.name,)
+        return (self.name, self.base_name) if self.base_name else (self.name,)
 
     @property
     def id(self) -> int | None:
@@ -40,17 +41,17 @@ class TypeWish(msgspec.Struct, frozen=True):
         return None
 
 
-def pieces(text: str) -> list[tuple[int, str]]:
+def comma_separated(text: str) -> list[tuple[int, str]]:
     """What stands between commas, with its column."""
     found = []
     column = 1
-    for piece in text.split(","):
-        found.append((column + len(piece) - len(piece.lstrip()), piece.strip()))
-        column += len(piece) + 1
+    for part in text.split(","):
+        found.append((column + len(part) - len(part.lstrip()), part.strip()))
+        column += len(part) + 1
     return found
 
 
-def parse_type(text: str, column: int) -> TypeWish:
+def parse_vgpu_request(text: str, column: int) -> VgpuRequest:
     """Reads ``TYPE[*COUNT]`` or ``TYPE[:COUNT]``. Raises ValueError with a sentence."""
     mark = "id:" if text.startswith("id:") else ""
     text = text.removeprefix(mark)
@@ -65,10 +66,10 @@ def parse_type(text: str, column: int) -> TypeWish:
     wanted = decimal(count.strip()) if star else 1
     if wanted is None or not 0 < wanted <= MAX_VGPUS:
         raise ValueError(f"the count of {name!r} must be a whole number from 1 to {MAX_VGPUS}")
-    return TypeWish(name, 0, column, wanted)
+    return VgpuRequest(name, 0, column, wanted)
 
 
-def bare(name: str) -> str:
+def without_mig_attribute(name: str) -> str:
     """The name without its MIG attribute, empty if it has none: ``DC-1-24Q`` for ``DC-1-24QGFX``."""
     for suffix in SUFFIXES:
         if name.endswith(suffix):

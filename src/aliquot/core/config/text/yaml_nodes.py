@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.core.config.text.diagnostics import Faults
+from aliquot.core.config.text.diagnostics import Diagnostics
 from aliquot.core.config.text.yaml_scalars import resolve
 from aliquot.errors import ConfigError
 
@@ -23,7 +23,7 @@ MAX_DEPTH = 50
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
-class Mark(msgspec.Struct, frozen=True):
+class TextPosition(msgspec.Struct, frozen=True):
     """A place in a text, counted from 1."""
 
     line: int
@@ -65,14 +65,14 @@ class Map(msgspec.Struct, frozen=True):
 Node = Scalar | List | Map
 
 
-class Document(msgspec.Struct, frozen=True):
+class YamlDocument(msgspec.Struct, frozen=True):
     """A text that was read. ``root`` is None if it holds nothing; ``duplicates`` are keys that are written twice."""
 
     root: Node | None
-    duplicates: tuple[tuple[Mark, str], ...] = ()
+    duplicates: tuple[tuple[TextPosition, str], ...] = ()
 
 
-def read(text: str, source: str) -> Document:
+def read(text: str, source: str) -> YamlDocument:
     """Raises ConfigError for what is no YAML, too big, or no text at all."""
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(
@@ -95,7 +95,7 @@ def read(text: str, source: str) -> Document:
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        at = Mark(mark.line + 1, mark.column + 1) if mark else Mark(0, 0)
+        at = TextPosition(mark.line + 1, mark.column + 1) if mark else TextPosition(0, 0)
         builder.refuse(at, f"this is not YAML: {' '.join(filter(None, (error.problem, error.context)))}")
     except yaml.YAMLError as error:
         raise ConfigError(f"{source} is not a text file: {str(error).splitlines()[0]}") from error
@@ -105,7 +105,7 @@ def read(text: str, source: str) -> Document:
 class _Frame:
     """A list or mapping whose end has not been read yet."""
 
-    def __init__(self, at: Mark, anchor: str | None, is_map: bool) -> None:
+    def __init__(self, at: TextPosition, anchor: str | None, is_map: bool) -> None:
         self.at = at
         self.anchor = anchor
         self.is_map = is_map
@@ -118,17 +118,17 @@ class _Builder:
     def __init__(self, source: str) -> None:
         self.source = source
         self.root: Node | None = None
-        self.duplicates: list[tuple[Mark, str]] = []
+        self.duplicates: list[tuple[TextPosition, str]] = []
         self._stack: list[_Frame] = []
         self._anchors: dict[str, Node | None] = {}
         self._documents = 0
         self._events = 0
 
-    def refuse(self, at: Mark, sentence: str) -> None:
+    def refuse(self, at: TextPosition, sentence: str) -> None:
         """Stops reading: what follows cannot be trusted."""
-        faults = Faults(self.source)
-        faults.add(at, sentence)
-        faults.check()
+        diagnostics = Diagnostics(self.source)
+        diagnostics.add(at, sentence)
+        diagnostics.check()
 
     def take(self, event: Any) -> None:
         kind = type(event).__name__
@@ -148,11 +148,11 @@ class _Builder:
             if self._documents > 1:
                 self.refuse(self._at(event), "a second YAML document starts here: write one document per file")
 
-    def scalar(self, at: Mark, anchor: str | None, text: str, plain: bool) -> None:
+    def scalar(self, at: TextPosition, anchor: str | None, text: str, plain: bool) -> None:
         value = resolve(text) if plain else text
         self._finish(Scalar(at.line, at.column, text, value, plain), anchor)
 
-    def start(self, at: Mark, anchor: str | None, is_map: bool) -> None:
+    def start(self, at: TextPosition, anchor: str | None, is_map: bool) -> None:
         if len(self._stack) >= MAX_DEPTH:
             self.refuse(at, f"nested deeper than {MAX_DEPTH} levels")
         if anchor:
@@ -163,18 +163,20 @@ class _Builder:
         frame = self._stack.pop()
         self._finish(self._map(frame) if frame.is_map else self._list(frame), frame.anchor)
 
-    def document(self) -> Document:
-        return Document(self.root, tuple(self.duplicates))
+    def document(self) -> YamlDocument:
+        return YamlDocument(self.root, tuple(self.duplicates))
 
-    def _at(self, event: Any) -> Mark:
-        at = Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+    def _at(self, event: Any) -> TextPosition:
+        at = TextPosition(event.start_mark.line + 1, event.start_mark.column + 1)
         if getattr(event, "tag", None) is not None:
             self.refuse(at, f"the tag {event.tag!r} is not allowed here: write the plain value")
         return at
 
     def _finish(self, node: Node, anchor: str | None) -> None:
         if node.weight > MAX_NODES:
-            self.refuse(Mark(node.line, node.column), f"this holds more than {MAX_NODES} values, aliases counted")
+            self.refuse(
+                TextPosition(node.line, node.column), f"this holds more than {MAX_NODES} values, aliases counted"
+            )
         if anchor:
             self._anchors[anchor] = node
         if self._stack:
@@ -200,7 +202,7 @@ class _Builder:
         merged: list[tuple[Scalar, Node]] = []
         for key, value in zip(frame.nodes[::2], frame.nodes[1::2], strict=True):
             if not isinstance(key, Scalar):
-                self.refuse(Mark(key.line, key.column), "a list or mapping cannot be a key")
+                self.refuse(TextPosition(key.line, key.column), "a list or mapping cannot be a key")
                 continue
             if key.plain and key.text == "<<":
                 merged += self._merge(value)
@@ -208,7 +210,10 @@ class _Builder:
             if key.text in own:
                 first = own[key.text][0].line
                 self.duplicates.append(
-                    (Mark(key.line, key.column), f"the key {key.text!r} is written twice (first in line {first})")
+                    (
+                        TextPosition(key.line, key.column),
+                        f"the key {key.text!r} is written twice (first in line {first})",
+                    )
                 )
             own[key.text] = (key, value)
             entries.append((key, value))
@@ -222,5 +227,5 @@ class _Builder:
             if isinstance(node, Map):
                 found += node.entries
             else:
-                self.refuse(Mark(value.line, value.column), "<< merges a mapping or a list of mappings")
+                self.refuse(TextPosition(value.line, value.column), "<< merges a mapping or a list of mappings")
         return found

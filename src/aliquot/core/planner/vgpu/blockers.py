@@ -8,11 +8,11 @@ from itertools import islice
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
 from aliquot.core.model.plan import Blocker
 from aliquot.core.model.vgpu_checks import DRIVER
-from aliquot.core.planner.blockers import ways_out
-from aliquot.core.planner.rules import Refusal
-from aliquot.core.planner.vgpu.naming import plan_command, vgpus_text
+from aliquot.core.planner.blockers import holders_next_step
+from aliquot.core.planner.rules import RuleRefusal
+from aliquot.core.planner.vgpu.naming import plan_command, vgpu_argument
 from aliquot.core.planner.vgpu.placement_policies import Types
-from aliquot.core.planner.vgpu.rules import names, text
+from aliquot.core.planner.vgpu.rules import counts_by_name, types_text
 
 _TRIES = 24
 """How many parts of a wish may be tried one by one for the nearest; after them, type by type."""
@@ -42,17 +42,17 @@ def nearest(types: Types, feasible: Feasible) -> Types:
 def _by_size(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Every vector of counts below ``most``, by falling sum; the first ones give up the last types."""
 
-    def without(n: int, gone: int) -> Iterator[tuple[int, ...]]:
-        if n == len(most):
+    def reduced(index: int, gone: int) -> Iterator[tuple[int, ...]]:
+        if index == len(most):
             if not gone:
                 yield ()
             return
-        for lost in range(max(0, gone - sum(most[n + 1 :])), min(gone, most[n]) + 1):
-            for tail in without(n + 1, gone - lost):
-                yield (most[n] - lost, *tail)
+        for lost in range(max(0, gone - sum(most[index + 1 :])), min(gone, most[index]) + 1):
+            for tail in reduced(index + 1, gone - lost):
+                yield (most[index] - lost, *tail)
 
     for gone in range(sum(most)):
-        yield from without(0, gone)
+        yield from reduced(0, gone)
 
 
 def _most(most: int, fits: Callable[[int], bool]) -> int:
@@ -64,19 +64,19 @@ def _most(most: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def impossible(gpu: Gpu, types: Types, refusal: Refusal, near: Types, mixed: bool) -> Blocker:
+def impossible(gpu: Gpu, types: Types, refusal: RuleRefusal, near: Types, mixed: bool) -> Blocker:
     """The blocker for vGPUs that no state of this GPU can ever hold together."""
-    counts = names(near)
+    counts = counts_by_name(near)
     return Blocker(
         rule=refusal.rule,
-        message=f"{gpu.product} cannot hold {text(types)}: {refusal.message}",
+        message=f"{gpu.product} cannot hold {types_text(types)}: {refusal.message}",
         gpu=gpu.pci,
-        suggestion=vgpus_text(counts) if near else None,
+        suggestion=vgpu_argument(counts) if near else None,
         next_step=plan_command(gpu, counts, mixed) if near else f"aliquot vgpu types {gpu.pci}",
     )
 
 
-def refused(gpu: Gpu, refusal: Refusal, next_step: str | None = None) -> Blocker:
+def refused(gpu: Gpu, refusal: RuleRefusal, next_step: str | None = None) -> Blocker:
     """A blocker for a refusal that names its reason in full."""
     step = next_step or f"aliquot vgpu types {gpu.pci}"
     return Blocker(rule=refusal.rule, message=f"GPU {gpu.pci}: {refusal.message}", gpu=gpu.pci, next_step=step)
@@ -86,19 +86,19 @@ def held(gpu: Gpu, what: str, vgpus: Sequence[Vgpu], near: Types = ()) -> Blocke
     """The blocker for a wish that can only be met by destroying vGPUs that virtual machines have open."""
     listed = ", ".join(f"{v.type} on {v.function}" for v in vgpus)
     count = "1 vGPU is held" if len(vgpus) == 1 else f"{len(vgpus)} vGPUs are held"
-    counts = names(near)
+    counts = counts_by_name(near)
     return Blocker(
         rule="HELD",
         message=f"GPU {gpu.pci}: {what} while {count} ({listed})",
         gpu=gpu.pci,
         holders=tuple(h for v in vgpus for h in v.holders),
-        suggestion=vgpus_text(counts) if near else None,
-        next_step=ways_out([h for v in vgpus for h in v.holders]),
+        suggestion=vgpu_argument(counts) if near else None,
+        next_step=holders_next_step([h for v in vgpus for h in v.holders]),
     )
 
 
 def functions_in_use(
-    gpu: Gpu, what: str, holders: Sequence[Holder], functions: Sequence[str], way: str = ""
+    gpu: Gpu, what: str, holders: Sequence[Holder], functions: Sequence[str], next_step: str = ""
 ) -> Blocker:
     """Virtual functions that must go carry something."""
     listed = ", ".join(functions)
@@ -107,7 +107,7 @@ def functions_in_use(
         message=f"GPU {gpu.pci}: {what} while its virtual functions are in use ({listed})",
         gpu=gpu.pci,
         holders=tuple(holders),
-        next_step=way or ways_out(holders),
+        next_step=next_step or holders_next_step(holders),
     )
 
 
@@ -141,18 +141,18 @@ def foreign_group(gpu: Gpu, foreign: Sequence[str]) -> Blocker:
     )
 
 
-def handed_out(gpu: Gpu) -> Blocker:
+def passed_through(gpu: Gpu) -> Blocker:
     """The GPU is a virtual machine's."""
     return Blocker(
         rule="PASSTHROUGH",
         message=f"GPU {gpu.pci} ({gpu.product}) is handed out whole, and in use",
         gpu=gpu.pci,
         holders=gpu.holders,
-        next_step=ways_out(gpu.holders),
+        next_step=holders_next_step(gpu.holders),
     )
 
 
-def outside(gpu: Gpu, why: str, functions: Sequence[str]) -> Blocker:
+def unknown_functions(gpu: Gpu, why: str, functions: Sequence[str]) -> Blocker:
     """Virtual functions that were named and are not there."""
     message = f"GPU {gpu.pci}: {', '.join(functions)} {why}"
     return Blocker(rule="NO_FUNCTION", message=message, gpu=gpu.pci, next_step=f"aliquot vgpu list {gpu.pci}")

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.core.model.inventory import Gpu, Inventory, Virtual
+from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.core.planner.restore_point import VFIO
-from aliquot.core.planner.vgpu.function_assignment import on_the_gpu_itself, usable
-from aliquot.core.planner.vgpu.mig_backed_search import inside
-from aliquot.core.planner.vgpu.placement_policies import EqualRoom, MigRoom, MixedRoom, Room, Seat, profile_of
-from aliquot.core.planner.vgpu.vm_rules import ONLY_Q
+from aliquot.core.planner.vgpu.function_assignment import usable_functions, uses_physical_function
+from aliquot.core.planner.vgpu.mig_backed_search import instance_ids_by_vgpu
+from aliquot.core.planner.vgpu.placement_policies import (
+    EqualSizePolicy,
+    MigBackedPolicy,
+    MixedSizePolicy,
+    PlacedVgpu,
+    PlacementPolicy,
+    profile_of,
+)
+from aliquot.core.planner.vgpu.vm_rules import Q_SERIES_ONLY
 
 
 class TypeAnswer(msgspec.Struct, frozen=True):
@@ -37,88 +44,92 @@ class TypeAnswer(msgspec.Struct, frozen=True):
         return self.now > 0
 
 
-def types(inventory: Inventory, gpu: Gpu) -> tuple[TypeAnswer, ...]:
+def type_answers(inventory: Inventory, gpu: Gpu) -> tuple[TypeAnswer, ...]:
     """An answer for every type of the GPU's table, in its order; empty for a GPU without one."""
     table = inventory.vgpu_table(gpu)
     if table is None:
         return ()
-    look = _Look(inventory, gpu, table)
-    return tuple(look.answer(each) for each in table.types)
+    evaluator = _TypeEvaluator(inventory, gpu, table)
+    return tuple(evaluator.answer(each) for each in table.types)
 
 
-def unlisted(inventory: Inventory, gpu: Gpu) -> dict[str, str]:
+def unlisted_types(inventory: Inventory, gpu: Gpu) -> dict[str, str]:
     """The types that the driver at work cannot make at all, with the reason: it has a list, and they are not on it
     although nothing is in their way; and with them their whole series, where none of it is listed (a driver comes with
     the C series, or with A, B and Q).
     """
-    answers = types(inventory, gpu)
+    answers = type_answers(inventory, gpu)
     missing = [a for a in answers if a.rule == "SERIES"]
     listed = set(gpu.virtual.creatable or ()) if gpu.virtual else set()
-    there = {(a.series, a.kind) for a in answers if a.id in listed}
-    gone = {(a.series, a.kind) for a in missing} - there
+    listed_kinds = {(a.series, a.kind) for a in answers if a.id in listed}
+    missing_kinds = {(a.series, a.kind) for a in missing} - listed_kinds
     out = {a.name: f"the vGPU driver at work does not list {a.name}" for a in missing}
     for each in answers:
-        if (each.series, each.kind) in gone:
+        if (each.series, each.kind) in missing_kinds:
             out[each.name] = f"the vGPU driver at work lists no {each.series}-series type, and {each.name} is one"
     return out
 
 
-class _Look:
+class _TypeEvaluator:
     """One GPU as it is now."""
 
     def __init__(self, inventory: Inventory, gpu: Gpu, table: VgpuTable) -> None:
         self.inventory, self.gpu, self.table = inventory, gpu, table
-        self.virtual = gpu.virtual or Virtual()
-        carrying = set() if on_the_gpu_itself(gpu) else {v.function for v in gpu.vgpus}
-        away = frozenset(f.pci for f in self.virtual.functions if f.driver == VFIO)
-        self.free = [pci for _, pci in usable(gpu, away) if pci not in carrying] if self._on() else []
+        self.virtual = gpu.virtual or GpuVirtualization()
+        carrying = set() if uses_physical_function(gpu) else {v.function for v in gpu.vgpus}
+        bound = frozenset(f.pci for f in self.virtual.functions if f.driver == VFIO)
+        self.free = (
+            [pci for _, pci in usable_functions(gpu, bound) if pci not in carrying] if self._accepts_vgpus() else []
+        )
         self.profiles: dict[str, int] = {}
-        self.room, self.state = self._room()
+        self.policy, self.state = self._placement_policy()
 
-    def _on(self) -> bool:
-        return self.virtual.enabled or on_the_gpu_itself(self.gpu)
+    def _accepts_vgpus(self) -> bool:
+        return self.virtual.enabled or uses_physical_function(self.gpu)
 
-    def _room(self) -> tuple[Room, object]:
+    def _placement_policy(self) -> tuple[PlacementPolicy, object]:
         gpu, table = self.gpu, self.table
-        spots = [v.placement for v in gpu.vgpus]
-        room: Room = MixedRoom(table) if self.virtual.mixed else EqualRoom()
+        placements = [v.placement for v in gpu.vgpus]
+        policy: PlacementPolicy = MixedSizePolicy(table) if self.virtual.mixed_size else EqualSizePolicy()
         if gpu.mig.enabled:
             family = self.inventory.family(gpu)
-            where = inside(gpu, table, family)
-            spots = [where.get(n) for n in range(len(gpu.vgpus))]
+            instances = instance_ids_by_vgpu(gpu, table, family)
+            placements = [instances.get(n) for n in range(len(gpu.vgpus))]
             self.profiles = {name: p.id for name, p in family.by_name.items()}
-            room = MigRoom(table, [(i.id, i.profile_id) for i in gpu.instances], self.profiles)
-        known = [(table.by_id.get(v.type_id), s) for v, s in zip(gpu.vgpus, spots, strict=True)]
-        return room, room.start([Seat(each, spot) for each, spot in known if each is not None])
+            policy = MigBackedPolicy(table, [(i.id, i.profile_id) for i in gpu.instances], self.profiles)
+        known = [(table.by_id.get(v.type_id), s) for v, s in zip(gpu.vgpus, placements, strict=True)]
+        return policy, policy.initial_state(
+            [PlacedVgpu(each, placement) for each, placement in known if each is not None]
+        )
 
-    def answer(self, each: VgpuType) -> TypeAnswer:
-        rule, why = self._never(each)
+    def answer(self, vgpu_type: VgpuType) -> TypeAnswer:
+        rule, why = self._permanent_reason(vgpu_type)
         now = 0
         if not why:
-            now = self._count(each)
-            rule, why = ("", "") if now else self._full(each)
-        differs = self._differs(each, now)
+            now = self._count(vgpu_type)
+            rule, why = ("", "") if now else self._full_reason(vgpu_type)
+        differs = self._difference(vgpu_type, now)
         if now and differs:
             now, rule, why = 0, "SERIES", "the vGPU driver at work does not list it"
         return TypeAnswer(
-            name=each.name,
-            id=each.id,
-            series=each.series,
-            kind=each.kind,
-            size_mib=each.fb_mib,
-            max=each.max,
-            per_vm=1 if self.table.name in ONLY_Q and each.series != "Q" else each.per_vm,
+            name=vgpu_type.name,
+            id=vgpu_type.id,
+            series=vgpu_type.series,
+            kind=vgpu_type.kind,
+            size_mib=vgpu_type.fb_mib,
+            max=vgpu_type.max,
+            per_vm=1 if self.table.name in Q_SERIES_ONLY and vgpu_type.series != "Q" else vgpu_type.per_vm,
             now=now,
-            profile=each.profile,
+            profile=vgpu_type.profile,
             rule=rule,
             why=why,
             differs=differs,
         )
 
-    def _never(self, each: VgpuType) -> tuple[str, str]:
+    def _permanent_reason(self, vgpu_type: VgpuType) -> tuple[str, str]:
         """What stands in the way of every vGPU of this type, as the GPU is."""
         host = self.inventory.host
-        if each.id is None:
+        if vgpu_type.id is None:
             return "TYPE_WITHOUT_ID", "no source gives its number, so that it cannot be made"
         if self.gpu.lost:
             return "GPU_LOST", "the GPU has fallen off the bus"
@@ -126,60 +137,65 @@ class _Look:
             return "PASSTHROUGH", "the GPU is handed out whole"
         if self.gpu.virtual is None or (host is not None and host.vgpu_manager is False):
             return "NO_VGPU_DRIVER", "NVIDIA's vGPU host driver is not here"
-        if self.virtual.world == "" and self.virtual.total == 0:
+        if self.virtual.framework == "" and self.virtual.total == 0:
             return "NO_VGPU_DRIVER", "no vGPU driver is at work on the GPU"
         if self.virtual.total and host is not None and not host.iommu:
             return "NO_IOMMU", "the IOMMU is off"
-        if each.mig_backed and not self.gpu.mig.enabled:
-            return "MIG_TYPE", f"MIG mode is off: it needs a GPU instance {each.profile}"
-        if not each.mig_backed and self.gpu.mig.enabled:
+        if vgpu_type.mig_backed and not self.gpu.mig.enabled:
+            return "MIG_TYPE", f"MIG mode is off: it needs a GPU instance {vgpu_type.profile}"
+        if not vgpu_type.mig_backed and self.gpu.mig.enabled:
             return "MIG_TYPE", "MIG mode is on: it needs the GPU undivided"
-        if not self._on():
+        if not self._accepts_vgpus():
             return "NO_FUNCTION", "virtual functions are off"
         return "", ""
 
-    def _count(self, each: VgpuType) -> int:
+    def _count(self, vgpu_type: VgpuType) -> int:
         state, count = self.state, 0
         while count < len(self.free):
-            found = self.room.put(state, each)
+            found = self.policy.place(state, vgpu_type)
             if found is None:
                 break
             state, count = found[0], count + 1
         return count
 
-    def _full(self, each: VgpuType) -> tuple[str, str]:
+    def _full_reason(self, vgpu_type: VgpuType) -> tuple[str, str]:
         """Why not one more of it fits."""
         present = [self.table.by_id[v.type_id] for v in self.gpu.vgpus if v.type_id in self.table.by_id]
         if not self.free:
             return "NO_FUNCTION", "every virtual function carries a vGPU or is handed out"
-        if each.mig_backed:
-            wanted = profile_of(each, self.profiles)
-            there = [i for i in self.gpu.instances if i.profile_id == wanted]
+        if vgpu_type.mig_backed:
+            wanted = profile_of(vgpu_type, self.profiles)
+            instances = [i for i in self.gpu.instances if i.profile_id == wanted]
             what = (
-                f"every GPU instance {each.profile} is taken" if there else f"there is no GPU instance {each.profile}"
+                f"every GPU instance {vgpu_type.profile} is taken"
+                if instances
+                else f"there is no GPU instance {vgpu_type.profile}"
             )
             return "NO_INSTANCE", what
-        if self.virtual.mixed:
-            places = len(each.mixed)
+        if self.virtual.mixed_size:
+            places = len(vgpu_type.mixed)
             return "MIXED_SIZE", f"none of its {places} places is free" if places > 1 else "its one place is not free"
-        other = next((t for t in present if t.fb_mib != each.fb_mib), None)
+        other = next((t for t in present if t.fb_mib != vgpu_type.fb_mib), None)
         if other is not None:
             return "EQUAL_SIZE", f"the GPU has vGPUs of {other.size_gib} GiB ({other.name}), and one size only"
-        return "MAX_VGPUS", f"{len(present)} vGPUs are made, {each.max} are the most of {each.short} on one GPU"
+        return (
+            "MAX_VGPUS",
+            f"{len(present)} vGPUs are made, {vgpu_type.max} are the most of {vgpu_type.short} on one GPU",
+        )
 
-    def _differs(self, each: VgpuType, now: int) -> str:
+    def _difference(self, vgpu_type: VgpuType, now: int) -> str:
         """The driver's own list of creatable types against the rules. In mixed-size mode it leaves types out which the
         driver takes nevertheless (it counts by the equal-size maximum), and where places are not told nothing is known.
         """
         listed = self.virtual.creatable
-        if listed is None or each.id is None or not self.free:
+        if listed is None or vgpu_type.id is None or not self.free:
             return ""
-        if self.virtual.mixed:
+        if self.virtual.mixed_size:
             if any(v.placement is None for v in self.gpu.vgpus):
                 return ""
-            now = now if len(self.gpu.vgpus) < each.max else 0
-        if each.id in listed and not now:
+            now = now if len(self.gpu.vgpus) < vgpu_type.max else 0
+        if vgpu_type.id in listed and not now:
             return "the driver lists it as creatable"
-        if each.id not in listed and now:
+        if vgpu_type.id not in listed and now:
             return "the driver does not list it as creatable"
         return ""

@@ -11,43 +11,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from aliquot.core.model.desired import GpuWish
+from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Blocker
-from aliquot.core.planner.rules import Refusal
+from aliquot.core.planner.rules import RuleRefusal
 from aliquot.core.planner.vgpu import blockers as blocking
 
 if TYPE_CHECKING:
     from aliquot.core.planner.vgpu.gpu_mode import Task
 
 FABRIC = "FABRIC"
-_UNSEEN = ("NVIDIA B200", "NVIDIA B300 SXM6 AC")
+_NVSWITCH_PRODUCTS = ("NVIDIA B200", "NVIDIA B300 SXM6 AC")
 """Boards whose switches are no PCI functions of NVIDIA's driver: they come on NVSwitch baseboards alone."""
 
 
-def switched(inventory: Inventory, gpu: Gpu) -> bool:
+def on_nvswitch(inventory: Inventory, gpu: Gpu) -> bool:
     """Whether a GPU is on NVSwitch. A baseboard has one model, so that the machine's switches are this GPU's."""
-    return gpu.product in _UNSEEN or (inventory.host is not None and inventory.host.nvswitch)
+    return gpu.product in _NVSWITCH_PRODUCTS or (inventory.host is not None and inventory.host.nvswitch)
 
 
-def whole_vgpu(t: Task) -> Blocker | None:
+def whole_gpu_blocker(task: Task) -> Blocker | None:
     """Why a new vGPU that is a whole GPU cannot be had."""
-    if not switched(t.inventory, t.gpu) or t.wish.restoring:
+    if not on_nvswitch(task.inventory, task.gpu) or task.desired.restoring:
         return None
-    have = [v.type_id for v in t.gpu.vgpus]
-    whole = [each for each, n in t.types if each.max == 1 and not each.mig_backed and have.count(each.id or 0) < n]
+    have = [v.type_id for v in task.gpu.vgpus]
+    whole = [each for each, n in task.types if each.max == 1 and not each.mig_backed and have.count(each.id or 0) < n]
     if not whole:
         return None
     why = (
         f"{whole[0].name} is a whole GPU on NVSwitch: CUDA in its virtual machine fails (error 802) until Fabric "
         "Manager activates the GPU's fabric partition, which aliquot does not do; MIG-backed types use no NVLink"
     )
-    return blocking.refused(t.gpu, Refusal(FABRIC, why), f"aliquot vgpu types {t.gpu.pci}")
+    return blocking.refused(task.gpu, RuleRefusal(FABRIC, why), f"aliquot vgpu types {task.gpu.pci}")
 
 
-def alone(inventory: Inventory, gpu: Gpu) -> tuple[str, ...]:
+def passthrough_notes(inventory: Inventory, gpu: Gpu) -> tuple[str, ...]:
     """What a virtual machine with this GPU needs besides, as notes."""
-    if not switched(inventory, gpu):
+    if not on_nvswitch(inventory, gpu):
         return ()
     return (
         f"GPU {gpu.pci} is on NVSwitch: hand it to a virtual machine of its own; CUDA in there fails (error 802) until "
@@ -55,10 +55,12 @@ def alone(inventory: Inventory, gpu: Gpu) -> tuple[str, ...]:
     )
 
 
-def together(inventory: Inventory, wishes: Sequence[GpuWish]) -> tuple[Blocker, ...]:
+def passthrough_blockers(inventory: Inventory, desired_gpus: Sequence[DesiredGpu]) -> tuple[Blocker, ...]:
     """Why several GPUs cannot be handed out at once: for one virtual machine they must be a partition of the fabric."""
-    asked = {wish.pci for wish in wishes if wish.passthrough and not wish.restoring}
-    gpus = [gpu for gpu in inventory.gpus if gpu.pci in asked and switched(inventory, gpu)]
+    requested = {
+        desired_gpu.pci for desired_gpu in desired_gpus if desired_gpu.passthrough and not desired_gpu.restoring
+    }
+    gpus = [gpu for gpu in inventory.gpus if gpu.pci in requested and on_nvswitch(inventory, gpu)]
     new = [gpu for gpu in gpus if not gpu.passthrough]
     if len(gpus) < 2 or not new:
         return ()
@@ -68,4 +70,4 @@ def together(inventory: Inventory, wishes: Sequence[GpuWish]) -> tuple[Blocker, 
         "Fabric Manager activates their fabric partition, which aliquot does not do; pass them through one by one, "
         "each to a virtual machine of its own"
     )
-    return (blocking.refused(new[0], Refusal(FABRIC, why), f"aliquot passthrough enable {new[0].pci}"),)
+    return (blocking.refused(new[0], RuleRefusal(FABRIC, why), f"aliquot passthrough enable {new[0].pci}"),)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aliquot.core.model.catalog import Family
-from aliquot.core.model.desired import InstanceWish
+from aliquot.core.model.desired import DesiredInstance
 from aliquot.core.model.instance_ids import instance_id
 from aliquot.core.model.inventory import Gpu, GpuInstance
 from aliquot.core.model.placement import Placement
 from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.core.planner import placement_search as pack
 from aliquot.core.planner import target_state as target
-from aliquot.core.planner.placement_table import Board, Placed
-from aliquot.core.planner.vgpu.matching import Aim, Here, Item
-from aliquot.core.planner.vgpu.placement_policies import MigRoom, profile_of
-from aliquot.core.planner.vgpu.placement_search import aim
+from aliquot.core.planner.placement_table import PlacedInstance, PlacementTable
+from aliquot.core.planner.vgpu.matching import PresentVgpu, VgpuTarget, WantedVgpu
+from aliquot.core.planner.vgpu.placement_policies import MigBackedPolicy, profile_of
+from aliquot.core.planner.vgpu.placement_search import find_vgpu_target
 
 
-def bare(gpu: Gpu) -> Gpu:
+def without_idle_vgpus(gpu: Gpu) -> Gpu:
     """The GPU with instances that are held by what a wish for vGPUs may not destroy: processes, and vGPUs that a
     virtual machine has open. An idle vGPU is in the wish's own hands.
     """
@@ -26,15 +26,15 @@ def bare(gpu: Gpu) -> Gpu:
 
     busy = {v.function: v for v in gpu.vgpus if v.held}
 
-    def instance(each: GpuInstance) -> GpuInstance:
-        found = tuple(h for h in each.holders if h.kind != "vgpu" or h.id in busy)
-        lent = each.held and not (each.holders and not found)
-        return msgspec.structs.replace(each, holders=found, held=lent)
+    def instance(before: GpuInstance) -> GpuInstance:
+        holders = tuple(h for h in before.holders if h.kind != "vgpu" or h.id in busy)
+        held = before.held and not (before.holders and not holders)
+        return msgspec.structs.replace(before, holders=holders, held=held)
 
     return msgspec.structs.replace(gpu, instances=tuple(instance(i) for i in gpu.instances))
 
 
-def inside(gpu: Gpu, table: VgpuTable, family: Family) -> dict[int, int]:
+def instance_ids_by_vgpu(gpu: Gpu, table: VgpuTable, family: Family) -> dict[int, int]:
     """Index of a vGPU -> id of the GPU instance that it is in. Where the driver does not tell, the instance that names
     it as its holder, else the lowest of its profile that has none yet.
     """
@@ -52,57 +52,62 @@ def inside(gpu: Gpu, table: VgpuTable, family: Family) -> dict[int, int]:
     return known
 
 
-def here(gpu: Gpu, table: VgpuTable, family: Family) -> list[Here]:
+def present_vgpus(gpu: Gpu, table: VgpuTable, family: Family) -> list[PresentVgpu]:
     """The vGPUs of a GPU in MIG mode, each with its GPU instance."""
-    where = inside(gpu, table, family)
-    return [Here(v, table.by_id.get(v.type_id), where.get(n)) for n, v in enumerate(gpu.vgpus)]
+    instance_ids = instance_ids_by_vgpu(gpu, table, family)
+    return [PresentVgpu(v, table.by_id.get(v.type_id), instance_ids.get(n)) for n, v in enumerate(gpu.vgpus)]
 
 
-class VgpuSearch(target.Search):
+class VgpuSearch(target.TargetSearch):
     """The wish for the GPU instances and the vGPUs of one GPU. Its aim destroys the fewest held things, then the
     fewest GPU instances and vGPUs together.
     """
 
     def __init__(
-        self, board: Board, gpu: Gpu, wishes: Sequence[InstanceWish], table: VgpuTable, items: Sequence[Item]
+        self,
+        placement_table: PlacementTable,
+        gpu: Gpu,
+        requests: Sequence[DesiredInstance],
+        table: VgpuTable,
+        items: Sequence[WantedVgpu],
     ) -> None:
-        super().__init__(board, bare(gpu), wishes)
+        super().__init__(placement_table, without_idle_vgpus(gpu), requests)
         self.table = table
         self.items = items
-        self.vgpus = here(gpu, table, board.family)
-        self._profiles = {name: p.id for name, p in board.family.by_name.items()}
-        self._aims: dict[frozenset[Placed], Aim | None] = {}
+        self.vgpus = present_vgpus(gpu, table, placement_table.family)
+        self._profiles = {name: p.id for name, p in placement_table.family.by_name.items()}
+        self._vgpu_targets: dict[frozenset[PlacedInstance], VgpuTarget | None] = {}
 
-    def aim(self) -> target.Aim | None:
-        found = super().aim()
-        return found if found is not None and self.vgpu_aim(found.placed) is not None else None
+    def find_target(self) -> target.TargetState | None:
+        found = super().find_target()
+        return found if found is not None and self.vgpu_target(found.placed) is not None else None
 
-    def _cost(self, grouping: target.Grouping, leaf: tuple[Placed, ...]) -> pack.Cost:
-        cost = super()._cost(grouping, leaf)
-        found = self.vgpu_aim(leaf) if cost is not target.WORST else None
+    def _cost(self, grouping: target.Grouping, arrangement: tuple[PlacedInstance, ...]) -> pack.Cost:
+        cost = super()._cost(grouping, arrangement)
+        found = self.vgpu_target(arrangement) if cost is not target.WORST else None
         if found is None:
             return target.WORST
         held, gone = found.cost
         return cost[0] + held, cost[1] + gone, *cost[2:]
 
-    def vgpu_aim(self, leaf: Sequence[Placed]) -> Aim | None:
+    def vgpu_target(self, arrangement: Sequence[PlacedInstance]) -> VgpuTarget | None:
         """The vGPUs' end state on these GPU instances."""
-        key = frozenset(leaf)
-        if key not in self._aims:
-            ids = self.ids(leaf)
-            room = MigRoom(self.table, [(n, place[0]) for place, n in ids.items()], self._profiles)
+        key = frozenset(arrangement)
+        if key not in self._vgpu_targets:
+            ids = self.ids(arrangement)
+            policy = MigBackedPolicy(self.table, [(n, place[0]) for place, n in ids.items()], self._profiles)
             stays = set(ids.values()) & {i.id for k, i in self.present.items() if k in key}
-            lost = [h for h in self.vgpus if h.spot not in stays]
-            found = aim(room, self.items, [h for h in self.vgpus if h.spot in stays])
-            self._aims[key] = found and Aim(found.kept, (*lost, *found.doomed), found.made)
-        return self._aims[key]
+            lost = [h for h in self.vgpus if h.placement not in stays]
+            found = find_vgpu_target(policy, self.items, [h for h in self.vgpus if h.placement in stays])
+            self._vgpu_targets[key] = found and VgpuTarget(found.retained, (*lost, *found.to_destroy), found.to_create)
+        return self._vgpu_targets[key]
 
-    def ids(self, leaf: Sequence[Placed]) -> dict[Placed, int]:
+    def ids(self, arrangement: Sequence[PlacedInstance]) -> dict[PlacedInstance, int]:
         """The id of every GPU instance in an arrangement: what it has, or what the driver will give it."""
-        swapped = bool(self.gpu.swapped)
-        ids = {k: self.present[k].id for k in leaf if k in self.present}
-        new = [k for k in leaf if k not in ids]
-        for place in pack.creation_order(self.board, new, self.board.mask(ids), swapped):
-            span = Placement(place[1], self.board.profiles[place[0]].size)
-            ids[place] = instance_id(self.board.family, span, swapped, list(ids.values()))
+        slots_mirrored = bool(self.gpu.slots_mirrored)
+        ids = {k: self.present[k].id for k in arrangement if k in self.present}
+        new = [k for k in arrangement if k not in ids]
+        for place in pack.creation_order(self.placement_table, new, self.placement_table.mask(ids), slots_mirrored):
+            span = Placement(place[1], self.placement_table.profiles[place[0]].size)
+            ids[place] = instance_id(self.placement_table.family, span, slots_mirrored, list(ids.values()))
         return ids

@@ -18,17 +18,17 @@ def stable_uuid(gpu: Gpu, number: int) -> str:
     return str(uuid.uuid5(NAMESPACE, f"{gpu.uuid or gpu.pci}/{number}"))
 
 
-def vgpus_text(counts: Mapping[str, int]) -> str:
+def vgpu_argument(counts: Mapping[str, int]) -> str:
     """vGPU types by number as ``--vgpu`` takes them: ``NVIDIA A2-4Q*4,NVIDIA A2-4A``."""
     return ",".join(name if n == 1 else f"{name}*{n}" for name, n in counts.items() if n) or "none"
 
 
 def plan_command(gpu: Gpu, counts: Mapping[str, int], mixed: bool = False) -> str:
     """The command that plans some vGPUs on a GPU. Names of types have blanks, so they are quoted."""
-    return f'aliquot plan --gpu {gpu.pci} --vgpu "{vgpus_text(counts)}"' + (" --mixed-size" if mixed else "")
+    return f'aliquot plan --gpu {gpu.pci} --vgpu "{vgpu_argument(counts)}"' + (" --mixed-size" if mixed else "")
 
 
-def asked_text(counts: Mapping[str, int]) -> str:
+def counts_text(counts: Mapping[str, int]) -> str:
     """The same for people: ``4 x NVIDIA A2-4Q and 2 x NVIDIA A2-4A``."""
     parts = [f"{n} x {name}" for name, n in counts.items() if n]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts) or "no vGPU"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aliquot.core.model.catalog import Family
-from aliquot.core.model.desired import GpuWish
-from aliquot.core.model.inventory import Gpu, Inventory, Mig, Virtual
+from aliquot.core.model.desired import DesiredGpu
+from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory, Mig
 from aliquot.core.model.plan import Blocker, Policy
 from aliquot.core.planner import blockers as blocked
 from aliquot.core.planner.restore_point import VFIO
-from aliquot.core.planner.rules import Refusal
+from aliquot.core.planner.rules import RuleRefusal
 from aliquot.core.planner.vgpu import blockers as blocking
 
 if TYPE_CHECKING:
@@ -22,21 +22,31 @@ if TYPE_CHECKING:
 replace = msgspec.structs.replace
 
 
-def needed_back(gpu: Gpu, wish: GpuWish) -> bool:
+def must_reclaim(gpu: Gpu, desired_gpu: DesiredGpu) -> bool:
     """Whether a wish for a GPU that is handed out needs it here."""
     was_mig = gpu.virtual is not None and gpu.virtual.was_mig
-    asks = wish.vgpus or wish.functions or wish.mixed or wish.bound or (wish.instances and wish.mig is not False)
-    return wish.passthrough is False or bool(asks) or (wish.mig is not None and wish.mig != was_mig)
+    requested = (
+        desired_gpu.vgpus
+        or desired_gpu.functions
+        or desired_gpu.mixed_size
+        or desired_gpu.vfio_bound
+        or (desired_gpu.instances and desired_gpu.mig is not False)
+    )
+    return (
+        desired_gpu.passthrough is False
+        or bool(requested)
+        or (desired_gpu.mig is not None and desired_gpu.mig != was_mig)
+    )
 
 
-def cut_off(gpu: Gpu) -> bool:
+def passthrough_interrupted(gpu: Gpu) -> bool:
     """Whether a GPU that is handed out has no driver at all: a kill between two writes left it so."""
     return gpu.passthrough and gpu.virtual is not None and gpu.virtual.driver == ""
 
 
-def taken_back(gpu: Gpu, family: Family | None) -> Gpu:
+def reclaimed(gpu: Gpu, family: Family | None) -> Gpu:
     """What a GPU will be after it is taken back: nothing on it, MIG mode as it was where the family keeps the mode."""
-    virtual = gpu.virtual or Virtual()
+    virtual = gpu.virtual or GpuVirtualization()
     on = virtual.was_mig and family is not None and family.mode.mode_survives_reboot
     mode = "enabled" if on else "disabled"
     return replace(
@@ -46,86 +56,86 @@ def taken_back(gpu: Gpu, family: Family | None) -> Gpu:
         vgpus=(),
         holders=(),
         mig=Mig(gpu.mig.capable, mode, mode),
-        virtual=replace(virtual, driver="nvidia", functions=(), mixed=False, was_mig=False),
+        virtual=replace(virtual, driver="nvidia", functions=(), mixed_size=False, was_mig=False),
     )
 
 
-def foreign(gpu: Gpu) -> tuple[str, ...]:
+def foreign_devices(gpu: Gpu) -> tuple[str, ...]:
     """What of the GPU's IOMMU group would stand in the way: its own virtual functions are switched off before."""
-    virtual = gpu.virtual or Virtual()
+    virtual = gpu.virtual or GpuVirtualization()
     own = {*virtual.addresses, *(f.pci for f in virtual.functions)}
-    return tuple(str(m) for m in virtual.strangers if m.pci not in own)
+    return tuple(str(m) for m in virtual.group_peers if m.pci not in own)
 
 
-def why_not(inventory: Inventory, gpu: Gpu, wish: GpuWish, policy: Policy) -> Blocker | None:
+def passthrough_blocker(inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu, policy: Policy) -> Blocker | None:
     """Why the whole GPU cannot be handed out."""
     if inventory.host is None or not inventory.host.iommu:
         return blocking.no_iommu(gpu, "passthrough")
     if not inventory.host.vfio:
         return blocking.no_vfio(gpu)
-    others = foreign(gpu)
+    others = foreign_devices(gpu)
     if others:
         return blocking.foreign_group(gpu, others)
-    live = _live(gpu)
-    spoken_of = wish.vgpus is not None or wish.functions is False
-    if live and not spoken_of and policy.held != "force":
+    active = _active_functions(gpu)
+    mentioned = desired_gpu.vgpus is not None or desired_gpu.functions is False
+    if active and not mentioned and policy.held != "force":
         holders = [h for v in gpu.vgpus for h in v.holders]
-        holders += [h for f in (gpu.virtual or Virtual()).functions for h in f.holders if h not in holders]
-        way = f"aliquot vgpu disable {gpu.pci}"
-        return blocking.functions_in_use(gpu, "it cannot be handed out", holders, live, way)
+        holders += [h for f in (gpu.virtual or GpuVirtualization()).functions for h in f.holders if h not in holders]
+        next_step = f"aliquot vgpu disable {gpu.pci}"
+        return blocking.functions_in_use(gpu, "it cannot be handed out", holders, active, next_step)
     if gpu.holders and policy.held == "refuse":
         return blocked.busy(gpu, "it cannot be handed out")
     return None
 
 
-def _live(gpu: Gpu) -> Sequence[str]:
+def _active_functions(gpu: Gpu) -> Sequence[str]:
     """What is at work on the GPU's virtual functions (or on the GPU itself, where it carries vGPUs)."""
     vgpus = [f"{v.type} on {v.function}" for v in gpu.vgpus]
     carrying = {v.function for v in gpu.vgpus}
-    functions = (gpu.virtual or Virtual()).functions
+    functions = (gpu.virtual or GpuVirtualization()).functions
     return vgpus + [f.pci for f in functions if f.pci not in carrying and (f.holders or f.driver == VFIO)]
 
 
-def not_here(t: Task, aimed: Goal, switching_on: bool) -> Blocker | None:
+def host_blocker(task: Task, goal: Goal, switching_on: bool) -> Blocker | None:
     """What this machine lacks for vGPUs and virtual functions."""
-    host, virtual = t.inventory.host, t.virtual
-    making = bool(t.items) and not _there(t)
-    if aimed.bound - {f.pci for f in virtual.functions if f.driver == VFIO}:
+    host, virtual = task.inventory.host, task.virtual
+    making = bool(task.items) and not _wanted_vgpus_exist(task)
+    if goal.vfio_bound - {f.pci for f in virtual.functions if f.driver == VFIO}:
         if not (host and host.iommu):
-            return blocking.no_iommu(t.gpu, "handing out virtual functions")
+            return blocking.no_iommu(task.gpu, "handing out virtual functions")
         if not host.vfio:
-            return blocking.no_vfio(t.gpu)
-        if virtual.world == "vendor-vfio":
+            return blocking.no_vfio(task.gpu)
+        if virtual.framework == "vendor-vfio":
             why = f"{VFIO} takes no virtual function of vendor-specific VFIO: a virtual machine has it as it is"
-            return blocking.refused(t.gpu, Refusal("NO_FUNCTION", why), f"aliquot vgpu list {t.gpu.pci}")
+            return blocking.refused(task.gpu, RuleRefusal("NO_FUNCTION", why), f"aliquot vgpu list {task.gpu.pci}")
     if not making and not switching_on:
         return None
-    if t.gpu.virtual is None:
-        return blocking.no_driver(t.gpu, "the kernel was not asked about it")
+    if task.gpu.virtual is None:
+        return blocking.no_driver(task.gpu, "the kernel was not asked about it")
     if host is not None and host.vgpu_manager is False:
-        return blocking.no_driver(t.gpu, "its driver is the ordinary one, without the vGPU manager")
+        return blocking.no_driver(task.gpu, "its driver is the ordinary one, without the vGPU manager")
     # What vfio-pci has shows nothing: whether its own driver offers vGPUs is seen once that has it back.
-    away = t.inventory.gpu(t.gpu.pci).passthrough
-    unseen = virtual.world == "" and (virtual.total == 0 or virtual.enabled) and not away
+    in_passthrough = task.inventory.gpu(task.gpu.pci).passthrough
+    unseen = virtual.framework == "" and (virtual.total == 0 or virtual.enabled) and not in_passthrough
     if making and unseen and not (virtual.enabled and host is not None and host.vgpu_manager):
-        return blocking.no_driver(t.gpu, "no vGPU driver is at work on it")
+        return blocking.no_driver(task.gpu, "no vGPU driver is at work on it")
     if making and virtual.total and host is not None and not host.iommu:
-        return blocking.no_iommu(t.gpu, "a vGPU on a virtual function")
+        return blocking.no_iommu(task.gpu, "a vGPU on a virtual function")
     return None
 
 
-def unlisted(t: Task, names: Sequence[str]) -> Blocker | None:
+def unlisted_type_blocker(task: Task, names: Sequence[str]) -> Blocker | None:
     """A new vGPU of a type that the driver's own list shows it does not have."""
-    if not names or t.virtual.creatable is None:
+    if not names or task.virtual.creatable is None:
         return None
-    from aliquot.core.planner.vgpu.creatable_types import unlisted as of
+    from aliquot.core.planner.vgpu.creatable_types import unlisted_types as of
 
-    reasons = of(t.inventory, t.gpu)
+    reasons = of(task.inventory, task.gpu)
     found = next((name for name in names if name in reasons), None)
-    return blocking.refused(t.gpu, Refusal("SERIES", reasons[found])) if found is not None else None
+    return blocking.refused(task.gpu, RuleRefusal("SERIES", reasons[found])) if found is not None else None
 
 
-def _there(t: Task) -> bool:
+def _wanted_vgpus_exist(task: Task) -> bool:
     """Whether as many vGPUs of each wanted type exist as are wanted."""
-    have = [v.type_id for v in t.gpu.vgpus]
-    return all(have.count(each.id or 0) >= n for each, n in t.types)
+    have = [v.type_id for v in task.gpu.vgpus]
+    return all(have.count(each.id or 0) >= n for each, n in task.types)

@@ -11,9 +11,9 @@ from aliquot.core.model.inventory import Gpu
 from aliquot.core.model.plan import Blocker
 from aliquot.core.model.vgpu_types import VgpuType
 
-MOST = 16
+MAX_VGPUS_PER_VM = 16
 """vGPUs in one virtual machine (open GPU kernel modules 595: MAX_VGPU_DEVICES_PER_VM)."""
-ONLY_Q = frozenset({"NVIDIA A2", "NVIDIA A16"})
+Q_SERIES_ONLY = frozenset({"NVIDIA A2", "NVIDIA A16"})
 """Boards of which only Q-series vGPUs may be several in one virtual machine (NVIDIA vGPU release notes, multiple vGPU
 support). The driver itself lets the C series pass, too.
 """
@@ -22,8 +22,8 @@ POLICIES = ("nvidia", "driver")
 
 class VmDevice(msgspec.Struct, frozen=True):
     """One GPU or vGPU of a virtual machine: a vGPU of ``type`` on ``gpu``, or the whole GPU (or a virtual function of
-    it) where ``type`` is None. ``ramfb`` and ``display`` are None where nothing is said about them. ``switched``: the
-    GPU is on NVSwitch.
+    it) where ``type`` is None. ``ramfb`` and ``display`` are None where nothing is said about them. ``on_nvswitch``:
+    the GPU is on NVSwitch.
     """
 
     gpu: Gpu
@@ -31,14 +31,14 @@ class VmDevice(msgspec.Struct, frozen=True):
     ramfb: bool | None = None
     display: bool | None = None
     node: str = ""
-    switched: bool = False
+    on_nvswitch: bool = False
 
     @property
-    def board(self) -> str:
+    def product(self) -> str:
         return self.gpu.product
 
     @property
-    def can_show(self) -> bool:
+    def has_display(self) -> bool:
         """Whether the guest can have a console on it: neither compute types nor whole GPUs."""
         return self.type is not None and not self.type.series.startswith("C")
 
@@ -49,7 +49,7 @@ class VmDevice(msgspec.Struct, frozen=True):
 Rule = Callable[[Sequence[VmDevice], str], Iterator[Blocker]]
 
 
-def _no(rule: str, message: str, device: VmDevice | None = None, next_step: str | None = None) -> Blocker:
+def _blocker(rule: str, message: str, device: VmDevice | None = None, next_step: str | None = None) -> Blocker:
     gpu = device.gpu.pci if device is not None else ""
     step = next_step or (f"aliquot vgpu types {gpu}" if gpu else "aliquot vgpu list")
     return Blocker(rule=rule, message=message, gpu=gpu, next_step=step)
@@ -59,14 +59,16 @@ def one_node(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
     """All devices of a virtual machine are of the machine that it runs on."""
     nodes = sorted({d.node for d in devices if d.node})
     if len(nodes) > 1:
-        yield _no("ONE_NODE", f"the devices are of {len(nodes)} nodes ({', '.join(nodes)}), a VM has those of one")
+        yield _blocker("ONE_NODE", f"the devices are of {len(nodes)} nodes ({', '.join(nodes)}), a VM has those of one")
 
 
 def whole_or_shared(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
     """A GPU is handed out whole, once, or shared."""
     whole = Counter(d.gpu.pci for d in devices if d.type is None and not _function_of(d))
     for pci in sorted({d.gpu.pci for d in devices if d.type is not None} & whole.keys()):
-        yield _no("PASSTHROUGH", f"GPU {pci} is to be handed out whole and to give a vGPU", next_step="aliquot show")
+        yield _blocker(
+            "PASSTHROUGH", f"GPU {pci} is to be handed out whole and to give a vGPU", next_step="aliquot show"
+        )
 
 
 def _function_of(device: VmDevice) -> bool:
@@ -75,11 +77,11 @@ def _function_of(device: VmDevice) -> bool:
 
 def fabric(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
     """Several whole GPUs on NVSwitch must be a partition of the fabric, which Fabric Manager activates before."""
-    whole = [d for d in devices if d.switched and (d.type.max == 1 if d.type else not _function_of(d))]
+    whole = [d for d in devices if d.on_nvswitch and (d.type.max == 1 if d.type else not _function_of(d))]
     if len(whole) > 1:
         listed = ", ".join(map(str, whole))
         why = f"{listed} are on NVSwitch: CUDA fails (error 802) until Fabric Manager activates their fabric partition"
-        yield _no("FABRIC", f"{why}, which aliquot does not do", next_step="aliquot passthrough list")
+        yield _blocker("FABRIC", f"{why}, which aliquot does not do", next_step="aliquot passthrough list")
 
 
 def per_vm(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
@@ -87,25 +89,25 @@ def per_vm(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
     ``nvidia``); the driver itself (policy ``driver``) looks at the type's own limit.
     """
     vgpus = [d for d in devices if d.type is not None]
-    if len(vgpus) > MOST:
-        yield _no("PER_VM", f"{len(vgpus)} vGPUs in one virtual machine, the driver allows {MOST}")
+    if len(vgpus) > MAX_VGPUS_PER_VM:
+        yield _blocker("PER_VM", f"{len(vgpus)} vGPUs in one virtual machine, the driver allows {MAX_VGPUS_PER_VM}")
     if len(vgpus) < 2:
         return
-    told: set[str] = set()
+    checked: set[str] = set()
     for device in vgpus:
         each = device.type
-        if each is None or each.name in told:
+        if each is None or each.name in checked:
             continue
-        told.add(each.name)
+        checked.add(each.name)
         count = sum(d.type is not None and d.type.name == each.name for d in vgpus)
         if each.per_vm < 2:
             why = f"{each.name} must be the only vGPU of a virtual machine, this one has {len(vgpus)}"
-            yield _no("PER_VM", why, device)
+            yield _blocker("PER_VM", why, device)
         elif count > each.per_vm:
-            yield _no("PER_VM", f"{count} x {each.name} in one virtual machine, it allows {each.per_vm}", device)
-        elif policy == "nvidia" and device.board in ONLY_Q and each.series != "Q":
-            why = f"of {device.board} only Q-series vGPUs may be several in one virtual machine, {each.name} is not"
-            yield _no("PER_VM", why, device)
+            yield _blocker("PER_VM", f"{count} x {each.name} in one virtual machine, it allows {each.per_vm}", device)
+        elif policy == "nvidia" and device.product in Q_SERIES_ONLY and each.series != "Q":
+            why = f"of {device.product} only Q-series vGPUs may be several in one virtual machine, {each.name} is not"
+            yield _blocker("PER_VM", why, device)
 
 
 def series(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
@@ -113,11 +115,11 @@ def series(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
     user guide, multiple vGPUs). The driver does not look at this.
     """
     vgpus = [d for d in devices if d.type is not None]
-    kinds = {(d.board, d.type.series): d for d in vgpus if d.type is not None}
+    kinds = {(d.product, d.type.series): d for d in vgpus if d.type is not None}
     if policy == "nvidia" and len(kinds) > 1:
-        names = " and ".join(f"{letter} of {board}" for board, letter in kinds)
+        names = " and ".join(f"{letter} of {product}" for product, letter in kinds)
         why = f"vGPUs of different boards or series in one virtual machine: {names}"
-        yield _no("SERIES", why, list(kinds.values())[1])
+        yield _blocker("SERIES", why, list(kinds.values())[1])
 
 
 def ramfb(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
@@ -125,19 +127,19 @@ def ramfb(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
     having = [d for d in devices if d.ramfb]
     if len(having) > 1:
         listed = ", ".join(map(str, having))
-        yield _no("RAMFB", f"{len(having)} devices have ramFB ({listed}), a virtual machine has one", having[1])
+        yield _blocker("RAMFB", f"{len(having)} devices have ramFB ({listed}), a virtual machine has one", having[1])
     for device in having:
-        if not device.can_show:
-            yield _no("RAMFB", f"{device} has no display, so no ramFB either", device)
+        if not device.has_display:
+            yield _blocker("RAMFB", f"{device} has no display, so no ramFB either", device)
         elif device.display is False:
-            yield _no("RAMFB", f"{device} has ramFB, which needs its display on", device)
+            yield _blocker("RAMFB", f"{device} has ramFB, which needs its display on", device)
 
 
 def displays(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
     """Compute types and whole GPUs have no display that the hypervisor could show."""
     for device in devices:
-        if device.display and not device.can_show:
-            yield _no("DISPLAY", f"{device} cannot have a display", device)
+        if device.display and not device.has_display:
+            yield _blocker("DISPLAY", f"{device} cannot have a display", device)
 
 
 RULES: tuple[Rule, ...] = (one_node, whole_or_shared, fabric, per_vm, series, ramfb, displays)
@@ -156,9 +158,9 @@ def default_ramfb(devices: Sequence[VmDevice]) -> tuple[VmDevice, ...]:
     """The same devices with ramFB on exactly one: the one that asks for it, else the first that can have it and says
     nothing. None has it where none can, or where all say no.
     """
-    asked = next((n for n, d in enumerate(devices) if d.ramfb), None)
-    free = (n for n, d in enumerate(devices) if d.can_show and d.ramfb is None and d.display is not False)
-    chosen = asked if asked is not None else next(free, None)
+    requested = next((n for n, d in enumerate(devices) if d.ramfb), None)
+    free = (n for n, d in enumerate(devices) if d.has_display and d.ramfb is None and d.display is not False)
+    chosen = requested if requested is not None else next(free, None)
 
     def one(number: int, device: VmDevice) -> VmDevice:
         if device.ramfb is not None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from aliquot.core.model.actions import Destroy, DestroyCompute, Reset, SetMode
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
-from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
 
 
-def doomed(plan: Plan, o: Observation) -> frozenset[str]:
+def devices_to_destroy(plan: Plan, observation: Observation) -> frozenset[str]:
     """The UUIDs of the devices that a plan ends, whole GPUs that change their mode among them."""
     found: set[str] = set()
-    assert o.inventory is not None
+    assert observation.inventory is not None
     for action in plan.actions:
-        gpu = o.inventory.gpu(action.gpu)
+        gpu = observation.inventory.gpu(action.gpu)
         match action:
             case Destroy():
                 instance = gpu.instance(action.instance)
@@ -23,13 +23,15 @@ def doomed(plan: Plan, o: Observation) -> frozenset[str]:
                 parts = instance.compute_instances if instance else ()
                 found |= {c.uuid for c in parts if c.id == action.compute_instance}
             case SetMode() | Reset():
-                found |= _all(gpu)
+                found |= _all_device_ids(gpu)
     return frozenset(found)
 
 
-def in_the_way(o: Observation) -> frozenset[str]:
+def devices_to_free(observation: Observation) -> frozenset[str]:
     """The devices that are to go once their holders have left."""
-    return doomed(o.forced, o) if o.forced is not None else frozenset()
+    return (
+        devices_to_destroy(observation.forced_plan, observation) if observation.forced_plan is not None else frozenset()
+    )
 
 
 def held_devices(inventory: Inventory) -> frozenset[str]:
@@ -39,23 +41,23 @@ def held_devices(inventory: Inventory) -> frozenset[str]:
     return frozenset(devices | {gpu.uuid for gpu in inventory.gpus if gpu.holders})
 
 
-def to_withhold(o: Observation, m: Memory) -> frozenset[str]:
+def devices_to_withhold(observation: Observation, memory: AgentMemory) -> frozenset[str]:
     """The devices that nobody new may get while holders are waited for: those that must not be given away again when
     their holders leave, and all that are to go of a GPU whose holders have left. Where pods are evicted it is all of a
     GPU that has holders, so that none comes back there. Other GPUs stay in use: the plan touches them when nobody is
     left anywhere, and withholds everything first.
     """
-    assert o.inventory is not None
-    ending, known = in_the_way(o), m.awaited_by(o)
+    assert observation.inventory is not None
+    ending, known = devices_to_free(observation), memory.awaited_devices(observation)
     found: set[str] = set()
-    for gpu in o.inventory.gpus:
-        own = ending & _all(gpu)
-        held, before = own & o.held, own & known
-        over = before and not held
-        evicting = o.holding.policy != "wait" and (held or before)
-        found |= own if over or evicting else held | before
+    for gpu in observation.inventory.gpus:
+        own = ending & _all_device_ids(gpu)
+        held, before = own & observation.held, own & known
+        released = before and not held
+        evicting = observation.holder_policy.policy != "wait" and (held or before)
+        found |= own if released or evicting else held | before
     return frozenset(found)
 
 
-def _all(gpu: Gpu) -> frozenset[str]:
+def _all_device_ids(gpu: Gpu) -> frozenset[str]:
     return frozenset({gpu.uuid, *(c.uuid for i in gpu.instances for c in i.compute_instances)})

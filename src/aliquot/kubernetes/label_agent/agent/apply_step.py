@@ -13,77 +13,80 @@ from aliquot.core.model.plan import Plan
 from aliquot.errors import AliquotError, DriverHangsError, InUseError, LockedError
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.logfmt import plain
-from aliquot.kubernetes.gpu.config_label import Trouble, trouble_of
-from aliquot.kubernetes.gpu.node_status import FAILED, Status
-from aliquot.kubernetes.label_agent.agent import status_builder as said
-from aliquot.kubernetes.label_agent.agent import steps
-from aliquot.kubernetes.label_agent.agent.affected_devices import doomed
-from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation
+from aliquot.kubernetes.gpu.config_label import ConfigFailure, failure_of
+from aliquot.kubernetes.gpu.node_status import FAILED, AgentStatus
+from aliquot.kubernetes.label_agent.agent import status_builder, steps
+from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_destroy
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
 from aliquot.kubernetes.label_agent.agent.progress import Progress
 from aliquot.kubernetes.node_agent import messages as phrases
 from aliquot.kubernetes.node_agent.hang_reporter import HANG_POLL_S, HangReporter
-from aliquot.kubernetes.node_agent.pod_holders import Use, taken
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, uses_of_devices
 
 if TYPE_CHECKING:
-    from aliquot.core.engine.context import Outcome
-    from aliquot.kubernetes.label_agent.agent.executor import Actor
+    from aliquot.core.engine.context import ApplyOutcome
+    from aliquot.kubernetes.label_agent.agent.executor import StepExecutor
 
-YOUNG_S = 3.0
+ALLOCATION_SETTLE_S = 3.0
 """How long kubelet may take from Allocate's answer until it names the pod."""
 
 
-class Change:
+class PlanApplier:
     """The part of an actor that changes something for others."""
 
-    def __init__(self, actor: Actor) -> None:
-        self._actor = actor
+    def __init__(self, executor: StepExecutor) -> None:
+        self._executor = executor
 
-    async def apply(self, step: steps.Apply, o: Observation, m: Memory) -> Memory:
+    async def apply(self, step: steps.Apply, observation: Observation, memory: AgentMemory) -> AgentMemory:
         plain("Applying the selected MIG config to the node")
-        young = await self._actor.publisher.withhold(doomed(step.plan, o))
-        if young:
-            log.info("%d devices were given to pods just now: waiting for kubelet to name them", len(young))
-            await asyncio.sleep(YOUNG_S)
-        return await self._carried_out(step, o, m)
+        recent = await self._executor.publisher.withhold(devices_to_destroy(step.plan, observation))
+        if recent:
+            log.info("%d devices were given to pods just now: waiting for kubelet to name them", len(recent))
+            await asyncio.sleep(ALLOCATION_SETTLE_S)
+        return await self._apply_now(step, observation, memory)
 
-    async def _carried_out(self, step: steps.Apply, o: Observation, m: Memory) -> Memory:
+    async def _apply_now(self, step: steps.Apply, observation: Observation, memory: AgentMemory) -> AgentMemory:
         """Kubelet is asked once more: what it gave away since the look is not taken."""
         try:
-            late = await self._given_meanwhile(step.plan, o)
+            newly_given = await self._newly_given_device(step.plan, observation)
         except AliquotError as error:
             log.warning("%s: looking again", error.brief)
-            return m
-        if late:
-            log.info("pod %s/%s was given a device meanwhile: looking again", late.namespace, late.pod)
-            return m
+            return memory
+        if newly_given:
+            log.info("pod %s/%s was given a device meanwhile: looking again", newly_given.namespace, newly_given.pod)
+            return memory
         started = time.monotonic()
-        changes = self._actor.tally.changes
-        if m.failures and m.attempt == o.attempt:
-            changes.retried()
-        progress = Progress(self._actor.corner, step.status, len(step.plan.actions))
+        changes = self._executor.metrics.changes
+        if memory.failures and memory.attempt == observation.attempt:
+            changes.count_retry()
+        progress = Progress(self._executor.informer, step.status, len(step.plan.actions))
         try:
-            with changes.change():
-                outcome = await self._attended(step, o, progress)
+            with changes.time_change():
+                outcome = await self._apply_with_hang_reports(step, observation, progress)
         except AliquotError as error:
             if error.code == "MOVED":
-                return m
+                return memory
             if isinstance(error, LockedError):
-                return msgspec.structs.replace(m, locked_by=error.holder or "another process")
-            return self._actor.failed(trouble_of(error, "ApplyRefused"), o, m)
+                return msgspec.structs.replace(memory, locked_by=error.holder or "another process")
+            return self._executor.record_failure(failure_of(error, "ApplyRefused"), observation, memory)
         finally:
             await progress.close()
         seconds = time.monotonic() - started
-        self._actor.tally.applied(outcome, seconds)
+        self._executor.metrics.record_apply(outcome, seconds)
         if outcome.error is not None:
-            return self._undone(outcome.status, outcome.error, outcome.sentences, o, m)
-        done = phrases.deed(step.plan)
-        word = "healed" if step.status.reason == said.HEALING else "applied"
-        text = f"{o.label!r} is {word}: {done} in {seconds:.1f} s, verified by a fresh read"
+            return self._failed_apply(outcome.status, outcome.error, outcome.sentences, observation, memory)
+        deed = phrases.result(step.plan)
+        word = "healed" if step.status.reason == status_builder.HEALING else "applied"
+        text = f"{observation.label!r} is {word}: {deed} in {seconds:.1f} s, verified by a fresh read"
         if outcome.status == "reboot":
-            text = f"{o.label!r} waits for a reboot: {done}"
-        return msgspec.structs.replace(m, did=text, did_for=o.digest, failed=None, failures=0, waiting_since=0.0)
+            text = f"{observation.label!r} waits for a reboot: {deed}"
+        return msgspec.structs.replace(
+            memory, last_change=text, last_change_for=observation.digest, failed=None, failures=0, waiting_since=0.0
+        )
 
-    async def _attended(self, step: steps.Apply, o: Observation, progress: Progress) -> Outcome:
+    async def _apply_with_hang_reports(
+        self, step: steps.Apply, observation: Observation, progress: Progress
+    ) -> ApplyOutcome:
         """Apply the plan, and report a driver call that hangs meanwhile: nothing else looks at the node before the end
         of this step. What is paused stays paused, since the change goes on once the call returns.
         """
@@ -91,13 +94,13 @@ class Change:
 
         async def report(hang: DriverHangsError | None) -> None:
             nonlocal written
-            status = _hanging(o, hang) if hang is not None else step.status
+            status = _hang_status(observation, hang) if hang is not None else step.status
             if status != written:
-                await self._actor.report(status, o)
+                await self._executor.report(status, observation)
                 written = status
 
-        hangs = HangReporter(lambda: self._actor.hardware.hang, report)
-        applying = asyncio.create_task(self._actor.hardware.apply(step.plan, progress.report))
+        hangs = HangReporter(lambda: self._executor.hardware.hang, report)
+        applying = asyncio.create_task(self._executor.hardware.apply(step.plan, progress.report))
         try:
             while not (await asyncio.wait((applying,), timeout=HANG_POLL_S))[0]:
                 await hangs.poll()
@@ -105,27 +108,36 @@ class Change:
             applying.cancel()
         return applying.result()
 
-    def _undone(
-        self, status: str, error: AliquotError, sentences: tuple[str, ...], o: Observation, m: Memory
-    ) -> Memory:
-        back = "not all could be undone" if status == "partial" else "the former state is back"
-        resets = o.plan is not None and any(isinstance(a, Reset) for a in o.plan.actions)
-        if isinstance(error, InUseError) and resets and o.settings.with_reboot:
-            log.info("%s; %s: going for a reboot instead of a reset", error.brief, back)
-            return msgspec.structs.replace(m, no_reset=o.digest)
-        trouble = Trouble("ApplyFailed", f"{error.brief}; {back}", (*error.details, *sentences), error.next_step or "")
-        return self._actor.failed(trouble, o, m)
+    def _failed_apply(
+        self,
+        status: str,
+        error: AliquotError,
+        sentences: tuple[str, ...],
+        observation: Observation,
+        memory: AgentMemory,
+    ) -> AgentMemory:
+        rollback_text = "not all could be undone" if status == "partial" else "the former state is back"
+        resets = observation.plan is not None and any(isinstance(a, Reset) for a in observation.plan.actions)
+        if isinstance(error, InUseError) and resets and observation.settings.with_reboot:
+            log.info("%s; %s: going for a reboot instead of a reset", error.brief, rollback_text)
+            return msgspec.structs.replace(memory, no_reset=observation.digest)
+        failure = ConfigFailure(
+            "ApplyFailed", f"{error.brief}; {rollback_text}", (*error.details, *sentences), error.next_step or ""
+        )
+        return self._executor.record_failure(failure, observation, memory)
 
-    async def _given_meanwhile(self, plan: Plan, o: Observation) -> Use | None:
-        if self._actor.publisher.uses is None or o.holding.policy == "force":
+    async def _newly_given_device(self, plan: Plan, observation: Observation) -> PodDeviceUse | None:
+        if self._executor.publisher.uses is None or observation.holder_policy.policy == "force":
             return None
-        assert o.inventory is not None
-        found = taken(doomed(plan, o), await self._actor.publisher.uses(), o.inventory)
-        return next(iter(await self._actor.corner.living(found) if found else ()), None)
+        assert observation.inventory is not None
+        found = uses_of_devices(
+            devices_to_destroy(plan, observation), await self._executor.publisher.uses(), observation.inventory
+        )
+        return next(iter(await self._executor.informer.living_uses(found) if found else ()), None)
 
 
-def _hanging(o: Observation, hang: DriverHangsError) -> Status:
+def _hang_status(observation: Observation, hang: DriverHangsError) -> AgentStatus:
     """The node's status while a call of the change hangs."""
-    return said.status(
-        o, FAILED, phrases.DRIVER_HANGS, hang.brief, next_step=hang.next_step or "", details=hang.details
+    return status_builder.status(
+        observation, FAILED, phrases.DRIVER_HANGS, hang.brief, next_step=hang.next_step or "", details=hang.details
     )

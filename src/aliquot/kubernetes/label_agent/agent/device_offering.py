@@ -5,38 +5,40 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from aliquot.core.config.settings import Settings
-from aliquot.kubernetes.gpu.device_resources import Offer
+from aliquot.core.config.settings import AgentSettings
+from aliquot.kubernetes.gpu.device_resources import ResourceOffer
 
 if TYPE_CHECKING:
-    from aliquot.kubernetes.device_plugin.manager import Allocation, DevicePlugins
+    from aliquot.kubernetes.device_plugin.manager import AllocationOptions, DevicePlugins
 
 
-class Offering:
+class GpuDeviceOffering:
     """Device plugins in kubelet's ``directory``. ``cdi`` says whether CDI documents are there to be named."""
 
     def __init__(self, directory: str, *, cdi: bool) -> None:
         self._directory = directory
         self._cdi = cdi
-        self._way: Allocation | None = None
+        self._allocation: AllocationOptions | None = None
         self._plugins: DevicePlugins | None = None
         self._task: asyncio.Task[None] | None = None
         self._offered: frozenset[str] = frozenset()
 
-    async def publish(self, offer: Offer, settings: Settings) -> None:
+    async def publish(self, offer: ResourceOffer, settings: AgentSettings) -> None:
         """Offers this from now on, or nothing more where the settings switch the plugin off."""
         if not settings.device_plugin:
             await self.close()
             return
         # gRPC and its messages are 5 MiB, which an agent beside somebody else's device plugin does not pay.
-        from aliquot.kubernetes.device_plugin.manager import Allocation, DevicePlugins
+        from aliquot.kubernetes.device_plugin.manager import AllocationOptions, DevicePlugins
 
-        way = Allocation(cdi=settings.cdi and self._cdi, env=settings.env, device_nodes=settings.device_nodes)
-        if way != self._way:
+        allocation = AllocationOptions(
+            cdi=settings.cdi and self._cdi, env=settings.env, device_nodes=settings.device_nodes
+        )
+        if allocation != self._allocation:
             await self.close()
         if self._plugins is None:
-            self._way = way
-            self._plugins = DevicePlugins(self._directory, allocation=way)
+            self._allocation = allocation
+            self._plugins = DevicePlugins(self._directory, allocation=allocation)
             self._task = asyncio.create_task(self._plugins.run())
         self._offered = frozenset(device.id for resource in offer.resources for device in resource.devices)
         await self._plugins.publish(offer)

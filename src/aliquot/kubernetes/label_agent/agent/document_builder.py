@@ -6,41 +6,45 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aliquot.core.engine.history import Past
+from aliquot.core.engine.history import PastRun
 from aliquot.core.planner.verify import verify
 from aliquot.kubernetes.gpu import node_document as documents
-from aliquot.kubernetes.gpu.config_label import Source
-from aliquot.kubernetes.gpu.node_document import Document, Text
+from aliquot.kubernetes.gpu.config_label import NamedConfigSource
+from aliquot.kubernetes.gpu.node_document import DocumentSource, NodeDocument
 from aliquot.kubernetes.label_agent.agent.observation import Observation
-from aliquot.kubernetes.node_agent.last_usage import Used
+from aliquot.kubernetes.node_agent.last_usage import LastUsage
 
 
-def of_look(
-    o: Observation, sources: Sequence[Source], pod: str, used: Used, pasts: tuple[Past, ...]
-) -> Document | None:
+def build_document(
+    observation: Observation,
+    sources: Sequence[NamedConfigSource],
+    pod: str,
+    used: LastUsage,
+    pasts: tuple[PastRun, ...],
+) -> NodeDocument | None:
     """What a look of the agent comes to; None where the GPUs could not be read. ``used`` is the last look at use,
     ``pasts`` are the newest changes.
     """
-    if o.inventory is None:
+    if observation.inventory is None:
         return None
-    desired = o.wish.desired if o.wish is not None else None
-    return Document(
-        inventory=msgspec.structs.replace(o.inventory, node=o.node),
+    desired = observation.request.desired if observation.request is not None else None
+    return NodeDocument(
+        inventory=msgspec.structs.replace(observation.inventory, node=observation.node),
         pod=pod,
-        label=o.label or "",
-        drift=verify(o.inventory, desired) if desired is not None else (),
-        reserved=tuple(sorted(o.reserved)),
-        strategy=o.settings.strategy,
-        holders=o.holding.policy,
-        manages=o.settings.manage,
+        label=observation.label or "",
+        drift=verify(observation.inventory, desired) if desired is not None else (),
+        reserved=tuple(sorted(observation.reserved)),
+        strategy=observation.settings.strategy,
+        holders=observation.holder_policy.policy,
+        manages=observation.settings.manage,
         sources=tuple(_source(each) for each in sources),
-        usage=used.told(o.inventory, pasts),
-        pasts=pasts,
+        usage=used.current_usage(observation.inventory, pasts),
+        past_runs=pasts,
     )
 
 
-def _source(source: Source) -> Text:
+def _source(source: NamedConfigSource) -> DocumentSource:
     """Of a file, which nobody else can read, its text."""
     if source.name.startswith("ConfigMap ") or source.text is None or len(source.text) > documents.MOST_SOURCE:
-        return Text(source.name)
-    return Text(source.name, source.text)
+        return DocumentSource(source.name)
+    return DocumentSource(source.name, source.text)

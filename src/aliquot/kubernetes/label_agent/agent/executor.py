@@ -15,186 +15,201 @@ from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.logfmt import plain
 from aliquot.hardware.systemd.errors import ServicesError
 from aliquot.hardware.systemd.units import StoppedServices
-from aliquot.kubernetes.client.cancellable_wait import Bound
+from aliquot.kubernetes.client.cancellable_wait import WaitLimit
 from aliquot.kubernetes.client.errors import ApiError, ForbiddenError
 from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_pods as pods
-from aliquot.kubernetes.gpu.config_label import Trouble, trouble_of
-from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch, joined
-from aliquot.kubernetes.gpu.node_status import SUCCESS, Status
-from aliquot.kubernetes.gpu.pause_owner import Owner
-from aliquot.kubernetes.label_agent.agent import decide, steps
-from aliquot.kubernetes.label_agent.agent.apply_step import Change
-from aliquot.kubernetes.label_agent.agent.node_informer import Corner
-from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation, RebootMark, boot_clock
+from aliquot.kubernetes.gpu.config_label import ConfigFailure, failure_of
+from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch, merge_patches
+from aliquot.kubernetes.gpu.node_status import SUCCESS, AgentStatus
+from aliquot.kubernetes.gpu.pause_owner import PauseOwner
+from aliquot.kubernetes.label_agent.agent import decision, steps
+from aliquot.kubernetes.label_agent.agent.apply_step import PlanApplier
+from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation, RebootMark, boot_clock
 from aliquot.kubernetes.label_agent.agent.observer import NO_RECORD
-from aliquot.kubernetes.label_agent.agent.pod_waits import Waits
-from aliquot.kubernetes.label_agent.agent.state_file import Record
-from aliquot.kubernetes.node_agent.gpu_worker import Hardware
+from aliquot.kubernetes.label_agent.agent.pod_waits import PodWaiter
+from aliquot.kubernetes.label_agent.agent.state_file import AgentStateFile
+from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
 from aliquot.kubernetes.node_agent.messages import DRIVER_HANGS
 
 if TYPE_CHECKING:
-    from aliquot.kubernetes.label_agent.agent.host_services import HostMachine
-    from aliquot.kubernetes.label_agent.agent.metrics import Tally
+    from aliquot.kubernetes.label_agent.agent.host_services import HostServices
+    from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
     from aliquot.kubernetes.label_agent.agent.publisher import Publisher
 
 COUNTED = ("ApplyFailed", "ApplyRefused")
 """Reasons that figures know better, by the error's own code."""
-PAUSES = 5
+MAX_PAUSES = 5
 """How often one pause is made before it counts as undone by somebody."""
 
 
-class Actor:
+class StepExecutor:
     """Does steps, and signs what it pauses as ``owner``. ``change_lock`` is the path of the node's change lock.
     ``superseded`` is set by the loop when there is a newer request.
     """
 
     def __init__(
         self,
-        corner: Corner,
-        hardware: Hardware,
-        record: Record,
+        informer: NodeInformer,
+        hardware: GpuWorker,
+        state_file: AgentStateFile,
         publisher: Publisher,
-        machine: HostMachine,
-        tally: Tally,
-        owner: Owner,
+        host: HostServices,
+        metrics: LabelAgentMetrics,
+        owner: PauseOwner,
         change_lock: str = "",
     ) -> None:
-        self.corner = corner
+        self.informer = informer
         self.hardware = hardware
-        self.record = record
+        self.state_file = state_file
         self.publisher = publisher
-        self.machine = machine
-        self.tally = tally
+        self.host = host
+        self.metrics = metrics
         self.owner = owner
         self._change_lock = change_lock
         self.superseded = asyncio.Event()
-        self._change = Change(self)
-        self._waits = Waits(self)
+        self._applier = PlanApplier(self)
+        self._pod_waiter = PodWaiter(self)
 
-    async def act(self, step: steps.Step, o: Observation, m: Memory) -> Memory:
+    async def execute(self, step: steps.Step, observation: Observation, memory: AgentMemory) -> AgentMemory:
         """Does a step; what is to be remembered after it. Raises ApiError where the API server is in the way: then the
         step is to be done again later.
         """
         try:
-            return await self._do(step, o, m)
+            return await self._dispatch(step, observation, memory)
         except StorageError as error:
-            return self.failed(trouble_of(error, NO_RECORD), o, m)
+            return self.record_failure(failure_of(error, NO_RECORD), observation, memory)
         except ForbiddenError as error:
             if not isinstance(step, steps.AwaitOperands | steps.Evict):
                 raise
-            return self.failed(trouble_of(error, "Forbidden"), o, m)  # what is paused must not wait for a right
+            return self.record_failure(
+                failure_of(error, "Forbidden"), observation, memory
+            )  # what is paused must not wait for a right
 
-    async def _do(self, step: steps.Step, o: Observation, m: Memory) -> Memory:
+    async def _dispatch(self, step: steps.Step, observation: Observation, memory: AgentMemory) -> AgentMemory:
         match step:
-            case steps.Tell() | steps.Withdraw():
-                await self.report(step.status, o)
+            case steps.ReportStatus() | steps.Withdraw():
+                await self.report(step.status, observation)
             case steps.Pause():
-                return await self._pause(step, o, m)
+                return await self._pause(step, observation, memory)
             case steps.AwaitOperands():
-                return await self._waits.operands(step, o, m)
+                return await self._pod_waiter.wait_for_operands(step, observation, memory)
             case steps.StopServices():
-                return await self._stop(step, o, m)
+                return await self._stop_services(step, observation, memory)
             case steps.Evict():
-                return await self._waits.holders_to_leave(step, o, m)
+                return await self._pod_waiter.wait_for_holders(step, observation, memory)
             case steps.Apply():
-                return await self._change.apply(step, o, m)
+                return await self._applier.apply(step, observation, memory)
             case steps.Reboot():
-                return await self._reboot(step, o, m)
+                return await self._reboot(step, observation, memory)
             case steps.Publish():
-                published = await self.publisher.publish(o)
-                return msgspec.structs.replace(m, published=published, unpublished=self.publisher.problem)
+                published = await self.publisher.publish(observation)
+                return msgspec.structs.replace(memory, published=published, unpublished=self.publisher.problem)
             case steps.StartServices():
-                return await self._start(o, m)
+                return await self._start_services(observation, memory)
             case steps.Restore():
-                return await self._restore(step, o, m)
+                return await self._restore(step, observation, memory)
             case steps.Retry():
                 log.info("the status was taken away: trying again at once")
-                return m.asked_again()
-            case steps.Rest():
-                return await self._rest(step, o, m)
+                return memory.after_retry_request()
+            case steps.WaitForEvent():
+                return await self._rest(step, observation, memory)
             case _:
                 assert_never(step)
-        return m
+        return memory
 
-    async def _rest(self, step: steps.Rest, o: Observation, m: Memory) -> Memory:
+    async def _rest(self, step: steps.WaitForEvent, observation: Observation, memory: AgentMemory) -> AgentMemory:
         """Before a rest nothing is withheld any more, unless it is for holders that are waited for."""
         if step.waiting:
-            await self._waits.withhold(o, m)
-            return m.waiting(o)
-        m = msgspec.structs.replace(m, lockouts=m.lockouts + 1 if step.locked else 0)
-        if o.inventory is None:
+            await self._pod_waiter.withhold(observation, memory)
+            return memory.while_waiting(observation)
+        memory = msgspec.structs.replace(memory, lockouts=memory.lockouts + 1 if step.locked else 0)
+        if observation.inventory is None:
             # What kubelet is offered stays while the driver only hangs: it may go on, and pods have these devices.
-            if o.trouble is None or o.trouble.reason != DRIVER_HANGS:
+            if observation.failure is None or observation.failure.reason != DRIVER_HANGS:
                 await self.publisher.withhold_all()
-            return m
+            return memory
         await self.publisher.release()
-        await self.publisher.mend(o)
-        return msgspec.structs.replace(m, unpublished=self.publisher.problem, locked_by="")
+        await self.publisher.retry_refused(observation)
+        return msgspec.structs.replace(memory, unpublished=self.publisher.problem, locked_by="")
 
     # -- telling
 
-    async def report(self, status: Status, o: Observation) -> None:
+    async def report(self, status: AgentStatus, observation: Observation) -> None:
         """Write a status to the node. Raises ApiError."""
-        await self._write(status, o, lambda marks: NodePatch())
+        await self._write(status, observation, lambda marks: NodePatch())
 
-    async def _write(self, status: Status, o: Observation, also: Callable[[Marks], NodePatch]) -> None:
-        """State label, annotations and ``also`` in one patch; an event and a line in the log if it is news. Nothing
-        where somebody has asked anew since the look: this would be taken for the answer.
+    async def _write(
+        self, status: AgentStatus, observation: Observation, extra_patch: Callable[[NodeMarks], NodePatch]
+    ) -> None:
+        """State label, annotations and ``extra_patch`` in one patch; an event and a line in the log if it is news.
+        Nothing where somebody has asked anew since the look: this would be taken for the answer.
         """
-        late = False
-        said = NodePatch(
+        outdated = False
+        status_patch = NodePatch(
             {names.STATE_LABEL: status.state or None},
             {names.STATUS_ANNOTATION: status.document(), names.MESSAGE_ANNOTATION: status.sentence},
         )
 
-        def change(marks: Marks) -> NodePatch:
-            nonlocal late
-            late = o.asked_anew(marks)
-            return NodePatch() if late else joined(also(marks), said)
+        def change(marks: NodeMarks) -> NodePatch:
+            nonlocal outdated
+            outdated = observation.was_requested_again(marks)
+            return NodePatch() if outdated else merge_patches(extra_patch(marks), status_patch)
 
-        await self.corner.change(change)
-        if late:
+        await self.informer.change(change)
+        if outdated:
             return
-        if status.state == SUCCESS and self.record.value.reboot is not None:
-            self.record.forget(msgspec.structs.replace(self.record.value, reboot=None))
-        if o.state != status.state and status.state:
+        if status.state == SUCCESS and self.state_file.value.reboot is not None:
+            self.state_file.forget(msgspec.structs.replace(self.state_file.value, reboot=None))
+        if observation.state != status.state and status.state:
             plain(f"Changing the '{names.STATE_LABEL}' node label to '{status.state}'")
-        if not status.moved(o.status) and o.state == status.state:
+        if not status.differs_from(observation.status) and observation.state == status.state:
             return
         log.log(30 if status.state == "failed" else 20, "%s", status.sentence)
         for line in status.details:
             log.info("%s", line)
-        self.tally.state(status.state)
-        await self.corner.event(status, o.now)
+        self.metrics.set_state(status.state)
+        await self.informer.event(status, observation.now)
 
     # -- pausing and giving back
 
-    async def _pause(self, step: steps.Pause, o: Observation, m: Memory) -> Memory:
-        pauses = m.pauses + 1 if m.paused_for == o.attempt and o.marks.record is not None else 1
-        m = msgspec.structs.replace(m, cleared=False, silenced=False, paused_for=o.attempt, pauses=pauses)
-        if pauses > PAUSES:
-            return self._undone_pause(step, o, msgspec.structs.replace(m, pauses=0))
+    async def _pause(self, step: steps.Pause, observation: Observation, memory: AgentMemory) -> AgentMemory:
+        pauses = (
+            memory.pauses + 1
+            if memory.paused_for == observation.attempt and observation.marks.pause_record is not None
+            else 1
+        )
+        memory = msgspec.structs.replace(
+            memory, operands_gone=False, services_stopped=False, paused_for=observation.attempt, pauses=pauses
+        )
+        if pauses > MAX_PAUSES:
+            return self._fail_undone_pause(step, observation, msgspec.structs.replace(memory, pauses=0))
         plain("Shutting down all GPU clients in Kubernetes by disabling their component-specific nodeSelector labels")
         await self._write(
             step.status,
-            o,
+            observation,
             lambda marks: operands.pause(
-                marks, step.operands, wish=o.digest, now=o.now, cordon=step.cordon, owner=self.owner
+                marks,
+                step.operands,
+                requested=observation.digest,
+                now=observation.now,
+                cordon=step.cordon,
+                owner=self.owner,
             ),
         )
-        return m
+        return memory
 
-    def _undone_pause(self, step: steps.Pause, o: Observation, m: Memory) -> Memory:
+    def _fail_undone_pause(self, step: steps.Pause, observation: Observation, memory: AgentMemory) -> AgentMemory:
         """Somebody is stronger: better to say so than to fight for ever, or to touch GPUs under their clients."""
-        lost = operands.pause(o.marks, step.operands, cordon=step.cordon, owner=self.owner)
+        lost = operands.pause(observation.marks, step.operands, cordon=step.cordon, owner=self.owner)
         what = ", ".join(lost.labels) or "the cordon"
         text = f"somebody undoes the pause again and again: {what}"
-        who = f"kubectl get node {o.node} -o yaml --show-managed-fields"
-        return self.failed(Trouble("PauseUndone", text, (), who), o, m)
+        who = f"kubectl get node {observation.node} -o yaml --show-managed-fields"
+        return self.record_failure(ConfigFailure("PauseUndone", text, (), who), observation, memory)
 
-    async def _restore(self, step: steps.Restore, o: Observation, m: Memory) -> Memory:
+    async def _restore(self, step: steps.Restore, observation: Observation, memory: AgentMemory) -> AgentMemory:
         done = step.status is not None and step.status.state == SUCCESS
         if done:
             await self._validate()
@@ -203,14 +218,14 @@ class Actor:
             "nodeSelector labels"
         )
         if step.status is None:
-            await self.corner.change(self.restoration)
+            await self.informer.change(self.restoration)
         else:
-            await self._write(step.status, o, self.restoration)
-        if done and m.did:
+            await self._write(step.status, observation, self.restoration)
+        if done and memory.last_change:
             plain("MIG configuration applied successfully")
-        return msgspec.structs.replace(m, cleared=False, silenced=False, waiting_since=0.0)
+        return msgspec.structs.replace(memory, operands_gone=False, services_stopped=False, waiting_since=0.0)
 
-    def restoration(self, marks: Marks) -> NodePatch:
+    def restoration(self, marks: NodeMarks) -> NodePatch:
         """What gives back the operands that this agent may give back now."""
         return operands.restore(marks, self.owner, self.writer)
 
@@ -222,69 +237,80 @@ class Actor:
     async def _validate(self) -> None:
         """A validator that cannot be made to run again is no reason to leave operands paused."""
         plain("Restarting validator pod to re-run all validations")
-        bound = Bound(30.0)
+        bound = WaitLimit(30.0)
         try:
             await pods.delete_validators(
-                self.corner.api, self.corner.name, pods.VALIDATORS_AFTER, self.namespaces(), bound
+                self.informer.api, self.informer.name, pods.VALIDATORS_AFTER, self.client_namespaces(), bound
             )
         except ApiError as error:
             log.warning("validators do not run again: %s", error.brief)
 
-    def namespaces(self) -> tuple[str, ...]:
-        return (self.publisher.place.clients_namespace or self.corner.namespace,)
+    def client_namespaces(self) -> tuple[str, ...]:
+        return (self.publisher.setup.clients_namespace or self.informer.namespace,)
 
     # -- the host
 
-    async def _stop(self, step: steps.StopServices, o: Observation, m: Memory) -> Memory:
+    async def _stop_services(
+        self, step: steps.StopServices, observation: Observation, memory: AgentMemory
+    ) -> AgentMemory:
         plain("Shutting down all GPU clients on the host by stopping their systemd services")
 
         def note(stopped: StoppedServices) -> None:
-            now = msgspec.structs.replace(self.record.value, stopped=stopped, stopped_by=self.owner)
-            self.record.write(now)
+            now = msgspec.structs.replace(self.state_file.value, stopped=stopped, stopped_by=self.owner)
+            self.state_file.write(now)
 
         try:
-            await self.machine.stop(step.services, note, self.record.value.stopped)
+            await self.host.stop(step.services, note, self.state_file.value.stopped)
         except AliquotError as error:
-            return self.failed(trouble_of(error, "HostClientsStay"), o, m)
-        return msgspec.structs.replace(m, silenced=True)
+            return self.record_failure(failure_of(error, "HostClientsStay"), observation, memory)
+        return msgspec.structs.replace(memory, services_stopped=True)
 
-    async def _start(self, o: Observation, m: Memory) -> Memory:
+    async def _start_services(self, observation: Observation, memory: AgentMemory) -> AgentMemory:
         """What does not start stays in the record, to be tried again."""
         plain("Restarting all GPU clients previously shutdown on the host by restarting their systemd services")
-        stopped = self.record.value.stopped
-        m = msgspec.structs.replace(m, silenced=False)
+        stopped = self.state_file.value.stopped
+        memory = msgspec.structs.replace(memory, services_stopped=False)
         if stopped is None:
-            return m
+            return memory
         try:
-            await self.machine.start(stopped)
+            await self.host.start(stopped)
         except AliquotError as error:
-            left = stopped
+            remaining = stopped
             if isinstance(error, ServicesError):
-                left = StoppedServices(tuple(unit for unit in stopped.units if unit.name in error.remaining))
-            self.record.forget(msgspec.structs.replace(self.record.value, stopped=left))
-            return self.failed(trouble_of(error, decide.OWED), o, m)
-        self.record.forget(msgspec.structs.replace(self.record.value, stopped=None, stopped_by=None))
-        return m
+                remaining = StoppedServices(tuple(unit for unit in stopped.units if unit.name in error.remaining))
+            self.state_file.forget(msgspec.structs.replace(self.state_file.value, stopped=remaining))
+            return self.record_failure(failure_of(error, decision.SERVICES_DOWN), observation, memory)
+        self.state_file.forget(msgspec.structs.replace(self.state_file.value, stopped=None, stopped_by=None))
+        return memory
 
-    async def _reboot(self, step: steps.Reboot, o: Observation, m: Memory) -> Memory:
-        self.record.write(msgspec.structs.replace(self.record.value, reboot=RebootMark(o.digest, o.boot, o.clock)))
-        await self.report(step.status, o)
+    async def _reboot(self, step: steps.Reboot, observation: Observation, memory: AgentMemory) -> AgentMemory:
+        self.state_file.write(
+            msgspec.structs.replace(
+                self.state_file.value, reboot=RebootMark(observation.digest, observation.boot, observation.clock)
+            )
+        )
+        await self.report(step.status, observation)
         try:
-            await self.machine.reboot()
+            await self.host.reboot()
         except AliquotError as error:
-            self.record.forget(msgspec.structs.replace(self.record.value, reboot=None))
-            return self.failed(trouble_of(error, "RebootRefused"), o, m)
-        return msgspec.structs.replace(m, rebooting=o.boot)
+            self.state_file.forget(msgspec.structs.replace(self.state_file.value, reboot=None))
+            return self.record_failure(failure_of(error, "RebootRefused"), observation, memory)
+        return msgspec.structs.replace(memory, rebooting=observation.boot)
 
     # -- failing
 
-    def failed(self, trouble: Trouble, o: Observation, m: Memory) -> Memory:
+    def record_failure(self, failure: ConfigFailure, observation: Observation, memory: AgentMemory) -> AgentMemory:
         """The attempt failed: said, counted, and not made again before its time."""
-        failures = m.failures + 1 if m.attempt == o.attempt else 1
-        pause = Backoff(o.settings.retry_first_s, o.settings.retry_longest_s).pause(failures)
-        log.error("%s: next attempt in %d s", trouble.reason, pause)
-        if trouble.reason not in COUNTED:
-            self.tally.changes.failed(trouble.reason)
+        failures = memory.failures + 1 if memory.attempt == observation.attempt else 1
+        pause = Backoff(observation.settings.retry_first_s, observation.settings.retry_longest_s).pause(failures)
+        log.error("%s: next attempt in %d s", failure.reason, pause)
+        if failure.reason not in COUNTED:
+            self.metrics.changes.count_failure(failure.reason)
         return msgspec.structs.replace(
-            m, attempt=o.attempt, failed=trouble, failures=failures, retry_at=boot_clock() + pause, waiting_since=0.0
+            memory,
+            attempt=observation.attempt,
+            failed=failure,
+            failures=failures,
+            retry_at=boot_clock() + pause,
+            waiting_since=0.0,
         )

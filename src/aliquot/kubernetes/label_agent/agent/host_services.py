@@ -12,7 +12,7 @@ from aliquot.hardware.systemd.units import StoppedServices
 from aliquot.sim.host import SimHost
 
 
-class HostMachine:
+class HostServices:
     """``root`` is where the host's root directory is mounted; ``simulated`` the machine around a simulated node."""
 
     def __init__(self, root: str, simulated: SimHost | None) -> None:
@@ -20,12 +20,12 @@ class HostMachine:
         self._simulated = simulated
 
     async def stop(
-        self, services: tuple[str, ...], record: Callable[[StoppedServices], None], earlier: StoppedServices | None
+        self, services: tuple[str, ...], save: Callable[[StoppedServices], None], earlier: StoppedServices | None
     ) -> None:
-        """Stops services; ``record`` has returned before the first one stops. Raises AliquotError."""
+        """Stops services; ``save`` has returned before the first one stops. Raises AliquotError."""
         from aliquot.hardware.systemd.services import Services  # and D-Bus: most nodes never need it
 
-        stopped = await Services(self._root).stop(services, record, earlier)
+        stopped = await Services(self._root).stop(services, save, earlier)
         log.info("stopped on the host: %s", ", ".join(stopped.names) or "nothing, none of them runs")
 
     async def start(self, stopped: StoppedServices) -> None:

@@ -25,44 +25,44 @@ from aliquot.foundation.paths import directories
 from aliquot.foundation.process_end import leave_if_hung
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.gpu import node_document as document
-from aliquot.kubernetes.label_agent.agent.device_offering import Offering
-from aliquot.kubernetes.label_agent.agent.document_builder import of_look
-from aliquot.kubernetes.label_agent.agent.executor import Actor
-from aliquot.kubernetes.label_agent.agent.host_services import HostMachine
+from aliquot.kubernetes.label_agent.agent.device_offering import GpuDeviceOffering
+from aliquot.kubernetes.label_agent.agent.document_builder import build_document
+from aliquot.kubernetes.label_agent.agent.executor import StepExecutor
+from aliquot.kubernetes.label_agent.agent.host_services import HostServices
 from aliquot.kubernetes.label_agent.agent.last_settings import LastSettings
-from aliquot.kubernetes.label_agent.agent.loop import Loop
-from aliquot.kubernetes.label_agent.agent.metrics import Tally
-from aliquot.kubernetes.label_agent.agent.node_informer import Corner
+from aliquot.kubernetes.label_agent.agent.loop import LabelAgentLoop
+from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
+from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
 from aliquot.kubernetes.label_agent.agent.observation import Observation
 from aliquot.kubernetes.label_agent.agent.observer import Observer, Uses
 from aliquot.kubernetes.label_agent.agent.publisher import Publisher
-from aliquot.kubernetes.label_agent.agent.settings import Place
-from aliquot.kubernetes.label_agent.agent.state_file import Record
-from aliquot.kubernetes.label_agent.agent.steps import Rest, Step
+from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
+from aliquot.kubernetes.label_agent.agent.state_file import AgentStateFile
+from aliquot.kubernetes.label_agent.agent.steps import Step, WaitForEvent
 from aliquot.kubernetes.node_agent import driver_root as driver
-from aliquot.kubernetes.node_agent.document_publisher import Showing
-from aliquot.kubernetes.node_agent.gc_tuning import be_frugal
-from aliquot.kubernetes.node_agent.gpu_worker import Hardware
-from aliquot.kubernetes.node_agent.last_usage import Used
+from aliquot.kubernetes.node_agent.document_publisher import DocumentPublisher
+from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
+from aliquot.kubernetes.node_agent.last_usage import LastUsage
 from aliquot.kubernetes.node_agent.liveness import alive
-from aliquot.kubernetes.node_agent.pod_holders import Use
+from aliquot.kubernetes.node_agent.malloc_tuning import limit_heap
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from aliquot.kubernetes.node_agent.process_end import run_to_end
 from aliquot.kubernetes.node_agent.role_lock import RoleLock
 from aliquot.kubernetes.node_agent.state_file_report import StateFileReport
-from aliquot.kubernetes.node_agent.usage_sampler import Using, every_s
-from aliquot.node.claims import watch
+from aliquot.kubernetes.node_agent.usage_sampler import UsageSampler, sampling_interval_s
+from aliquot.node.claims import attach_claims
 from aliquot.node.connect import Connection, connect, simulated_host
 
 CLOSE_S = 5.0
 
 
-class Options(msgspec.Struct, frozen=True):
+class LabelAgentOptions(msgspec.Struct, frozen=True):
     """What the command line says. ``node`` is the simulated node, None for this machine; ``kubelet_dir`` "" where there
     is no kubelet; ``holders`` know what must not be destroyed, beside containers; ``cdi_dir`` "" where CDI documents
     are somebody else's; ``port`` 0 takes a free one, -1 none.
     """
 
-    place: Place
+    setup: AgentSetup
     holders: tuple[HolderSource, ...]
     node: str | None = None
     kubeconfig: str | None = None
@@ -77,44 +77,46 @@ class Options(msgspec.Struct, frozen=True):
     debug: bool = False
 
 
-def run(options: Options) -> int:
+def run(options: LabelAgentOptions) -> int:
     """Run the agent until SIGTERM, SIGINT or SIGHUP. Raises AliquotError for what is wrong from the start."""
-    be_frugal()
+    limit_heap()
     logs.start(log, debug=options.debug)
-    return asyncio.run(Agent(options).run())
+    return asyncio.run(LabelAgent(options).run())
 
 
-class Agent:
+class LabelAgent:
     """All parts of one agent."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: LabelAgentOptions) -> None:
         self.options = options
-        place = options.place
-        self.tally = Tally(place.node)
-        self.api = Api.connect(options.kubeconfig, namespace=options.namespace, on_request=self.tally.requested)
-        wanted, remarks = xids.policy(place.environment)
-        self.hardware = Hardware(self._connect, wanted, self.tally.changes.step, driver_calls.hangs_s())
-        self.corner = Corner(self.api, place.node, self.api.namespace, self._wake, self._ended)
-        self.loop: Loop | None = None
+        setup = options.setup
+        self.metrics = LabelAgentMetrics(setup.node)
+        self.api = Api.connect(options.kubeconfig, namespace=options.namespace, on_request=self.metrics.record_request)
+        wanted, remarks = xids.policy(setup.environment)
+        self.hardware = GpuWorker(self._connect, wanted, self.metrics.changes.record_step, driver_calls.hangs_s())
+        self.informer = NodeInformer(self.api, setup.node, self.api.namespace, self._wake, self._ended)
+        self.loop: LabelAgentLoop | None = None
         self.simulated = simulated_host(options.node) if options.node is not None else None
-        self.offering = _offering(options)
+        self.offering = _device_offering(options)
         self.remarks = remarks
-        self.driver = driver.Driver()
-        self.showing: Showing | None = None
-        self.using = Using(self.hardware, _uses(options), self._used, every_s(place.environment))
-        self.used = Used()
+        self.driver = driver.DriverLocation()
+        self.document_publisher: DocumentPublisher | None = None
+        self.usage_sampler = UsageSampler(
+            self.hardware, _pod_uses(options), self._record_usage, sampling_interval_s(setup.environment)
+        )
+        self.last_usage = LastUsage()
         self.role = RoleLock("label agent", directories(options.node)[0], self._pod)
         self.stopping = asyncio.Event()
-        self.booted = ""
+        self.boot_id = ""
         self.code = 0
 
     def _connect(self) -> Connection:
         if self.options.node is None:
-            self.driver = driver.find(self.options.host_root, self.options.driver_root)
-            if self.driver.here is not None:
-                os.environ["ALIQUOT_DRIVER_ROOT"] = self.driver.here
-        connection = connect(self.options.node, say=log.warning)
-        watch(connection, self.options.holders, log.warning)
+            self.driver = driver.find_driver(self.options.host_root, self.options.driver_root)
+            if self.driver.local_root is not None:
+                os.environ["ALIQUOT_DRIVER_ROOT"] = self.driver.local_root
+        connection = connect(self.options.node, report=log.warning)
+        attach_claims(connection, self.options.holders, log.warning)
         connection.by = "agent"
         return connection
 
@@ -132,21 +134,21 @@ class Agent:
         ending = ExitStack()
         background: list[asyncio.Task[Any]] = []
         pages = {"/healthz": self._healthz, "/readyz": self._readyz}
-        probes = Probes(pages, {"/metrics": self.tally.page.answer})
+        probes = Probes(pages, {"/metrics": self.metrics.page.answer})
         try:
             if self.options.port >= 0:
                 port = await self._listen(probes)
                 log.info("health and metrics on port %d", port)
             for sentence in self.remarks:
                 log.warning("%s", sentence)
-            ending.enter_context(signals.asked_to_end(self._stop, asyncio.get_running_loop()))
+            ending.enter_context(signals.stop_on_signal(self._stop, asyncio.get_running_loop()))
             if not await self.role.take(self.stopping):
                 return self.code
             self.loop = await self._assemble()
             if self.stopping.is_set():
                 self.loop.stop()
-            await self.corner.start()
-            background += [asyncio.create_task(each) for each in self._beside(self.loop)]
+            await self.informer.start()
+            background += [asyncio.create_task(each) for each in self._background_tasks(self.loop)]
             for task in background:
                 task.add_done_callback(self._ended)
             await run_to_end(self.loop, self.hardware)
@@ -155,8 +157,8 @@ class Agent:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             await probes.close()
-            await self.corner.close()
-            await self.using.close()
+            await self.informer.close()
+            await self.usage_sampler.close()
             if self.offering is not None:
                 await self.offering.close()
             with suppress(TimeoutError):  # a driver call that hangs ends with the process
@@ -190,50 +192,66 @@ class Agent:
         self.code = 1
         self.loop.stop()
 
-    async def _assemble(self) -> Loop:
-        o = self.options
-        record = Record(self._directory())
-        uses = _uses(o)
+    async def _assemble(self) -> LabelAgentLoop:
+        options = self.options
+        state_file = AgentStateFile(self._directory())
+        uses = _pod_uses(options)
         owner = self.role.owner(await self._boot())
-        change_lock = os.path.join(directories(o.node)[0], "lock")
-        observer = Observer(self.corner, self.hardware, record, o.place, uses, self._boot)
+        change_lock = os.path.join(directories(options.node)[0], "lock")
+        observer = Observer(self.informer, self.hardware, state_file, options.setup, uses, self._boot)
         observer.owner, observer.change_lock = owner, change_lock
         observer.last_settings = LastSettings(self._directory())
-        observer.planning = self.tally.changes.planning
+        observer.planning = self.metrics.changes.time_plan
         publisher = Publisher(
-            self.corner,
-            o.place,
+            self.informer,
+            options.setup,
             lambda: observer.facts,
             offering=self.offering,
-            cdi=self._cdi() if o.cdi_dir else None,
+            cdi=self._cdi() if options.cdi_dir else None,
             uses=uses,
             owner=await self._owner(),
         )
-        machine = HostMachine(o.host_root, self.simulated)
-        actor = Actor(self.corner, self.hardware, record, publisher, machine, self.tally, owner, change_lock)
-        self.showing = Showing(self.api, o.place.node, document.GPUS, namespace=self.api.namespace, uses=uses)
-        self.showing.on_held = self.tally.held
-        return Loop(self.corner, observer, actor, self.tally, lambda *found: self._see(observer, *found))
+        host = HostServices(options.host_root, self.simulated)
+        executor = StepExecutor(
+            self.informer, self.hardware, state_file, publisher, host, self.metrics, owner, change_lock
+        )
+        self.document_publisher = DocumentPublisher(
+            self.api, options.setup.node, document.GPUS, namespace=self.api.namespace, uses=uses
+        )
+        self.document_publisher.on_held = self.metrics.record_holders
+        return LabelAgentLoop(
+            self.informer, observer, executor, self.metrics, lambda *found: self._update_document(observer, *found)
+        )
 
-    def _see(self, observer: Observer, o: Observation, step: Step) -> None:
-        sources = observer.sources(o.settings, o.inventory) if o.inventory is not None else ()
-        seen = of_look(o, sources, self._pod, self.used, self.hardware.pasts)
-        assert self.showing is not None
-        if seen is not None:
-            self.showing.see(seen, o.uid, busy=bool(seen.drift) and not isinstance(step, Rest))
-        elif o.trouble is not None:
-            self.showing.unread(o.trouble.message, o.uid)
+    def _update_document(self, observer: Observer, observation: Observation, step: Step) -> None:
+        sources = (
+            observer.sources(observation.settings, observation.inventory) if observation.inventory is not None else ()
+        )
+        document_ = build_document(observation, sources, self._pod, self.last_usage, self.hardware.past_runs)
+        assert self.document_publisher is not None
+        if document_ is not None:
+            self.document_publisher.update(
+                document_, observation.uid, busy=bool(document_.drift) and not isinstance(step, WaitForEvent)
+            )
+        elif observation.failure is not None:
+            self.document_publisher.report_unreadable(observation.failure.message, observation.uid)
 
-    def _beside(self, loop: Loop) -> tuple[Coroutine[Any, Any, None], ...]:
+    def _background_tasks(self, loop: LabelAgentLoop) -> tuple[Coroutine[Any, Any, None], ...]:
         """What runs beside the loop, for ever."""
-        assert self.showing is not None
-        mind = self.showing.mind(lambda: self.hardware.hang, lambda: self.corner.node)
-        files = StateFileReport(directories(self.options.node), self.tally, self.corner.warn)
-        return self.hardware.watch(loop.wake), self.showing.run(), mind, self.using.run(), files.run()
+        assert self.document_publisher is not None
+        refresh = self.document_publisher.watch_hangs(lambda: self.hardware.hang, lambda: self.informer.node)
+        files = StateFileReport(directories(self.options.node), self.metrics, self.informer.warn)
+        return (
+            self.hardware.watch(loop.wake),
+            self.document_publisher.run(),
+            refresh,
+            self.usage_sampler.run(),
+            files.run(),
+        )
 
-    def _used(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:
-        self.tally.usage = usage
-        self.used = Used(inventory, usage, time.time())
+    def _record_usage(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:
+        self.metrics.usage = usage
+        self.last_usage = LastUsage(inventory, usage, time.time())
 
     def _directory(self) -> str:
         """Where the agent's record lies. A machine without a driver has one too."""
@@ -245,17 +263,17 @@ class Agent:
         if self.simulated is None:
             return boot_id()
         if self.hardware.hang is None:  # the simulator's server answers this as well
-            self.booted = await asyncio.to_thread(self.simulated.boot)
-        return self.booted
+            self.boot_id = await asyncio.to_thread(self.simulated.boot)
+        return self.boot_id
 
     def _cdi(self) -> Callable[[Inventory], tuple[str, ...]]:
-        o = self.options
+        options = self.options
 
         def write(inventory: Inventory) -> tuple[str, ...]:
-            here, host = self.driver.here or "", self.driver.host
-            found = msgspec.structs.replace(o.cdi_options, driver_root=host, driver_root_here=here)
+            local_root, host = self.driver.local_root or "", self.driver.host
+            found = msgspec.structs.replace(options.cdi_options, driver_root=host, local_driver_root=local_root)
             managing = msgspec.structs.replace(found, mode="management")
-            return cdi.refresh(inventory, found, o.cdi_dir), cdi.refresh(inventory, managing, o.cdi_dir)
+            return cdi.refresh(inventory, found, options.cdi_dir), cdi.refresh(inventory, managing, options.cdi_dir)
 
         return write
 
@@ -280,33 +298,39 @@ class Agent:
     def _readyz(self) -> tuple[int, str, bytes]:
         """Not ready: a driver call hangs, another agent works, the node was not read yet, the API server is away ..."""
         hang = self.hardware.hang
-        unseen = f"node {self.corner.name} was not read yet" if self.corner.node is None else ""
-        undone = (self.loop.trouble or self.loop.actor.publisher.problem) if self.loop is not None else ""
-        problem = (hang.brief if hang is not None else "") or self.role.waiting or self.corner.away or unseen or undone
+        unread = f"node {self.informer.name} was not read yet" if self.informer.node is None else ""
+        pending = (self.loop.error or self.loop.executor.publisher.problem) if self.loop is not None else ""
+        problem = (
+            (hang.brief if hang is not None else "")
+            or self.role.waiting
+            or self.informer.unavailable
+            or unread
+            or pending
+        )
         if problem:
             return 503, "text/plain", f"{problem}\n".encode()
         # An agent that cannot write the document is ready, and says so.
-        untold = self.showing.problem if self.showing is not None else ""
-        text = f"ok, but the node's document was not written: {untold}" if untold else "ok"
+        write_problem = self.document_publisher.problem if self.document_publisher is not None else ""
+        text = f"ok, but the node's document was not written: {write_problem}" if write_problem else "ok"
         return 200, "text/plain", f"{text}\n".encode()
 
 
-def _offering(o: Options) -> Offering | None:
-    if not o.kubelet_dir:
+def _device_offering(options: LabelAgentOptions) -> GpuDeviceOffering | None:
+    if not options.kubelet_dir:
         return None
-    return Offering(os.path.join(o.kubelet_dir, "device-plugins"), cdi=bool(o.cdi_dir))
+    return GpuDeviceOffering(os.path.join(options.kubelet_dir, "device-plugins"), cdi=bool(options.cdi_dir))
 
 
-def _uses(o: Options) -> Uses | None:
-    if not o.kubelet_dir:
+def _pod_uses(options: LabelAgentOptions) -> Uses | None:
+    if not options.kubelet_dir:
         return None
-    socket = os.path.join(o.kubelet_dir, "pod-resources", "kubelet.sock")
+    socket = os.path.join(options.kubelet_dir, "pod-resources", "kubelet.sock")
 
-    async def ask() -> Sequence[Use]:
+    async def query() -> Sequence[PodDeviceUse]:
         from aliquot.kubernetes.device_plugin import pod_resources
 
-        found = await pod_resources.uses(socket)
+        found = await pod_resources.list_uses(socket)
         ours = [u for u in found if u.resource.startswith("nvidia.com/") or u.claim is not None]
-        return [Use(u.namespace, u.pod, u.container, u.devices, u.claim) for u in ours]
+        return [PodDeviceUse(u.namespace, u.pod, u.container, u.devices, u.claim) for u in ours]
 
-    return ask
+    return query

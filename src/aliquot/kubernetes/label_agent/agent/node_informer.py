@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, NotFoundError
+from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, NotFoundError
 from aliquot.kubernetes.client.objects import ConfigMap, Event, Node
-from aliquot.kubernetes.client.watch import Deleted, Listed, Put, watch
+from aliquot.kubernetes.client.watch import InitialList, ObjectChanged, ObjectDeleted, watch
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_pods as pods
-from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch
-from aliquot.kubernetes.gpu.node_patch import change_node, marks
-from aliquot.kubernetes.gpu.node_status import FAILED, Status, rfc3339
-from aliquot.kubernetes.node_agent.pod_holders import Use
+from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
+from aliquot.kubernetes.gpu.node_patch import change_node, node_marks
+from aliquot.kubernetes.gpu.node_status import FAILED, AgentStatus, rfc3339
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 
 STALE_S = 10.0
 """A watch is no further behind what the server answered to us than this."""
@@ -30,7 +30,7 @@ class NotReadYetError(Exception):
     """The node, or a ConfigMap that matters, is not known yet, or is not there: a watch will tell."""
 
 
-class Corner:
+class NodeInformer:
     """``wake`` is called whenever something in it changed, and ``changes`` grows; ``ended`` for a watch that ends,
     which none should.
     """
@@ -47,9 +47,9 @@ class Corner:
         self.name = node
         self.namespace = namespace
         self.node: Node | None = None
-        self.maps: dict[str, dict[str, str] | None] = {}
+        self.config_maps: dict[str, dict[str, str] | None] = {}
         self.changes = 0
-        self._away: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
         self._changed_at = -STALE_S
         self._wake = wake
         self._ended = ended
@@ -67,68 +67,68 @@ class Corner:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def follow(self, maps: Iterable[str]) -> None:
+    def follow(self, config_maps: Iterable[str]) -> None:
         """Watch exactly these ConfigMaps of the agent's namespace from now on."""
-        wanted = set(filter(None, maps))
+        wanted = set(filter(None, config_maps))
         for name in set(self._tasks) - wanted - {""}:
             self._tasks.pop(name).cancel()
-            self.maps.pop(name, None)
-            self._away.pop(name, None)
+            self.config_maps.pop(name, None)
+            self._errors.pop(name, None)
         for name in wanted - set(self._tasks):
             self._tasks[name] = asyncio.create_task(self._follow_map(name))
             self._tasks[name].add_done_callback(self._ended)
 
-    def read(self, name: str) -> bool:
+    def has_read(self, name: str) -> bool:
         """True once it is known what that ConfigMap says, or that it is not there."""
-        return not name or name in self.maps
+        return not name or name in self.config_maps
 
     @property
-    def marks(self) -> Marks:
+    def marks(self) -> NodeMarks:
         """What of the node is read here. Raises NotReadYetError while there is none."""
         if self.node is None:
             raise NotReadYetError(self.name)
-        return marks(self.node)
+        return node_marks(self.node)
 
     @property
-    def away(self) -> str:
+    def unavailable(self) -> str:
         """Why something cannot be read from the API server, "" if all can."""
-        return next(iter(self._away.values()), "")
+        return next(iter(self._errors.values()), "")
 
     async def _follow_node(self) -> None:
         async for change in watch(self.api, Node, name=self.name, report=self._reporter("")):
             match change:
-                case Listed(items):
-                    self._see(items[0] if items else None)
-                case Put(item) if not self._outdated(item):
-                    self._see(item)
-                case Deleted():
-                    self._see(None)
+                case InitialList(items):
+                    self._set_node(items[0] if items else None)
+                case ObjectChanged(item) if not self._is_outdated(item):
+                    self._set_node(item)
+                case ObjectDeleted():
+                    self._set_node(None)
 
     async def _follow_map(self, name: str) -> None:
         report = self._reporter(name)
         async for change in watch(self.api, ConfigMap, namespace=self.namespace, name=name, report=report):
             match change:
-                case Listed(items):
-                    self.maps[name] = items[0].data if items else None
-                case Put(item):
-                    self.maps[name] = item.data
-                case Deleted():
-                    self.maps[name] = None
-            self._touched()
+                case InitialList(items):
+                    self.config_maps[name] = items[0].data if items else None
+                case ObjectChanged(item):
+                    self.config_maps[name] = item.data
+                case ObjectDeleted():
+                    self.config_maps[name] = None
+            self._notify()
 
-    def _see(self, node: Node | None) -> None:
-        former, self.node = self.node, node
-        if node is None or former is None or _seen(former) != _seen(node):
-            self._touched()
+    def _set_node(self, node: Node | None) -> None:
+        previous, self.node = self.node, node
+        if node is None or previous is None or _relevant_fields(previous) != _relevant_fields(node):
+            self._notify()
 
-    def _outdated(self, node: Node) -> bool:
+    def _is_outdated(self, node: Node) -> bool:
         """True if the watch tells of a time before our own last change, whose answer is known already."""
         known = self.node
         if known is None or known.metadata.uid != node.metadata.uid or time.monotonic() - self._changed_at > STALE_S:
             return False
-        return _older(node, known)
+        return _is_older(node, known)
 
-    def _touched(self) -> None:
+    def _notify(self) -> None:
         self.changes += 1
         self._wake()
 
@@ -136,42 +136,42 @@ class Corner:
         """For one watch. A server that is away is told once, and so is each right that is missing."""
 
         def report(error: ApiError | None) -> None:
-            former = self._away.pop(who, "")
+            previous = self._errors.pop(who, "")
             if error is None:
-                if former and not self._away:
+                if previous and not self._errors:
                     log.info("the API server answers again")
                     self._wake()
                 return
-            told = {former, *self._away.values()} - {""}
-            known = bool(told) if isinstance(error, ApiAwayError) else error.brief in told
+            reported = {previous, *self._errors.values()} - {""}
+            known = bool(reported) if isinstance(error, ApiUnavailableError) else error.brief in reported
             if not known:
                 log.warning("%s%s", error.brief, f" | next: {error.next_step}" if error.next_step else "")
-            self._away[who] = error.brief
+            self._errors[who] = error.brief
 
         return report
 
-    async def living(self, uses: Sequence[Use]) -> Sequence[Use]:
+    async def living_uses(self, uses: Sequence[PodDeviceUse]) -> Sequence[PodDeviceUse]:
         """Those whose pods have not ended: older kubelets go on naming pods that have. All where nobody can tell."""
         try:
-            found = await pods.on_node(self.api, self.name, lambda pod: True)
+            found = await pods.pods_on_node(self.api, self.name, lambda pod: True)
         except ApiError:
             return uses
-        there = {(pod.metadata.namespace, pod.metadata.name) for pod in found}
-        return [use for use in uses if (use.namespace, use.pod) in there]
+        present = {(pod.metadata.namespace, pod.metadata.name) for pod in found}
+        return [use for use in uses if (use.namespace, use.pod) in present]
 
     # -- writing
 
-    async def change(self, change: Callable[[Marks], NodePatch]) -> None:
+    async def change(self, change: Callable[[NodeMarks], NodePatch]) -> None:
         """Changes the node by what ``change`` makes of it as it is now, not as it was when it was last seen: nobody's
         label is overwritten. Raises ApiError.
         """
         answer = await change_node(self.api, self.name, change)
         # The watch may have told of a still newer change while this answer was on its way.
-        if self.node is None or not _older(answer, self.node):
+        if self.node is None or not _is_older(answer, self.node):
             self.node = answer
         self._changed_at = time.monotonic()
 
-    async def event(self, status: Status, now: float) -> None:
+    async def event(self, status: AgentStatus, now: float) -> None:
         """Write what has become of the wish as an event on the node."""
         await self._event("Warning" if status.state == FAILED else "Normal", status.reason, status.sentence, now)
 
@@ -202,17 +202,17 @@ class Corner:
         except ApiError as error:
             log.warning("no event was written: %s", error.brief)
 
-    async def put_map(self, name: str, body: dict[str, object]) -> None:
+    async def write_config_map(self, name: str, body: dict[str, object]) -> None:
         """Creates a ConfigMap of the agent's namespace, or makes it say this. Raises ApiError."""
         try:
             found = await self.api.patch(ConfigMap, name, body, namespace=self.namespace)
         except NotFoundError:
             found = await self.api.create(ConfigMap, body, self.namespace)
         if name in self._tasks:
-            self.maps[name] = found.data
+            self.config_maps[name] = found.data
 
 
-def _older(node: Node, known: Node) -> bool:
+def _is_older(node: Node, known: Node) -> bool:
     """True if the one is of a time before the other. Versions are in order over all nodes of a cluster, whatever their
     uid, wherever they are numbers.
     """
@@ -220,6 +220,6 @@ def _older(node: Node, known: Node) -> bool:
     return older.isdecimal() and newer.isdecimal() and int(older) < int(newer)
 
 
-def _seen(node: Node) -> tuple[object, ...]:
+def _relevant_fields(node: Node) -> tuple[object, ...]:
     """What of a node is looked at here: a heartbeat is no reason to look at the GPUs."""
     return node.metadata.labels, node.metadata.annotations, node.spec.unschedulable, node.metadata.uid

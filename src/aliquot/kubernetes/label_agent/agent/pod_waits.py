@@ -10,121 +10,131 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aliquot.foundation.logfmt import agent_log as log
-from aliquot.kubernetes.client.cancellable_wait import Bound, End
+from aliquot.kubernetes.client.cancellable_wait import WaitEnd, WaitLimit
 from aliquot.kubernetes.client.errors import ApiError
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.gpu import eviction as drain
 from aliquot.kubernetes.gpu import node_pods as pods
-from aliquot.kubernetes.gpu.config_label import Trouble
+from aliquot.kubernetes.gpu.config_label import ConfigFailure
 from aliquot.kubernetes.gpu.gpu_operands import Operand
-from aliquot.kubernetes.gpu.node_status import Status
+from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.label_agent.agent import steps
-from aliquot.kubernetes.label_agent.agent.affected_devices import to_withhold
-from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation
+from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_withhold
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
 
 if TYPE_CHECKING:
-    from aliquot.kubernetes.label_agent.agent.executor import Actor
+    from aliquot.kubernetes.label_agent.agent.executor import StepExecutor
 
 EVERY_S = 2.0
 """Between two reports of whom a step waits for."""
 
 
-class Waits:
+class PodWaiter:
     """The part of an actor that waits for pods."""
 
-    def __init__(self, actor: Actor) -> None:
-        self._actor = actor
+    def __init__(self, executor: StepExecutor) -> None:
+        self._executor = executor
 
-    async def operands(self, step: steps.AwaitOperands, o: Observation, m: Memory) -> Memory:
-        corner = self._actor.corner
+    async def wait_for_operands(
+        self, step: steps.AwaitOperands, observation: Observation, memory: AgentMemory
+    ) -> AgentMemory:
+        informer = self._executor.informer
         names = ", ".join(each.name for each in step.operands)
         log.info("waiting for GPU clients to shut down: %s", names)
-        match = pods.of_operands(_paused(o, step.operands), self._actor.namespaces())
-        bound = Bound(float(o.settings.operands_s), superseded=self._actor.superseded)
-        report = _Report(self._actor, step.status, o)
+        match = pods.operand_matcher(_paused_operands(observation, step.operands), self._executor.client_namespaces())
+        bound = WaitLimit(float(observation.settings.operands_s), superseded=self._executor.superseded)
+        report = _WaitReport(self._executor, step.status, observation)
 
         async def remain(found: Sequence[Pod]) -> None:
-            await report.write(f"waiting for GPU clients to end: {pods.listed(found)}")
+            await report.write(f"waiting for GPU clients to end: {pods.pod_list_text(found)}")
 
-        waited = await pods.await_gone(corner.api, corner.name, match, bound, remain)
-        if waited.end is End.LATE:
-            text = f"GPU clients did not shut down within {o.settings.operands_s} s: {waited.sentence}"
-            look = f"kubectl get pods -A --field-selector spec.nodeName={corner.name}"
-            return self._actor.failed(Trouble("ClientsStay", text, (), look), o, m)
+        waited = await pods.await_gone(informer.api, informer.name, match, bound, remain)
+        if waited.end is WaitEnd.TIMED_OUT:
+            text = f"GPU clients did not shut down within {observation.settings.operands_s} s: {waited.sentence}"
+            list_command = f"kubectl get pods -A --field-selector spec.nodeName={informer.name}"
+            return self._executor.record_failure(
+                ConfigFailure("ClientsStay", text, (), list_command), observation, memory
+            )
         if waited.gone:
-            validators, where = pods.VALIDATORS_BEFORE, self._actor.namespaces()
-            await pods.delete_validators(corner.api, corner.name, validators, where, Bound(30.0))
-            return msgspec.structs.replace(m, cleared=True)
-        return m
+            validators, where = pods.VALIDATORS_BEFORE, self._executor.client_namespaces()
+            await pods.delete_validators(informer.api, informer.name, validators, where, WaitLimit(30.0))
+            return msgspec.structs.replace(memory, operands_gone=True)
+        return memory
 
-    async def withhold(self, o: Observation, m: Memory) -> None:
+    async def withhold(self, observation: Observation, memory: AgentMemory) -> None:
         """Withhold what a wait for holders keeps from new pods, and nothing that an earlier wait kept."""
-        if m.waiting_for != o.patience:
-            await self._actor.publisher.release()
-        await self._actor.publisher.withhold(to_withhold(o, m))
+        if memory.waiting_for != observation.patience:
+            await self._executor.publisher.release()
+        await self._executor.publisher.withhold(devices_to_withhold(observation, memory))
 
-    async def holders_to_leave(self, step: steps.Evict, o: Observation, m: Memory) -> Memory:
-        assert o.plan is not None
-        corner = self._actor.corner
+    async def wait_for_holders(self, step: steps.Evict, observation: Observation, memory: AgentMemory) -> AgentMemory:
+        assert observation.plan is not None
+        informer = self._executor.informer
         if not await self._may_evict(step):
-            return self._actor.failed(_eviction_off(step, o.holding.policy), o, m)
+            return self._executor.record_failure(
+                _eviction_off(step, observation.holder_policy.policy), observation, memory
+            )
         log.info("asking %d pods to leave: %s", len(step.pods), ", ".join("/".join(each) for each in step.pods))
-        await self.withhold(o, m)
-        m = m.waiting(o)
-        bound = Bound(float(o.holding.timeout_s), superseded=self._actor.superseded)
-        report = _Report(self._actor, step.status, o)
+        await self.withhold(observation, memory)
+        memory = memory.while_waiting(observation)
+        bound = WaitLimit(float(observation.holder_policy.timeout_s), superseded=self._executor.superseded)
+        report = _WaitReport(self._executor, step.status, observation)
 
-        async def remain(found: Sequence[drain.Stays]) -> None:
+        async def remain(found: Sequence[drain.RemainingPod]) -> None:
             await report.write(f"waiting for {'; '.join(map(str, found))}")
 
-        evicted = await drain.evict(corner.api, step.pods, bound, node=corner.name, force=step.force, remain=remain)
-        if evicted.stays and evicted.end is not End.SUPERSEDED:
-            text = f"{len(evicted.stays)} of {len(step.pods)} pods did not leave: {evicted.stays[0]}"
-            return self._actor.failed(Trouble("NotDrained", text, tuple(map(str, evicted.stays[1:]))), o, m)
+        evicted = await drain.evict(
+            informer.api, step.pods, bound, node=informer.name, force=step.force, on_remaining=remain
+        )
+        if evicted.remaining and evicted.end is not WaitEnd.SUPERSEDED:
+            text = f"{len(evicted.remaining)} of {len(step.pods)} pods did not leave: {evicted.remaining[0]}"
+            return self._executor.record_failure(
+                ConfigFailure("NotDrained", text, tuple(map(str, evicted.remaining[1:]))), observation, memory
+            )
         # Kubelet learns it later than the API server, and older ones name pods that have ended: no hot loop.
-        await Bound(bound.poll_s, superseded=bound.superseded).run(asyncio.sleep(bound.poll_s))
-        return m
+        await WaitLimit(bound.poll_s, superseded=bound.superseded).run(asyncio.sleep(bound.poll_s))
+        return memory
 
     async def _may_evict(self, step: steps.Evict) -> bool:
         """Return whether RBAC lets this agent evict these pods. Raises ApiError."""
-        api = self._actor.corner.api
+        api = self._executor.informer.api
         namespaces = sorted({namespace for namespace, _ in step.pods})
         return all([await api.can_i("create", "pods/eviction", each) for each in namespaces])
 
 
-class _Report:
+class _WaitReport:
     """Adds to a status what a step waits for: when that changes, but not more often than every two seconds."""
 
-    def __init__(self, actor: Actor, status: Status, o: Observation) -> None:
-        self._actor, self._status, self._o = actor, status, o
+    def __init__(self, executor: StepExecutor, status: AgentStatus, observation: Observation) -> None:
+        self._executor, self._status, self._observation = executor, status, observation
         self._written = ""
-        self._at = float("-inf")
+        self._written_at = float("-inf")
 
     async def write(self, sentence: str) -> None:
         """An API server that refuses it does not end the wait."""
-        if sentence == self._written or time.monotonic() - self._at < EVERY_S:
+        if sentence == self._written or time.monotonic() - self._written_at < EVERY_S:
             return
-        self._at = time.monotonic()
+        self._written_at = time.monotonic()
         status = msgspec.structs.replace(self._status, message=f"{self._status.message}; {sentence}")
         try:
-            await self._actor.report(status, self._o)
+            await self._executor.report(status, self._observation)
         except ApiError as error:
             log.debug("not reported: %s: %s", sentence, error.brief)
         else:
             self._written = sentence
 
 
-def _paused(o: Observation, concerned: tuple[Operand, ...]) -> list[Operand]:
+def _paused_operands(observation: Observation, concerned: tuple[Operand, ...]) -> list[Operand]:
     """Only those that the pause took away: an operand that is off is not waited for."""
-    record = o.marks.record
-    taken = record.former if record is not None else {}
+    record = observation.marks.pause_record
+    taken = record.previous_labels if record is not None else {}
     return [operand for operand in concerned if operand.label in taken]
 
 
-def _eviction_off(step: steps.Evict, policy: str) -> Trouble:
+def _eviction_off(step: steps.Evict, policy: str) -> ConfigFailure:
     """Explain that the manifests give the right to evict only where an administrator asks for it."""
     names = ", ".join("/".join(each) for each in step.pods)
-    return Trouble(
+    return ConfigFailure(
         "EvictionOff",
         f"policy {policy!r} evicts pods, and this agent has no right to evict {names}: the right is off by default",
         ("without Helm: kubectl apply -f deploy/kubernetes/optional/evictions.yaml",),

@@ -12,8 +12,8 @@ from aliquot.errors import AliquotError
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
-from aliquot.kubernetes.gpu.node_status import Status
-from aliquot.kubernetes.label_agent.agent.node_informer import Corner
+from aliquot.kubernetes.gpu.node_status import AgentStatus
+from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
 
 EVERY_S = 2.0
 
@@ -21,11 +21,11 @@ EVERY_S = 2.0
 class Progress:
     """``report`` may be called from any thread; a patch goes out at most every two seconds, none for short applies."""
 
-    def __init__(self, corner: Corner, status: Status, steps: int) -> None:
-        self._corner = corner
+    def __init__(self, informer: NodeInformer, status: AgentStatus, steps: int) -> None:
+        self._informer = informer
         self._status = status
         self._steps = steps
-        self._acts = count(1)
+        self._action_numbers = count(1)
         self._done = 0
         self._last = time.monotonic()
         self._loop = asyncio.get_running_loop()
@@ -34,7 +34,7 @@ class Progress:
     def report(self, line: str) -> None:
         """One act of the engine. The loop is woken only for what is to be written."""
         log.info("%s", line)
-        self._done = next(self._acts)
+        self._done = next(self._action_numbers)
         if self._due:
             self._loop.call_soon_threadsafe(self._begin)
 
@@ -54,11 +54,13 @@ class Progress:
             self._task = asyncio.create_task(self._write(min(self._done, self._steps)))
 
     async def _write(self, done: int) -> None:
-        said = msgspec.structs.replace(self._status, progress=f"{done}/{self._steps}")
-        text = f"{said.sentence} ({said.progress})"
+        updated = msgspec.structs.replace(self._status, progress=f"{done}/{self._steps}")
+        text = f"{updated.sentence} ({updated.progress})"
         try:
-            await self._corner.change(
-                lambda marks: NodePatch({}, {names.STATUS_ANNOTATION: said.document(), names.MESSAGE_ANNOTATION: text})
+            await self._informer.change(
+                lambda marks: NodePatch(
+                    {}, {names.STATUS_ANNOTATION: updated.document(), names.MESSAGE_ANNOTATION: text}
+                )
             )
         except AliquotError as error:
             log.debug("progress was not written: %s", error.brief)

@@ -13,18 +13,18 @@ from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import AliquotError, BlockedError
 from aliquot.foundation.logfmt import agent_log as log
-from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, ConflictError
+from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, ConflictError
 from aliquot.kubernetes.gpu.config_label import DATA_KEY
 from aliquot.kubernetes.gpu.device_resources import offer
-from aliquot.kubernetes.gpu.gfd_labels import labels, owned
-from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch
-from aliquot.kubernetes.label_agent.agent.node_informer import Corner
+from aliquot.kubernetes.gpu.gfd_labels import is_own_label, labels
+from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
+from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
 from aliquot.kubernetes.label_agent.agent.observation import Observation
 from aliquot.kubernetes.label_agent.agent.observer import Uses, generated
-from aliquot.kubernetes.label_agent.agent.settings import Place
+from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
 
 if TYPE_CHECKING:
-    from aliquot.kubernetes.label_agent.agent.device_offering import Offering
+    from aliquot.kubernetes.label_agent.agent.device_offering import GpuDeviceOffering
 
 _TIMESTAMP = "nvidia.com/gfd.timestamp"
 _HEADER = "# Made by Aliquot from the GPUs of this node, and made again when they change. Do not edit.\n"
@@ -38,17 +38,17 @@ class Publisher:
 
     def __init__(
         self,
-        corner: Corner,
-        place: Place,
+        informer: NodeInformer,
+        setup: AgentSetup,
         facts: Callable[[], Facts | None],
         *,
-        offering: Offering | None,
+        offering: GpuDeviceOffering | None,
         cdi: Callable[[Inventory], tuple[str, ...]] | None,
         uses: Uses | None,
         owner: dict[str, Any] | None = None,
     ) -> None:
-        self.corner = corner
-        self.place = place
+        self.informer = informer
+        self.setup = setup
         self._offering = offering
         self.uses = uses
         self._facts = facts
@@ -60,41 +60,44 @@ class Publisher:
         self._paths: tuple[str, ...] = ()
         self.problem = ""
 
-    async def publish(self, o: Observation) -> str:
+    async def publish(self, observation: Observation) -> str:
         """Makes everything follow the inventory; the key of what was published. Raises ApiAwayError and ConflictError;
         the devices were offered by then: kubelet needs no API server. What somebody refuses is kept as ``problem``, for
         nobody's operands must wait for it.
         """
         facts = self._facts()
-        assert o.inventory is not None
+        assert observation.inventory is not None
         assert facts is not None
         usable = msgspec.structs.replace(
-            o.inventory, gpus=tuple(gpu for gpu in o.inventory.gpus if gpu.pci not in o.reserved)
+            observation.inventory,
+            gpus=tuple(gpu for gpu in observation.inventory.gpus if gpu.pci not in observation.reserved),
         )
         self.problem = self._write_cdi(usable)
-        await self._offer(o, usable, facts)
-        if o.settings.labels:
-            await self._tried(self._label(o, o.inventory, facts))
-        await self._tried(self._generated(o.inventory))
-        return o.key
+        await self._offer(observation, usable, facts)
+        if observation.settings.labels:
+            await self._try(self._write_labels(observation, observation.inventory, facts))
+        await self._try(self._write_generated_configs(observation.inventory))
+        return observation.key
 
-    async def mend(self, o: Observation) -> None:
+    async def retry_refused(self, observation: Observation) -> None:
         """Tries again what was refused. Raises ApiError."""
-        undone = (
-            self.problem or (o.settings.labels and self._mislabelled()) or not all(map(os.path.exists, self._paths))
+        pending = (
+            self.problem
+            or (observation.settings.labels and self._labels_differ())
+            or not all(map(os.path.exists, self._paths))
         )
-        if o.inventory is not None and undone:
-            await self.publish(o)
+        if observation.inventory is not None and pending:
+            await self.publish(observation)
 
-    def _mislabelled(self) -> bool:
+    def _labels_differ(self) -> bool:
         """True if somebody changed what we wrote."""
-        there = self.corner.marks.labels
-        return any(there.get(n) != v for n, v in self._wanted.items() if n != _TIMESTAMP)
+        current = self.informer.marks.labels
+        return any(current.get(n) != v for n, v in self._wanted.items() if n != _TIMESTAMP)
 
-    async def _tried(self, writing: Awaitable[None]) -> None:
+    async def _try(self, writing: Awaitable[None]) -> None:
         try:
             await writing
-        except (ApiAwayError, ConflictError):
+        except (ApiUnavailableError, ConflictError):
             raise
         except ApiError as error:
             self.problem = f"{error.brief}{f' | next: {error.next_step}' if error.next_step else ''}"
@@ -126,31 +129,35 @@ class Publisher:
             return text
         return ""
 
-    async def _offer(self, o: Observation, inventory: Inventory, facts: Facts) -> None:
+    async def _offer(self, observation: Observation, inventory: Inventory, facts: Facts) -> None:
         if self._offering is None:
             return
-        made = offer(inventory, facts, o.settings.strategy, unhealthy=o.unhealthy)
-        for sentence in made.refusals:
+        offered = offer(inventory, facts, observation.settings.strategy, unhealthy=observation.unhealthy)
+        for sentence in offered.refusals:
             if sentence not in self._refusals:
                 log.warning("%s", sentence)
-        self._refusals = made.refusals
-        await self._offering.publish(made, o.settings)
+        self._refusals = offered.refusals
+        await self._offering.publish(offered, observation.settings)
         self._offering.release()  # not before: what was destroyed must not look healthy in between
-        said = ", ".join(f"{r.name} {len(r.devices)}" for r in made.resources) if o.settings.device_plugin else ""
-        log.info("offered to kubelet: %s", said or "nothing")
+        summary = (
+            ", ".join(f"{r.name} {len(r.devices)}" for r in offered.resources)
+            if observation.settings.device_plugin
+            else ""
+        )
+        log.info("offered to kubelet: %s", summary or "nothing")
 
-    async def _label(self, o: Observation, inventory: Inventory, facts: Facts) -> None:
-        wanted = self._wanted = labels(inventory, facts, o.settings.strategy, now=int(time.time()))
+    async def _write_labels(self, observation: Observation, inventory: Inventory, facts: Facts) -> None:
+        wanted = self._wanted = labels(inventory, facts, observation.settings.strategy, now=int(time.time()))
 
-        def difference(marks: Marks) -> NodePatch:
+        def difference(marks: NodeMarks) -> NodePatch:
             patch: dict[str, str | None] = {n: v for n, v in wanted.items() if marks.labels.get(n) != v}
-            patch |= {n: None for n in marks.labels if owned(n) and n not in wanted}
+            patch |= {n: None for n in marks.labels if is_own_label(n) and n not in wanted}
             # A new time stamp alone is no news.
             return NodePatch(patch) if set(patch) - {_TIMESTAMP} else NodePatch()
 
-        await self.corner.change(difference)
+        await self.informer.change(difference)
 
-    async def _generated(self, inventory: Inventory) -> None:
+    async def _write_generated_configs(self, inventory: Inventory) -> None:
         """The named configs of this node as a ConfigMap, where people look them up."""
         try:
             text = _HEADER + generated(inventory)
@@ -161,15 +168,15 @@ class Publisher:
             return
         body: dict[str, Any] = {
             "metadata": {
-                "name": self.place.generated_map,
+                "name": self.setup.generated_map,
                 "labels": {
                     "app.kubernetes.io/component": "nvidia-mig-manager",
-                    "nvidia.com/node-name": self.place.node[:63].rstrip("-_."),
+                    "nvidia.com/node-name": self.setup.node[:63].rstrip("-_."),
                 },
             },
             "data": {DATA_KEY: text},
         }
         if self._owner is not None:
             body["metadata"]["ownerReferences"] = [self._owner]
-        await self.corner.put_map(self.place.generated_map, body)
+        await self.informer.write_config_map(self.setup.generated_map, body)
         self._written = text

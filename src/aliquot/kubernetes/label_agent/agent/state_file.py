@@ -10,7 +10,7 @@ from aliquot.foundation.state_store import StateFile
 from aliquot.kubernetes.label_agent.agent.observation import Durable
 
 FILE = "agent-state.json"
-FORMER = "agent.json"
+PREVIOUS_FILE = "agent.json"
 
 
 def _merged(ours: Durable, older: Durable) -> Durable:
@@ -18,34 +18,34 @@ def _merged(ours: Durable, older: Durable) -> Durable:
     return Durable(older.stopped or ours.stopped, older.reboot or ours.reboot)
 
 
-class Record:
-    """One file below ``directory``, replaced whole and on disk before ``write`` returns. ``fault`` says why it cannot
+class AgentStateFile:
+    """One file below ``directory``, replaced whole and on disk before ``write`` returns. ``error`` says why it cannot
     be read; then it counts as empty, and nothing is written over it.
     """
 
     def __init__(self, directory: str) -> None:
         path = os.path.join(directory, FILE)
-        self._file = StateFile(path, "agent-state", Durable, Durable(), former=FORMER, merge=_merged)
-        self._behind = False
+        self._file = StateFile(path, "agent-state", Durable, Durable(), legacy_name=PREVIOUS_FILE, merge=_merged)
+        self._unsaved = False
         self.value = Durable()
-        self.fault: AliquotError | None = None
+        self.error: AliquotError | None = None
         self.refresh()
 
     def refresh(self) -> None:
         """Reads what could not be read before."""
         try:
-            self.value, self.fault = self._file.load(), None
-        except AliquotError as error:
-            self.fault = error
+            self.value, self.error = self._file.load(), None
+        except AliquotError as read_error:
+            self.error = read_error
 
     def write(self, value: Durable) -> None:
         """Raises StorageError; then nothing that depends on the record may be done."""
-        if self.fault is not None:
-            raise self.fault
-        if value == self.value and not self._behind:
+        if self.error is not None:
+            raise self.error
+        if value == self.value and not self._unsaved:
             return
         self._file.save(value)
-        self.value, self._behind = value, False
+        self.value, self._unsaved = value, False
 
     def forget(self, value: Durable) -> None:
         """Writes a record of less than before, because it is done. If that fails it will be done once more after a
@@ -55,4 +55,4 @@ class Record:
             self.write(value)
         except AliquotError as error:
             log.warning("%s: what is done stays on record", error.brief)
-            self.value, self._behind = value, True
+            self.value, self._unsaved = value, True

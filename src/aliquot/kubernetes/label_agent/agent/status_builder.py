@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.kubernetes.gpu.node_status import SUCCESS, Status
-from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation
+from aliquot.kubernetes.gpu.node_status import SUCCESS, AgentStatus
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
 from aliquot.kubernetes.node_agent import messages as phrases
 
 _MOST_DETAILS, _LONGEST_DETAIL = 20, 1000
@@ -14,40 +14,66 @@ HEALING = "Healing"
 
 
 def status(
-    o: Observation, state: str, reason: str, message: str, *, next_step: str = "", details: tuple[str, ...] = ()
-) -> Status:
+    observation: Observation,
+    state: str,
+    reason: str,
+    message: str,
+    *,
+    next_step: str = "",
+    details: tuple[str, ...] = (),
+) -> AgentStatus:
     """As of now: ``since`` stays while nothing moved."""
-    source = o.wish.source if o.wish else ""
+    source = observation.request.source if observation.request else ""
     details = tuple(each[:_LONGEST_DETAIL] for each in details[:_MOST_DETAILS])  # all annotations together: 256 KiB
-    made = Status(state, reason, message, o.label or "", source, next_step, o.digest, details=details)
-    return made.at(o.now, o.status)
+    built = AgentStatus(
+        state, reason, message, observation.label or "", source, next_step, observation.digest, details=details
+    )
+    return built.with_since(observation.now, observation.status)
 
 
-def untold(o: Observation, new: Status) -> bool:
+def needs_report(observation: Observation, new: AgentStatus) -> bool:
     """True if the node does not say so yet. Progress of a change that is over is not missed."""
-    former = msgspec.structs.replace(o.status, progress="") if o.status is not None else None
-    return o.state != new.state or not new.same(former)
+    previous = msgspec.structs.replace(observation.status, progress="") if observation.status is not None else None
+    return observation.state != new.state or not new.same_as(previous)
 
 
-def success(o: Observation, m: Memory) -> Status:
+def success(observation: Observation, memory: AgentMemory) -> AgentStatus:
     """The sentence of the last change stays until there is another: a look that finds nothing to do is no news."""
-    former = o.status
-    if m.did and m.did_for == o.digest:
-        reason, message = "Healed" if former is not None and former.reason == HEALING else "Applied", m.did
-        if former is not None and former.message == m.did:
-            reason = former.reason
-    elif former is not None and former.state == SUCCESS and former.digest == o.digest:
-        reason, message = former.reason, former.message
+    previous = observation.status
+    if memory.last_change and memory.last_change_for == observation.digest:
+        reason, message = (
+            "Healed" if previous is not None and previous.reason == HEALING else "Applied",
+            memory.last_change,
+        )
+        if previous is not None and previous.message == memory.last_change:
+            reason = previous.reason
+    elif previous is not None and previous.state == SUCCESS and previous.digest == observation.digest:
+        reason, message = previous.reason, previous.message
     else:
-        reason, message = "AlreadyApplied", f"nothing to do: {phrases.geometry(o.inventory, o.wish)}"
-    left_alone = o.wish.desired.notes if o.wish is not None and o.wish.desired is not None else ()
-    warnings = o.prediction.warnings if o.prediction is not None else ()
-    misnamed = o.prediction.refusals if o.prediction is not None else ()
-    unpublished = (m.unpublished,) if m.unpublished else ()
-    return status(o, SUCCESS, reason, message, details=(*unpublished, *o.remarks, *misnamed, *left_alone, *warnings))
+        reason, message = (
+            "AlreadyApplied",
+            f"nothing to do: {phrases.geometry(observation.inventory, observation.request)}",
+        )
+    left_alone = (
+        observation.request.desired.notes
+        if observation.request is not None and observation.request.desired is not None
+        else ()
+    )
+    warnings = observation.prediction.warnings if observation.prediction is not None else ()
+    misnamed = observation.prediction.refusals if observation.prediction is not None else ()
+    unpublished = (memory.unpublished,) if memory.unpublished else ()
+    return status(
+        observation,
+        SUCCESS,
+        reason,
+        message,
+        details=(*unpublished, *observation.remarks, *misnamed, *left_alone, *warnings),
+    )
 
 
-def was_met(o: Observation) -> bool:
+def was_met(observation: Observation) -> bool:
     """True if this very wish was met before: what differs now has come from elsewhere."""
-    former = o.status
-    return former is not None and former.digest == o.digest and former.reason in (*_MET, HEALING, "Drift")
+    previous = observation.status
+    return (
+        previous is not None and previous.digest == observation.digest and previous.reason in (*_MET, HEALING, "Drift")
+    )

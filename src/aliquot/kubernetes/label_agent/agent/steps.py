@@ -9,13 +9,13 @@ import msgspec
 
 from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.gpu.gpu_operands import Operand
-from aliquot.kubernetes.gpu.node_status import Status
+from aliquot.kubernetes.gpu.node_status import AgentStatus
 
 
-class Tell(msgspec.Struct, frozen=True):
+class ReportStatus(msgspec.Struct, frozen=True):
     """Write the status to the node: state label, annotations, an event when it is new."""
 
-    status: Status
+    status: AgentStatus
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -23,14 +23,14 @@ class Pause(msgspec.Struct, frozen=True):
 
     operands: tuple[Operand, ...]
     cordon: bool
-    status: Status
+    status: AgentStatus
 
 
 class AwaitOperands(msgspec.Struct, frozen=True):
     """Wait until the pods of paused operands are gone, a bounded time, and delete the validators."""
 
     operands: tuple[Operand, ...]
-    status: Status
+    status: AgentStatus
 
 
 class StopServices(msgspec.Struct, frozen=True):
@@ -44,20 +44,20 @@ class Evict(msgspec.Struct, frozen=True):
 
     pods: tuple[tuple[str, str], ...]
     force: bool
-    status: Status
+    status: AgentStatus
 
 
 class Apply(msgspec.Struct, frozen=True):
     """Carry out the plan."""
 
     plan: Plan
-    status: Status
+    status: AgentStatus
 
 
 class Reboot(msgspec.Struct, frozen=True):
     """Record that we did, say ``rebooting``, and restart the machine."""
 
-    status: Status
+    status: AgentStatus
 
 
 class Publish(msgspec.Struct, frozen=True):
@@ -71,20 +71,20 @@ class StartServices(msgspec.Struct, frozen=True):
 class Restore(msgspec.Struct, frozen=True):
     """Give operands back their former labels, uncordon if we cordoned, and tell the status, in one patch."""
 
-    status: Status | None
+    status: AgentStatus | None
 
 
 class Withdraw(msgspec.Struct, frozen=True):
     """Nobody wishes anything any more: the state label goes, the annotation says so."""
 
-    status: Status
+    status: AgentStatus
 
 
 class Retry(msgspec.Struct, frozen=True):
     """Somebody took the status away, which asks for the same again: no former failure holds it back."""
 
 
-class Rest(msgspec.Struct, frozen=True):
+class WaitForEvent(msgspec.Struct, frozen=True):
     """Nothing to do until something happens, or ``seconds`` have passed. ``waiting``: for holders to leave; ``locked``:
     for another process that changes the GPUs.
     """
@@ -96,7 +96,7 @@ class Rest(msgspec.Struct, frozen=True):
 
 
 Step = (
-    Tell
+    ReportStatus
     | Pause
     | AwaitOperands
     | StopServices
@@ -108,5 +108,5 @@ Step = (
     | Restore
     | Withdraw
     | Retry
-    | Rest
+    | WaitForEvent
 )

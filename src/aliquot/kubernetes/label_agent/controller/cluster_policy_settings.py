@@ -12,7 +12,7 @@ import msgspec
 from aliquot.core.config import settings
 from aliquot.core.config.settings import Layer
 from aliquot.core.config.settings_text import from_environment
-from aliquot.core.config.text.node_reader import close
+from aliquot.core.config.text.node_reader import did_you_mean
 from aliquot.errors import ConfigError
 from aliquot.kubernetes.client.objects import ClusterPolicy
 
@@ -20,7 +20,7 @@ _IGNORED = "ignored"
 """The state of every ClusterPolicy but the first."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class PolicySettings(msgspec.Struct, frozen=True):
     """``layer``: the settings that are said. ``manager``: the operator runs the MIG manager and labels the nodes for it
     itself. ``notes``: sentences about what cannot be followed, or is left to the operator.
     """
@@ -30,13 +30,13 @@ class Told(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def choose(policies: Iterable[ClusterPolicy]) -> ClusterPolicy | None:
+def choose_policy(policies: Iterable[ClusterPolicy]) -> ClusterPolicy | None:
     """The ClusterPolicy that counts: the oldest that the operator does not ignore."""
     counting = [p for p in policies if p.status.state != _IGNORED]
     return min(counting, key=lambda p: (p.metadata.creation_timestamp or "", p.name), default=None)
 
 
-def told(policy: ClusterPolicy) -> Told:
+def read_policy(policy: ClusterPolicy) -> PolicySettings:
     """What a ClusterPolicy says. What it leaves out is not said here either; what is wrong in it becomes a note."""
     spec, source = policy.spec, f"ClusterPolicy {policy.name}"
     values: dict[str, object] = {}
@@ -59,13 +59,13 @@ def told(policy: ClusterPolicy) -> Told:
         (spec.device_plugin, "device_plugin", "device plugin"),
         (spec.gfd, "labels", "gpu-feature-discovery"),
     ):
-        if _on(switch.enabled, running):
+        if _is_running(switch.enabled, running):
             values[field] = False
             notes.append(f"{source}: the operator runs its {what}, so ours stays off")
-    return Told(Layer(source, values), _on(manager.enabled, running), tuple(notes))
+    return PolicySettings(Layer(source, values), _is_running(manager.enabled, running), tuple(notes))
 
 
-def _on(enabled: bool | None, running: bool) -> bool:
+def _is_running(enabled: bool | None, running: bool) -> bool:
     """Whether the operator runs an operand: said, or the default of an operator that is really there."""
     return running if enabled is None else enabled
 
@@ -79,7 +79,7 @@ def _choice(
         values[field] = word
         return
     known = ", ".join(each or '""' for each in words)
-    notes.append(f"{where} is {word[:60]!r}, which is none of {known}{close(word, words)}: not followed")
+    notes.append(f"{where} is {word[:60]!r}, which is none of {known}{did_you_mean(word, words)}: not followed")
 
 
 def _environment(policy: ClusterPolicy, source: str, values: dict[str, object], notes: list[str]) -> None:

@@ -6,66 +6,66 @@ from collections.abc import Iterable
 from typing import Any
 
 from aliquot.core.config import settings, settings_text
-from aliquot.core.config.settings import Layer, Settings
+from aliquot.core.config.settings import AgentSettings, Layer
 from aliquot.errors import AliquotError
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
-from aliquot.kubernetes.client.kind_watch import Shelf
+from aliquot.kubernetes.client.kind_informer import KindInformer
 from aliquot.kubernetes.client.objects import ClusterPolicy, ConfigMap
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.label_agent.controller import cluster_policy_settings as settings_from
-from aliquot.kubernetes.label_agent.controller.cluster_policy_settings import Told
-from aliquot.metrics.controller_metrics import Tally
+from aliquot.kubernetes.label_agent.controller.cluster_policy_settings import PolicySettings
+from aliquot.metrics.controller_metrics import ControllerMetrics
 
 NOTES_KEY = "notes"
 _UNKNOWN = Layer("settings that nobody knows", {"default_config": "", "hints": False})
 
 
-def said(policies: Iterable[ClusterPolicy]) -> Told:
+def read_cluster_policy(policies: Iterable[ClusterPolicy]) -> PolicySettings:
     """What the cluster's ClusterPolicy says."""
-    policy = settings_from.choose(policies)
-    return Told(Layer("no ClusterPolicy")) if policy is None else settings_from.told(policy)
+    policy = settings_from.choose_policy(policies)
+    return PolicySettings(Layer("no ClusterPolicy")) if policy is None else settings_from.read_policy(policy)
 
 
-class Merged:
+class MergedSettings:
     """The settings of all nodes: ClusterPolicy's over those of the settings ConfigMap."""
 
     def __init__(self) -> None:
         self._last = _UNKNOWN
 
-    def read(self, told: Told, found: ConfigMap | None) -> tuple[Settings, tuple[str, ...]]:
+    def read(self, policy: PolicySettings, found: ConfigMap | None) -> tuple[AgentSettings, tuple[str, ...]]:
         """What holds, and what is wrong with the settings ConfigMap. What that said before holds then; until it was
         understood once, no node gets a named config, and no pod a hint.
         """
         text = found.data.get(names.SETTINGS_KEY, "") if found is not None else ""
-        faults: tuple[str, ...] = ()
+        errors: tuple[str, ...] = ()
         try:
             self._last = settings_text.read(text, f"ConfigMap {names.SETTINGS_MAP}")
         except AliquotError as error:
-            faults = error.details or (error.brief,)
-        return settings.merge((self._last, told.layer)), faults
+            errors = error.details or (error.brief,)
+        return settings.merge((self._last, policy.layer)), errors
 
 
-class Effective:
+class EffectiveSettingsPublisher:
     """The effective ConfigMap. ``shelf`` has it as it is."""
 
-    def __init__(self, api: Api, shelf: Shelf[ConfigMap], tally: Tally) -> None:
-        self._api, self._shelf, self._tally = api, shelf, tally
+    def __init__(self, api: Api, informer: KindInformer[ConfigMap], metrics: ControllerMetrics) -> None:
+        self._api, self._informer, self._metrics = api, informer, metrics
 
-    async def publish(self, told: Told, faults: tuple[str, ...]) -> bool:
+    async def publish(self, policy: PolicySettings, errors: tuple[str, ...]) -> bool:
         """What ClusterPolicy says goes into the effective ConfigMap. The settings ConfigMap is read by every agent
         itself: what it says must hold even while no controller runs. False if it has to be tried again.
         """
-        notes = "".join(f"{sentence}\n" for sentence in (*told.notes, *faults))
-        data = {names.SETTINGS_KEY: settings_text.to_text(told.layer)} | ({NOTES_KEY: notes} if notes else {})
-        found = self._shelf.items.get(names.EFFECTIVE_MAP)
-        if found is None and not told.layer.values and not notes:
+        notes = "".join(f"{sentence}\n" for sentence in (*policy.notes, *errors))
+        data = {names.SETTINGS_KEY: settings_text.to_text(policy.layer)} | ({NOTES_KEY: notes} if notes else {})
+        found = self._informer.items.get(names.EFFECTIVE_MAP)
+        if found is None and not policy.layer.values and not notes:
             return True
         if found is not None and found.data == data:
             return True
         body = _effective(data, found)
-        log.info("publishing what %s says in ConfigMap %s", told.layer.source, names.EFFECTIVE_MAP)
+        log.info("publishing what %s says in ConfigMap %s", policy.layer.source, names.EFFECTIVE_MAP)
         try:
             if found is None:
                 written = await self._api.create(ConfigMap, body)
@@ -75,10 +75,10 @@ class Effective:
             return False
         except ApiError as error:
             log.warning("%s", "; ".join((error.brief, *error.details)))
-            self._tally.failed("settings")
+            self._metrics.count_failure("settings")
             return False
-        self._shelf.keep(found, written)
-        self._tally.wrote("settings")
+        self._informer.record_write(found, written)
+        self._metrics.count_write("settings")
         return True
 
 

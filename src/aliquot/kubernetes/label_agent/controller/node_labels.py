@@ -16,7 +16,14 @@ from aliquot.core.model.ids import pci_address
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
-from aliquot.kubernetes.kinds.harvester import NOT_SERVED, NVIDIA, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, passing
+from aliquot.kubernetes.kinds.harvester import (
+    NOT_SERVED,
+    NVIDIA,
+    PCIDevice,
+    PCIDeviceClaim,
+    SRIOVGPUDevice,
+    passes_through,
+)
 
 _CONTAINER = "container"
 _VIRTUAL = ("vm-passthrough", "vm-vgpu")
@@ -32,14 +39,14 @@ _MIG_COUNT = re.compile(r"nvidia\.com/mig-.+\.count")
 """A label of gpu-feature-discovery that is there only where there are MIG devices."""
 
 
-class Capability(msgspec.Struct, frozen=True):
+class NodeMigCapability(msgspec.Struct, frozen=True):
     """Whether a node's GPUs can be partitioned: yes, no, or (None) unknown, so that only a look there can tell."""
 
     capable: bool | None
     why: str
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedNodeLabels(msgspec.Struct, frozen=True):
     """What the controller asks of nodes. ``labels`` False leaves labels to the GPU Operator; ``default_config`` is the
     named config of a capable node that has no wish, empty for none.
     """
@@ -48,34 +55,34 @@ class Wanted(msgspec.Struct, frozen=True):
     default_config: str = ""
 
 
-def capability(labels: Mapping[str, str]) -> Capability:
+def node_capability(labels: Mapping[str, str]) -> NodeMigCapability:
     """From labels alone: what gpu-feature-discovery or an agent found, else the product, else PCI ids."""
     if labels.get(names.GUEST_LABEL):
-        return Capability(False, "a virtual machine cannot partition the vGPU that it was given")
-    told = labels.get(names.CAPABLE_LABEL)
-    if told in ("true", "false"):
-        return Capability(told == "true", f"{names.CAPABLE_LABEL}={told}")
+        return NodeMigCapability(False, "a virtual machine cannot partition the vGPU that it was given")
+    label_value = labels.get(names.CAPABLE_LABEL)
+    if label_value in ("true", "false"):
+        return NodeMigCapability(label_value == "true", f"{names.CAPABLE_LABEL}={label_value}")
     product = labels.get(names.PRODUCT_LABEL, "")
     known = _products().get(_model(product)) if product else None
     if known:
-        return Capability(True, f"the catalog says so of {product}")
+        return NodeMigCapability(True, f"the catalog says so of {product}")
     found = [match["device"] for name, on in labels.items() if on == "true" and (match := _NFD.fullmatch(name))]
     if any(catalog.family_of_device(f"0x{device.upper()}10DE") for device in found if device):
-        return Capability(True, "the catalog knows its PCI device id")
+        return NodeMigCapability(True, "the catalog knows its PCI device id")
     if known is not None:
-        return Capability(False, f"the catalog says so of {product}")
+        return NodeMigCapability(False, f"the catalog says so of {product}")
     if found or product or labels.get(names.PRESENT_LABEL) == "true":
-        return Capability(None, "it has an NVIDIA function that the catalog does not know by these labels")
-    return Capability(False, "no label tells of an NVIDIA GPU")
+        return NodeMigCapability(None, "it has an NVIDIA function that the catalog does not know by these labels")
+    return NodeMigCapability(False, "no label tells of an NVIDIA GPU")
 
 
-def patch(node: Node, wanted: Wanted, reserved: Iterable[str] = ()) -> NodePatch:
+def patch(node: Node, wanted: WantedNodeLabels, reserved: Iterable[str] = ()) -> NodePatch:
     """What to change on a node; empty where it is as it should be. ``reserved`` are PCI addresses.
 
     A deploy label that has a value stays, ``false`` and a pause included; ``true`` is withdrawn where the node turned
     out to be none for us.
     """
-    if _decided(node):
+    if _was_configured(node):
         wanted = msgspec.structs.replace(wanted, default_config="")
     labels = _labels(node.metadata.labels, wanted) if wanted.labels else {}
     value = ",".join(sorted(reserved)) or None
@@ -84,14 +91,14 @@ def patch(node: Node, wanted: Wanted, reserved: Iterable[str] = ()) -> NodePatch
     return NodePatch(labels, annotations)
 
 
-def _decided(node: Node) -> bool:
+def _was_configured(node: Node) -> bool:
     """True if somebody took the wish away, or divided the GPUs by other means: a first wish would wipe them."""
     labels = node.metadata.labels
     divided = any(_MIG_COUNT.fullmatch(name) for name in labels) or "-MIG-" in labels.get(names.PRODUCT_LABEL, "")
-    return divided or _Told.of(node).withdrawn
+    return divided or _AgentReport.of(node).withdrawn
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _AgentReport(msgspec.Struct, frozen=True):
     """What the agent says of its node."""
 
     reason: str = ""
@@ -102,27 +109,27 @@ class _Told(msgspec.Struct, frozen=True):
         return self.reason == "NoWish" and bool(self.config)
 
     @classmethod
-    def of(cls, node: Node) -> _Told:
+    def of(cls, node: Node) -> _AgentReport:
         try:
             return msgspec.json.decode(node.metadata.annotations.get(names.STATUS_ANNOTATION, "{}"), type=cls)
         except msgspec.DecodeError:
             return cls()
 
 
-def _labels(labels: Mapping[str, str], wanted: Wanted) -> dict[str, str | None]:
-    able = capability(labels)
-    ours = able.capable is not False and labels.get(names.WORKLOAD_LABEL, _CONTAINER) not in _VIRTUAL
+def _labels(labels: Mapping[str, str], wanted: WantedNodeLabels) -> dict[str, str | None]:
+    found = node_capability(labels)
+    managed = found.capable is not False and labels.get(names.WORKLOAD_LABEL, _CONTAINER) not in _VIRTUAL
     deploy = labels.get(names.DEPLOY_LABEL, "")
-    if not ours:
-        return {names.DEPLOY_LABEL: None} if deploy == "true" and _certain(labels) else {}
+    if not managed:
+        return {names.DEPLOY_LABEL: None} if deploy == "true" and _is_certainly_unmanaged(labels) else {}
     changed: dict[str, str | None] = {} if deploy else {names.DEPLOY_LABEL: "true"}
-    wishes = able.capable and deploy != "false" and wanted.default_config
-    if wishes and names.CONFIG_LABEL not in labels:
+    needs_config = found.capable and deploy != "false" and wanted.default_config
+    if needs_config and names.CONFIG_LABEL not in labels:
         changed[names.CONFIG_LABEL] = wanted.default_config
     return changed
 
 
-def _certain(labels: Mapping[str, str]) -> bool:
+def _is_certainly_unmanaged(labels: Mapping[str, str]) -> bool:
     """A label that somebody set by hand on a node of which nothing is known must stay."""
     return (
         labels.get(names.WORKLOAD_LABEL) in _VIRTUAL
@@ -141,9 +148,11 @@ def reserved(
     ``functions`` are by name.
     """
     found: dict[str, set[str]] = {}
-    wished = [(d.spec.node_name, d.spec.address) for d in devices if d.spec.enabled]
-    wished += [(each.spec.node_name, each.spec.address) for each in claims if passing(each) and _gpu(each, functions)]
-    for node, text in wished:
+    requested = [(d.spec.node_name, d.spec.address) for d in devices if d.spec.enabled]
+    requested += [
+        (each.spec.node_name, each.spec.address) for each in claims if passes_through(each) and _gpu(each, functions)
+    ]
+    for node, text in requested:
         if not node:
             continue
         try:

@@ -15,26 +15,26 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from aliquot.foundation.logfmt import controller_log as log
-from aliquot.kubernetes.client.client import EVERYWHERE, Api
-from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, ConflictError, NotFoundError, ThrottledError
+from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
+from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError, ThrottledError
 from aliquot.kubernetes.client.objects import ConfigMap, Event, Node
-from aliquot.kubernetes.client.pending_pod import UNBOUND, PendingPod
-from aliquot.kubernetes.client.watch import Deleted, Listed, Put, Timing, watch
+from aliquot.kubernetes.client.pending_pod import UNSCHEDULED, PendingPod
+from aliquot.kubernetes.client.watch import InitialList, ObjectChanged, ObjectDeleted, WatchTiming, watch
 from aliquot.kubernetes.gpu import node_document as documents
-from aliquot.kubernetes.label_agent.controller.hints import Fleet, divisible, fleet, hints
-from aliquot.kubernetes.label_agent.controller.pod_demand import Demand, demand
+from aliquot.kubernetes.label_agent.controller.hints import NodeFleet, build_fleet, hints, partitionable_nodes
+from aliquot.kubernetes.label_agent.controller.pod_demand import PodDemand, demand
 
 if TYPE_CHECKING:
-    from aliquot.metrics.controller_metrics import Tally
+    from aliquot.metrics.controller_metrics import ControllerMetrics
 
 COMPONENT, REASON = "aliquot-controller", "NearMiss"
 PATIENCE_S = 30.0
 """So long a pod may wait before anything is said, and so far apart are two looks."""
 SETTLE_S = 1.0
 """A leader that has only just begun labels nodes first; one that loses its lease again has listed no pods."""
-MOST_EVENTS = 3
+MAX_EVENTS = 3
 """About one pod, as nodes come and change."""
-MOST_ASKED = 20
+MAX_DOCUMENTS = 20
 """Nodes whose documents are read for one look."""
 BATCH = 50
 """Events after one look; the others come after the next."""
@@ -42,7 +42,7 @@ _LONGEST = 1000
 """Characters of an event's message. Kubernetes takes 1024 in events.k8s.io/v1."""
 
 
-class Hint(msgspec.Struct, frozen=True):
+class PodHint(msgspec.Struct, frozen=True):
     """What one pod's owner is to be told."""
 
     namespace: str
@@ -51,7 +51,7 @@ class Hint(msgspec.Struct, frozen=True):
     message: str
 
 
-class Waits(msgspec.Struct, frozen=True):
+class PendingPodCounts(msgspec.Struct, frozen=True):
     """How many pods wait for GPUs, how many of them were told of a near miss, and since when the first has (seconds of
     wall time).
     """
@@ -61,103 +61,105 @@ class Waits(msgspec.Struct, frozen=True):
     since: float
 
 
-class _Waiter(msgspec.Struct):
+class _WaitingPod(msgspec.Struct):
     uid: str
-    demand: Demand
+    demand: PodDemand
     since: float
-    said: tuple[str, ...] = ()
+    sent: tuple[str, ...] = ()
 
 
-class Queue:
+class PendingPodQueue:
     """The pods that wait, without any effect. Times are seconds of any clock that only goes forward."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
-        self._pods: dict[tuple[str, str], _Waiter] = {}
+        self._pods: dict[tuple[str, str], _WaitingPod] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
 
     def put(self, pod: PendingPod, now: float) -> None:
         """A pod that came or changed; one with the same name and another uid is another pod."""
-        wanted, former = demand(pod), self._pods.get(pod.key)
+        wanted, previous = demand(pod), self._pods.get(pod.key)
         if wanted is None:
             self._pods.pop(pod.key, None)
-        elif former is not None and former.uid == pod.metadata.uid:
-            former.demand = wanted
+        elif previous is not None and previous.uid == pod.metadata.uid:
+            previous.demand = wanted
         else:
-            self._pods[pod.key] = _Waiter(pod.metadata.uid, wanted, now)
+            self._pods[pod.key] = _WaitingPod(pod.metadata.uid, wanted, now)
 
     def drop(self, pod: PendingPod) -> None:
         self._pods.pop(pod.key, None)
 
-    def waits(self, now: float, wall: float) -> Waits:
+    def counts(self, now: float, wall: float) -> PendingPodCounts:
         """What is kept, in figures. ``wall`` is the time of day at ``now``."""
         first = min((each.since for each in self._pods.values()), default=now)
-        return Waits(len(self._pods), sum(bool(each.said) for each in self._pods.values()), wall - (now - first))
+        return PendingPodCounts(
+            len(self._pods), sum(bool(each.sent) for each in self._pods.values()), wall - (now - first)
+        )
 
-    def impatient(self, now: float) -> bool:
+    def has_recent_pods(self, now: float) -> bool:
         """Whether some pod has not waited long enough to be looked at, but will have."""
         return any(now - each.since < self._patience_s for each in self._pods.values())
 
-    def divisible(self, there: Fleet, now: float) -> frozenset[str]:
+    def partitionable_nodes(self, fleet: NodeFleet, now: float) -> frozenset[str]:
         """The nodes that hints may name to be divided."""
-        demands = {each.demand for _, each in self._late(now)}
-        return frozenset().union(*(divisible(each, there) for each in demands))
+        demands = {each.demand for _, each in self._overdue(now)}
+        return frozenset().union(*(partitionable_nodes(each, fleet) for each in demands))
 
-    def _late(self, now: float) -> list[tuple[tuple[str, str], _Waiter]]:
+    def _overdue(self, now: float) -> list[tuple[tuple[str, str], _WaitingPod]]:
         """The pods that have waited long enough."""
         return [item for item in self._pods.items() if now - item[1].since >= self._patience_s]
 
-    def look(self, there: Fleet, now: float, config_map: str = "") -> list[Hint]:
+    def new_hints(self, fleet: NodeFleet, now: float, config_map: str = "") -> list[PodHint]:
         """What has not been said yet about pods that have waited long enough."""
-        known = dict[Demand, str]()
+        known = dict[PodDemand, str]()
         found = []
-        for (namespace, name), each in self._late(now):
+        for (namespace, name), each in self._overdue(now):
             if each.demand not in known:
-                known[each.demand] = "; ".join(hints(each.demand, there, config_map))[:_LONGEST]
+                known[each.demand] = "; ".join(hints(each.demand, fleet, config_map))[:_LONGEST]
             message = known[each.demand]
-            if message and message not in each.said and len(each.said) < MOST_EVENTS:
-                found.append(Hint(namespace, name, each.uid, message))
+            if message and message not in each.sent and len(each.sent) < MAX_EVENTS:
+                found.append(PodHint(namespace, name, each.uid, message))
         return found
 
-    def said(self, hint: Hint) -> None:
+    def record_sent(self, hint: PodHint) -> None:
         """It is not said again."""
         each = self._pods.get((hint.namespace, hint.name))
         if each is not None and each.uid == hint.uid:
-            each.said += (hint.message,)
+            each.sent += (hint.message,)
 
 
-class Waiting:
+class PendingPodWatcher:
     """``nodes`` are those known now; ``clock`` counts seconds."""
 
     def __init__(
         self,
         api: Api,
         nodes: Callable[[], Iterable[Node]],
-        tally: Tally,
+        metrics: ControllerMetrics,
         *,
         patience_s: float = PATIENCE_S,
-        timing: Timing,
+        timing: WatchTiming,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.api, self._nodes, self._tally = api, nodes, tally
+        self.api, self._nodes, self._metrics = api, nodes, metrics
         self._patience_s, self._timing, self._clock = patience_s, timing, clock
-        self._queue = Queue(patience_s)
-        self._on, self._config_map = False, ""
-        self._turned, self._wake = asyncio.Event(), asyncio.Event()
+        self._queue = PendingPodQueue(patience_s)
+        self._active, self._config_map = False, ""
+        self._switched, self._wake = asyncio.Event(), asyncio.Event()
 
-    def turn(self, on: bool, config_map: str = "") -> None:
+    def set_active(self, active: bool, config_map: str = "") -> None:
         """Only while it is on is anything watched, or said."""
         self._config_map = config_map
-        if on != self._on:
-            self._on = on
-            self._turned.set()
+        if active != self._active:
+            self._active = active
+            self._switched.set()
 
     @property
-    def waits(self) -> Waits | None:
+    def counts(self) -> PendingPodCounts | None:
         """None while nothing is watched: another replica leads."""
-        return self._queue.waits(self._clock(), time.time()) if self._on else None
+        return self._queue.counts(self._clock(), time.time()) if self._active else None
 
     def nodes_changed(self) -> None:
         if len(self._queue):
@@ -166,59 +168,59 @@ class Waiting:
     async def run(self) -> None:
         """For ever."""
         while True:
-            await self._turned.wait()
-            self._turned.clear()
-            if not self._on:
+            await self._switched.wait()
+            self._switched.clear()
+            if not self._active:
                 continue
-            self._queue = Queue(self._patience_s)
+            self._queue = PendingPodQueue(self._patience_s)
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(each) for each in (self._follow(), self._say())]
-                await self._turned.wait()
+                tasks = [group.create_task(each) for each in (self._follow(), self._send_hints())]
+                await self._switched.wait()
                 for task in tasks:
                     task.cancel()
 
     async def _follow(self) -> None:
         await asyncio.sleep(min(SETTLE_S, self._patience_s))
         changes = watch(
-            self.api, PendingPod, namespace=EVERYWHERE, fields=UNBOUND, timing=self._timing, report=self._report
+            self.api, PendingPod, namespace=ALL_NAMESPACES, fields=UNSCHEDULED, timing=self._timing, report=self._report
         )
         async for change in changes:
             match change:
-                case Listed(items):
+                case InitialList(items):
                     for item in items:
                         self._queue.put(item, self._clock())
-                case Put(item):
+                case ObjectChanged(item):
                     self._queue.put(item, self._clock())
-                case Deleted(item):
+                case ObjectDeleted(item):
                     self._queue.drop(item)
             if len(self._queue):
                 self._wake.set()
 
-    async def _say(self) -> None:
+    async def _send_hints(self) -> None:
         while True:
             await self._wake.wait()
             await asyncio.sleep(self._patience_s)
             self._wake.clear()
             now = self._clock()
-            found = self._queue.look(await self._fleet(now), now, self._config_map)
-            again = len(found) > BATCH or self._queue.impatient(self._clock())
+            found = self._queue.new_hints(await self._fleet(now), now, self._config_map)
+            again = len(found) > BATCH or self._queue.has_recent_pods(self._clock())
             for hint in found[:BATCH]:
-                again |= not await self._tell(hint)
+                again |= not await self._send_hint(hint)
             if again:
                 self._wake.set()
 
-    async def _fleet(self, now: float) -> Fleet:
+    async def _fleet(self, now: float) -> NodeFleet:
         """The nodes, and which of those that a hint would name are in use. About a few it is asked; others count as in
         use.
         """
-        there = fleet(self._nodes())
-        asked: set[str] = set()
-        while fresh := sorted(self._queue.divisible(there, now) - asked)[: MOST_ASKED - len(asked)]:
-            asked.update(fresh)
+        fleet = build_fleet(self._nodes())
+        queried: set[str] = set()
+        while fresh := sorted(self._queue.partitionable_nodes(fleet, now) - queried)[: MAX_DOCUMENTS - len(queried)]:
+            queried.update(fresh)
             held = [name for name in fresh if await self._held(name)]
-            there = msgspec.structs.replace(there, held=there.held | set(held))
-        unknown = self._queue.divisible(there, now) - asked
-        return msgspec.structs.replace(there, held=there.held | unknown) if unknown else there
+            fleet = msgspec.structs.replace(fleet, held=fleet.held | set(held))
+        unknown = self._queue.partitionable_nodes(fleet, now) - queried
+        return msgspec.structs.replace(fleet, held=fleet.held | unknown) if unknown else fleet
 
     async def _held(self, node: str) -> bool:
         """Whether a process is on a node's GPUs, as its agent published it; False where no agent has."""
@@ -232,7 +234,7 @@ class Waiting:
         gpus = document.inventory.gpus if document is not None else ()
         return any(gpu.holders or any(i.held for i in gpu.instances) for gpu in gpus)
 
-    async def _tell(self, hint: Hint) -> bool:
+    async def _send_hint(self, hint: PodHint) -> bool:
         """False where another try may help. The name of the event follows from what it says, so that another leader
         says nothing twice.
         """
@@ -240,24 +242,24 @@ class Waiting:
             await self.api.create(Event, event(hint, time.time()), hint.namespace)
         except ConflictError:
             pass
-        except (ApiAwayError, ThrottledError) as error:
+        except (ApiUnavailableError, ThrottledError) as error:
             log.debug("%s", error.brief)
             return False
         except ApiError as error:
             log.warning("no event on pod %s/%s: %s", hint.namespace, hint.name, error.brief)
-            self._tally.failed("event")
+            self._metrics.count_failure("event")
         else:
             log.info("pod %s/%s: %s", hint.namespace, hint.name, hint.message)
-            self._tally.wrote("event")
-        self._queue.said(hint)
+            self._metrics.count_write("event")
+        self._queue.record_sent(hint)
         return True
 
     def _report(self, error: ApiError | None) -> None:
-        if error is not None and not isinstance(error, ApiAwayError):
+        if error is not None and not isinstance(error, ApiUnavailableError):
             log.warning("pods that wait are not looked at: %s", error.brief)
 
 
-def event(hint: Hint, now: float) -> dict[str, Any]:
+def event(hint: PodHint, now: float) -> dict[str, Any]:
     """The event, at ``now``, seconds of the epoch."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
     digest = hashlib.sha256(f"{hint.uid} {hint.message}".encode()).hexdigest()[:16]

@@ -10,54 +10,54 @@ from collections.abc import Mapping
 import msgspec
 
 from aliquot.kubernetes.client.objects import Node
-from aliquot.kubernetes.client.pending_pod import NodeRequirement, NodeTerm, PendingPod
-from aliquot.kubernetes.gpu.device_resources import WHOLE
-from aliquot.kubernetes.gpu.gfd_labels import owned
+from aliquot.kubernetes.client.pending_pod import NodeSelectorRequirement, NodeSelectorTerm, PendingPod
+from aliquot.kubernetes.gpu.device_resources import WHOLE_GPU
+from aliquot.kubernetes.gpu.gfd_labels import is_own_label
 from aliquot.kubernetes.gpu.misspellings import nvidia_like
 
 SELECTOR, AFFINITY = "node selector", "node affinity"
 
 
-class Demand(msgspec.Struct, frozen=True):
+class PodDemand(msgspec.Struct, frozen=True):
     """``selector`` must hold and, where there are any, one of ``terms``. ``resources`` are the NVIDIA-like ones but for
     whole GPUs. Equal for all pods of one template.
     """
 
-    selector: tuple[NodeRequirement, ...] = ()
-    terms: tuple[NodeTerm, ...] | None = None
+    selector: tuple[NodeSelectorRequirement, ...] = ()
+    terms: tuple[NodeSelectorTerm, ...] | None = None
     resources: tuple[str, ...] = ()
 
     def fits(self, node: Node) -> bool:
         """Whether the node is one of those that the pod may go to, whatever it offers."""
         labels = node.metadata.labels
-        return all(holds(each, labels) for each in self.selector) and (
+        return all(meets(each, labels) for each in self.selector) and (
             self.terms is None or any(_term(term, node) for term in self.terms)
         )
 
     @property
-    def requirements(self) -> tuple[tuple[str, NodeRequirement], ...]:
+    def requirements(self) -> tuple[tuple[str, NodeSelectorRequirement], ...]:
         """Each one about NVIDIA-like labels, and where it stands."""
         inside = [each for term in self.terms or () for each in term.match_expressions]
         every = [(SELECTOR, each) for each in self.selector] + [(AFFINITY, each) for each in inside]
-        return tuple((where, each) for where, each in every if _concerns(each.key))
+        return tuple((where, each) for where, each in every if _is_nvidia_label(each.key))
 
 
-def demand(pod: PendingPod) -> Demand | None:
+def demand(pod: PendingPod) -> PodDemand | None:
     """None for a pod that demands nothing of this sort, is held back on purpose, or is about to go."""
     spec, required = pod.spec, pod.spec.affinity.node_affinity.required
     if spec.scheduling_gates or pod.metadata.deletion_timestamp:
         return None
     amounts = [each.resources for each in (*spec.init_containers, *spec.containers)]
     resources = {name for each in amounts for name in (*each.limits, *each.requests)}
-    found = Demand(
-        tuple(NodeRequirement(key, values=(value,)) for key, value in sorted(spec.node_selector.items())),
+    found = PodDemand(
+        tuple(NodeSelectorRequirement(key, values=(value,)) for key, value in sorted(spec.node_selector.items())),
         None if required is None else required.node_selector_terms,
-        tuple(sorted(name for name in resources if "/" in name and nvidia_like(name) and name != WHOLE)),
+        tuple(sorted(name for name in resources if "/" in name and nvidia_like(name) and name != WHOLE_GPU)),
     )
     return found if found.resources or found.requirements else None
 
 
-def holds(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
+def meets(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
     """Whether labels meet one requirement."""
     value = labels.get(requirement.key)
     match requirement.operator:
@@ -75,22 +75,22 @@ def holds(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
             return True  # an operator of a newer Kubernetes: not ours to judge
 
 
-def _compares(requirement: NodeRequirement, value: str) -> bool:
+def _compares(requirement: NodeSelectorRequirement, value: str) -> bool:
     try:
-        here, bound = int(value), int(requirement.values[0])
+        number, bound = int(value), int(requirement.values[0])
     except (ValueError, IndexError):
         return False
-    return here > bound if requirement.operator == "Gt" else here < bound
+    return number > bound if requirement.operator == "Gt" else number < bound
 
 
-def _term(term: NodeTerm, node: Node) -> bool:
+def _term(term: NodeSelectorTerm, node: Node) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": node.name}
-    return all(holds(each, node.metadata.labels) for each in term.match_expressions) and all(
-        holds(each, fields) for each in term.match_fields
+    return all(meets(each, node.metadata.labels) for each in term.match_expressions) and all(
+        meets(each, fields) for each in term.match_fields
     )
 
 
-def _concerns(label: str) -> bool:
-    return nvidia_like(label) if "/" in label else owned(f"nvidia.com/{label}")
+def _is_nvidia_label(label: str) -> bool:
+    return nvidia_like(label) if "/" in label else is_own_label(f"nvidia.com/{label}")

@@ -18,22 +18,22 @@ import msgspec
 
 from aliquot.errors import AliquotError
 from aliquot.foundation.logfmt import agent_log as log
-from aliquot.kubernetes.client.client import EVERYWHERE, Api
+from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.errors import ConflictError, NotFoundError
-from aliquot.kubernetes.client.informer import Shelf
+from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
-from aliquot.kubernetes.virtual_machines.agent.launcher_devices import Environment, Launchers, Uses, launchers
+from aliquot.kubernetes.virtual_machines.agent.launcher_devices import Environment, LauncherDevices, Uses, launcher_pods
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import object_names
-from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects, View
+from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.kubevirt.allocation import (
-    Allocation,
-    allocated,
-    joined,
+    VmAllocation,
+    allocation_of,
+    merge_foreign,
     parse,
-    removed,
-    renamed,
+    removal_patch,
+    rename_patch,
     render,
 )
 
@@ -46,17 +46,17 @@ Key = tuple[str, str]
 EVERYTHING: Key = ("", "machines")
 
 
-class _Told(msgspec.Struct, frozen=True):
-    """What is known to be in a machine's annotation (``said``), and the instance and devices that it came from."""
+class _PublishedAllocation(msgspec.Struct, frozen=True):
+    """What is known to be in a machine's annotation (``annotated``), and the instance and devices that it came from."""
 
-    state: tuple[str, Allocation]
-    said: Allocation
+    state: tuple[str, VmAllocation]
+    annotated: VmAllocation
 
 
-class Allocations:
-    """``uses`` and ``environment`` tell what launchers were given (see ``Launchers``). ``wake`` is called when one of
-    this node's machines starts, stops, comes or goes; ``ended`` when the watch ends, which it should not. ``trouble``
-    is what could not be found out or written last, "" if all could.
+class VmAllocationPublisher:
+    """``uses`` and ``environment`` tell what launchers were given (see ``LauncherDevices``). ``wake`` is called when
+    one of this node's machines starts, stops, comes or goes; ``ended`` when the watch ends, which it should not.
+    ``error`` is what could not be found out or written last, "" if all could.
     """
 
     def __init__(
@@ -69,23 +69,23 @@ class Allocations:
         environment: Environment | None = None,
         ended: Callable[[asyncio.Task[None]], None] = lambda _: None,
     ) -> None:
-        self.trouble = ""
+        self.error = ""
         self._api = api
         self._node = node
-        self._launchers = Launchers(uses, environment)
+        self._launchers = LauncherDevices(uses, environment)
         self._ended = ended
-        self._shelf = Shelf(VirtualMachineInstance, wake, mine=self._mine, seen=_seen)
+        self._informer = Informer(VirtualMachineInstance, wake, is_own=self._is_local, relevant_part=_relevant_fields)
         self._own = re.compile(re.escape(node) + "-[0-9a-f]{9,13}")
-        self._true: dict[Key, _Told] = {}
-        self._named: dict[str, None] = {}
-        self._swept: float | None = None
+        self._published: dict[Key, _PublishedAllocation] = {}
+        self._renamed: dict[str, None] = {}
+        self._swept_at: float | None = None
         self._task: asyncio.Task[None] | None = None
 
     # -- coming and going
 
     def start(self) -> None:
         """Begins to watch."""
-        follow = self._shelf.follow(self._api, namespace=EVERYWHERE, labels={NODE_LABEL: self._node})
+        follow = self._informer.follow(self._api, namespace=ALL_NAMESPACES, labels={NODE_LABEL: self._node})
         self._task = asyncio.create_task(follow)
         self._task.add_done_callback(self._ended)
 
@@ -97,139 +97,139 @@ class Allocations:
 
     # -- work
 
-    async def keep(self, view: View, objects: Objects, pods: Sequence[Pod]) -> None:
+    async def sync(self, view: NodeView, objects: Objects, pods: Sequence[Pod]) -> None:
         """Brings the machines of this node up to date; ``pods`` are the node's. One machine's trouble is no other's.
-        Raises nothing that the API server or kubelet may answer: it is in ``trouble``, and tried again next time.
+        Raises nothing that the API server or kubelet may answer: it is in ``error``, and tried again next time.
         """
-        if not self._shelf.known or self._shelf.absent:
-            self._say(self._shelf.away)
+        if not self._informer.synced or self._informer.absent:
+            self._set_error(self._informer.unavailable)
             return
-        troubles: list[str] = []
+        errors: list[str] = []
         names = object_names(view, objects)
-        running = launchers(pods)
-        self._launchers.keep(pods)
-        alive = {one.key: one for one in self._shelf.items if not one.over}
-        if self._due(objects):
-            await self._try(self._sweep(alive), EVERYTHING, troubles)
-        for key, one in alive.items():
-            await self._try(self._kept(one, running.get(one.metadata.uid), names), key, troubles)
-        for key in set(self._true) - set(alive):
-            await self._try(self._left(key), key, troubles)
-        self._say("; ".join(troubles))
+        running = launcher_pods(pods)
+        self._launchers.prune(pods)
+        alive = {instance.key: instance for instance in self._informer.items if not instance.finished}
+        if self._sweep_is_due(objects):
+            await self._try(self._sweep(alive), EVERYTHING, errors)
+        for key, instance in alive.items():
+            await self._try(self._sync_running(instance, running.get(instance.metadata.uid), names), key, errors)
+        for key in set(self._published) - set(alive):
+            await self._try(self._handle_departed(key), key, errors)
+        self._set_error("; ".join(errors))
 
-    def _due(self, objects: Objects) -> bool:
+    def _sweep_is_due(self, objects: Objects) -> bool:
         """Whether to read all machines: once at the start, then only where a machine could have anything."""
-        if self._swept is None:
+        if self._swept_at is None:
             return True
-        return time.monotonic() - self._swept >= SWEEP_S and bool(objects.vgpus or objects.claims or self._true)
+        return time.monotonic() - self._swept_at >= SWEEP_S and bool(objects.vgpus or objects.claims or self._published)
 
-    async def _try(self, work: Awaitable[None], key: Key, troubles: list[str]) -> None:
+    async def _try(self, work: Awaitable[None], key: Key, errors: list[str]) -> None:
         try:
             await work
         except AliquotError as error:
             if getattr(error, "status", 0) != _INVALID and not isinstance(error, ConflictError):
-                troubles.append(f"devices of virtual machine {'/'.join(filter(None, key))}: {error.brief}")
+                errors.append(f"devices of virtual machine {'/'.join(filter(None, key))}: {error.brief}")
 
-    async def _kept(self, one: VirtualMachineInstance, pod: Pod | None, names: Mapping[str, str]) -> None:
+    async def _sync_running(self, instance: VirtualMachineInstance, pod: Pod | None, names: Mapping[str, str]) -> None:
         """A machine that runs here, or is being stopped."""
-        if one.metadata.deletion_timestamp is not None:
-            if one.metadata.uid not in self._named:
-                await self._rename(one.key)
-                self._named[one.metadata.uid] = None
+        if instance.metadata.deletion_timestamp is not None:
+            if instance.metadata.uid not in self._renamed:
+                await self._rename(instance.key)
+                self._renamed[instance.metadata.uid] = None
             return
-        if one.status.phase != "Running" or pod is None or not one.devices.all:
+        if instance.status.phase != "Running" or pod is None or not instance.devices.all:
             return
-        found = allocated(one.devices, await self._launchers.given(one, pod), names)
-        state = (one.metadata.uid, found)
-        if one.key in self._true and self._true[one.key].state == state:
+        found = allocation_of(instance.devices, await self._launchers.devices_of(instance, pod), names)
+        state = (instance.metadata.uid, found)
+        if instance.key in self._published and self._published[instance.key].state == state:
             return
         try:
-            machine = await self._api.get(VirtualMachine, one.name, one.metadata.namespace)
-            former = parse(_text(machine))
-            found = joined(found, former or Allocation(), set(names.values()))
-            if former != found and found != Allocation():
-                log.info("virtual machine %s has %s", "/".join(one.key), ", ".join(found.names))
+            vm = await self._api.get(VirtualMachine, instance.name, instance.metadata.namespace)
+            previous = parse(_annotation(vm))
+            found = merge_foreign(found, previous or VmAllocation(), set(names.values()))
+            if previous != found and found != VmAllocation():
+                log.info("virtual machine %s has %s", "/".join(instance.key), ", ".join(found.names))
                 body = {"metadata": {"annotations": {ALLOCATION_ANNOTATION: render(found)}}}
-                await self._api.patch(VirtualMachine, one.name, body, namespace=one.metadata.namespace)
+                await self._api.patch(VirtualMachine, instance.name, body, namespace=instance.metadata.namespace)
         except NotFoundError:
-            log.debug("instance %s has no virtual machine", "/".join(one.key))
-        self._true[one.key] = _Told(state, found)
+            log.debug("instance %s has no virtual machine", "/".join(instance.key))
+        self._published[instance.key] = _PublishedAllocation(state, found)
 
     async def _rename(self, key: Key) -> None:
         """The machine is stopping: its spec gets the names of what it has. Now and not later, since a change of the
         spec while it runs would be shown as one that waits for a restart.
         """
         try:
-            machine = await self._api.get(VirtualMachine, key[1], key[0])
+            vm = await self._api.get(VirtualMachine, key[1], key[0])
         except NotFoundError:
             return
-        found = parse(_text(machine))
-        patch = renamed(machine.devices, found) if found is not None else []
-        if patch and machine.metadata.deletion_timestamp is None:
+        found = parse(_annotation(vm))
+        patch = rename_patch(vm.devices, found) if found is not None else []
+        if patch and vm.metadata.deletion_timestamp is None:
             await self._api.patch(VirtualMachine, key[1], patch, namespace=key[0], style="json")
 
-    async def _left(self, key: Key) -> None:
+    async def _handle_departed(self, key: Key) -> None:
         """A machine that ran here and does no more."""
         try:
-            one = await self._api.get(VirtualMachineInstance, key[1], key[0])
-            if not one.over and one.status.node_name != self._node:
-                self._true.pop(key, None)  # it has moved: the other node says what it has there
+            instance = await self._api.get(VirtualMachineInstance, key[1], key[0])
+            if not instance.finished and instance.status.node_name != self._node:
+                self._published.pop(key, None)  # it has moved: the other node says what it has there
                 return
-            if not one.over:
+            if not instance.finished:
                 return  # started again, as the watch is about to tell
         except NotFoundError:
             pass
         try:
-            machine = await self._api.get(VirtualMachine, key[1], key[0])
-            await self._clear(machine)
+            vm = await self._api.get(VirtualMachine, key[1], key[0])
+            await self._clear(vm)
         except NotFoundError:
             pass
-        self._true.pop(key, None)
+        self._published.pop(key, None)
 
-    async def _clear(self, machine: VirtualMachine) -> None:
+    async def _clear(self, vm: VirtualMachine) -> None:
         """The machine has none of this node's devices any more."""
-        text = _text(machine)
+        text = _annotation(vm)
         found = parse(text)
-        if found is None or not self._ours(found):
+        if found is None or not self._is_ours(found):
             return
-        log.info("virtual machine %s has given back %s", "/".join(machine.key), ", ".join(found.names))
-        patch = [*renamed(machine.devices, found), *removed(text)]
-        await self._api.patch(VirtualMachine, machine.name, patch, namespace=machine.metadata.namespace, style="json")
+        log.info("virtual machine %s has given back %s", "/".join(vm.key), ", ".join(found.names))
+        patch = [*rename_patch(vm.devices, found), *removal_patch(text)]
+        await self._api.patch(VirtualMachine, vm.name, patch, namespace=vm.metadata.namespace, style="json")
 
     async def _sweep(self, alive: Mapping[Key, VirtualMachineInstance]) -> None:
         """All machines, for what happened while nobody looked: an annotation that names this node's devices although
         nothing with devices runs here, or that somebody changed.
         """
-        for machine in await self._api.list(VirtualMachine, EVERYWHERE):
-            found, one = parse(_text(machine)), alive.get(machine.key)
-            if machine.key in self._true and self._true[machine.key].said != found:
-                del self._true[machine.key]
-            elif one is None and found is not None and self._ours(found):
-                await self._left(machine.key)
-            elif one is not None and not one.devices.all:
-                await self._clear(machine)
-        live = {one.metadata.uid for one in self._shelf.items}
-        self._named = {uid: None for uid in self._named if uid in live}
-        self._swept = time.monotonic()
+        for vm in await self._api.list(VirtualMachine, ALL_NAMESPACES):
+            found, instance = parse(_annotation(vm)), alive.get(vm.key)
+            if vm.key in self._published and self._published[vm.key].annotated != found:
+                del self._published[vm.key]
+            elif instance is None and found is not None and self._is_ours(found):
+                await self._handle_departed(vm.key)
+            elif instance is not None and not instance.devices.all:
+                await self._clear(vm)
+        live = {instance.metadata.uid for instance in self._informer.items}
+        self._renamed = {uid: None for uid in self._renamed if uid in live}
+        self._swept_at = time.monotonic()
 
-    def _ours(self, found: Allocation) -> bool:
+    def _is_ours(self, found: VmAllocation) -> bool:
         return bool(found.names) and all(self._own.fullmatch(name) for name in found.names)
 
-    def _mine(self, one: VirtualMachineInstance) -> bool:
-        return one.status.node_name == self._node
+    def _is_local(self, instance: VirtualMachineInstance) -> bool:
+        return instance.status.node_name == self._node
 
-    def _say(self, trouble: str) -> None:
-        if trouble != self.trouble:
-            self.trouble = trouble
-            if trouble:
-                log.warning("%s", trouble)
+    def _set_error(self, error: str) -> None:
+        if error != self.error:
+            self.error = error
+            if error:
+                log.warning("%s", error)
 
 
-def _seen(one: VirtualMachineInstance) -> object:
+def _relevant_fields(instance: VirtualMachineInstance) -> object:
     """What of an instance matters here: its heartbeat is no reason to look at the GPUs."""
-    meta = one.metadata
-    return msgspec.structs.astuple(one.status), meta.uid, meta.deletion_timestamp
+    meta = instance.metadata
+    return msgspec.structs.astuple(instance.status), meta.uid, meta.deletion_timestamp
 
 
-def _text(machine: VirtualMachine) -> str:
-    return machine.metadata.annotations.get(ALLOCATION_ANNOTATION, "")
+def _annotation(vm: VirtualMachine) -> str:
+    return vm.metadata.annotations.get(ALLOCATION_ANNOTATION, "")

@@ -13,45 +13,45 @@ import msgspec
 
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.object_base import KubeObject
-from aliquot.kubernetes.virtual_machines.harvester.node_view import Change
+from aliquot.kubernetes.virtual_machines.harvester.node_view import ObjectChange
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import plain
 
 RETRY_S = 60.0
 """How often it is tried whether the definitions are ours again."""
 
 
-class Pruned:
+class PrunedFields:
     """What each kind lost, learned from the answers to writes. ``clock`` counts seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._fields: dict[str, frozenset[str]] = {}
-        self._again: dict[str, float] = {}
+        self._retry_at: dict[str, float] = {}
 
-    def left(self, change: Change) -> Change | None:
+    def without_pruned(self, change: ObjectChange) -> ObjectChange | None:
         """The change without what would be dropped; None where nothing is left of it. Now and then it goes whole."""
         lost = self._fields.get(change.kind)
-        if change.verb != "status" or not lost or self._clock() >= self._again[change.kind]:
+        if change.verb != "status" or not lost or self._clock() >= self._retry_at[change.kind]:
             return change
         status = {name: value for name, value in change.body["status"].items() if name not in lost}
         return msgspec.structs.replace(change, body={"status": status}) if status else None
 
-    def answered(self, change: Change, written: KubeObject) -> None:
+    def learn(self, change: ObjectChange, written: KubeObject) -> None:
         """What became of a status."""
-        kind, now = change.kind, plain(getattr(written, "status", None)) or {}
-        asked = {name for name, value in change.body["status"].items() if _some(value)}
-        lost, former = frozenset(asked - now.keys()), self._fields.get(kind, frozenset())
+        kind, stored = change.kind, plain(getattr(written, "status", None)) or {}
+        sent = {name for name, value in change.body["status"].items() if _sets_anything(value)}
+        lost, previous = frozenset(sent - stored.keys()), self._fields.get(kind, frozenset())
         if lost:
-            self._fields[kind] = former | lost
-            self._again[kind] = self._clock() + RETRY_S
-            if not former:
-                log.error("%s", self.trouble)
-        elif former & asked:
-            del self._fields[kind], self._again[kind]
+            self._fields[kind] = previous | lost
+            self._retry_at[kind] = self._clock() + RETRY_S
+            if not previous:
+                log.error("%s", self.error)
+        elif previous & sent:
+            del self._fields[kind], self._retry_at[kind]
             log.info("the cluster's definition of %s has everything again", kind)
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """What is dropped, and what to do; "" where nothing is."""
         if not self._fields:
             return ""
@@ -60,6 +60,6 @@ class Pruned:
         return f"{text} | next: kubectl apply --server-side --force-conflicts -f deploy/crds"
 
 
-def _some(value: object) -> bool:
+def _sets_anything(value: object) -> bool:
     """Whether a patch sets anything there: what is empty is left out of what the server answers."""
-    return any(map(_some, value.values())) if isinstance(value, dict) else bool(value)
+    return any(map(_sets_anything, value.values())) if isinstance(value, dict) else bool(value)

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.hardware.kernel.pci import attribute
-from aliquot.hardware.kernel.sysfs import target
-from aliquot.kubernetes.gpu.device_resources import Offer
+from aliquot.hardware.kernel.sysfs import link_target
+from aliquot.kubernetes.gpu.device_resources import ResourceOffer
 
 if TYPE_CHECKING:
-    from aliquot.hardware.kernel_files import Files
+    from aliquot.hardware.kernel_files import KernelFiles
     from aliquot.kubernetes.device_plugin.manager import DevicePlugins
 
 
-def mdev_groups(files: Files, mdevs: Mapping[str, str]) -> dict[str, int]:
+def mdev_groups(files: KernelFiles, mdevs: Mapping[str, str]) -> dict[str, int]:
     """The IOMMU groups of mdevs, by UUID, from UUID and carrying function. One that has gone meanwhile has none."""
     found = {}
     for uuid, function in mdevs.items():
         try:
-            group = target(files, f"{attribute(function, uuid)}/iommu_group")
+            group = link_target(files, f"{attribute(function, uuid)}/iommu_group")
         except OSError:
             continue
         if group.isdecimal():
@@ -29,7 +29,7 @@ def mdev_groups(files: Files, mdevs: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
-class Offering:
+class VmDeviceOffering:
     """Device plugins in ``directory``, which is kubelet's ``device-plugins``; made when there is something to offer.
     Belongs to one event loop.
     """
@@ -38,12 +38,12 @@ class Offering:
         self._directory = directory
         self._plugins: DevicePlugins | None = None
         self._task: asyncio.Task[None] | None = None
-        self._told: tuple[str, ...] = ()
+        self._reported: tuple[str, ...] = ()
 
-    async def publish(self, offer: Offer) -> None:
+    async def publish(self, offer: ResourceOffer) -> None:
         """Offers this from now on. A resource that was offered before and is not any more reads 0."""
-        if offer.refusals != self._told:
-            self._told = offer.refusals
+        if offer.refusals != self._reported:
+            self._reported = offer.refusals
             for sentence in offer.refusals:
                 log.warning("no virtual machine can have %s", sentence)
         if self._plugins is None:

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aliquot.core.engine.history import Past
-from aliquot.kubernetes.gpu.node_document import Document
-from aliquot.kubernetes.node_agent.last_usage import Used
-from aliquot.kubernetes.virtual_machines.agent.reconcile import Round
+from aliquot.core.engine.history import PastRun
+from aliquot.kubernetes.gpu.node_document import NodeDocument
+from aliquot.kubernetes.node_agent.last_usage import LastUsage
+from aliquot.kubernetes.virtual_machines.agent.reconciler import RoundResult
 
 
-def of_round(done: Round | None, node: str, pod: str, used: Used, pasts: Sequence[Past]) -> Document | None:
+def build_document(
+    done: RoundResult | None, node: str, pod: str, used: LastUsage, pasts: Sequence[PastRun]
+) -> NodeDocument | None:
     """None where nothing was looked at, or the GPUs could not be read."""
     inventory = done.view.inventory if done is not None else None
     if inventory is None:
         return None
     named = msgspec.structs.replace(inventory, node=node)
-    return Document(inventory=named, pod=pod, usage=used.told(inventory, pasts), pasts=tuple(pasts))
+    return NodeDocument(inventory=named, pod=pod, usage=used.current_usage(inventory, pasts), past_runs=tuple(pasts))

@@ -6,39 +6,39 @@ import asyncio
 
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.objects import Pod
-from aliquot.kubernetes.virtual_machines.agent.host_gpus import Way
-from aliquot.kubernetes.virtual_machines.agent.informers import Corner
-from aliquot.kubernetes.virtual_machines.agent.options import Options
+from aliquot.kubernetes.virtual_machines.agent.host_gpus import DriverAccess
+from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
+from aliquot.kubernetes.virtual_machines.agent.options import DevicesAgentOptions
 from aliquot.kubernetes.virtual_machines.harvester.driver_pod import DriverPods, PodPrograms
 from aliquot.kubernetes.virtual_machines.harvester.driver_pods import SELECTOR
 
 
-class Ways:
+class DriverLocator:
     """Chooses anew at each look: a driver's pod comes, is replaced, and goes. A pod that is there but not ready is no
     reason to look elsewhere: the driver would be loaded twice.
     """
 
-    def __init__(self, api: Api, corner: Corner, options: Options) -> None:
+    def __init__(self, api: Api, informers: NodeDeviceInformers, options: DevicesAgentOptions) -> None:
         self._api = api
-        self._corner = corner
+        self._informers = informers
         self._mode = options.driver
         self._namespace = options.driver_namespace
         self._pods = DriverPods(api, options.node_name, self._namespace)
 
-    async def find(self) -> Way:
+    async def find(self) -> DriverAccess:
         """The way for this look. Raises UnauthorizedError where the API server does not take us for anybody."""
         if self._mode == "local":
-            return Way("local")
-        pods = [pod for pod in self._corner.pods.items if self._candidate(pod)]
+            return DriverAccess("local")
+        pods = [pod for pod in self._informers.pods.items if self._candidate(pod)]
         if self._mode == "auto" and not pods:
             hint = f"and there is no driver pod ({SELECTOR} in namespace {self._namespace}) on this node"
-            return Way("local", hint=hint)
-        found = await self._pods.judge(pods)
+            return DriverAccess("local", hint=hint)
+        found = await self._pods.check_pods(pods)
         if found.pod is None:
             step = f" | next: {found.next_step}" if found.next_step else ""
-            return Way("none", reason=found.reason, trouble=found.message + step)
+            return DriverAccess("none", reason=found.reason, error=found.message + step)
         programs = PodPrograms(self._api, found.pod, asyncio.get_running_loop())
-        return Way(f"{found.pod.place} {found.pod.uid} {found.pod.container_id}", programs)
+        return DriverAccess(f"{found.pod.location} {found.pod.uid} {found.pod.container_id}", programs)
 
     def _candidate(self, pod: Pod) -> bool:
         name, _, value = SELECTOR.partition("=")

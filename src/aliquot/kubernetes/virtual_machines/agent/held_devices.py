@@ -13,48 +13,49 @@ import msgspec
 from aliquot.core.model.actions import Destroy, DestroyVgpu, Reset, SetFunctions, SetMode, SetPassthrough
 from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu
 from aliquot.core.model.plan import Plan
-from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods, holder, resolved
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods, holder, resolve_uses
 
-Owners = Mapping[str, list[Holder]]
+HoldersByDevice = Mapping[str, list[Holder]]
 
 
-def occupied(inventory: Inventory, uses: Iterable[Use]) -> Inventory:
+def with_pod_holders(inventory: Inventory, uses: Iterable[PodDeviceUse]) -> Inventory:
     """The inventory with every vGPU, virtual function and whole GPU held that kubelet gave to a pod. Devices are known
     by their ids: an mdev's UUID, or a PCI address.
     """
-    uses = resolved(uses, inventory)
-    owners: dict[str, list[Holder]] = {}
+    uses = resolve_uses(uses, inventory)
+    by_device: dict[str, list[Holder]] = {}
     for use in uses:
         for device in use.devices:
-            owners.setdefault(device, []).append(holder(use, inventory))
+            by_device.setdefault(device, []).append(holder(use, inventory))
     inventory = held_by_pods(inventory, uses)  # containers beside virtual machines
-    if not owners:
+    if not by_device:
         return inventory
-    return msgspec.structs.replace(inventory, gpus=tuple(_gpu(gpu, owners) for gpu in inventory.gpus))
+    return msgspec.structs.replace(inventory, gpus=tuple(_gpu_with_holders(gpu, by_device) for gpu in inventory.gpus))
 
 
-def _gpu(gpu: Gpu, owners: Owners) -> Gpu:
-    vgpus = tuple(_vgpu(vgpu, owners) for vgpu in gpu.vgpus)
+def _gpu_with_holders(gpu: Gpu, by_device: HoldersByDevice) -> Gpu:
+    vgpus = tuple(_vgpu_with_holders(vgpu, by_device) for vgpu in gpu.vgpus)
     virtual = gpu.virtual
     if virtual is not None:
         functions = tuple(
-            msgspec.structs.replace(f, holders=_joined(f.holders, owners.get(f.pci, ()))) for f in virtual.functions
+            msgspec.structs.replace(f, holders=_merge_holders(f.holders, by_device.get(f.pci, ())))
+            for f in virtual.functions
         )
         virtual = msgspec.structs.replace(virtual, functions=functions)
-    holders = _joined(gpu.holders, owners.get(gpu.pci, ()))
+    holders = _merge_holders(gpu.holders, by_device.get(gpu.pci, ()))
     return msgspec.structs.replace(gpu, vgpus=vgpus, virtual=virtual, holders=holders)
 
 
-def _vgpu(vgpu: Vgpu, owners: Owners) -> Vgpu:
-    found = (*owners.get(vgpu.uuid, ()), *owners.get(vgpu.function, ()))
-    return msgspec.structs.replace(vgpu, holders=_joined(vgpu.holders, found)) if found else vgpu
+def _vgpu_with_holders(vgpu: Vgpu, by_device: HoldersByDevice) -> Vgpu:
+    found = (*by_device.get(vgpu.uuid, ()), *by_device.get(vgpu.function, ()))
+    return msgspec.structs.replace(vgpu, holders=_merge_holders(vgpu.holders, found)) if found else vgpu
 
 
-def _joined(first: Iterable[Holder], second: Iterable[Holder]) -> tuple[Holder, ...]:
+def _merge_holders(first: Iterable[Holder], second: Iterable[Holder]) -> tuple[Holder, ...]:
     return tuple(dict.fromkeys((*first, *second)))
 
 
-def doomed(plan: Plan, inventory: Inventory) -> frozenset[str]:
+def devices_to_destroy(plan: Plan, inventory: Inventory) -> frozenset[str]:
     """The ids of the devices that end with this plan, those of containers included: nobody must be given one while it
     is carried out.
     """
@@ -71,11 +72,11 @@ def doomed(plan: Plan, inventory: Inventory) -> frozenset[str]:
             case SetPassthrough() if action.function:
                 continue  # a virtual function that goes to a machine takes nothing from others
             case SetFunctions() | SetMode() | Reset() | SetPassthrough():
-                found |= _all(inventory.gpu(action.gpu))
+                found |= _all_device_ids(inventory.gpu(action.gpu))
     return frozenset(found - {""})
 
 
-def _all(gpu: Gpu) -> set[str]:
+def _all_device_ids(gpu: Gpu) -> set[str]:
     """Every device of a GPU by which kubelet may know it, and the GPU's UUID."""
     inside = {c.uuid for i in gpu.instances for c in i.compute_instances}
     return {gpu.uuid, *inside, *(each for v in gpu.vgpus for each in (v.uuid, v.function))}

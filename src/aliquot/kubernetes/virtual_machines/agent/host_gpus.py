@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from aliquot.core.engine.history import Past
-from aliquot.core.engine.step_timing import Watch, unwatched
+from aliquot.core.engine.history import PastRun
+from aliquot.core.engine.step_timing import StepListener, ignore_step
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.pci import PciFunction
 from aliquot.core.model.plan import Plan
@@ -17,73 +17,73 @@ from aliquot.errors import AliquotError, DriverHangsError, NoDriverError
 from aliquot.foundation import driver_calls
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.hardware.kernel.bus_scan import scan
-from aliquot.kubernetes.node_agent.gpu_worker import Hardware
-from aliquot.kubernetes.node_agent.pod_holders import Use
+from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from aliquot.kubernetes.virtual_machines.agent.device_offering import mdev_groups
-from aliquot.kubernetes.virtual_machines.agent.held_devices import occupied
-from aliquot.kubernetes.virtual_machines.agent.retry_state import reason
+from aliquot.kubernetes.virtual_machines.agent.held_devices import with_pod_holders
+from aliquot.kubernetes.virtual_machines.agent.retry_state import error_reason
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import NO_DRIVER
 
 if TYPE_CHECKING:
-    from aliquot.core.engine.context import Outcome
-    from aliquot.core.engine.programs import Programs
-    from aliquot.hardware.kernel_files import Files
+    from aliquot.core.engine.context import ApplyOutcome
+    from aliquot.core.engine.programs import DriverPrograms
+    from aliquot.hardware.kernel_files import KernelFiles
     from aliquot.node.connect import Connection
 
 T = TypeVar("T")
 
 
-class Way(msgspec.Struct, frozen=True):
+class DriverAccess(msgspec.Struct, frozen=True):
     """Where the GPU driver's programs are: ``programs`` None is this machine. ``name`` tells one way from another.
-    Where there is none now, ``reason`` and ``trouble`` say why; ``hint`` is what is worth knowing where there turns out
-    to be no driver.
+    Where there is none now, ``reason_word`` and ``error`` say why; ``hint`` is what is worth knowing where there turns
+    out to be no driver.
     """
 
     name: str
-    programs: Programs | None = None
+    programs: DriverPrograms | None = None
     reason: str = ""
-    trouble: str = ""
+    error: str = ""
     hint: str = ""
 
 
-class Found(msgspec.Struct, frozen=True):
+class HostObservation(msgspec.Struct, frozen=True):
     """What a look saw. ``inventory`` is None while no driver answers, or has only GPUs that the kernel hands out
-    without one; then ``reason`` and ``trouble`` say why.
+    without one; then ``reason_word`` and ``error`` say why.
     """
 
     functions: tuple[PciFunction, ...]
     inventory: Inventory | None = None
     reason: str = ""
-    trouble: str = ""
+    error: str = ""
 
 
-class Machine:
+class HostGpus:
     """``bus`` opens the kernel's files, ``connect`` the node along a way; both are called on worker threads. ``wake``
     is called when a device has become unfit.
     """
 
     def __init__(
         self,
-        bus: Callable[[], Files],
-        connect: Callable[[Programs | None], Connection],
+        bus: Callable[[], KernelFiles],
+        connect: Callable[[DriverPrograms | None], Connection],
         wake: Callable[[], None],
     ) -> None:
         self._open_bus = bus
         self._connect = connect
         self._wake = wake
-        self._files: Files | None = None
-        self._way: Way | None = None
-        self._hardware: Hardware | None = None
+        self._files: KernelFiles | None = None
+        self._location: DriverAccess | None = None
+        self._hardware: GpuWorker | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._seen: Inventory | None = None
-        self._said = False
-        self.steps: Watch = unwatched
+        self._last_inventory: Inventory | None = None
+        self._notice_logged = False
+        self.steps: StepListener = ignore_step
         self.hangs_s = driver_calls.hangs_s()
 
     @property
     def hang(self) -> DriverHangsError | None:
         """The driver call that hangs, as an error; None while none does."""
-        return driver_calls.hang(self.hangs_s)
+        return driver_calls.find_hang(self.hangs_s)
 
     @property
     def patience_s(self) -> float:
@@ -101,9 +101,9 @@ class Machine:
         return self._hardware.unhealthy if self._hardware is not None else frozenset()
 
     @property
-    def pasts(self) -> tuple[Past, ...]:
+    def pasts(self) -> tuple[PastRun, ...]:
         """The newest changes of the node as of the last look, whoever made them."""
-        return self._hardware.pasts if self._hardware is not None else ()
+        return self._hardware.past_runs if self._hardware is not None else ()
 
     @property
     def answers(self) -> bool:
@@ -116,86 +116,90 @@ class Machine:
             raise NoDriverError("the driver has gone away since the look")
         return await self._hardware.call(job)
 
-    def held(self, connection: Connection, uses: Iterable[Use]) -> Inventory:
+    def read_with_holders(self, connection: Connection, uses: Iterable[PodDeviceUse]) -> Inventory:
         """The GPUs with who holds them, for a look at what they are used for. On the worker's thread."""
-        return occupied(self._newest(connection), uses)
+        return with_pod_holders(self._latest_inventory(connection), uses)
 
-    def _newest(self, connection: Connection) -> Inventory:
+    def _latest_inventory(self, connection: Connection) -> Inventory:
         """A fresh look; the last one where that would run several programs beside the one that tells of use."""
         from aliquot.hardware.nvidia_smi.backend import SmiBackend
 
         if not isinstance(connection.nvml, SmiBackend):
             return connection.backend.read()
-        if not self._said:
+        if not self._notice_logged:
             log.info("nvidia-smi tells the memory of GPU instances, and not how busy they are")
-        self._said = True
-        return self._seen or connection.backend.read()
+        self._notice_logged = True
+        return self._last_inventory or connection.backend.read()
 
     async def groups(self, mdevs: Mapping[str, str]) -> dict[str, int]:
         """The IOMMU groups of mdevs, by UUID, from UUID and carrying function."""
         return await asyncio.to_thread(lambda: mdev_groups(self._bus(), mdevs)) if mdevs else {}
 
-    async def look(self, way: Way) -> Found:
+    async def observe(self, location: DriverAccess) -> HostObservation:
         """One look along this way. Raises HardwareError where the PCI bus itself cannot be read: whoever took that for
         an empty bus would delete every object. Raises DriverHangsError while a driver call hangs.
         """
         functions = await asyncio.to_thread(self._scan)
-        if way.trouble:
+        if location.error:
             await self.close()
-            return Found(functions, None, way.reason, way.trouble)
-        hardware = await self._along(way)
+            return HostObservation(functions, None, location.reason, location.error)
+        hardware = await self._open(location)
         try:
-            self._seen = None
+            self._last_inventory = None
             inventory, _ = await hardware.read()
         except DriverHangsError:
             raise  # no look at all, and no driver that is gone: objects and offers stay as they are
-        except AliquotError as error:
-            text = ", ".join(filter(None, (error.brief, way.hint if error.code == "NO_DRIVER" else "")))
-            step = f" | next: {error.next_step}" if error.next_step else ""
-            return Found(functions, None, reason(error), text + step)
-        self._seen = inventory
+        except AliquotError as failure:
+            text = ", ".join(filter(None, (failure.brief, location.hint if failure.code == "NO_DRIVER" else "")))
+            step = f" | next: {failure.next_step}" if failure.next_step else ""
+            return HostObservation(functions, None, error_reason(failure), text + step)
+        self._last_inventory = inventory
         if inventory.driver:
-            return Found(functions, inventory)
+            return HostObservation(functions, inventory)
         # No driver answers; what the kernel can do without one is there all the same.
-        return Found(functions, inventory, NO_DRIVER, ", ".join(filter(None, (*inventory.notes[:1], way.hint))))
+        return HostObservation(
+            functions, inventory, NO_DRIVER, ", ".join(filter(None, (*inventory.notes[:1], location.hint)))
+        )
 
-    async def apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
+    async def apply(self, plan: Plan, report: Callable[[str], None]) -> ApplyOutcome:
         """Carries out a plan along the way of the last look. Raises what ``engine.apply`` raises."""
         if self._hardware is None:
             raise NoDriverError("the driver has gone away since the look")
-        self._seen = None
+        self._last_inventory = None
         return await self._hardware.apply(plan, report)
 
     async def close(self) -> None:
         """Lets go of the driver."""
         watch, self._watch = self._watch, None
         hardware, self._hardware = self._hardware, None
-        self._way = self._seen = None
-        self._said = False
+        self._location = self._last_inventory = None
+        self._notice_logged = False
         if watch is not None:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
         if hardware is not None:
             await hardware.close()
 
-    async def _along(self, way: Way) -> Hardware:
+    async def _open(self, location: DriverAccess) -> GpuWorker:
         """The GPUs by this way. A driver's pod that was replaced is another way: what was open ended with it."""
-        if self._hardware is not None and self._way is not None and self._way.name == way.name:
+        if self._hardware is not None and self._location is not None and self._location.name == location.name:
             return self._hardware
         await self.close()
-        log.info("the GPU driver is used %s", f"in {way.programs.place}" if way.programs else "on this machine")
-        hardware = self._hardware = Hardware(
-            lambda: self._connect(way.programs), steps=self.steps, hangs_s=self.hangs_s
+        log.info(
+            "the GPU driver is used %s", f"in {location.programs.location}" if location.programs else "on this machine"
         )
-        self._way = way
-        if way.programs is None:  # whoever runs programs in a pod does not do so every second
+        hardware = self._hardware = GpuWorker(
+            lambda: self._connect(location.programs), steps=self.steps, hangs_s=self.hangs_s
+        )
+        self._location = location
+        if location.programs is None:  # whoever runs programs in a pod does not do so every second
             self._watch = asyncio.create_task(hardware.watch(self._wake))
         return hardware
 
     def _scan(self) -> tuple[PciFunction, ...]:
         return scan(self._bus())
 
-    def _bus(self) -> Files:
+    def _bus(self) -> KernelFiles:
         if self._files is None:
             self._files = self._open_bus()
         return self._files

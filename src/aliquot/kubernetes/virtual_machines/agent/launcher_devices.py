@@ -9,35 +9,35 @@ from aliquot.errors import AliquotError
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.kinds.kubevirt import LAUNCHER_COMMAND, LAUNCHER_CONTAINER, VirtualMachineInstance
-from aliquot.kubernetes.virtual_machines.kubevirt.launcher_pod import devices, named
+from aliquot.kubernetes.virtual_machines.kubevirt.launcher_pod import by_resource, devices
 
 if TYPE_CHECKING:
-    from aliquot.kubernetes.device_plugin.pod_resources import Use
+    from aliquot.kubernetes.device_plugin.pod_resources import PodResourceUse
 
 CREATED_BY = "kubevirt.io/created-by"
 """On a launcher pod: the uid of its instance. Its name label is a host name, which need not be the machine's."""
 ENV_S = 10.0
 """How long a launcher may take to tell its environment."""
 
-Given = dict[str, tuple[str, ...]]
+DeviceIds = dict[str, tuple[str, ...]]
 """Device ids by resource."""
-Uses = Callable[[], Awaitable["Sequence[Use]"]]
+Uses = Callable[[], Awaitable["Sequence[PodResourceUse]"]]
 Environment = Callable[[Pod], Awaitable[str]]
 
 
-def environment(api: Api) -> Environment:
+def environment_reader(api: Api) -> Environment:
     """Asks a launcher itself, by running ``env`` in it."""
 
-    async def ask(pod: Pod) -> str:
+    async def run_env(pod: Pod) -> str:
         from aliquot.kubernetes.client.exec import exec_  # a library that few looks need
 
         ended = await exec_(api, pod.name, pod.metadata.namespace, LAUNCHER_CONTAINER, LAUNCHER_COMMAND, ENV_S)
         return ended.out
 
-    return ask
+    return run_env
 
 
-def launchers(pods: Sequence[Pod]) -> dict[str, Pod]:
+def launcher_pods(pods: Sequence[Pod]) -> dict[str, Pod]:
     """The launcher that runs for each instance, by the instance's uid."""
     return {
         pod.metadata.labels[CREATED_BY]: pod
@@ -48,31 +48,31 @@ def launchers(pods: Sequence[Pod]) -> dict[str, Pod]:
     }
 
 
-class Launchers:
-    """``uses`` asks kubelet who has which device (None: there is no kubelet to ask), ``environment`` runs ``env`` in a
-    launcher (None: nobody does). What a pod was given never changes, so that each is asked about once.
+class LauncherDevices:
+    """``uses`` asks kubelet who has which device (None: there is no kubelet to ask), ``environment_reader`` runs
+    ``env`` in a launcher (None: nobody does). What a pod was given never changes, so that each is asked about once.
     """
 
     def __init__(self, uses: Uses | None, environment: Environment | None) -> None:
         self._uses = uses
         self._environment = environment
-        self._known: dict[str, Given] = {}
+        self._cache: dict[str, DeviceIds] = {}
 
-    def keep(self, pods: Sequence[Pod]) -> None:
+    def prune(self, pods: Sequence[Pod]) -> None:
         """Forgets what is known of others than these."""
         uids = {pod.metadata.uid for pod in pods}
-        self._known = {uid: given for uid, given in self._known.items() if uid in uids}
+        self._cache = {uid: given for uid, given in self._cache.items() if uid in uids}
 
-    async def given(self, one: VirtualMachineInstance, pod: Pod) -> Given:
+    async def devices_of(self, instance: VirtualMachineInstance, pod: Pod) -> DeviceIds:
         """What of the resources that an instance asks for its launcher was given. Raises KubeletAwayError, ApiError
         where nobody can say.
         """
-        known = self._known.get(pod.metadata.uid)
+        known = self._cache.get(pod.metadata.uid)
         if known is None:
-            known = self._known[pod.metadata.uid] = await self._ask(one, pod)
+            known = self._cache[pod.metadata.uid] = await self._query(instance, pod)
         return known
 
-    async def _ask(self, one: VirtualMachineInstance, pod: Pod) -> Given:
+    async def _query(self, instance: VirtualMachineInstance, pod: Pod) -> DeviceIds:
         problem: AliquotError | None = None
         if self._uses is not None:
             try:
@@ -80,16 +80,16 @@ class Launchers:
             except AliquotError as error:
                 problem = error
             else:
-                mine: Given = {}
+                mine: DeviceIds = {}
                 for use in found:
                     if (use.namespace, use.pod) == pod.key:
                         mine[use.resource] = (*mine.get(use.resource, ()), *use.devices)
-                wanted = {entry.device_name for entry in one.devices.all}
+                wanted = {entry.device_name for entry in instance.devices.all}
                 if not wanted.isdisjoint(mine):
                     return {resource: ids for resource, ids in mine.items() if resource in wanted}
         if self._environment is not None:
             text = await self._environment(pod)
-            return named(devices(text), [entry.device_name for entry in one.devices.all])
+            return by_resource(devices(text), [entry.device_name for entry in instance.devices.all])
         if problem is not None:
             raise problem
         return {}

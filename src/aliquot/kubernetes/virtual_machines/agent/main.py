@@ -21,46 +21,46 @@ from aliquot.foundation.process_end import leave_if_hung
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.node_agent import driver_root as driver
-from aliquot.kubernetes.node_agent.document_publisher import Showing
-from aliquot.kubernetes.node_agent.gc_tuning import be_frugal
+from aliquot.kubernetes.node_agent.document_publisher import DocumentPublisher
 from aliquot.kubernetes.node_agent.hang_reporter import HangReporter
-from aliquot.kubernetes.node_agent.last_usage import Used
+from aliquot.kubernetes.node_agent.last_usage import LastUsage
 from aliquot.kubernetes.node_agent.liveness import alive
+from aliquot.kubernetes.node_agent.malloc_tuning import limit_heap
 from aliquot.kubernetes.node_agent.process_end import run_to_end
 from aliquot.kubernetes.node_agent.role_lock import RoleLock
 from aliquot.kubernetes.node_agent.state_file_report import StateFileReport
-from aliquot.kubernetes.node_agent.usage_sampler import Using, every_s
+from aliquot.kubernetes.node_agent.usage_sampler import UsageSampler, sampling_interval_s
 from aliquot.kubernetes.virtual_machines.agent import kubelet_pods as given
 from aliquot.kubernetes.virtual_machines.agent import launcher_devices as launchers
-from aliquot.kubernetes.virtual_machines.agent import node_report as tell
-from aliquot.kubernetes.virtual_machines.agent.allocation import Allocations
-from aliquot.kubernetes.virtual_machines.agent.device_offering import Offering
-from aliquot.kubernetes.virtual_machines.agent.document_builder import of_round
-from aliquot.kubernetes.virtual_machines.agent.driver_location import Ways
-from aliquot.kubernetes.virtual_machines.agent.host_gpus import Machine
-from aliquot.kubernetes.virtual_machines.agent.informers import Corner
-from aliquot.kubernetes.virtual_machines.agent.loop import Loop
-from aliquot.kubernetes.virtual_machines.agent.metrics import Tally
-from aliquot.kubernetes.virtual_machines.agent.node_report import Standing, Teller
-from aliquot.kubernetes.virtual_machines.agent.object_writer import Writer
-from aliquot.kubernetes.virtual_machines.agent.options import Options
-from aliquot.kubernetes.virtual_machines.agent.pcidevices_conflict import incumbent
-from aliquot.kubernetes.virtual_machines.agent.reconcile import Round, Work
-from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdevs, offer
+from aliquot.kubernetes.virtual_machines.agent import node_report
+from aliquot.kubernetes.virtual_machines.agent.allocation import VmAllocationPublisher
+from aliquot.kubernetes.virtual_machines.agent.device_offering import VmDeviceOffering
+from aliquot.kubernetes.virtual_machines.agent.document_builder import build_document
+from aliquot.kubernetes.virtual_machines.agent.driver_location import DriverLocator
+from aliquot.kubernetes.virtual_machines.agent.host_gpus import HostGpus
+from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
+from aliquot.kubernetes.virtual_machines.agent.loop import DevicesAgentLoop
+from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics
+from aliquot.kubernetes.virtual_machines.agent.node_report import DevicesAgentStatus, NodeStatusReporter
+from aliquot.kubernetes.virtual_machines.agent.object_writer import ObjectWriter
+from aliquot.kubernetes.virtual_machines.agent.options import DevicesAgentOptions
+from aliquot.kubernetes.virtual_machines.agent.pcidevices_conflict import pcidevices_pod
+from aliquot.kubernetes.virtual_machines.agent.reconciler import Reconciler, RoundResult
+from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdev_functions, offer
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import PCIDEVICES_RUNS, WITHOUT_PCIDEVICES
-from aliquot.node.claims import watch
+from aliquot.node.claims import attach_claims
 from aliquot.node.connect import Connection, connect, simulated_host
 
 if TYPE_CHECKING:
-    from aliquot.core.engine.programs import Programs
-    from aliquot.hardware.kernel_files import Files
+    from aliquot.core.engine.programs import DriverPrograms
+    from aliquot.hardware.kernel_files import KernelFiles
 
 CLOSE_S = 5.0
 
 
-def run(options: Options) -> int:
+def run(options: DevicesAgentOptions) -> int:
     """Run the agent until SIGTERM, SIGINT or SIGHUP. Raises AliquotError for what is wrong from the start."""
-    be_frugal()
+    limit_heap()
     logs.start(log, debug=options.debug)
     return asyncio.run(DevicesAgent(options).run())
 
@@ -68,31 +68,41 @@ def run(options: Options) -> int:
 class DevicesAgent:
     """All parts of one devices agent."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: DevicesAgentOptions) -> None:
         self.options = options
-        self.tally = Tally(options.node_name)
-        self.api = Api.connect(options.kubeconfig, namespace=options.namespace, on_request=self.tally.requested)
+        self.metrics = DevicesAgentMetrics(options.node_name)
+        self.api = Api.connect(options.kubeconfig, namespace=options.namespace, on_request=self.metrics.record_request)
         self.simulated = simulated_host(options.node) if options.node is not None else None
-        self.corner = Corner(self.api, options.node_name, self._wake, self._ended)
-        self.machine = Machine(self._bus, self._connect, self._wake)
-        self.machine.steps = self.tally.changes.step
-        self.teller = Teller(self.corner)
-        self.writer = Writer(self.corner, self.teller.changed, self.tally.wrote)
-        self.ways = Ways(self.api, self.corner, options)
-        self.offering = Offering(os.path.join(options.kubelet_dir, "device-plugins")) if options.kubelet_dir else None
-        self.allocations = Allocations(
+        self.informers = NodeDeviceInformers(self.api, options.node_name, self._wake, self._ended)
+        self.host_gpus = HostGpus(self._bus, self._connect, self._wake)
+        self.host_gpus.steps = self.metrics.changes.record_step
+        self.reporter = NodeStatusReporter(self.informers)
+        self.writer = ObjectWriter(self.informers, self.reporter.report_change, self.metrics.count_write)
+        self.driver_locator = DriverLocator(self.api, self.informers, options)
+        self.offering = (
+            VmDeviceOffering(os.path.join(options.kubelet_dir, "device-plugins")) if options.kubelet_dir else None
+        )
+        self.allocations = VmAllocationPublisher(
             self.api,
             options.node_name,
             self._wake,
-            uses=given.pods_devices(options.kubelet_dir),
-            environment=launchers.environment(self.api),
+            uses=given.pod_devices(options.kubelet_dir),
+            environment=launchers.environment_reader(self.api),
             ended=self._ended,
         )
         uses = given.uses(options.kubelet_dir)
-        self.showing = Showing(self.api, options.node_name, document.VGPUS, namespace=self.api.namespace, uses=uses)
-        self.using = Using(self.machine, uses, self._used, every_s(dict(os.environ)), self.machine.held)
-        self.loop: Loop | None = None
-        self.used = Used()
+        self.document_publisher = DocumentPublisher(
+            self.api, options.node_name, document.VGPUS, namespace=self.api.namespace, uses=uses
+        )
+        self.usage_sampler = UsageSampler(
+            self.host_gpus,
+            uses,
+            self._record_usage,
+            sampling_interval_s(dict(os.environ)),
+            self.host_gpus.read_with_holders,
+        )
+        self.loop: DevicesAgentLoop | None = None
+        self.last_usage = LastUsage()
         self.role = RoleLock("VM agent", directories(options.node)[0], self._pod)
         self.stopping = asyncio.Event()
         self.code = 0
@@ -104,24 +114,24 @@ class DevicesAgent:
 
     # -- the machine
 
-    def _bus(self) -> Files:
+    def _bus(self) -> KernelFiles:
         if self.options.node is None:
             from aliquot.hardware.kernel_files import RealFiles
 
             return RealFiles()
         from aliquot.foundation.paths import state_dir
-        from aliquot.sim.client import Node
+        from aliquot.sim.client import SimClient
         from aliquot.sim.files import SimFiles
 
-        return SimFiles(Node(state_dir(), self.options.node))
+        return SimFiles(SimClient(state_dir(), self.options.node))
 
-    def _connect(self, programs: Programs | None) -> Connection:
+    def _connect(self, programs: DriverPrograms | None) -> Connection:
         if self.options.node is None and programs is None:
-            found = driver.find(self.options.host_root, self.options.driver_root)
-            if found.here is not None:
-                os.environ["ALIQUOT_DRIVER_ROOT"] = found.here
-        connection = connect(self.options.node, programs, everything=True, say=log.warning)
-        watch(connection, self.options.holders, log.warning)
+            found = driver.find_driver(self.options.host_root, self.options.driver_root)
+            if found.local_root is not None:
+                os.environ["ALIQUOT_DRIVER_ROOT"] = found.local_root
+        connection = connect(self.options.node, programs, all_gpus=True, report=log.warning)
+        attach_claims(connection, self.options.holders, log.warning)
         connection.by = "agent"
         return connection
 
@@ -140,33 +150,33 @@ class DevicesAgent:
         """Until a signal."""
         ending = ExitStack()
         pages = {"/healthz": self._healthz, "/readyz": self._readyz}
-        probes = Probes(pages, {"/metrics": self.tally.page.answer})
-        beside: list[asyncio.Task[None]] = []
+        probes = Probes(pages, {"/metrics": self.metrics.page.answer})
+        background: list[asyncio.Task[None]] = []
         try:
             if self.options.port >= 0:
                 log.info("health and metrics on port %d", await self._listen(probes))
-            ending.enter_context(signals.asked_to_end(self._stop, asyncio.get_running_loop()))
+            ending.enter_context(signals.stop_on_signal(self._stop, asyncio.get_running_loop()))
             if not await self.role.take(self.stopping):
                 return self.code
             self.loop = self._assemble()
-            await self.corner.start()
+            await self.informers.start()
             self.allocations.start()
-            beside += [asyncio.create_task(each) for each in self._beside()]
-            for task in beside:
+            background += [asyncio.create_task(each) for each in self._background_tasks()]
+            for task in background:
                 task.add_done_callback(self._ended)
-            await run_to_end(self.loop, self.machine)
+            await run_to_end(self.loop, self.host_gpus)
         finally:
-            for task in beside:
+            for task in background:
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
-            await self.using.close()
+            await asyncio.gather(*background, return_exceptions=True)
+            await self.usage_sampler.close()
             await probes.close()
-            await self.corner.close()
+            await self.informers.close()
             await self.allocations.close()
             if self.offering is not None:
                 await self.offering.close()
             with suppress(TimeoutError):  # a driver call that hangs ends with the process
-                await asyncio.wait_for(self.machine.close(), CLOSE_S)
+                await asyncio.wait_for(self.host_gpus.close(), CLOSE_S)
             await self.api.aclose()
             self.role.close()
             leave_if_hung(self.code, log.warning)
@@ -178,32 +188,32 @@ class DevicesAgent:
         if self.loop is not None:
             self.loop.stop()
 
-    def _beside(self) -> tuple[Coroutine[Any, Any, None], ...]:
+    def _background_tasks(self) -> tuple[Coroutine[Any, Any, None], ...]:
         """What runs beside the loop, for ever."""
-        mind = self.showing.mind(lambda: self.machine.hang, lambda: self.corner.node)
-        files = StateFileReport(directories(self.options.node), self.tally, self.teller.warn)
+        refresh = self.document_publisher.watch_hangs(lambda: self.host_gpus.hang, lambda: self.informers.node)
+        files = StateFileReport(directories(self.options.node), self.metrics, self.reporter.warn)
         assert self.loop is not None
-        hangs = HangReporter(lambda: self.machine.hang, self.loop.report_hang)
-        return self.showing.run(), mind, hangs.run(), self.using.run(), files.run()
+        hangs = HangReporter(lambda: self.host_gpus.hang, self.loop.report_hang)
+        return self.document_publisher.run(), refresh, hangs.run(), self.usage_sampler.run(), files.run()
 
-    def _assemble(self) -> Loop:
-        work = Work(
-            self.corner,
-            self.machine,
+    def _assemble(self) -> DevicesAgentLoop:
+        reconciler = Reconciler(
+            self.informers,
+            self.host_gpus,
             self.writer,
-            self.tally,
-            way=self.ways.find,
+            self.metrics,
+            locate_driver=self.driver_locator.find,
             uses=given.uses(self.options.kubelet_dir),
-            hands=self.offering or _NoHands(),
+            plugins=self.offering or _NoDevicePlugins(),
             boot=self._boot,
         )
-        return Loop(
-            self.corner,
-            work,
-            self.teller,
-            self.tally,
-            stand=self._stand,
-            after=self._after,
+        return DevicesAgentLoop(
+            self.informers,
+            reconciler,
+            self.reporter,
+            self.metrics,
+            idle_status=self._idle_status,
+            after_round=self._after_round,
             check_s=self.options.check_s,
         )
 
@@ -227,9 +237,9 @@ class DevicesAgent:
 
     # -- what the loop asks
 
-    def _stand(self) -> Standing | None:
+    def _idle_status(self) -> DevicesAgentStatus | None:
         """Why the agent keeps its hands off, None where it need not."""
-        other = incumbent(self.corner.pods.items)
+        other = pcidevices_pod(self.informers.pods.items)
         if other is not None:
             where = f"{other.metadata.namespace}/{other.name}"
             text = (
@@ -238,69 +248,71 @@ class DevicesAgent:
             )
             step = f"kubectl label node {self.options.node_name} {WITHOUT_PCIDEVICES}=true, once its DaemonSet "
             step += "leaves out such nodes (docs/coming-from/pcidevices.md, step 3)"
-            return Standing(tell.IDLE, PCIDEVICES_RUNS, f"{text} | next: {step}")
-        absent = self.corner.absent
+            return DevicesAgentStatus(node_report.IDLE, PCIDEVICES_RUNS, f"{text} | next: {step}")
+        absent = self.informers.missing_kinds
         if absent:
             text = f"the cluster does not have {', '.join(absent)} of devices.harvesterhci.io"
-            return Standing(tell.IDLE, "NoCustomResources", f"{text} | next: kubectl apply -f deploy/crds")
+            return DevicesAgentStatus(
+                node_report.IDLE, "NoCustomResources", f"{text} | next: kubectl apply -f deploy/crds"
+            )
         return None
 
-    async def _after(self, done: Round | None) -> None:
+    async def _after_round(self, done: RoundResult | None) -> None:
         """What virtual machines can be given, and what is said of those that have it, follows what is. While somebody
         else is at work, the sockets and the annotations are his.
         """
-        self._show(done)
+        self._update_document(done)
         if done is None:
             if self.offering is not None:
                 await self.offering.close()
             return
         if self.offering is not None:
-            groups = await self.machine.groups(mdevs(done.view.inventory))
-            await self.offering.publish(offer(done.view, done.objects, groups, self.machine.unhealthy))
-        await self.allocations.keep(done.view, done.objects, self.corner.pods.items)
+            groups = await self.host_gpus.groups(mdev_functions(done.view.inventory))
+            await self.offering.publish(offer(done.view, done.objects, groups, self.host_gpus.unhealthy))
+        await self.allocations.sync(done.view, done.objects, self.informers.pods.items)
 
-    def _show(self, done: Round | None) -> None:
-        node = self.corner.node
+    def _update_document(self, done: RoundResult | None) -> None:
+        node = self.informers.node
         if node is None:
             return
-        seen = of_round(done, node.name, self._pod, self.used, self.machine.pasts)
-        if seen is not None:
-            self.showing.see(seen, node.metadata.uid)
-        elif self.loop is not None and self.loop.standing is not None:
-            self.showing.unread(self.loop.standing.sentence, node.metadata.uid)
+        document_ = build_document(done, node.name, self._pod, self.last_usage, self.host_gpus.pasts)
+        if document_ is not None:
+            self.document_publisher.update(document_, node.metadata.uid)
+        elif self.loop is not None and self.loop.status is not None:
+            self.document_publisher.report_unreadable(self.loop.status.sentence, node.metadata.uid)
 
-    def _used(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:
-        self.tally.usage = usage
-        self.used = Used(inventory, usage, time.time())
+    def _record_usage(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:
+        self.metrics.usage = usage
+        self.last_usage = LastUsage(inventory, usage, time.time())
 
     # -- pages
 
     def _healthz(self) -> tuple[int, str, bytes]:
-        return alive(self.loop.beat if self.loop is not None else None, busy=self.machine.stuck_s > 0)
+        return alive(self.loop.beat if self.loop is not None else None, busy=self.host_gpus.stuck_s > 0)
 
     def _readyz(self) -> tuple[int, str, bytes]:
         """Not ready: a driver call hangs, another agent of this role works, something was not read yet, the API server
         is away, or what was to be written was not. An agent that leaves the node to another is ready, and says why.
         """
-        undone = (self.offering.problem if self.offering is not None else "") or self.allocations.trouble
-        trouble = (self.loop.trouble or undone) if self.loop is not None else "it is starting"
-        hang = self.machine.hang
+        pending = (self.offering.problem if self.offering is not None else "") or self.allocations.error
+        loop_error = (self.loop.error or pending) if self.loop is not None else "it is starting"
+        hang = self.host_gpus.hang
         problem = (
             (hang.brief if hang is not None else "")
             or self.role.waiting
-            or self.corner.away
-            or (f"{self.corner.unread} were not read yet" if self.corner.unread else trouble)
+            or self.informers.unavailable
+            or (f"{self.informers.unsynced} were not read yet" if self.informers.unsynced else loop_error)
         )
         if problem:
             return 503, "text/plain", f"{problem}\n".encode()
-        standing = self.loop.standing if self.loop is not None else None
-        text = f"{standing.state}: {standing.sentence}" if standing is not None and standing.bad else "ok"
-        if self.showing.problem:
-            text += f", but the node's document was not written: {self.showing.problem}"
+        status = self.loop.status if self.loop is not None else None
+        text = f"{status.state}: {status.sentence}" if status is not None and status.degraded else "ok"
+        if self.document_publisher.problem:
+            text += f", but the node's document was not written: {self.document_publisher.problem}"
         return 200, "text/plain", f"{text}\n".encode()
 
 
-class _NoHands:
+class _NoDevicePlugins:
     """Where there is no kubelet, nothing is given away."""
 
     def hold(self, ids: frozenset[str]) -> frozenset[str]:

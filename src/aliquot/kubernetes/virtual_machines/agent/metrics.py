@@ -6,30 +6,32 @@ from collections.abc import Iterable
 
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.plan import Plan
-from aliquot.kubernetes.virtual_machines.agent import node_report as tell
-from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects, View
+from aliquot.kubernetes.virtual_machines.agent import node_report
+from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.metrics import instruments as make
-from aliquot.metrics.agent_metrics import AgentTally
+from aliquot.metrics.agent_metrics import AgentMetrics
 from aliquot.metrics.apply_metrics import REFUSED
-from aliquot.metrics.snapshot import look, rules
+from aliquot.metrics.snapshot import rules, take_snapshot
 
 
-class Tally(AgentTally):
+class DevicesAgentMetrics(AgentMetrics):
     """What both agents count, and vGPUs, writes, and what is not ready."""
 
     def __init__(self, node: str) -> None:
-        super().__init__(node, "aliquot_devices", (tell.WORKING, tell.WAITING, tell.IDLE))
+        super().__init__(node, "aliquot_devices", (node_report.WORKING, node_report.WAITING, node_report.IDLE))
         self._writes = make.counter("aliquot_devices_writes_total", self.registry)
         self._vgpus = make.gauge("aliquot_devices_vgpus", self.registry)
         self._unmet = make.gauge("aliquot_devices_unmet", self.registry)
 
-    def looked(self, view: View, plans: Iterable[Plan] = ()) -> None:
+    def record_observation(self, view: NodeView, plans: Iterable[Plan] = ()) -> None:
         """What was seen, and the plan for each wish. Of GPUs that could not be read nothing is told."""
         plans = tuple(plans)
-        wishes = tuple(wish for plan in plans for wish in plan.desired.gpus)
+        desired_gpus = tuple(desired_gpu for plan in plans for desired_gpu in plan.desired.gpus)
         blocked = rules(blocker for plan in plans for blocker in plan.blockers)
-        seen = self._seen(view.inventory, view.now, blocked)
-        self._saw(look(self._node, view.inventory, Desired(wishes) if wishes else None, seen), plans)
+        details = self._details(view.inventory, view.now, blocked)
+        self._record_snapshot(
+            take_snapshot(self._node, view.inventory, Desired(desired_gpus) if desired_gpus else None, details), plans
+        )
         if view.inventory is None:
             return
         self._vgpus.clear()
@@ -37,7 +39,7 @@ class Tally(AgentTally):
             for vgpu in gpu.vgpus:
                 self._vgpus.labels(self._node, vgpu.type).inc()
 
-    def objects(self, objects: Objects) -> None:
+    def record_objects(self, objects: Objects) -> None:
         """Counts what is not ready."""
         counts = {
             "SRIOVGPUDevice": [item.status.conditions for item in objects.gpus.values()],
@@ -46,12 +48,12 @@ class Tally(AgentTally):
             "PCIDeviceClaim": [item.status.conditions for item in objects.claims.values()],
         }
         for kind, rows in counts.items():
-            unmet = sum(any(c.type == tell.READY and c.status == "False" for c in row) for row in rows)
+            unmet = sum(any(c.type == node_report.READY and c.status == "False" for c in row) for row in rows)
             self._unmet.labels(self._node, kind).set(unmet)
 
-    def refused(self, seconds: float) -> None:
+    def record_refusal(self, seconds: float) -> None:
         """Nothing was touched."""
-        self.ended(REFUSED, seconds)
+        self.record_end(REFUSED, seconds)
 
-    def wrote(self, verb: str, kind: str) -> None:
+    def count_write(self, verb: str, kind: str) -> None:
         self._writes.labels(verb, kind).inc()

@@ -12,11 +12,11 @@ from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiError
 from aliquot.kubernetes.client.object_base import Condition, KubeObject
 from aliquot.kubernetes.client.objects import Event
-from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch
+from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
 from aliquot.kubernetes.gpu.node_patch import change_node
 from aliquot.kubernetes.gpu.node_status import LIMIT, rfc3339
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.virtual_machines.agent.informers import Corner
+from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
 from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 
@@ -25,7 +25,7 @@ COMPONENT = "aliquot-devices"
 READY = "Ready"
 
 
-class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
+class DevicesAgentStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the agent stands on this node. ``state``: working, waiting (no driver answers), or idle (somebody else
     reconciles these kinds, or the cluster does not have them). ``reason`` is a word for programs, ``sentence`` for
     people; ``since`` is when state or reason last changed, RFC 3339.
@@ -37,67 +37,71 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     since: str = ""
 
     @property
-    def bad(self) -> bool:
+    def degraded(self) -> bool:
         return self.state != WORKING
 
-    def at(self, now: float, former: Standing | None) -> Standing:
+    def at(self, now: float, previous: DevicesAgentStatus | None) -> DevicesAgentStatus:
         """Stamped: ``since`` stays while nothing moved."""
-        same = former is not None and (former.state, former.reason) == (self.state, self.reason) and former.since
-        return msgspec.structs.replace(self, since=former.since if former and same else rfc3339(now))
+        same = (
+            previous is not None and (previous.state, previous.reason) == (self.state, self.reason) and previous.since
+        )
+        return msgspec.structs.replace(self, since=previous.since if previous and same else rfc3339(now))
 
 
-def parse(text: str | None) -> Standing | None:
+def parse(text: str | None) -> DevicesAgentStatus | None:
     """The annotation; None where there is none, or none that can be read."""
     if not text:
         return None
     try:
-        return msgspec.json.decode(text, type=Standing)
+        return msgspec.json.decode(text, type=DevicesAgentStatus)
     except (msgspec.DecodeError, RecursionError):
         return None
 
 
-class Teller:
+class NodeStatusReporter:
     """Tells the node and its watchers. An event that cannot be written is logged: it must keep nobody from a wish."""
 
-    def __init__(self, corner: Corner, clock: Callable[[], float] = time.time) -> None:
-        self._corner = corner
+    def __init__(self, informers: NodeDeviceInformers, clock: Callable[[], float] = time.time) -> None:
+        self._informers = informers
         self._clock = clock
 
-    async def node(self, standing: Standing, *, driver_needed: bool | None) -> None:
+    async def report_status(self, status: DevicesAgentStatus, *, driver_needed: bool | None) -> None:
         """The node's annotation, and its label for the driver's pod (None leaves that alone). Nothing is written where
         it says so already. Raises ApiError.
         """
-        node = self._corner.node
+        node = self._informers.node
         if node is None:
             return
         meta, now = node.metadata, self._clock()
-        former = parse(meta.annotations.get(DEVICES_ANNOTATION))
-        said = standing.at(now, former)
-        patch = _patch(Marks(meta.labels, meta.annotations), said, driver_needed)
+        previous = parse(meta.annotations.get(DEVICES_ANNOTATION))
+        stamped = status.at(now, previous)
+        patch = _patch(NodeMarks(meta.labels, meta.annotations), stamped, driver_needed)
         if not patch:
             return
-        self._corner.nodes.keep(
-            await change_node(self._corner.api, self._corner.name, lambda m: _patch(m, said, driver_needed))
+        self._informers.nodes.record_write(
+            await change_node(self._informers.api, self._informers.name, lambda m: _patch(m, stamped, driver_needed))
         )
-        if former is not None and (former.state, former.reason) == (said.state, said.reason):
+        if previous is not None and (previous.state, previous.reason) == (stamped.state, stamped.reason):
             return
-        log.log(30 if said.bad else 20, "%s", said.sentence)
-        await self.event(self._node(), "Warning" if said.bad else "Normal", said.reason, said.sentence)
+        log.log(30 if stamped.degraded else 20, "%s", stamped.sentence)
+        await self.event(
+            self._node_reference(), "Warning" if stamped.degraded else "Normal", stamped.reason, stamped.sentence
+        )
 
-    def _node(self) -> dict[str, str]:
+    def _node_reference(self) -> dict[str, str]:
         """The node as what an event is about: kubectl looks for a node's events under its name as the uid, as kubelet
         writes them.
         """
-        name = self._corner.name
+        name = self._informers.name
         return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
 
     async def warn(self, reason: str, sentence: str) -> None:
         """Write a warning as an event on the node."""
-        await self.event(self._node(), "Warning", reason, sentence)
+        await self.event(self._node_reference(), "Warning", reason, sentence)
 
-    async def changed(self, former: KubeObject | None, now: KubeObject) -> None:
+    async def report_change(self, previous: KubeObject | None, now: KubeObject) -> None:
         """An event on an object that has become ready, or is no longer, or for another reason."""
-        before, after = _ready(former), _ready(now)
+        before, after = _ready(previous), _ready(now)
         if after is None or (before is not None and (before.status, before.reason) == (after.status, after.reason)):
             return
         if after.status == "True" and (before is None or before.status == "True"):
@@ -111,8 +115,8 @@ class Teller:
             "uid": now.metadata.uid,
         }
         text = after.message or "it is as wished"
-        calm = after.status == "True" or after.reason == PENDING
-        await self.event(about, "Normal" if calm else "Warning", after.reason or READY, text)
+        expected = after.status == "True" or after.reason == PENDING
+        await self.event(about, "Normal" if expected else "Warning", after.reason or READY, text)
 
     async def event(self, about: dict[str, str], kind: str, reason: str, text: str) -> None:
         """One event about an object that is in no namespace; such events live in ``default``."""
@@ -123,14 +127,14 @@ class Teller:
             "type": kind,
             "reason": reason,
             "message": text if len(text) <= LIMIT else text[: LIMIT - 1] + "…",
-            "source": {"component": COMPONENT, "host": self._corner.name},
+            "source": {"component": COMPONENT, "host": self._informers.name},
             "reportingComponent": COMPONENT,
             "firstTimestamp": stamp,
             "lastTimestamp": stamp,
             "count": 1,
         }
         try:
-            await self._corner.api.create(Event, body, "default")
+            await self._informers.api.create(Event, body, "default")
         except ApiError as error:
             log.warning("no event was written: %s", error.brief)
 
@@ -141,9 +145,9 @@ def _ready(item: KubeObject | None) -> Condition | None:
     return next((c for c in conditions if c.type == READY), None)
 
 
-def _patch(marks: Marks, said: Standing, driver_needed: bool | None) -> NodePatch:
+def _patch(marks: NodeMarks, status: DevicesAgentStatus, driver_needed: bool | None) -> NodePatch:
     annotations: dict[str, str | None] = {}
-    text = msgspec.json.encode(said).decode()
+    text = msgspec.json.encode(status).decode()
     if marks.annotations.get(DEVICES_ANNOTATION) != text:
         annotations[DEVICES_ANNOTATION] = text
     labels: dict[str, str | None] = {}

@@ -6,131 +6,137 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from aliquot.foundation.logfmt import agent_log as log
-from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, ConflictError, NotFoundError
-from aliquot.kubernetes.client.informer import Shelf
+from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
+from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.object_base import KubeObject
-from aliquot.kubernetes.virtual_machines.agent.crd_pruning import Pruned
-from aliquot.kubernetes.virtual_machines.agent.informers import Corner
-from aliquot.kubernetes.virtual_machines.harvester.node_view import Change
+from aliquot.kubernetes.virtual_machines.agent.crd_pruning import PrunedFields
+from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
+from aliquot.kubernetes.virtual_machines.harvester.node_view import ObjectChange
 
 Key = tuple[str, str, str]
-Told = Callable[[KubeObject | None, KubeObject], Awaitable[None]]
+ChangeListener = Callable[[KubeObject | None, KubeObject], Awaitable[None]]
 """Called with an object before and after a change that was written."""
 
 
-class Writer:
+class ObjectWriter:
     """``told`` hears of each change, ``count`` counts requests. What one object refuses hinders no other."""
 
     def __init__(
-        self, corner: Corner, told: Told, count: Callable[[str, str], None], pruned: Pruned | None = None
+        self,
+        informers: NodeDeviceInformers,
+        on_change: ChangeListener,
+        count: Callable[[str, str], None],
+        pruned: PrunedFields | None = None,
     ) -> None:
-        self._corner = corner
-        self._told = told
+        self._informers = informers
+        self._on_change = on_change
         self._count = count
         self._refused: dict[Key, str] = {}
-        self._pruned = pruned or Pruned()
+        self._pruned = pruned or PrunedFields()
 
-    def begin(self) -> None:
+    def begin_round(self) -> None:
         """Another look: what was refused may be tried again."""
         self._refused = {}
 
     @property
-    def trouble(self) -> str:
-        """The first refusal since ``begin``, or what the cluster's definitions drop; "" if there is neither."""
-        return next(iter(self._refused.values()), self._pruned.trouble)
+    def error(self) -> str:
+        """The first refusal since ``begin_round``, or what the cluster's definitions drop; "" if there is neither."""
+        return next(iter(self._refused.values()), self._pruned.error)
 
-    async def write(self, changes: Sequence[Change]) -> bool:
-        """Writes them in their order, but for those that were refused since ``begin``; whether anything is different
-        now. Raises ApiAwayError where the server is away: what is left then is left.
+    async def write(self, changes: Sequence[ObjectChange]) -> bool:
+        """Writes them in their order, but for those that were refused since ``begin_round``; whether anything is
+        different now. Raises ApiAwayError where the server is away: what is left then is left.
         """
-        moved = False
+        changed = False
         for each in changes:
-            change = self._pruned.left(each)
+            change = self._pruned.without_pruned(each)
             if change is None or _key(change) in self._refused:
                 continue
             try:
-                await self._one(change)
-                moved = True
+                await self._write_one(change)
+                changed = True
             except (ConflictError, NotFoundError):
-                moved = await self._again(change) or moved
-            except ApiAwayError:
+                changed = await self._refetch(change) or changed
+            except ApiUnavailableError:
                 raise
             except ApiError as error:
                 self._refuse(change, f"{error.brief}{f' | next: {error.next_step}' if error.next_step else ''}")
-        return moved
+        return changed
 
-    def _refuse(self, change: Change, why: str) -> None:
+    def _refuse(self, change: ObjectChange, why: str) -> None:
         sentence = f"{change.verb} {change.kind} {change.name}: {why}"
         self._refused[_key(change)] = sentence
         log.warning("%s", sentence)
 
-    async def _one(self, change: Change) -> None:
-        shelf = self._corner.shelf(change.kind)
-        former = shelf.named.get(change.name)
+    async def _write_one(self, change: ObjectChange) -> None:
+        informer = self._informers.informer(change.kind)
+        previous = informer.by_name.get(change.name)
         log.info("%s %s %s%s", change.verb, change.kind, change.name, f": {change.why}" if change.why else "")
         self._count(change.verb, change.kind)
         match change.verb:
             case "create":
-                await self._create(shelf, change)
+                await self._create(informer, change)
             case "delete":
-                await self._delete(shelf, change, former)
+                await self._delete(informer, change, previous)
                 return
             case "status":
-                written = await self._patch(shelf, change, "status")
-                self._pruned.answered(change, written)
-                shelf.keep(written)
+                written = await self._patch(informer, change, "status")
+                self._pruned.learn(change, written)
+                informer.record_write(written)
             case _:
-                shelf.keep(await self._patch(shelf, change, None))
-        now = shelf.named.get(change.name)
+                informer.record_write(await self._patch(informer, change, None))
+        now = informer.by_name.get(change.name)
         if now is not None:
-            await self._told(former, now)
+            await self._on_change(previous, now)
 
-    async def _create(self, shelf: Shelf[Any], change: Change) -> None:
+    async def _create(self, informer: Informer[Any], change: ObjectChange) -> None:
         body = {**change.body, "metadata": {**change.body.get("metadata", {}), "name": change.name}}
-        shelf.keep(await self._corner.api.create(shelf.kind, body))
+        informer.record_write(await self._informers.api.create(informer.kind, body))
 
-    async def _patch(self, shelf: Shelf[Any], change: Change, subresource: str | None) -> Any:
+    async def _patch(self, informer: Informer[Any], change: ObjectChange, subresource: str | None) -> Any:
         body = dict(change.body)
         if change.version:
             body["metadata"] = {**body.get("metadata", {}), "resourceVersion": change.version}
-        return await self._corner.api.patch(shelf.kind, change.name, body, subresource=subresource)
+        return await self._informers.api.patch(informer.kind, change.name, body, subresource=subresource)
 
-    async def _delete(self, shelf: Shelf[Any], change: Change, former: KubeObject | None) -> None:
-        await self._corner.api.delete(shelf.kind, change.name, uid=change.uid or None)
-        if former is not None and not former.metadata.finalizers:
-            shelf.forget(former)
+    async def _delete(self, informer: Informer[Any], change: ObjectChange, previous: KubeObject | None) -> None:
+        await self._informers.api.delete(informer.kind, change.name, uid=change.uid or None)
+        if previous is not None and not previous.metadata.finalizers:
+            informer.record_deletion(previous)
 
-    async def _again(self, change: Change) -> bool:
+    async def _refetch(self, change: ObjectChange) -> bool:
         """The object is another than the one that was seen: it is read anew, and the next round decides by what it
         is. Whether it is this node's.
         """
-        shelf = self._corner.shelf(change.kind)
-        known = shelf.named.get(change.name)
+        informer = self._informers.informer(change.kind)
+        known = informer.by_name.get(change.name)
         try:
-            found = await self._corner.api.get(shelf.kind, change.name)
+            found = await self._informers.api.get(informer.kind, change.name)
         except NotFoundError:
             if known is not None:
-                shelf.forget(known)
+                informer.record_deletion(known)
             return True
         if change.verb == "create" and known is None:
-            await self._reclaim(shelf, change, found)
+            await self._reclaim(informer, change, found)
         else:
-            shelf.keep(found)
-        return change.name in shelf.named
+            informer.record_write(found)
+        return change.name in informer.by_name
 
-    async def _reclaim(self, shelf: Shelf[Any], change: Change, found: KubeObject) -> None:
+    async def _reclaim(self, informer: Informer[Any], change: ObjectChange, found: KubeObject) -> None:
         """One that our watch does not show, though it has the name that we would give: it has lost the label by which
         it is watched (a restore from a backup can do that), which it gets back; or it is another node's.
         """
-        shelf.keep(found)
-        if change.name not in shelf.named:
+        informer.record_write(found)
+        if change.name not in informer.by_name:
             owner = getattr(getattr(found, "spec", None), "node_name", "") or "another node"
             self._refuse(change, f"it exists already, and says that it is {owner}'s")
             return
         labels = change.body.get("metadata", {}).get("labels", {})
         if labels and any(found.metadata.labels.get(key) != value for key, value in labels.items()):
-            shelf.keep(await self._corner.api.patch(shelf.kind, change.name, {"metadata": {"labels": labels}}))
+            informer.record_write(
+                await self._informers.api.patch(informer.kind, change.name, {"metadata": {"labels": labels}})
+            )
 
 
-def _key(change: Change) -> Key:
+def _key(change: ObjectChange) -> Key:
     return change.verb, change.kind, change.name

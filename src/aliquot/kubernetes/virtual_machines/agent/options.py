@@ -12,7 +12,7 @@ CHECK_S = 30.0
 """Virtual functions that somebody switches on, or a vGPU made by hand, is seen no later than this."""
 
 
-class Options(msgspec.Struct, frozen=True):
+class DevicesAgentOptions(msgspec.Struct, frozen=True):
     """``node_name`` is this node's name in the cluster, ``node`` the simulated machine (None: this one). ``driver``
     says where the GPU driver's programs are: in its pod (``pod``), on this machine (``local``), or ``auto``: in the pod
     where the node has one. ``holders`` know what must not be destroyed, beside containers. ``kubelet_dir`` is empty

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aliquot.kubernetes.client.objects import Pod
-from aliquot.kubernetes.gpu.node_pods import ended
+from aliquot.kubernetes.gpu.node_pods import has_ended
 
 DAEMON_SET = "harvester-pcidevices-controller"
 LABEL = "app.kubernetes.io/name"
 NAMES = frozenset({DAEMON_SET, "pcidevices"})
 
 
-def incumbent(pods: Iterable[Pod]) -> Pod | None:
+def pcidevices_pod(pods: Iterable[Pod]) -> Pod | None:
     """The pod of pcidevices among those of this node; one that is ending still works. None where there is none."""
-    return next((pod for pod in sorted(pods, key=lambda p: p.key) if _theirs(pod) and not ended(pod)), None)
+    return next((pod for pod in sorted(pods, key=lambda p: p.key) if _is_pcidevices(pod) and not has_ended(pod)), None)
 
 
-def _theirs(pod: Pod) -> bool:
+def _is_pcidevices(pod: Pod) -> bool:
     owners = pod.metadata.owner_references
     owned = any(owner.kind == "DaemonSet" and owner.name == DAEMON_SET for owner in owners)
     return owned or pod.metadata.labels.get(LABEL) in NAMES

@@ -9,13 +9,13 @@ import msgspec
 from aliquot.core.model.plan import Blocker, Plan
 from aliquot.errors import AliquotError
 from aliquot.foundation.backoff import Backoff
-from aliquot.kubernetes.node_agent.messages import word
+from aliquot.kubernetes.node_agent.messages import reason_word
 from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Result
 
 BACKOFF = Backoff(first=1.0, longest=300.0)
 LOCK_BACKOFF = Backoff(first=1.0, longest=15.0)
-PATIENT = 3
+MAX_REPEATS = 3
 """So often in a row the same may be done at once."""
 CALM_S = 600.0
 """After this time the same wish is taken for a new one."""
@@ -24,109 +24,111 @@ _MOST = 1000
 """Characters of a condition's message: an event has room for 1,024."""
 
 
-class Attempt(msgspec.Struct, frozen=True):
-    """The last attempt at one wish (by its digest) that came to nothing. ``again`` is when, on a clock that only goes
+class FailedAttempt(msgspec.Struct, frozen=True):
+    """The last attempt at one wish (by its digest) that came to nothing. ``due_at`` is when, on a clock that only goes
     forward, the next one is due. ``result`` is None where there is nothing to tell.
     """
 
     digest: str
     failures: int
-    again: float
+    due_at: float
     result: Result | None = None
 
 
-class Done(msgspec.Struct, frozen=True):
+class RepeatedChange(msgspec.Struct, frozen=True):
     """How often in a row the same was done to a GPU, and when last."""
 
     digest: str
     times: int
-    at: float
+    last_at: float
 
 
-class Attempts:
+class RetryTracker:
     """The agent's memory between looks, by PCI address. It may be lost: the next agent tries at once."""
 
     def __init__(self) -> None:
-        self._failed: dict[str, Attempt] = {}
-        self._done: dict[str, Done] = {}
-        self._undone: dict[str, Attempt] = {}
+        self._failed: dict[str, FailedAttempt] = {}
+        self._done: dict[str, RepeatedChange] = {}
+        self._reverted: dict[str, FailedAttempt] = {}
 
-    def due(self, pci: str, digest: str, now: float) -> bool:
+    def is_due(self, pci: str, digest: str, now: float) -> bool:
         """Whether this wish may be tried: another wish than the one that failed may be at once."""
-        return all(now >= last.again for last in self._about(pci, digest))
+        return all(now >= last.due_at for last in self._attempts_for(pci, digest))
 
-    def _about(self, pci: str, digest: str) -> list[Attempt]:
+    def _attempts_for(self, pci: str, digest: str) -> list[FailedAttempt]:
         """What is known of this very wish."""
-        found = (self._failed.get(pci), self._undone.get(pci))
+        found = (self._failed.get(pci), self._reverted.get(pci))
         return [last for last in found if last is not None and last.digest == digest]
 
-    def done(self, pci: str, digest: str, now: float) -> None:
+    def record_success(self, pci: str, digest: str, now: float) -> None:
         """It was done. Where the same has to be done soon again, and again, somebody undoes it: two hands on one GPU
         must not wear it out.
         """
-        self.ended(pci)
+        self.clear(pci)
         last = self._done.get(pci)
-        again = last is not None and last.digest == digest and now - last.at < CALM_S
-        times = last.times + 1 if last is not None and again else 1
-        self._done[pci] = Done(digest, times, now)
-        self._undone.pop(pci, None)
-        if times > PATIENT:
-            pause = BACKOFF.pause(times - PATIENT)
-            self._undone[pci] = Attempt(digest, 0, now + pause, _undone(pci, digest))
+        repeated = last is not None and last.digest == digest and now - last.last_at < CALM_S
+        times = last.times + 1 if last is not None and repeated else 1
+        self._done[pci] = RepeatedChange(digest, times, now)
+        self._reverted.pop(pci, None)
+        if times > MAX_REPEATS:
+            pause = BACKOFF.pause(times - MAX_REPEATS)
+            self._reverted[pci] = FailedAttempt(digest, 0, now + pause, _reverted_result(pci, digest))
 
-    def failed(self, pci: str, result: Result, now: float) -> float:
+    def record_failure(self, pci: str, result: Result, now: float) -> float:
         """An attempt failed; how long, in seconds, until the next one."""
         last = self._failed.get(pci)
         failures = last.failures + 1 if last is not None and last.digest == result.attempt else 1
         pause = BACKOFF.pause(failures)
-        self._failed[pci] = Attempt(result.attempt, failures, now + pause, result)
+        self._failed[pci] = FailedAttempt(result.attempt, failures, now + pause, result)
         return pause
 
-    def postponed(self, pci: str, digest: str, now: float) -> None:
+    def postpone(self, pci: str, digest: str, now: float) -> None:
         """Nothing failed, but it is not the moment: the same again a little later."""
         last = self._failed.get(pci)
         result = last.result if last is not None and last.digest == digest else None
-        self._failed[pci] = Attempt(digest, last.failures if last else 0, now + BACKOFF.first, result)
+        self._failed[pci] = FailedAttempt(digest, last.failures if last else 0, now + BACKOFF.first, result)
 
-    def locked(self, pci: str, digest: str, holder: str, now: float) -> None:
+    def record_lock(self, pci: str, digest: str, holder: str, now: float) -> None:
         """Another process is changing the GPUs: this is no failure, and the same is tried again when it has ended."""
         last = self._failed.get(pci)
-        again = last is not None and last.digest == digest and last.result is not None
-        times = last.failures + 1 if last is not None and again else 1
-        who = cut(holder or "another process", 120)
+        repeated = last is not None and last.digest == digest and last.result is not None
+        times = last.failures + 1 if last is not None and repeated else 1
+        who = truncate(holder or "another process", 120)
         result = Result(digest, False, PENDING, f"{who} is changing this node's GPUs: it goes on when that has ended")
-        self._failed[pci] = Attempt(digest, times, now + LOCK_BACKOFF.pause(times), result)
+        self._failed[pci] = FailedAttempt(digest, times, now + LOCK_BACKOFF.pause(times), result)
 
-    def ended(self, pci: str) -> None:
+    def clear(self, pci: str) -> None:
         """The wish is met, or there is none."""
         self._failed.pop(pci, None)
 
-    def keep(self, present: Collection[str]) -> None:
+    def retain(self, present: Collection[str]) -> None:
         """Forgets GPUs that nobody wishes anything of."""
         for pci in set(self._failed) - set(present):
             del self._failed[pci]
 
     def result(self, pci: str, digest: str) -> Result | None:
         """How this wish failed last; None for one that was not tried."""
-        return next((last.result for last in self._about(pci, digest) if last.result is not None), None)
+        return next((last.result for last in self._attempts_for(pci, digest) if last.result is not None), None)
 
-    def next(self, digests: Mapping[str, str], now: float) -> float | None:
+    def next_due_s(self, digests: Mapping[str, str], now: float) -> float | None:
         """Seconds until the first of these wishes, which have failed, is due again; None where none has."""
-        waits = [max(last.again - now for last in found) for p, d in digests.items() if (found := self._about(p, d))]
+        waits = [
+            max(last.due_at - now for last in found) for p, d in digests.items() if (found := self._attempts_for(p, d))
+        ]
         return max(0.0, min(waits)) if waits else None
 
 
-def _undone(pci: str, digest: str) -> Result:
+def _reverted_result(pci: str, digest: str) -> Result:
     text = "it was done several times in a row, and each time somebody undid it: now it waits longer each time"
     return Result(
         digest, False, "Undone", f"{text} | next: find who else changes this GPU, then: aliquot show --gpu {pci}"
     )
 
 
-def judged(plan: Plan, digest: str) -> Result | None:
+def plan_result(plan: Plan, digest: str) -> Result | None:
     """What is known of a wish before anything is done: it is met, or it cannot be. None where there is work to do."""
     if plan.blocked:
-        return Result(digest, False, word(plan.blockers[0].rule), blocked(plan.blockers))
+        return Result(digest, False, reason_word(plan.blockers[0].rule), blocked_text(plan.blockers))
     if plan.actions:
         return None
     if plan.reboots:
@@ -135,7 +137,7 @@ def judged(plan: Plan, digest: str) -> Result | None:
     return Result(digest, True, APPLIED)
 
 
-def blocked(blockers: Collection[Blocker]) -> str:
+def blocked_text(blockers: Collection[Blocker]) -> str:
     """Why, who is in the way, and what to do: one sentence."""
     first = next(iter(blockers))
     holders = ", ".join(dict.fromkeys(str(h) for h in first.holders))
@@ -144,21 +146,21 @@ def blocked(blockers: Collection[Blocker]) -> str:
     if first.rule == "HELD":
         step = "shut that down; it then goes on by itself"
     parts = [first.message + more, f"in use by {holders}" if holders else ""]
-    return cut("; ".join(filter(None, parts)) + (f" | next: {step}" if step else ""))
+    return truncate("; ".join(filter(None, parts)) + (f" | next: {step}" if step else ""))
 
 
-def refused(error: AliquotError, digest: str, rest: str = "") -> Result:
-    """An error as a result; ``rest`` says what became of what had been done before it."""
-    text = "; ".join(filter(None, (error.brief, rest, *error.details[:2])))
+def error_result(error: AliquotError, digest: str, rollback_text: str = "") -> Result:
+    """An error as a result; ``rollback_text`` says what became of what had been done before it."""
+    text = "; ".join(filter(None, (error.brief, rollback_text, *error.details[:2])))
     step = f" | next: {error.next_step}" if error.next_step else ""
-    return Result(digest, False, reason(error), cut(text + step))
+    return Result(digest, False, error_reason(error), truncate(text + step))
 
 
-def reason(error: AliquotError) -> str:
+def error_reason(error: AliquotError) -> str:
     """A word for conditions."""
     known = {"HARDWARE": "HardwareRefused", "IN_USE": "Held", "NO_DRIVER": "NoDriver", "INTERNAL": "InternalFault"}
-    return known.get(error.code) or word(error.code)
+    return known.get(error.code) or reason_word(error.code)
 
 
-def cut(text: str, most: int = _MOST) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def truncate(text: str, limit: int = _MOST) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -7,24 +7,24 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from aliquot.kubernetes.virtual_machines.controller.informers import World
-from aliquot.metrics.instruments import Families
+from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
+from aliquot.metrics.instruments import MetricFamilies
 
 NAME = "aliquot_controller_vm_devices"
 """Samples have the labels ``resource`` and ``what`` (total, usable, allocated, pending, stopped, allocatable)."""
 
 
-class Figures(Collector):
+class CapacityCollector(Collector):
     """Nothing before everything was read."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, informers: VmClusterInformers) -> None:
+        self._informers = informers
 
     def collect(self) -> Iterator[Metric]:
-        if not self._world.known:
+        if not self._informers.synced:
             return
-        out = Families()
-        for figure in self._world.capacity().figures.values():
+        out = MetricFamilies()
+        for resource_capacity in self._informers.capacity().resources.values():
             for what in ("total", "usable", "allocated", "pending", "stopped", "allocatable"):
-                out.add(NAME, (figure.resource, what), getattr(figure, what))
+                out.add(NAME, (resource_capacity.resource, what), getattr(resource_capacity, what))
         yield from out.all()

@@ -8,11 +8,11 @@ import msgspec
 
 from aliquot.errors import AliquotError, ConfigError
 from aliquot.foundation.decimals import decimal
-from aliquot.kubernetes.virtual_machines.controller.informers import World
+from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
 from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as poll
 from aliquot.kubernetes.virtual_machines.kubevirt import rancher
-from aliquot.kubernetes.virtual_machines.kubevirt.capacity import ours
-from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import Demand
+from aliquot.kubernetes.virtual_machines.kubevirt.capacity import is_vm_gpu_resource
+from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
 from aliquot.kubernetes.virtual_machines.kubevirt.fit import fit
 
 Answer = tuple[int, str, bytes]
@@ -23,11 +23,11 @@ _JSON = "application/json"
 _KNOWN = ("namespace", "cluster", "pool", "machines", "vgpuInfo", "hostDeviceInfo", "resource", "count")
 
 
-class Pages:
+class CapacityPages:
     """``by_path`` are the pages. Before everything was read they say so (503): a poller must not take it for zero."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, informers: VmClusterInformers) -> None:
+        self._informers = informers
         self.by_path: dict[str, Page] = {
             "/v1/capacity": self._guarded(self._capacity),
             "/v1/capacity/fit": self._guarded(self._fit),
@@ -37,7 +37,7 @@ class Pages:
             self.by_path[f"{path}/{poll.CLUSTER}"] = self._guarded(self._cluster(f"{path}/{poll.CLUSTER}"))
 
     def _capacity(self, query: Mapping[str, str]) -> object:
-        return poll.document(self._world.capacity(), query.get("resource", ""))
+        return poll.document(self._informers.capacity(), query.get("resource", ""))
 
     def _fit(self, query: Mapping[str, str]) -> object:
         """Raises ConfigError for a question that is none."""
@@ -46,38 +46,44 @@ class Pages:
             raise ConfigError(f"{', '.join(unknown)}: not a parameter", details=(f"there are {', '.join(_KNOWN)}",))
         counts = rancher.requests(query.get("vgpuInfo", ""), query.get("hostDeviceInfo", ""))
         if resource := query.get("resource"):
-            if not ours(resource):
+            if not is_vm_gpu_resource(resource):
                 raise ConfigError(f"{resource} is not counted here", details=("a vGPU is nvidia.com/NVIDIA_A2-4Q",))
             counts[resource] = _number(query, "count")
         if not counts:
             raise ConfigError("nothing is asked for", details=("resource=..., or vgpuInfo={...}, says what",))
-        capacity, machines = self._world.capacity(), _number(query, "machines")
+        capacity, vm_count = self._informers.capacity(), _number(query, "machines")
         namespace, name = query.get("namespace", "default"), query.get("pool", "")
         if query.get("cluster"):
-            pool = rancher.pool(namespace, query["cluster"], machines, counts, name)
-            return poll.answer(rancher.fits(capacity, [pool]))
-        rancher.check(machines)
-        return poll.answer(fit(capacity, [Demand(namespace, f"(new {n})", counts) for n in range(machines)]))
+            pool = rancher.machine_pool(namespace, query["cluster"], vm_count, counts, name)
+            return poll.fit_document(rancher.fit_pools(capacity, [pool]))
+        rancher.check_vm_count(vm_count)
+        return poll.fit_document(fit(capacity, [VmDemand(namespace, f"(new {n})", counts) for n in range(vm_count)]))
 
     def _cluster(self, path: str) -> Callable[[Mapping[str, str]], object]:
         def page(query: Mapping[str, str]) -> object:
             if query.get("link", "") in ("deviceCapacity", "machineTypes"):
                 # Harvester answers both links with the same figures.
-                return poll.left(self._world.nodes.items.values(), self._world.capacity())
+                return poll.remaining_by_resource(self._informers.nodes.items.values(), self._informers.capacity())
             return poll.cluster(path)
 
         return page
 
     def _guarded(self, page: Callable[[Mapping[str, str]], object]) -> Page:
-        def answered(query: Mapping[str, str]) -> Answer:
-            if not self._world.known:
-                return 503, _JSON, _error(f"{self._world.away or 'not everything was read yet'}: ask again in a moment")
+        def answer(query: Mapping[str, str]) -> Answer:
+            if not self._informers.synced:
+                return (
+                    503,
+                    _JSON,
+                    _error_body(
+                        f"{self._informers.unavailable or 'not everything was read yet'}: ask again in a moment"
+                    ),
+                )
             try:
                 return 200, _JSON, msgspec.json.encode(page(query))
             except AliquotError as error:
-                return 400, _JSON, _error(": ".join((error.brief, *error.details)))
+                return 400, _JSON, _error_body(": ".join((error.brief, *error.details)))
 
-        return answered
+        return answer
 
 
 def _number(query: Mapping[str, str], name: str) -> int:
@@ -89,5 +95,5 @@ def _number(query: Mapping[str, str], name: str) -> int:
     return number
 
 
-def _error(sentence: str) -> bytes:
+def _error_body(sentence: str) -> bytes:
     return msgspec.json.encode({"apiVersion": poll.API_VERSION, "kind": "Error", "message": sentence})

@@ -9,49 +9,51 @@ from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
 from aliquot.kubernetes.client.objects import Node
-from aliquot.kubernetes.virtual_machines.controller.informers import World
+from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
 from aliquot.kubernetes.virtual_machines.harvester.orphaned_objects import Orphan, orphans
-from aliquot.metrics.controller_metrics import Tally
+from aliquot.metrics.controller_metrics import ControllerMetrics
 
 PATIENCE_S = 30.0
 """A kubelet that registers anew deletes nothing: the wishes in the objects would be lost with them."""
 
 
-class Removal:
+class NodeCleanup:
     """``clock`` counts seconds."""
 
     def __init__(
         self,
         api: Api,
-        world: World,
-        tally: Tally,
+        informers: VmClusterInformers,
+        metrics: ControllerMetrics,
         *,
         patience_s: float = PATIENCE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.api, self._world, self._tally = api, world, tally
+        self.api, self._informers, self._metrics = api, informers, metrics
         self._patience_s, self._clock = patience_s, clock
-        self._since: dict[str, float] = {}
+        self._missing_since: dict[str, float] = {}
 
     async def run(self, leads: Callable[[], bool]) -> float | None:
         """Removes what is due. In how many seconds something will be due, or should be tried again; None if nothing
         is left.
         """
-        world, now = self._world, self._clock()
-        shelves = (world.claims, world.vgpus, world.migs, world.gpus, world.functions)
-        found = orphans(world.nodes.items.keys(), [item for shelf in shelves for item in shelf.items.values()])
+        informers, now = self._informers, self._clock()
+        object_informers = (informers.claims, informers.vgpus, informers.migs, informers.gpus, informers.functions)
+        found = orphans(
+            informers.nodes.items.keys(), [item for informer in object_informers for item in informer.items.values()]
+        )
         missing = {each.node for each in found}
-        self._since = {node: self._since.get(node, now) for node in missing}
+        self._missing_since = {node: self._missing_since.get(node, now) for node in missing}
         waits = []
         for node in sorted(missing):
-            left = self._since[node] + self._patience_s - now
-            if left > 0:
-                waits.append(left)
-            elif not await self._clear(node, [each for each in found if each.node == node], leads):
+            remaining_s = self._missing_since[node] + self._patience_s - now
+            if remaining_s > 0:
+                waits.append(remaining_s)
+            elif not await self._remove_objects(node, [each for each in found if each.node == node], leads):
                 waits.append(self._patience_s)
         return min(waits, default=None)
 
-    async def _clear(self, node: str, found: Sequence[Orphan], leads: Callable[[], bool]) -> bool:
+    async def _remove_objects(self, node: str, found: Sequence[Orphan], leads: Callable[[], bool]) -> bool:
         """False if something has to be tried again."""
         try:
             await self.api.get(Node, node)
@@ -84,7 +86,7 @@ class Removal:
             return False
         except ApiError as error:
             log.warning("%s", "; ".join((error.brief, *error.details)))
-            self._tally.failed("removal")
+            self._metrics.count_failure("removal")
             return False
-        self._tally.wrote("removal")
+        self._metrics.count_write("removal")
         return True

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from aliquot.kubernetes.client.object_base import Condition
-from aliquot.kubernetes.virtual_machines.harvester.reasons import Verdict
+from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict
 
 READY, SYNCED = "Ready", "Synced"
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 PENDING = "Pending"
 
 
-def condition(former: Sequence[Condition], kind: str, status: str, why: Verdict, now: float) -> Condition:
+def condition(previous: Sequence[Condition], kind: str, status: str, why: ObjectVerdict, now: float) -> Condition:
     """A condition of that kind. Its time is that of the last change of ``status``, not of the sentence; ``now`` is wall
     time in seconds.
     """
-    last = next((c for c in former if c.type == kind), None)
+    last = next((c for c in previous if c.type == kind), None)
     since = last.last_transition_time if last is not None and last.status == status else None
     return Condition(kind, status, why.reason, why.message, since or timestamp(now))
 

@@ -10,8 +10,8 @@ _FUNCTION = "The function's PCI address, as 0000:08:00.4. It cannot change."
 _PROFILE = "The profile as nvidia-smi prints it, as MIG 1g.5gb+me."
 _ID = "The profile's number, as nvidia-smi mig -lgip lists it. It says which profile is meant."
 
-TEXTS: dict[type, dict[str, str]] = {
-    kinds.Status: {
+FIELD_DESCRIPTIONS: dict[type, dict[str, str]] = {
+    kinds.HarvesterStatus: {
         "conditions": "Ready: True as wished; False with a reason, a sentence and the next command; Unknown while no "
         "driver answers.",
         "observedGeneration": "The generation of the spec that this status answers.",

@@ -12,9 +12,14 @@ import msgspec
 from msgspec import inspect
 
 from aliquot.kubernetes.client.object_base import KubeObject
-from aliquot.kubernetes.kinds.harvester import KINDS, Status
-from aliquot.kubernetes.virtual_machines.harvester.crd_descriptions import TEXTS
-from aliquot.kubernetes.virtual_machines.harvester.crd_validation import COLUMNS, FIELDS, FIXED, MEANINGS
+from aliquot.kubernetes.kinds.harvester import KINDS, HarvesterStatus
+from aliquot.kubernetes.virtual_machines.harvester.crd_descriptions import FIELD_DESCRIPTIONS
+from aliquot.kubernetes.virtual_machines.harvester.crd_validation import (
+    COLUMNS,
+    FIELD_RULES,
+    IMMUTABLE_FIELDS,
+    KIND_DESCRIPTIONS,
+)
 
 JSON = dict[str, Any]
 
@@ -25,19 +30,19 @@ def definitions() -> list[JSON]:
 
 
 def _definition(kind: type[KubeObject]) -> JSON:
-    where = kind.TYPE
+    resource_type = kind.TYPE
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": str(where), "labels": {"app.kubernetes.io/name": "aliquot"}},
+        "metadata": {"name": str(resource_type), "labels": {"app.kubernetes.io/name": "aliquot"}},
         "spec": {
-            "group": where.group,
-            "scope": "Namespaced" if where.namespaced else "Cluster",
+            "group": resource_type.group,
+            "scope": "Namespaced" if resource_type.namespaced else "Cluster",
             "names": {
-                "plural": where.plural,
-                "singular": where.kind.lower(),
-                "kind": where.kind,
-                "listKind": f"{where.kind}List",
+                "plural": resource_type.plural,
+                "singular": resource_type.kind.lower(),
+                "kind": resource_type.kind,
+                "listKind": f"{resource_type.kind}List",
             },
             "versions": [_version(kind)],
         },
@@ -59,19 +64,19 @@ def _version(kind: type[KubeObject]) -> JSON:
 def schema(kind: type[KubeObject]) -> JSON:
     """The OpenAPI v3 schema of a kind: names on the wire, types, limits, and the rules about what never changes."""
     found = _struct(kind)
-    found["description"] = MEANINGS[kind]
+    found["description"] = KIND_DESCRIPTIONS[kind]
     text = {"type": "string"}
     found["properties"] = {"apiVersion": text, "kind": text, "metadata": {"type": "object"}} | {
         name: each for name, each in found["properties"].items() if name != "metadata"
     }
-    if kind in FIXED:
+    if kind in IMMUTABLE_FIELDS:
         found["required"] = ["spec"]
-        found["x-kubernetes-validations"] = [_naming(FIXED[kind][0])]
-        _fix(found["properties"]["spec"], FIXED[kind])
+        found["x-kubernetes-validations"] = [_name_rule(IMMUTABLE_FIELDS[kind][0])]
+        _make_immutable(found["properties"]["spec"], IMMUTABLE_FIELDS[kind])
     return found
 
 
-def _naming(address: str) -> JSON:
+def _name_rule(address: str) -> JSON:
     """Asked of new objects alone: one that was misnamed before must still let its finalizers be taken off."""
     plain = f"self.spec.{address}.replace(':', '').replace('.', '')"
     return {
@@ -81,20 +86,20 @@ def _naming(address: str) -> JSON:
     }
 
 
-def _fix(spec: JSON, fixed: tuple[str, ...]) -> None:
+def _make_immutable(spec: JSON, immutable: tuple[str, ...]) -> None:
     """Fields that must be there, and stay as they are."""
     why = "cannot change: it says which function this is about; delete the object and make another one"
-    spec["required"] = list(fixed)
-    for name in fixed:
+    spec["required"] = list(immutable)
+    for name in immutable:
         spec["properties"][name].pop("default")
     spec["x-kubernetes-validations"] = [
-        {"rule": f"self.{name} == oldSelf.{name}", "message": f"{name} {why}"} for name in fixed
+        {"rule": f"self.{name} == oldSelf.{name}", "message": f"{name} {why}"} for name in immutable
     ]
 
 
 def _struct(kind: type[msgspec.Struct]) -> JSON:
-    known = {name: more for base in kind.__mro__ for name, more in FIELDS.get(base, {}).items()}
-    texts = {name: text for base in kind.__mro__ for name, text in TEXTS.get(base, {}).items()}
+    known = {name: more for base in kind.__mro__ for name, more in FIELD_RULES.get(base, {}).items()}
+    texts = {name: text for base in kind.__mro__ for name, text in FIELD_DESCRIPTIONS.get(base, {}).items()}
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     if unknown := (known.keys() | texts.keys()) - fields.keys():
         raise LookupError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
@@ -107,7 +112,7 @@ def _struct(kind: type[msgspec.Struct]) -> JSON:
         found["properties"] = properties
     if required := [name for name, field in fields.items() if field.required]:
         found["required"] = required
-    if issubclass(kind, Status):
+    if issubclass(kind, HarvesterStatus):
         found["x-kubernetes-preserve-unknown-fields"] = True
     return found
 

@@ -59,7 +59,7 @@ _ADDRESS: JSON = {"pattern": r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", 
 _NODE: JSON = {"pattern": r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", "maxLength": 253}
 _COUNT: JSON = {"minimum": 0}
 
-FIELDS: dict[type, dict[str, JSON]] = {
+FIELD_RULES: dict[type, dict[str, JSON]] = {
     kinds.PCIDeviceClaimSpec: {"address": _ADDRESS, "nodeName": _NODE},
     kinds.SRIOVGPUDeviceSpec: {"address": _ADDRESS, "nodeName": _NODE},
     kinds.VGPUDeviceSpec: {
@@ -68,7 +68,7 @@ FIELDS: dict[type, dict[str, JSON]] = {
         "parentGPUDeviceAddress": _ADDRESS,
         "vGPUTypeName": {"maxLength": 128},
     },
-    kinds.Status: {
+    kinds.HarvesterStatus: {
         "conditions": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         "observedGeneration": _COUNT,
     },
@@ -89,7 +89,7 @@ FIELDS: dict[type, dict[str, JSON]] = {
 }
 """More about a field than its type, by its name on the wire; a subclass has what its base has."""
 
-FIXED: dict[type[KubeObject], tuple[str, ...]] = {
+IMMUTABLE_FIELDS: dict[type[KubeObject], tuple[str, ...]] = {
     kinds.PCIDeviceClaim: ("address", "nodeName"),
     kinds.SRIOVGPUDevice: ("address", "nodeName"),
     kinds.VGPUDevice: ("address", "nodeName", "parentGPUDeviceAddress"),
@@ -99,7 +99,7 @@ FIXED: dict[type[KubeObject], tuple[str, ...]] = {
 name, as ``harvester_names.object_name`` does.
 """
 
-MEANINGS: dict[type[KubeObject], str] = {
+KIND_DESCRIPTIONS: dict[type[KubeObject], str] = {
     kinds.PCIDevice: "One PCI function of a node. Written by the node's agent; a PCIDeviceClaim of the same name hands "
     "the function out to virtual machines.",
     kinds.PCIDeviceClaim: "The wish that the PCI function of the same name be handed out to virtual machines.",

@@ -14,10 +14,10 @@ import msgspec
 
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
 from aliquot.core.model.pci import PciFunction
-from aliquot.kubernetes.gpu.device_resources import Delivery, Device, Offer, Resource
+from aliquot.kubernetes.gpu.device_resources import Delivery, DeviceResource, ResourceDevice, ResourceOffer
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
-from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects, View
+from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 
 VENDOR_VFIO = "vendor-vfio"
 VFIO_PCI = "vfio-pci"
@@ -26,8 +26,8 @@ _HARMLESS = ("", VFIO_PCI, "pci-stub", "pcieport")
 """Drivers that do not keep VFIO from handing out the rest of an IOMMU group (Linux, drivers/vfio)."""
 
 
-class _Found(msgspec.Struct, frozen=True):
-    """One device for the offer. ``fault`` says why nobody can be given it now, "" if anybody can."""
+class _OfferedDevice(msgspec.Struct, frozen=True):
+    """One device for the offer. ``problem`` says why nobody can be given it now, "" if anybody can."""
 
     resource: str
     variable: str
@@ -36,83 +36,91 @@ class _Found(msgspec.Struct, frozen=True):
     group: int | None
     index: str
     numa: int | None
-    fault: str = ""
+    problem: str = ""
 
 
-def offer(view: View, objects: Objects, groups: Mapping[str, int], unhealthy: frozenset[str] = frozenset()) -> Offer:
+def offer(
+    view: NodeView, objects: Objects, groups: Mapping[str, int], unhealthy: frozenset[str] = frozenset()
+) -> ResourceOffer:
     """What this node offers now, by resource and address. ``groups`` are the IOMMU groups of mdevs by UUID,
     ``unhealthy`` the UUIDs of GPUs and vGPUs that nobody should be given. ``refusals`` are sentences about devices that
     are listed and cannot be had.
     """
-    here = {function.address: function for function in view.functions}
+    functions = {function.address: function for function in view.functions}
     if view.inventory is None:
-        vgpus = list(_without_driver(view, objects, here))
+        vgpus = list(_vgpus_without_driver(view, objects, functions))
     else:
-        vgpus = list(_vgpus(view, objects, view.inventory, groups, unhealthy))
-    found = [*vgpus, *_passed_through(view, objects, here)]
-    named: dict[str, list[Device]] = {}
+        vgpus = list(_offered_vgpus(view, objects, view.inventory, groups, unhealthy))
+    found = [*vgpus, *_passthrough_functions(view, objects, functions)]
+    named: dict[str, list[ResourceDevice]] = {}
     for each in sorted(found, key=lambda one: (one.resource, one.gpu, one.index)):
         named.setdefault(each.resource, []).append(_device(each))
-    resources = tuple(Resource(name, tuple(devices)) for name, devices in named.items())
-    return Offer(resources, tuple(f"{each.id} ({each.resource}): {each.fault}" for each in found if each.fault))
+    resources = tuple(DeviceResource(name, tuple(devices)) for name, devices in named.items())
+    return ResourceOffer(
+        resources, tuple(f"{each.id} ({each.resource}): {each.problem}" for each in found if each.problem)
+    )
 
 
-def mdevs(inventory: Inventory | None) -> dict[str, str]:
+def mdev_functions(inventory: Inventory | None) -> dict[str, str]:
     """The UUID of every mdev and the function that carries it: those whose IOMMU groups ``offer`` wants to know."""
     gpus = inventory.gpus if inventory is not None else ()
-    return {vgpu.uuid: vgpu.function for gpu in gpus if not _vendor(gpu) for vgpu in gpu.vgpus if vgpu.uuid}
+    return {vgpu.uuid: vgpu.function for gpu in gpus if not _uses_vendor_vfio(gpu) for vgpu in gpu.vgpus if vgpu.uuid}
 
 
-def object_names(view: View, objects: Objects) -> dict[str, str]:
+def object_names(view: NodeView, objects: Objects) -> dict[str, str]:
     """Device ids (UUIDs of mdevs, addresses of functions) and the names of the objects that stand for them."""
     found = {function.address: names.object_name(view.node, function.address) for function in view.functions}
     for name, vgpu in objects.vgpus.items():
         found[vgpu.spec.address] = name
         if "-" in vgpu.status.uuid:  # in the vendor VFIO world it is the type's number
             found[vgpu.status.uuid] = name
-    found |= {uuid: names.object_name(view.node, function) for uuid, function in mdevs(view.inventory).items()}
+    found |= {uuid: names.object_name(view.node, function) for uuid, function in mdev_functions(view.inventory).items()}
     return {key: name for key, name in found.items() if key}
 
 
-def _vendor(gpu: Gpu) -> bool:
-    return gpu.virtual is not None and gpu.virtual.world == VENDOR_VFIO
+def _uses_vendor_vfio(gpu: Gpu) -> bool:
+    return gpu.virtual is not None and gpu.virtual.framework == VENDOR_VFIO
 
 
-def _vgpus(
-    view: View, objects: Objects, inventory: Inventory, groups: Mapping[str, int], unhealthy: frozenset[str]
-) -> Iterator[_Found]:
-    here = {function.address: function for function in view.functions}
+def _offered_vgpus(
+    view: NodeView, objects: Objects, inventory: Inventory, groups: Mapping[str, int], unhealthy: frozenset[str]
+) -> Iterator[_OfferedDevice]:
+    functions = {function.address: function for function in view.functions}
     for gpu in inventory.gpus:
         order = {f.pci: f.number for f in gpu.virtual.functions} if gpu.virtual is not None else {}
         for vgpu in gpu.vgpus:
-            wish = objects.vgpus.get(names.object_name(view.node, vgpu.function))
-            if wish is None or not _stands(wish) or not _is(vgpu, wish.status.configured):
+            vgpu_object = objects.vgpus.get(names.object_name(view.node, vgpu.function))
+            if (
+                vgpu_object is None
+                or not _is_settled(vgpu_object)
+                or not _has_type(vgpu, vgpu_object.status.configured)
+            ):
                 continue
-            function, vendor = here.get(vgpu.function), _vendor(gpu)
+            function, vendor = functions.get(vgpu.function), _uses_vendor_vfio(gpu)
             group = (function.iommu_group if function else None) if vendor else groups.get(vgpu.uuid)
-            yield _vgpu(
-                wish,
+            yield _offered_vgpu(
+                vgpu_object,
                 vgpu.function if vendor else vgpu.uuid,
                 group=group,
                 index=f"{order.get(vgpu.function, 0):03}",
-                numa=_numa(function, here.get(gpu.pci)),
-                fault=_fault(gpu, vgpu, group, unhealthy),
+                numa=_numa(function, functions.get(gpu.pci)),
+                problem=_device_problem(gpu, vgpu, group, unhealthy),
             )
 
 
-def _stands(wish: VGPUDevice) -> bool:
+def _is_settled(vgpu_object: VGPUDevice) -> bool:
     """Configured, and to stay as it is."""
-    spec, status = wish.spec, wish.status
-    lasting = spec.enabled and wish.metadata.deletion_timestamp is None
-    return lasting and status.state == names.CONFIGURED and spec.type_name == status.configured != ""
+    spec, status = vgpu_object.spec, vgpu_object.status
+    stays = spec.enabled and vgpu_object.metadata.deletion_timestamp is None
+    return stays and status.state == names.CONFIGURED and spec.type_name == status.configured != ""
 
 
-def _is(vgpu: Vgpu, type_name: str) -> bool:
+def _has_type(vgpu: Vgpu, type_name: str) -> bool:
     """With vendor VFIO a driver whose GPU is full does not tell names: then the number is all there is."""
     return vgpu.type in (type_name, f"type {vgpu.type_id}")
 
 
-def _fault(gpu: Gpu, vgpu: Vgpu, group: int | None, unhealthy: frozenset[str]) -> str:
+def _device_problem(gpu: Gpu, vgpu: Vgpu, group: int | None, unhealthy: frozenset[str]) -> str:
     if gpu.lost:
         return f"GPU {gpu.pci} has fallen off the bus"
     if not {gpu.uuid, vgpu.uuid}.isdisjoint(unhealthy):
@@ -124,44 +132,50 @@ def _numa(*functions: PciFunction | None) -> int | None:
     return next((each.numa for each in functions if each is not None and each.numa is not None), None)
 
 
-def _vgpu(wish: VGPUDevice, device: str, *, group: int | None, index: str, numa: int | None, fault: str) -> _Found:
-    resource = names.vgpu_resource(wish.status.configured)
-    prefix = names.PCI_ENV if device == wish.spec.address else names.MDEV_ENV
-    return _Found(
+def _offered_vgpu(
+    vgpu_object: VGPUDevice, device: str, *, group: int | None, index: str, numa: int | None, problem: str
+) -> _OfferedDevice:
+    resource = names.vgpu_resource(vgpu_object.status.configured)
+    prefix = names.PCI_ENV if device == vgpu_object.spec.address else names.MDEV_ENV
+    return _OfferedDevice(
         resource=resource,
         variable=names.environment(resource, prefix),
         id=device,
-        gpu=wish.spec.parent,
+        gpu=vgpu_object.spec.parent,
         group=group,
         index=index,
         numa=numa,
-        fault=fault,
+        problem=problem,
     )
 
 
-def _without_driver(view: View, objects: Objects, here: Mapping[str, PciFunction]) -> Iterator[_Found]:
+def _vgpus_without_driver(
+    view: NodeView, objects: Objects, functions: Mapping[str, PciFunction]
+) -> Iterator[_OfferedDevice]:
     """While no driver answers, what was configured is shown and given to nobody: it may be there all the same, and
     virtual machines that have it run on.
     """
-    for wish in objects.vgpus.values():
-        function = here.get(wish.spec.address)
-        if function is None or not _stands(wish):
+    for vgpu_object in objects.vgpus.values():
+        function = functions.get(vgpu_object.spec.address)
+        if function is None or not _is_settled(vgpu_object):
             continue
-        device = wish.status.uuid if "-" in wish.status.uuid else wish.spec.address
-        numa, index = _numa(function, here.get(wish.spec.parent)), wish.spec.address
-        why = view.trouble or "no GPU driver answers"
-        yield _vgpu(wish, device, group=None, index=index, numa=numa, fault=why)
+        device = vgpu_object.status.uuid if "-" in vgpu_object.status.uuid else vgpu_object.spec.address
+        numa, index = _numa(function, functions.get(vgpu_object.spec.parent)), vgpu_object.spec.address
+        why = view.driver_error or "no GPU driver answers"
+        yield _offered_vgpu(vgpu_object, device, group=None, index=index, numa=numa, problem=why)
 
 
-def _passed_through(view: View, objects: Objects, here: Mapping[str, PciFunction]) -> Iterator[_Found]:
+def _passthrough_functions(
+    view: NodeView, objects: Objects, functions: Mapping[str, PciFunction]
+) -> Iterator[_OfferedDevice]:
     for name, claim in objects.claims.items():
-        function, device = here.get(claim.spec.address), objects.functions.get(name)
+        function, device = functions.get(claim.spec.address), objects.functions.get(name)
         reserved = claim.metadata.annotations.get(names.SKIP_BINDING_ANNOTATION) == "true"
         leaving = claim.metadata.deletion_timestamp is not None or not claim.status.passthrough_enabled
         if function is None or device is None or reserved or leaving or not device.status.resource_name:
             continue
         resource = device.status.resource_name
-        yield _Found(
+        yield _OfferedDevice(
             resource=resource,
             variable=names.environment(resource, names.PCI_ENV),
             id=function.address,
@@ -169,29 +183,29 @@ def _passed_through(view: View, objects: Objects, here: Mapping[str, PciFunction
             group=function.iommu_group,
             index="",
             numa=function.numa,
-            fault=_unfit(view, function),
+            problem=_passthrough_problem(view, function),
         )
 
 
-def _unfit(view: View, function: PciFunction) -> str:
+def _passthrough_problem(view: NodeView, function: PciFunction) -> str:
     """Why VFIO would not let a virtual machine open a function, "" if it would."""
     if function.iommu_group is None:
         return "it has no IOMMU group: is the IOMMU on?"
     if function.driver != VFIO_PCI:
         return f"its driver is {function.driver or 'none'}, not {VFIO_PCI}"
     others = [f for f in view.functions if f.iommu_group == function.iommu_group and f.driver not in _HARMLESS]
-    told = ", ".join(f"{other.address} ({other.driver})" for other in others)
-    return f"its IOMMU group is not free: {told}" if told else ""
+    busy = ", ".join(f"{other.address} ({other.driver})" for other in others)
+    return f"its IOMMU group is not free: {busy}" if busy else ""
 
 
-def _device(found: _Found) -> Device:
+def _device(found: _OfferedDevice) -> ResourceDevice:
     paths = (f"/dev/vfio/{found.group}",) if found.group is not None else ()
-    return Device(
+    return ResourceDevice(
         id=found.id,
         gpu=found.gpu,
         paths=paths,
         index=found.index,
         numa=found.numa,
-        healthy=not found.fault,
+        healthy=not found.problem,
         delivery=Delivery(found.variable, (CONTROL,)),
     )

@@ -8,22 +8,28 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as LateError
 
-from aliquot.core.engine.programs import Ran
+from aliquot.core.engine.programs import ProgramResult
 from aliquot.errors import HardwareError, NoDriverError
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import (
-    ApiAwayError,
     ApiError,
-    BrokenError,
+    ApiUnavailableError,
+    ConnectionBrokenError,
     ForbiddenError,
     ThrottledError,
     UnauthorizedError,
 )
-from aliquot.kubernetes.client.exec import Ended, UnfinishedError, exec_
+from aliquot.kubernetes.client.exec import CommandResult, UnfinishedError, exec_
 from aliquot.kubernetes.client.pods import Pod
-from aliquot.kubernetes.virtual_machines.harvester.driver_pods import NAMESPACE, SELECTOR, DriverPod, Found, choose
+from aliquot.kubernetes.virtual_machines.harvester.driver_pods import (
+    NAMESPACE,
+    SELECTOR,
+    DriverPod,
+    DriverPodLookup,
+    choose_pod,
+)
 
-__all__ = ["NAMESPACE", "SELECTOR", "DriverPod", "DriverPods", "Found", "PodPrograms"]
+__all__ = ["NAMESPACE", "SELECTOR", "DriverPod", "DriverPodLookup", "DriverPods", "PodPrograms"]
 
 READY_FILE = "/tmp/ready"
 """Harvester's driver pods make it last: when the driver is built, loaded and its daemons run."""
@@ -34,7 +40,7 @@ PATIENCE_S = 15.0
 """How long a command that was not begun waits for an API server that is away: what is half done needs it."""
 PAUSE_S = 1.0
 MARGIN_S = 20.0
-LOOK_S = 1.0
+POLL_S = 1.0
 
 
 class DriverPods:
@@ -44,25 +50,25 @@ class DriverPods:
         self._api = api
         self._node = node
         self._namespace = namespace
-        self._proven: DriverPod | None = None
+        self._ready_pod: DriverPod | None = None
 
-    async def find(self) -> Found:
+    async def find(self) -> DriverPodLookup:
         """Looks for it, and asks it. A pod that cannot be used is no error but in the answer. Raises ApiError where the
         API server does not say which pods there are.
         """
         fields = {"spec.nodeName": self._node}
-        return await self.judge(await self._api.list(Pod, self._namespace, labels=SELECTOR, fields=fields))
+        return await self.check_pods(await self._api.list(Pod, self._namespace, labels=SELECTOR, fields=fields))
 
-    async def judge(self, pods: Sequence[Pod]) -> Found:
+    async def check_pods(self, pods: Sequence[Pod]) -> DriverPodLookup:
         """The same for pods that are known already, from a watch."""
-        found = choose(pods, self._node, self._namespace)
-        if found.pod is None or found.pod == self._proven:
+        found = choose_pod(pods, self._node, self._namespace)
+        if found.pod is None or found.pod == self._ready_pod:
             return found
-        asked = await self._asked(found.pod)
-        self._proven = asked.pod
-        return asked
+        checked = await self._check_ready(found.pod)
+        self._ready_pod = checked.pod
+        return checked
 
-    async def _asked(self, pod: DriverPod) -> Found:
+    async def _check_ready(self, pod: DriverPod) -> DriverPodLookup:
         try:
             ended = await self._test(pod, "-e", READY_FILE)
             if ended.status == 1 and (await self._test(pod, "-x", SRIOV_MANAGE)).status == 0:
@@ -71,85 +77,87 @@ class DriverPods:
             raise
         except ApiError as error:
             reason = "Forbidden" if isinstance(error, ForbiddenError) else "DriverPodAway"
-            return Found(None, reason, error.brief, error.next_step or "")
+            return DriverPodLookup(None, reason, error.brief, error.next_step or "")
         logs = f"kubectl -n {pod.namespace} logs {pod.name} -c {pod.container}"
         if ended.status == 0:
-            return Found(pod)
+            return DriverPodLookup(pod)
         if ended.status != 1:
-            said = (ended.err or ended.out).strip() or f"exit status {ended.status}"
-            return Found(None, "DriverPodUnknown", f"{pod.place} cannot be asked whether it is ready: {said}", logs)
-        text = f"the driver in {pod.place} is not installed yet: {READY_FILE} is not there"
-        return Found(None, "DriverInstalling", text, logs)
+            output = (ended.err or ended.out).strip() or f"exit status {ended.status}"
+            return DriverPodLookup(
+                None, "DriverPodUnknown", f"{pod.location} cannot be asked whether it is ready: {output}", logs
+            )
+        text = f"the driver in {pod.location} is not installed yet: {READY_FILE} is not there"
+        return DriverPodLookup(None, "DriverInstalling", text, logs)
 
-    async def _test(self, pod: DriverPod, *words: str) -> Ended:
+    async def _test(self, pod: DriverPod, *words: str) -> CommandResult:
         return await exec_(self._api, pod.name, pod.namespace, pod.container, ["test", *words], PROBE_S)
 
 
 class PodPrograms:
-    """The driver's programs in a pod (``engine.programs.Programs``): ``run`` is for threads other than the loop's, and
-    several may call it at once. A command that was not begun is tried again while the API server is away, for
-    PATIENCE_S; one that was begun never is.
+    """The driver's programs in a pod (``engine.programs.DriverPrograms``): ``run`` is for threads other than the
+    loop's, and several may call it at once. A command that was not begun is tried again while the API server is away,
+    for PATIENCE_S; one that was begun never is.
     """
 
     def __init__(self, api: Api, pod: DriverPod, loop: asyncio.AbstractEventLoop) -> None:
         self._api = api
         self._pod = pod
         self._loop = loop
-        self._over = False
+        self._closed = False
 
     @property
-    def place(self) -> str:
-        return self._pod.place
+    def location(self) -> str:
+        return self._pod.location
 
-    def run(self, command: Sequence[str], timeout_s: float) -> Ran:
+    def run(self, command: Sequence[str], timeout_s: float) -> ProgramResult:
         """How it ended. Raises NoDriverError where it could not be begun, HardwareError where nobody knows the end."""
         try:
             ended = self._wait(tuple(command), timeout_s)
-        except (UnfinishedError, BrokenError) as error:
+        except (UnfinishedError, ConnectionBrokenError) as error:
             raise HardwareError(error.brief, details=error.details, next_step=error.next_step) from error
         except ApiError as error:
-            brief = f"nothing can be run in {self.place}: {error.brief}"
+            brief = f"nothing can be run in {self.location}: {error.brief}"
             raise NoDriverError(brief, details=error.details, next_step=error.next_step) from error
-        return Ran(ended.status, ended.out, ended.err)
+        return ProgramResult(ended.status, ended.out, ended.err)
 
-    def _wait(self, command: tuple[str, ...], timeout_s: float) -> Ended:
+    def _wait(self, command: tuple[str, ...], timeout_s: float) -> CommandResult:
         end = time.monotonic() + timeout_s + PATIENCE_S + MARGIN_S
-        future = self._begun(command, timeout_s)
+        future = self._submit(command, timeout_s)
         while True:
             try:
-                return future.result(LOOK_S)
+                return future.result(POLL_S)
             except LateError:
                 if not self._loop.is_running():
-                    raise self._ending() from None
+                    raise self._shutdown_error() from None
                 if time.monotonic() > end:
                     future.cancel()
-                    raise HardwareError(f"nobody heard from {self.place} for {timeout_s + PATIENCE_S:g} s") from None
+                    raise HardwareError(f"nobody heard from {self.location} for {timeout_s + PATIENCE_S:g} s") from None
             except CancelledError:
-                raise self._ending() from None
+                raise self._shutdown_error() from None
 
-    def _begun(self, command: tuple[str, ...], timeout_s: float) -> Future[Ended]:
-        if self._over:
-            raise self._ending()
-        asking = self._ran(command, timeout_s)
+    def _submit(self, command: tuple[str, ...], timeout_s: float) -> Future[CommandResult]:
+        if self._closed:
+            raise self._shutdown_error()
+        coroutine = self._run_command(command, timeout_s)
         try:
-            return asyncio.run_coroutine_threadsafe(asking, self._loop)
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError as error:  # the loop is closed
-            asking.close()
-            raise self._ending() from error
+            coroutine.close()
+            raise self._shutdown_error() from error
 
-    def _ending(self) -> NoDriverError:
+    def _shutdown_error(self) -> NoDriverError:
         """The loop ends, and with it the agent: what is handed to it now is never begun."""
-        self._over = True
-        return NoDriverError(f"nothing can be run in {self.place} any more: we are ending")
+        self._closed = True
+        return NoDriverError(f"nothing can be run in {self.location} any more: we are ending")
 
-    async def _ran(self, command: tuple[str, ...], timeout_s: float) -> Ended:
+    async def _run_command(self, command: tuple[str, ...], timeout_s: float) -> CommandResult:
         pod, end = self._pod, self._loop.time() + PATIENCE_S
         while True:
             try:
                 return await exec_(self._api, pod.name, pod.namespace, pod.container, command, timeout_s)
-            except BrokenError:
+            except ConnectionBrokenError:
                 raise
-            except (ApiAwayError, ThrottledError):
+            except (ApiUnavailableError, ThrottledError):
                 if self._loop.time() + PAUSE_S > end:
                     raise
                 await asyncio.sleep(PAUSE_S)

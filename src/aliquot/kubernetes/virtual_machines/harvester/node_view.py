@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.core.model.desired import GpuWish
+from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.pci import PciFunction
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
@@ -25,10 +25,10 @@ class Objects(msgspec.Struct, frozen=True):
     claims: Mapping[str, PCIDeviceClaim] = {}
 
 
-class View(msgspec.Struct, frozen=True):
+class NodeView(msgspec.Struct, frozen=True):
     """One look. ``functions`` need no driver: NVIDIA's functions and what shares an IOMMU group with them.
-    ``inventory`` is None while no driver answers; ``trouble`` says why, by ``reason`` and a sentence. ``now`` is wall
-    time for conditions (seconds), ``boot`` the id of this boot.
+    ``inventory`` is None while no driver answers; ``driver_error`` says why, by ``reason`` and a sentence. ``now`` is
+    wall time for conditions (seconds), ``boot`` the id of this boot.
     """
 
     node: str
@@ -37,7 +37,7 @@ class View(msgspec.Struct, frozen=True):
     functions: tuple[PciFunction, ...] = ()
     inventory: Inventory | None = None
     reason: str = ""
-    trouble: str = ""
+    driver_error: str = ""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -53,18 +53,19 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """What should be done to one GPU now: a wish for the planner, or nothing with the reason. ``wish`` None leaves the
-    GPU alone. ``applies`` are the names of MigConfigurations whose ``appliedBoot`` becomes this boot when it is done.
+    """What should be done to one GPU now: a wish for the planner, or nothing with the reason. ``desired`` None leaves
+    the GPU alone. ``applies`` are the names of MigConfigurations whose ``appliedBoot`` becomes this boot when it is
+    done.
     """
 
     pci: str
-    wish: GpuWish | None = None
+    desired: DesiredGpu | None = None
     reason: str = ""
     message: str = ""
     applies: tuple[str, ...] = ()
 
 
-class Change(msgspec.Struct, frozen=True):
+class ObjectChange(msgspec.Struct, frozen=True):
     """One write to the API server. ``verb``: create, patch (merge patch of metadata and spec), status (merge patch of
     the status alone) or delete. ``version`` is the resourceVersion that it is based on, empty where none matters.
     """

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from aliquot.kubernetes.client.object_base import KubeObject, OwnerReference
-from aliquot.kubernetes.kinds.harvester import Spec, Status
-from aliquot.kubernetes.virtual_machines.harvester.node_view import JSON, Change
+from aliquot.kubernetes.kinds.harvester import HarvesterSpec, HarvesterStatus
+from aliquot.kubernetes.virtual_machines.harvester.node_view import JSON, ObjectChange
 
 LONGEST_LABEL = 63
 
@@ -21,8 +21,8 @@ class Draft(msgspec.Struct, frozen=True):
 
     kind: type[KubeObject]
     name: str
-    spec: Spec
-    status: Status
+    spec: HarvesterSpec
+    status: HarvesterStatus
     labels: Mapping[str, str | None] = {}
     annotations: Mapping[str, str | None] = {}
     owners: tuple[OwnerReference, ...] = ()
@@ -30,38 +30,38 @@ class Draft(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def settle(found: KubeObject | None, draft: Draft) -> list[Change]:
+def changes_for(found: KubeObject | None, draft: Draft) -> list[ObjectChange]:
     """The requests from what is to what should be."""
     if found is None:
-        return _created(draft)
+        return _creation_changes(draft)
     changes = []
     meta = _metadata(found, draft)
     if meta:
         changes.append(_change("patch", draft, {"metadata": meta}, "its labels and annotations"))
-    former: Status = getattr(found, "status")  # noqa: B009 - every kind of ours has one, KubeObject itself does not
-    patch = difference(plain(former), plain(draft.status))
+    current: HarvesterStatus = getattr(found, "status")  # noqa: B009 - every kind of ours has one, KubeObject itself does not
+    patch = merge_patch(plain(current), plain(draft.status))
     if patch:
-        changes.append(_change("status", draft, {"status": patch}, _telling(patch, draft)))
+        changes.append(_change("status", draft, {"status": patch}, _status_summary(patch, draft)))
     return changes
 
 
-def _created(draft: Draft) -> list[Change]:
+def _creation_changes(draft: Draft) -> list[ObjectChange]:
     meta: JSON = {"name": draft.name}
-    meta |= {"labels": _said(draft.labels)} if _said(draft.labels) else {}
-    meta |= {"annotations": _said(draft.annotations)} if _said(draft.annotations) else {}
+    meta |= {"labels": _set_values(draft.labels)} if _set_values(draft.labels) else {}
+    meta |= {"annotations": _set_values(draft.annotations)} if _set_values(draft.annotations) else {}
     meta |= {"ownerReferences": plain(draft.owners)} if draft.owners else {}
     meta |= {"finalizers": list(draft.finalizers)} if draft.finalizers else {}
     head = {"apiVersion": draft.kind.TYPE.api_version, "kind": draft.kind.TYPE.kind}
-    made = _change("create", draft, {**head, "metadata": meta, "spec": plain(draft.spec)}, draft.why or "it is new")
+    creation = _change("create", draft, {**head, "metadata": meta, "spec": plain(draft.spec)}, draft.why or "it is new")
     status = plain(draft.status)
-    return [made, _change("status", draft, {"status": status}, "it is new")] if status else [made]
+    return [creation, _change("status", draft, {"status": status}, "it is new")] if status else [creation]
 
 
-def _change(verb: str, draft: Draft, body: JSON, why: str) -> Change:
-    return Change(verb, draft.kind.TYPE.kind, draft.name, body, why=why)
+def _change(verb: str, draft: Draft, body: JSON, why: str) -> ObjectChange:
+    return ObjectChange(verb, draft.kind.TYPE.kind, draft.name, body, why=why)
 
 
-def _telling(patch: JSON, draft: Draft) -> str:
+def _status_summary(patch: JSON, draft: Draft) -> str:
     ready = next((c for c in draft.status.conditions if c.type == "Ready"), None)
     state = f" ({ready.reason})" if ready is not None else ""
     return f"its {', '.join(sorted(patch))}{state}"
@@ -79,7 +79,7 @@ def _metadata(found: KubeObject, draft: Draft) -> JSON:
     return out
 
 
-def _said(values: Mapping[str, str | None]) -> dict[str, str]:
+def _set_values(values: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -93,14 +93,14 @@ def plain(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def difference(former: JSON, wanted: JSON) -> JSON:
+def merge_patch(current: JSON, wanted: JSON) -> JSON:
     """The merge patch (RFC 7386) from one object to another: lists are replaced whole, null removes."""
-    patch: JSON = {name: None for name in former if name not in wanted}
+    patch: JSON = {name: None for name in current if name not in wanted}
     for name, value in wanted.items():
-        before = former.get(name)
+        before = current.get(name)
         if isinstance(value, dict) and isinstance(before, dict):
-            inner = difference(before, value)
+            inner = merge_patch(before, value)
             patch |= {name: inner} if inner else {}
-        elif value != before or name not in former:
+        elif value != before or name not in current:
             patch[name] = value
     return patch

@@ -38,12 +38,12 @@ def orphans(nodes: Collection[str], objects: Iterable[KubeObject]) -> tuple[Orph
 
 def node_of(item: KubeObject) -> str:
     """The node that an object's device is in; empty where it does not say."""
-    told = ""
+    node = ""
     if isinstance(item, PCIDevice):
-        told = item.status.node_name
+        node = item.status.node_name
     elif isinstance(item, PCIDeviceClaim | SRIOVGPUDevice | VGPUDevice | MigConfiguration):
-        told = item.spec.node_name
-    return told or item.metadata.labels.get(names.NODE_LABEL, "")
+        node = item.spec.node_name
+    return node or item.metadata.labels.get(names.NODE_LABEL, "")
 
 
 def _orphan(item: KubeObject, node: str) -> Orphan:

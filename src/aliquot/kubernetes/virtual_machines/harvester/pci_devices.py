@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from aliquot.core.model.pci import PciFunction
-from aliquot.kubernetes.kinds.harvester import NVIDIA, PCIDevice, PCIDeviceSpec, PCIDeviceStatus, passing
+from aliquot.kubernetes.kinds.harvester import NVIDIA, PCIDevice, PCIDeviceSpec, PCIDeviceStatus, passes_through
 from aliquot.kubernetes.kinds.harvester_names import (
     DRIVER_ANNOTATION,
     NODE_LABEL,
@@ -19,45 +19,47 @@ from aliquot.kubernetes.kinds.harvester_names import (
     vgpu_resource,
 )
 from aliquot.kubernetes.virtual_machines.harvester.conditions import FALSE, READY, TRUE, condition
-from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import Outcome
-from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects, View
+from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
+from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
-from aliquot.kubernetes.virtual_machines.harvester.reasons import Verdict, advice
-from aliquot.kubernetes.virtual_machines.harvester.vgpu_assignment import VENDOR, tracked
+from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, advice
+from aliquot.kubernetes.virtual_machines.harvester.vgpu_assignment import VENDOR, is_owned
 
 _BRIDGE = "0604"
 
 
-def drafts(view: View, objects: Objects, owners: Mapping[str, Outcome]) -> Iterator[Draft]:
+def drafts(view: NodeView, objects: Objects, owners: Mapping[str, GpuOutcome]) -> Iterator[Draft]:
     """A PCIDevice for each function but bridges. ``owners`` are the GPUs by their virtual functions."""
     for function in view.functions:
         if function.class_id != _BRIDGE:
             yield _draft(view, objects, function, owners.get(function.address))
 
 
-def gone(view: View, objects: Objects) -> Iterator[PCIDevice]:
+def objects_to_delete(view: NodeView, objects: Objects) -> Iterator[PCIDevice]:
     """Objects of this node whose function is not there any more. What was never ours is left: network cards, for
     instance, that the original has listed. ``view.functions`` is the whole truth about NVIDIA's functions.
     """
     present = {object_name(view.node, f.address) for f in view.functions if f.class_id != _BRIDGE}
     for name, found in sorted(objects.functions.items()):
-        here = view.node in (found.status.node_name, found.metadata.labels.get(NODE_LABEL))
+        on_node = view.node in (found.status.node_name, found.metadata.labels.get(NODE_LABEL))
         foreign = found.status.vendor_id != NVIDIA and (not found.status.conditions or name in objects.claims)
-        if here and name not in present and not foreign and not passing(objects.claims.get(name)):
+        if on_node and name not in present and not foreign and not passes_through(objects.claims.get(name)):
             yield found
 
 
-def missing(view: View, objects: Objects) -> Iterator[Draft]:
+def missing_drafts(view: NodeView, objects: Objects) -> Iterator[Draft]:
     """Claimed functions that are not there now. Their PCIDevices own the claims, which would be deleted with them, and
     with them the wish.
     """
-    there = {f.address for f in view.functions}
+    present = {f.address for f in view.functions}
     for name, found in sorted(objects.functions.items()):
         ours = found.status.vendor_id == NVIDIA and found.status.node_name == view.node
-        if not ours or found.status.address in there or not passing(objects.claims.get(name)):
+        if not ours or found.status.address in present or not passes_through(objects.claims.get(name)):
             continue
         text = f"there is no {found.status.address} on the PCI bus: its claim is kept until it is back"
-        why = Verdict("Missing", advice(text, f"kubectl delete pcideviceclaim {name} (if it was taken out for good)"))
+        why = ObjectVerdict(
+            "Missing", advice(text, f"kubectl delete pcideviceclaim {name} (if it was taken out for good)")
+        )
         status = msgspec.structs.replace(
             found.status,
             conditions=(condition(found.status.conditions, READY, FALSE, why, view.now),),
@@ -67,43 +69,45 @@ def missing(view: View, objects: Objects) -> Iterator[Draft]:
         yield Draft(PCIDevice, name, found.spec, status)
 
 
-def carried_resource(of: Outcome | None, address: str) -> str | None:
+def vgpu_resource_for(outcome: GpuOutcome | None, address: str) -> str | None:
     """The vGPU resource that stands for a virtual function with vendor VFIO, "" for none; None where nobody knows."""
-    if of is None:
+    if outcome is None:
         return ""
-    card = of.card
-    if card.gpu is None or address not in card.known:
-        found = card.vgpus.get(address)
+    physical_gpu = outcome.physical_gpu
+    if physical_gpu.gpu is None or address not in physical_gpu.observed_functions:
+        found = physical_gpu.vgpus.get(address)
         return None if found is not None and found.spec.enabled else ""
-    if card.world != VENDOR:
+    if physical_gpu.framework != VENDOR:
         return ""
-    found, vgpu = card.vgpus.get(address), card.live.get(address)
+    found, vgpu = physical_gpu.vgpus.get(address), physical_gpu.live_vgpus.get(address)
     if vgpu is not None:
-        return vgpu_resource(vgpu.type) if tracked(card, found, vgpu) else ""
-    if found is None or not found.spec.enabled or address in of.refused:
+        return vgpu_resource(vgpu.type) if is_owned(physical_gpu, found, vgpu) else ""
+    if found is None or not found.spec.enabled or address in outcome.refused_functions:
         return ""
     return vgpu_resource(found.spec.type_name)
 
 
-def _draft(view: View, objects: Objects, function: PciFunction, of: Outcome | None) -> Draft:
+def _draft(view: NodeView, objects: Objects, function: PciFunction, outcome: GpuOutcome | None) -> Draft:
     name = object_name(view.node, function.address)
     found = objects.functions.get(name)
-    said = labels({NODE_LABEL: view.node} | ({PARENT_LABEL: of.card.name} if of is not None else {}))
+    wanted_labels = labels(
+        {NODE_LABEL: view.node} | ({PARENT_LABEL: outcome.physical_gpu.name} if outcome is not None else {})
+    )
     annotations: dict[str, str | None] = {}
     if function.driver and (found is None or DRIVER_ANNOTATION not in found.metadata.annotations):
         annotations[DRIVER_ANNOTATION] = function.driver
-    former = found.metadata.annotations.get(RESOURCE_ANNOTATION) if found is not None else None
-    resource = carried_resource(of, function.address)
+    previous = found.metadata.annotations.get(RESOURCE_ANNOTATION) if found is not None else None
+    resource = vgpu_resource_for(outcome, function.address)
     if resource is None:
-        resource = former or ""
-    elif (resource or None) != former:
+        resource = previous or ""
+    elif (resource or None) != previous:
         annotations[RESOURCE_ANNOTATION] = resource or None
     return Draft(
         kind=PCIDevice,
         name=name,
         spec=PCIDeviceSpec(),
         status=_status(view, function, found, resource or _resource(name, objects, function, found)),
-        labels=said,
+        labels=wanted_labels,
         annotations=annotations,
         why=f"{function.address} is on the bus",
     )
@@ -114,21 +118,26 @@ def _resource(name: str, objects: Objects, function: PciFunction, found: PCIDevi
     claim, own = objects.claims.get(name), f"{vendor_domain(function.vendor)}/{name}"
     if claim is not None and claim.spec.disable_resource_pooling is True:
         return own
-    if found is not None and passing(claim) and _same(found, function) and found.status.resource_name not in ("", own):
+    if (
+        found is not None
+        and passes_through(claim)
+        and _is_same_model(found, function)
+        and found.status.resource_name not in ("", own)
+    ):
         return found.status.resource_name
     return pci_resource(function.vendor, function.product, function.device_id)
 
 
-def _same(found: PCIDevice, function: PciFunction) -> bool:
+def _is_same_model(found: PCIDevice, function: PciFunction) -> bool:
     """Whether it is still a card of the same model."""
     return (found.status.vendor_id, found.status.device_id) == (function.vendor_id, function.device_id)
 
 
-def _status(view: View, function: PciFunction, found: PCIDevice | None, resource: str) -> PCIDeviceStatus:
-    why = Verdict("Present", f"driver {function.driver}" if function.driver else "no driver is bound to it")
-    former = found.status.conditions if found is not None else ()
+def _status(view: NodeView, function: PciFunction, found: PCIDevice | None, resource: str) -> PCIDeviceStatus:
+    why = ObjectVerdict("Present", f"driver {function.driver}" if function.driver else "no driver is bound to it")
+    previous = found.status.conditions if found is not None else ()
     return PCIDeviceStatus(
-        conditions=(condition(former, READY, TRUE, why, view.now),),
+        conditions=(condition(previous, READY, TRUE, why, view.now),),
         observed_generation=found.metadata.generation if found is not None else 1,
         address=function.address,
         vendor_id=function.vendor_id,

@@ -12,16 +12,16 @@ from aliquot.core.model.pci import PciFunction
 from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import object_name
-from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects, View
+from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 
 VFIO = "vfio-pci"
 NVIDIA = "nvidia"
 NO_DRIVER = "NoDriver"
 
 
-class Card(msgspec.Struct, frozen=True):
+class PhysicalGpu(msgspec.Struct, frozen=True):
     """``name`` is that of all its objects. ``vgpus`` are its VGPUDevices by the address of the virtual function, those
-    of functions that are off included. ``gpu`` is None while the driver does not show it; ``reason`` and ``trouble``
+    of functions that are off included. ``gpu`` is None while the driver does not show it; ``reason`` and ``error``
     then say why.
     """
 
@@ -36,7 +36,7 @@ class Card(msgspec.Struct, frozen=True):
     inventory: Inventory | None = None
     gpu: Gpu | None = None
     reason: str = ""
-    trouble: str = ""
+    error: str = ""
 
     @property
     def pci(self) -> str:
@@ -48,23 +48,23 @@ class Card(msgspec.Struct, frozen=True):
         return self.device is not None and self.device.spec.enabled
 
     @property
-    def handed(self) -> bool:
+    def passed_through(self) -> bool:
         """Whether the whole GPU is handed out to virtual machines now."""
         return self.function.driver == VFIO
 
     @property
-    def untaken(self) -> bool:
+    def without_driver(self) -> bool:
         """Whether the kernel alone shows it, since no NVIDIA driver has taken it: it can still be handed out whole."""
         shown = self.inventory.gpus if self.inventory is not None else ()
-        return any(_untaken(gpu) for gpu in shown if gpu.pci == self.pci)
+        return any(_without_driver(gpu) for gpu in shown if gpu.pci == self.pci)
 
     @property
-    def live(self) -> Mapping[str, Vgpu]:
+    def live_vgpus(self) -> Mapping[str, Vgpu]:
         """The vGPUs that exist, by virtual function."""
         return {v.function: v for v in self.gpu.vgpus} if self.gpu is not None else {}
 
     @property
-    def known(self) -> frozenset[str]:
+    def observed_functions(self) -> frozenset[str]:
         """The virtual functions of which the driver tells whether they carry a vGPU."""
         virtual = self.gpu.virtual if self.gpu is not None else None
         return frozenset(f.pci for f in virtual.functions) if virtual is not None else frozenset()
@@ -76,8 +76,8 @@ class Card(msgspec.Struct, frozen=True):
         return (*present, *sorted(a for a in self.vgpus if a not in present))
 
     @property
-    def world(self) -> str:
-        return self.gpu.virtual.world if self.gpu is not None and self.gpu.virtual is not None else ""
+    def framework(self) -> str:
+        return self.gpu.virtual.framework if self.gpu is not None and self.gpu.virtual is not None else ""
 
     @property
     def table(self) -> VgpuTable | None:
@@ -94,17 +94,17 @@ class Card(msgspec.Struct, frozen=True):
             return None
 
 
-def cards(view: View, objects: Objects) -> tuple[Card, ...]:
+def list_physical_gpus(view: NodeView, objects: Objects) -> tuple[PhysicalGpu, ...]:
     """Every physical NVIDIA GPU of the node, by PCI address."""
     found = sorted((f for f in view.functions if f.gpu and not f.physfn), key=lambda f: f.address)
-    return tuple(_card(view, objects, function) for function in found)
+    return tuple(_physical_gpu(view, objects, function) for function in found)
 
 
-def _card(view: View, objects: Objects, function: PciFunction) -> Card:
+def _physical_gpu(view: NodeView, objects: Objects, function: PciFunction) -> PhysicalGpu:
     name = object_name(view.node, function.address)
-    gpu, reason, trouble = _gpu(view, function.address)
+    gpu, reason, error = _find_gpu(view, function.address)
     claim = objects.claims.get(name)
-    return Card(
+    return PhysicalGpu(
         name=name,
         node=view.node,
         boot=view.boot,
@@ -116,13 +116,13 @@ def _card(view: View, objects: Objects, function: PciFunction) -> Card:
         inventory=view.inventory,
         gpu=gpu,
         reason=reason,
-        trouble=trouble,
+        error=error,
     )
 
 
-def _gpu(view: View, pci: str) -> tuple[Gpu | None, str, str]:
+def _find_gpu(view: NodeView, pci: str) -> tuple[Gpu | None, str, str]:
     if view.inventory is None:
-        return None, view.reason or NO_DRIVER, view.trouble or "no GPU driver answers on this node"
+        return None, view.reason or NO_DRIVER, view.driver_error or "no GPU driver answers on this node"
     found = next((g for g in view.inventory.gpus if g.pci == pci), None)
     if found is None:
         return None, "NotShown", f"the driver that answers does not show the GPU at {pci} | next: aliquot show"
@@ -130,17 +130,17 @@ def _gpu(view: View, pci: str) -> tuple[Gpu | None, str, str]:
         return None, "GpuLost", f"GPU {pci} has fallen off the bus: what it carried is not known | next: aliquot show"
     if found.virtual is None:
         return None, "NotRead", f"what the kernel knows of the GPU at {pci} could not be read | next: aliquot show"
-    if _untaken(found):
+    if _without_driver(found):
         why = f"NVIDIA's driver has not taken the GPU at {pci} (its driver: {found.virtual.driver or 'none'})"
-        return None, view.reason or NO_DRIVER, view.trouble or why
+        return None, view.reason or NO_DRIVER, view.driver_error or why
     return found, "", ""
 
 
-def _untaken(gpu: Gpu) -> bool:
+def _without_driver(gpu: Gpu) -> bool:
     return not gpu.passthrough and gpu.virtual is not None and gpu.virtual.driver not in (NVIDIA, VFIO)
 
 
-def _vgpus(view: View, objects: Objects, function: PciFunction) -> dict[str, VGPUDevice]:
+def _vgpus(view: NodeView, objects: Objects, function: PciFunction) -> dict[str, VGPUDevice]:
     """An object counts under the name that its function's address gives it: one that tells another is nobody's."""
     mine = [v for v in objects.vgpus.values() if v.name == object_name(view.node, v.spec.address)]
     present = set(function.virtual)

@@ -14,8 +14,8 @@ from typing import Any
 
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.gpu import quantity
-from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, Figure, Place
-from aliquot.kubernetes.virtual_machines.kubevirt.fit import Fit
+from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, NodeCapacity, ResourceCapacity
+from aliquot.kubernetes.virtual_machines.kubevirt.fit import FitResult
 
 JSON = dict[str, Any]
 API_VERSION = "aliquot/v1"
@@ -24,12 +24,12 @@ CLUSTER = "local"
 
 def document(capacity: Capacity, resource: str = "") -> JSON:
     """``kind: Capacity``. With ``resource`` only that one; its list is empty where nobody knows the resource."""
-    figures = [each for each in capacity.figures.values() if resource in ("", each.resource)]
-    return {"apiVersion": API_VERSION, "kind": "Capacity", "resources": [_figure(each) for each in figures]}
+    entries = [each for each in capacity.resources.values() if resource in ("", each.resource)]
+    return {"apiVersion": API_VERSION, "kind": "Capacity", "resources": [_resource_entry(each) for each in entries]}
 
 
-def answer(found: Fit) -> JSON:
-    """``kind: Fit``."""
+def fit_document(found: FitResult) -> JSON:
+    """``kind: FitResult``."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Fit",
@@ -39,7 +39,7 @@ def answer(found: Fit) -> JSON:
     }
 
 
-def left(nodes: Iterable[Node], capacity: Capacity) -> dict[str, str]:
+def remaining_by_resource(nodes: Iterable[Node], capacity: Capacity) -> dict[str, str]:
     """Harvester's ``deviceCapacity``: what is left of every resource of all nodes. GPUs count as in our own document;
     of other devices, what machines have or wait for is taken off, and never below zero.
     """
@@ -50,8 +50,10 @@ def left(nodes: Iterable[Node], capacity: Capacity) -> dict[str, str]:
     taken: Counter[str] = Counter()
     for each in (*capacity.running, *capacity.waiting):
         taken.update(each.counts)
-    found = {resource: _rest(texts, taken[resource]) for resource, texts in amounts.items()}
-    found |= {resource: str(figure.allocatable) for resource, figure in capacity.figures.items()}
+    found = {resource: _remaining(texts, taken[resource]) for resource, texts in amounts.items()}
+    found |= {
+        resource: str(resource_capacity.allocatable) for resource, resource_capacity in capacity.resources.items()
+    }
     return dict(sorted(found.items()))
 
 
@@ -67,33 +69,33 @@ def clusters(path: str) -> JSON:
     return {"type": "collection", "resourceType": "cluster", "links": {"self": path}, "count": 1, "data": rows}
 
 
-def _rest(texts: list[str], taken: int) -> str:
+def _remaining(texts: list[str], taken: int) -> str:
     if not taken:
         return str(quantity.total(texts))
     return str(quantity.total([*texts, str(-min(taken, int(quantity.total(texts).value)))]))
 
 
-def _figure(figure: Figure) -> JSON:
+def _resource_entry(resource: ResourceCapacity) -> JSON:
     return {
-        "resource": figure.resource,
-        "total": figure.total,
-        "usable": figure.usable,
-        "allocated": figure.allocated,
-        "pending": figure.pending,
-        "stopped": figure.stopped,
-        "allocatable": figure.allocatable,
-        "setAside": figure.set_aside,
-        "nodes": [_place(each) for each in figure.places],
+        "resource": resource.resource,
+        "total": resource.total,
+        "usable": resource.usable,
+        "allocated": resource.allocated,
+        "pending": resource.pending,
+        "stopped": resource.stopped,
+        "allocatable": resource.allocatable,
+        "setAside": resource.set_aside,
+        "nodes": [_node_entry(each) for each in resource.nodes],
     }
 
 
-def _place(place: Place) -> JSON:
+def _node_entry(node: NodeCapacity) -> JSON:
     return {
-        "node": place.node,
-        "total": place.total,
-        "usable": place.usable,
-        "configured": place.configured,
-        "allocated": place.allocated,
-        "free": place.free,
-        "ready": place.ready,
+        "node": node.node,
+        "total": node.total,
+        "usable": node.usable,
+        "configured": node.configured,
+        "allocated": node.allocated,
+        "free": node.free,
+        "ready": node.ready,
     }

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, Figure, ours
-from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import Demand
+from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, ResourceCapacity, is_vm_gpu_resource
+from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
 
-_STEPS, _MACHINES = 20_000, 200
+_MAX_STEPS, _MAX_VMS = 20_000, 200
 """How long a placement is looked for, and for how many machines. Beyond it only sums are compared: better let in what
 may wait than refuse what may fit.
 """
@@ -22,7 +22,7 @@ Free = dict[str, dict[str, int]]
 """By node, by resource."""
 
 
-class Fit(msgspec.Struct, frozen=True):
+class FitResult(msgspec.Struct, frozen=True):
     """``fits`` False: ``sentence`` says why and ``next_step`` what to type. True with a ``sentence``: they fit, but
     some will wait for a node that takes no machines now. ``resource`` is the one that is short.
     """
@@ -33,29 +33,29 @@ class Fit(msgspec.Struct, frozen=True):
     next_step: str = ""
 
 
-def fit(capacity: Capacity, wanted: Sequence[Demand]) -> Fit:
+def fit(capacity: Capacity, wanted: Sequence[VmDemand]) -> FitResult:
     """Whether the wanted machines get their devices. A machine that is there already (same key) counts with what is
     wanted, not with what it has; one that asks for no more than it has or waits for always fits.
     """
-    wanted = tuple(each for each in wanted if not _known(capacity, each))
-    resources = {resource for each in wanted for resource in each.counts if ours(resource)}
+    wanted = tuple(each for each in wanted if not _is_satisfied(capacity, each))
+    resources = {resource for each in wanted for resource in each.counts if is_vm_gpu_resource(resource)}
     if not resources:
-        return Fit(True)
+        return FitResult(True)
     keys = {each.key for each in wanted}
-    free = _free(capacity, resources, keys)
-    before = [each for each in capacity.waiting if each.key not in keys and _some(each, resources)]
-    before = [each for each in before if _place((each,), free, capacity, resources)]
-    if not _place((*before, *wanted), free, capacity, resources):
-        return _short(capacity, wanted, before, free)
-    closed = _closed(capacity) & set(free)
-    open_ = {node: amounts for node, amounts in free.items() if node not in closed}
-    if not closed or _place((*before, *wanted), open_, capacity, resources):
-        return Fit(True)
+    free = _free_by_node(capacity, resources, keys)
+    before = [each for each in capacity.waiting if each.key not in keys and _uses_any(each, resources)]
+    before = [each for each in before if _can_place((each,), free, capacity, resources)]
+    if not _can_place((*before, *wanted), free, capacity, resources):
+        return _shortage(capacity, wanted, before, free)
+    closed = _unready_nodes(capacity) & set(free)
+    ready = {node: amounts for node, amounts in free.items() if node not in closed}
+    if not closed or _can_place((*before, *wanted), ready, capacity, resources):
+        return FitResult(True)
     where = ", ".join(sorted(closed))
-    return Fit(True, sorted(resources)[0], f"it fits, but waits for a node that takes no machines now ({where})")
+    return FitResult(True, sorted(resources)[0], f"it fits, but waits for a node that takes no machines now ({where})")
 
 
-def _known(capacity: Capacity, wanted: Demand) -> bool:
+def _is_satisfied(capacity: Capacity, wanted: VmDemand) -> bool:
     """Whether it asks for nothing that it does not have or wait for already."""
     has: dict[str, int] = {}
     for each in (*capacity.running, *capacity.waiting):
@@ -64,23 +64,23 @@ def _known(capacity: Capacity, wanted: Demand) -> bool:
     return all(has.get(resource, 0) >= count for resource, count in wanted.counts.items())
 
 
-def _free(capacity: Capacity, resources: Iterable[str], keys: set[tuple[str, str]]) -> Free:
+def _free_by_node(capacity: Capacity, resources: Iterable[str], keys: set[tuple[str, str]]) -> Free:
     """What each node could hand out, with what the wanted machines themselves have there."""
     found: Free = {node: dict.fromkeys(resources, 0) for node in capacity.labels}
     own = [each for each in capacity.running if each.key in keys]
     for resource in resources:
-        places = capacity.figures[resource].places if resource in capacity.figures else ()
-        for at in places:
+        node_capacities = capacity.resources[resource].nodes if resource in capacity.resources else ()
+        for at in node_capacities:
             back = sum(each.counts.get(resource, 0) for each in own if at.node in each.nodes)
             found[at.node][resource] = max(0, max(at.usable, at.configured) - at.allocated + back)
     return {node: amounts for node, amounts in found.items() if any(amounts.values())}
 
 
-def _closed(capacity: Capacity) -> set[str]:
-    return {each.node for figure in capacity.figures.values() for each in figure.places if not each.ready}
+def _unready_nodes(capacity: Capacity) -> set[str]:
+    return {each.node for figure in capacity.resources.values() for each in figure.nodes if not each.ready}
 
 
-def _some(demand: Demand, resources: Iterable[str]) -> bool:
+def _uses_any(demand: VmDemand, resources: Iterable[str]) -> bool:
     return any(demand.counts.get(resource) for resource in resources)
 
 
@@ -90,24 +90,24 @@ def _some(demand: Demand, resources: Iterable[str]) -> bool:
 class _Search:
     """Machines onto nodes, each whole. Equal machines go onto nodes in order, so that no arrangement is tried twice."""
 
-    def __init__(self, free: Free, machines: Sequence[tuple[dict[str, int], tuple[str, ...]]]) -> None:
+    def __init__(self, free: Free, vms: Sequence[tuple[dict[str, int], tuple[str, ...]]]) -> None:
         self._free = {node: dict(amounts) for node, amounts in free.items()}
-        self._machines = machines
+        self._vms = vms
         self.steps = 0
 
     def run(self, index: int = 0, first: int = 0) -> bool:
-        if index == len(self._machines):
+        if index == len(self._vms):
             return True
-        counts, nodes = self._machines[index]
+        counts, nodes = self._vms[index]
         for at in range(first, len(nodes)):
             self.steps += 1
-            if self.steps > _STEPS:
+            if self.steps > _MAX_STEPS:
                 return False
             amounts = self._free[nodes[at]]
             if any(amounts[resource] < count for resource, count in counts.items()):
                 continue
             self._take(amounts, counts, 1)
-            same = index + 1 < len(self._machines) and self._machines[index + 1] == (counts, nodes)
+            same = index + 1 < len(self._vms) and self._vms[index + 1] == (counts, nodes)
             if self.run(index + 1, at if same else 0):
                 return True
             self._take(amounts, counts, -1)
@@ -118,54 +118,55 @@ class _Search:
             amounts[resource] -= sign * count
 
 
-def _place(demands: Sequence[Demand], free: Free, capacity: Capacity, resources: set[str]) -> bool:
+def _can_place(demands: Sequence[VmDemand], free: Free, capacity: Capacity, resources: set[str]) -> bool:
     """Whether all of them can be placed; where that takes too long to say, whether the sums allow it."""
-    machines = []
+    vms = []
     for each in demands:
         counts = {name: count for name, count in each.counts.items() if name in resources}
-        able = tuple(node for node in sorted(free) if _allowed(each, capacity.labels.get(node, {})))
-        machines.append((counts, able))
-    if any(_total(machines, name) > sum(amounts[name] for amounts in free.values()) for name in resources):
+        allowed = tuple(node for node in sorted(free) if _selector_allows(each, capacity.labels.get(node, {})))
+        vms.append((counts, allowed))
+    if any(_total(vms, name) > sum(amounts[name] for amounts in free.values()) for name in resources):
         return False
-    if len(machines) > _MACHINES:
+    if len(vms) > _MAX_VMS:
         return True
-    machines.sort(key=lambda item: (-sum(item[0].values()), len(item[1]), item[1], sorted(item[0].items())))
-    search = _Search(free, machines)
-    return search.run() or search.steps > _STEPS
+    vms.sort(key=lambda item: (-sum(item[0].values()), len(item[1]), item[1], sorted(item[0].items())))
+    search = _Search(free, vms)
+    return search.run() or search.steps > _MAX_STEPS
 
 
-def _allowed(demand: Demand, labels: Mapping[str, str]) -> bool:
+def _selector_allows(demand: VmDemand, labels: Mapping[str, str]) -> bool:
     return all(labels.get(name) == value for name, value in demand.selector.items())
 
 
-def _total(machines: Iterable[tuple[dict[str, int], tuple[str, ...]]], resource: str) -> int:
-    return sum(counts.get(resource, 0) for counts, _ in machines)
+def _total(vms: Iterable[tuple[dict[str, int], tuple[str, ...]]], resource: str) -> int:
+    return sum(counts.get(resource, 0) for counts, _ in vms)
 
 
 # -- sentences
 
 
-def _short(capacity: Capacity, wanted: Sequence[Demand], before: Sequence[Demand], free: Free) -> Fit:
+def _shortage(capacity: Capacity, wanted: Sequence[VmDemand], before: Sequence[VmDemand], free: Free) -> FitResult:
     """What is short: a resource by its sum, or else that no one node has what one machine asks for."""
-    for resource in sorted({name for each in wanted for name in each.counts if ours(name)}):
-        asked = sum(each.counts.get(resource, 0) for each in wanted)
-        there = sum(amounts[resource] for amounts in free.values())
+    for resource in sorted({name for each in wanted for name in each.counts if is_vm_gpu_resource(name)}):
+        requested = sum(each.counts.get(resource, 0) for each in wanted)
+        available = sum(amounts[resource] for amounts in free.values())
         waits = sum(each.counts.get(resource, 0) for each in before)
-        if asked > there - waits:
-            figure = capacity.figures.get(resource, Figure(resource))
-            sentence = f"{asked} of {resource} {_are(asked)} asked for, {_left(figure, max(0, there - waits), waits)}"
-            return Fit(False, resource, sentence, "aliquot capacity")
-    resource = sorted({name for each in wanted for name in each.counts if ours(name)})[0]
+        if requested > available - waits:
+            figure = capacity.resources.get(resource, ResourceCapacity(resource))
+            remaining = _remaining_text(figure, max(0, available - waits), waits)
+            sentence = f"{requested} of {resource} {_are(requested)} asked for, {remaining}"
+            return FitResult(False, resource, sentence, "aliquot capacity")
+    resource = sorted({name for each in wanted for name in each.counts if is_vm_gpu_resource(name)})[0]
     largest = max(wanted, key=lambda each: sum(each.counts.values()))
-    need = ", ".join(f"{count} of {name}" for name, count in sorted(largest.counts.items()) if ours(name))
+    need = ", ".join(f"{count} of {name}" for name, count in sorted(largest.counts.items()) if is_vm_gpu_resource(name))
     where = "".join(f"; {node}: {_amounts(amounts)}" for node, amounts in sorted(free.items()) if any(amounts.values()))
     selected = " that its node selector allows" if largest.selector else ""
     sentence = f"no arrangement gives each machine all its devices on one node{selected} ({need}){where}"
-    return Fit(False, resource, sentence, "aliquot capacity")
+    return FitResult(False, resource, sentence, "aliquot capacity")
 
 
-def _left(figure: Figure, left: int, waits: int) -> str:
-    if not figure.places:
+def _remaining_text(figure: ResourceCapacity, left: int, waits: int) -> str:
+    if not figure.nodes:
         return "no node offers it"
     waiting = f", {waits} waited for" if waits else ""
     return f"{left} can still be allocated ({figure.total} in the cluster, {figure.allocated} allocated{waiting})"

@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterable
 
 from aliquot.kubernetes.kinds.harvester_names import MDEV_ENV, PCI_ENV, environment
 
-Found = dict[str, dict[str, tuple[str, ...]]]
+DevicesBySource = dict[str, dict[str, tuple[str, ...]]]
 """``mdev`` and ``pci``, each: resource as it is spelled in a variable's name (``NVIDIA_COM_NVIDIA_A2-4A``) to ids."""
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
-def devices(env_text: str) -> Found:
+def devices(env_text: str) -> DevicesBySource:
     """The devices in the output of ``env`` (or in ``/proc/PID/environ``, whose variables end with NUL). Several ids in
     one variable keep their order, each once. What is no UUID (``mdev``) or no PCI address (``pci``) is no device: a
     value of another variable may hold line breaks, and look like anything. Never raises.
     """
-    found: Found = {"mdev": {}, "pci": {}}
+    found: DevicesBySource = {"mdev": {}, "pci": {}}
     for line in env_text.split("\0" if "\0" in env_text else "\n"):
         name, _, value = line.partition("=")
         if name.startswith(f"{MDEV_ENV}_"):
@@ -35,7 +35,7 @@ def devices(env_text: str) -> Found:
     return found
 
 
-def named(found: Found, resources: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def by_resource(found: DevicesBySource, resources: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The same by resource name (``nvidia.com/NVIDIA_A2-4A``), which a variable's name does not tell: of ``resources``
     those that the machine has devices of. Of two that are spelled the same in a variable, the first has them.
     """

@@ -15,11 +15,11 @@ import msgspec
 from aliquot.errors import ConfigError
 from aliquot.kubernetes.client.codec import UNREADABLE
 from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity
-from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import Demand
-from aliquot.kubernetes.virtual_machines.kubevirt.fit import Fit, fit
+from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
+from aliquot.kubernetes.virtual_machines.kubevirt.fit import FitResult, fit
 
 T = TypeVar("T")
-MOST_MACHINES = 1000
+MAX_VMS = 1000
 
 
 class _Request(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,14 +42,14 @@ class HostDeviceInfo(msgspec.Struct, frozen=True):
     requests: tuple[_Request, ...] | None = msgspec.field(name="hostDeviceRequests", default=())
 
 
-class Pool(msgspec.Struct, frozen=True):
-    """One pool: ``machines`` is how many it should have, ``counts`` what each asks for. ``name`` empty stands for all
+class MachinePool(msgspec.Struct, frozen=True):
+    """One pool: ``vm_count`` is how many it should have, ``counts`` what each asks for. ``name`` empty stands for all
     pools of the cluster.
     """
 
     namespace: str
     cluster: str
-    machines: int
+    vm_count: int
     counts: dict[str, int]
     name: str = ""
 
@@ -62,14 +62,14 @@ def requests(vgpu_info: str = "", host_device_info: str = "") -> dict[str, int]:
     host = _read(
         host_device_info, HostDeviceInfo, "hostDeviceInfo", '{"hostDevices": [{"name": "gpu", "deviceName": "..."}]}'
     )
-    asked: list[_Request] = [*(vgpus.requests or ()), *(host.devices or ()), *(host.requests or ())]
-    unnamed = [each for each in asked if not each.device_name]
+    requested: list[_Request] = [*(vgpus.requests or ()), *(host.devices or ()), *(host.requests or ())]
+    unnamed = [each for each in requested if not each.device_name]
     if unnamed:
         raise ConfigError("a device that a machine pool asks for has no deviceName")
-    return dict(Counter(each.device_name for each in asked))
+    return dict(Counter(each.device_name for each in requested))
 
 
-def missing(capacity: Capacity, pool: Pool) -> tuple[Demand, ...]:
+def missing_vms(capacity: Capacity, pool: MachinePool) -> tuple[VmDemand, ...]:
     """The machines that the pool has yet to get. Those that it has count as had, running, waiting or stopped, if they
     have what the pool asks for; one that has something else will be replaced, and comes before the old one goes.
     """
@@ -77,35 +77,35 @@ def missing(capacity: Capacity, pool: Pool) -> tuple[Demand, ...]:
     for each in (*capacity.running, *capacity.waiting, *capacity.stopped):
         if _belongs(each, pool):
             has.setdefault(each.key, Counter()).update(each.counts)
-    right = [found for found in has.values() if all(found[name] >= count for name, count in pool.counts.items())]
-    more = max(0, pool.machines - len(right))
+    matching = [found for found in has.values() if all(found[name] >= count for name, count in pool.counts.items())]
+    more = max(0, pool.vm_count - len(matching))
     word = pool.name or "pool"
     return tuple(
-        Demand(pool.namespace, f"{pool.cluster}-{word}-(new {n})", pool.counts, cluster=pool.cluster, pool=pool.name)
+        VmDemand(pool.namespace, f"{pool.cluster}-{word}-(new {n})", pool.counts, cluster=pool.cluster, pool=pool.name)
         for n in range(1, more + 1)
     )
 
 
-def fits(capacity: Capacity, pools: Sequence[Pool]) -> Fit:
+def fit_pools(capacity: Capacity, pools: Sequence[MachinePool]) -> FitResult:
     """Whether all pools of a cluster get their machines, together."""
-    return fit(capacity, [each for pool in pools for each in missing(capacity, pool)])
+    return fit(capacity, [each for pool in pools for each in missing_vms(capacity, pool)])
 
 
-def pool(namespace: str, cluster: str, machines: int, counts: dict[str, int], name: str = "") -> Pool:
+def machine_pool(namespace: str, cluster: str, vm_count: int, counts: dict[str, int], name: str = "") -> MachinePool:
     """Raises ConfigError for a pool that cannot be."""
-    check(machines)
+    check_vm_count(vm_count)
     if not cluster:
         raise ConfigError("a machine pool belongs to a cluster, which has a name")
-    return Pool(namespace, cluster, machines, counts, name)
+    return MachinePool(namespace, cluster, vm_count, counts, name)
 
 
-def check(machines: int) -> None:
+def check_vm_count(vm_count: int) -> None:
     """Raises ConfigError for a number of machines that nobody has."""
-    if not 0 <= machines <= MOST_MACHINES:
-        raise ConfigError(f"{machines} machines: 0 to {MOST_MACHINES} can be asked about")
+    if not 0 <= vm_count <= MAX_VMS:
+        raise ConfigError(f"{vm_count} machines: 0 to {MAX_VMS} can be asked about")
 
 
-def _belongs(demand: Demand, pool: Pool) -> bool:
+def _belongs(demand: VmDemand, pool: MachinePool) -> bool:
     return (
         demand.cluster == pool.cluster
         and demand.namespace == pool.namespace

@@ -8,27 +8,31 @@ from typing import TypeVar
 
 import msgspec
 
-from aliquot.kubernetes.client.client import EVERYWHERE, Api
+from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.errors import NotFoundError
-from aliquot.kubernetes.client.kind_watch import KIND_TIMING, Shelf
+from aliquot.kubernetes.client.kind_informer import KIND_TIMING, KindInformer
 from aliquot.kubernetes.client.object_base import KubeObject
-from aliquot.kubernetes.client.watch import Timing
+from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
-from aliquot.kubernetes.virtual_machines.controller.informers import World as Watched
-from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import USBDevice, USBDeviceClaim, World
-from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import Cluster
-from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import Demand
+from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers as Watched
+from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import (
+    AdmissionSnapshot,
+    USBDevice,
+    USBDeviceClaim,
+)
+from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import VmClusterState
+from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
 
 T = TypeVar("T", bound=KubeObject)
 
 
-class Known:
+class AdmissionState:
     """``watched`` is followed by whoever made it, USB devices by ``follow``."""
 
-    def __init__(self, watched: Watched, accounts: frozenset[str], timing: Timing = KIND_TIMING) -> None:
-        self._watched, self._accounts = watched, accounts
-        self._usb: Shelf[USBDevice] = Shelf(USBDevice, _ignore, timing)
-        self._usb_claims: Shelf[USBDeviceClaim] = Shelf(USBDeviceClaim, _ignore, timing)
+    def __init__(self, informers: Watched, accounts: frozenset[str], timing: WatchTiming = KIND_TIMING) -> None:
+        self._informers, self._accounts = informers, accounts
+        self._usb: KindInformer[USBDevice] = KindInformer(USBDevice, _ignore, timing)
+        self._usb_claims: KindInformer[USBDeviceClaim] = KindInformer(USBDeviceClaim, _ignore, timing)
 
     async def follow(self, api: Api) -> None:
         """For ever."""
@@ -41,54 +45,54 @@ class Known:
         """What was not read yet: a sentence; "" where a verdict can be made. USB devices that cannot be read are none
         of ours to wait for.
         """
-        unknown = next((shelf for shelf in self._watched.shelves if not shelf.known), None)
-        return "" if unknown is None else unknown.away or f"{unknown.kind.TYPE} were not read yet"
+        unknown = next((informer for informer in self._informers.all_informers if not informer.synced), None)
+        return "" if unknown is None else unknown.unavailable or f"{unknown.kind.TYPE} were not read yet"
 
-    def world(self) -> World:
+    def snapshot(self) -> AdmissionSnapshot:
         """Everything as it is known now."""
-        watched = self._watched
-        return World(
-            gpus=dict(watched.gpus.items),
-            vgpus=dict(watched.vgpus.items),
-            migs=dict(watched.migs.items),
-            functions=dict(watched.functions.items),
-            claims=dict(watched.claims.items),
+        informers = self._informers
+        return AdmissionSnapshot(
+            gpus=dict(informers.gpus.items),
+            vgpus=dict(informers.vgpus.items),
+            migs=dict(informers.migs.items),
+            functions=dict(informers.functions.items),
+            claims=dict(informers.claims.items),
             usb_claims=dict(self._usb_claims.items),
             usb=dict(self._usb.items),
-            nodes=dict(watched.nodes.items),
-            machines={each.key: each for each in watched.machines.items.values()},
-            instances={each.key: each for each in watched.instances.items.values()},
+            nodes=dict(informers.nodes.items),
+            vms={each.key: each for each in informers.vms.items.values()},
+            instances={each.key: each for each in informers.instances.items.values()},
             accounts=self._accounts,
         )
 
-    async def asked(self, api: Api) -> World:
+    async def fresh_snapshot(self, api: Api) -> AdmissionSnapshot:
         """The same with machines read from the API server itself. Raises ApiError."""
-        machines, instances = await _every(api, VirtualMachine), await _every(api, VirtualMachineInstance)
+        vms, instances = await _list_all(api, VirtualMachine), await _list_all(api, VirtualMachineInstance)
         return msgspec.structs.replace(
-            self.world(), machines={m.key: m for m in machines}, instances={i.key: i for i in instances}
+            self.snapshot(), vms={m.key: m for m in vms}, instances={i.key: i for i in instances}
         )
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> VmClusterState:
         """What machines are judged by."""
-        return Cluster(self.world(), self._permitted(), self._watched.capacity())
+        return VmClusterState(self.snapshot(), self._permitted(), self._informers.capacity())
 
     @property
-    def reserve(self) -> Callable[[Demand], None]:
+    def reserve(self) -> Callable[[VmDemand], None]:
         """A machine that was just let in counts at once."""
-        return self._watched.reserve
+        return self._informers.reserve
 
     def _permitted(self) -> frozenset[str] | None:
         """None without a KubeVirt: nobody says what is permitted."""
-        found = self._watched.kubevirts.items
+        found = self._informers.kubevirts.items
         lists = [(each.spec.configuration.permitted_host_devices or {}).values() for each in found.values()]
         entries = [entry for those in lists for entry_list in those for entry in entry_list or ()]
         return frozenset(str(each.get("resourceName", "")) for each in entries) if found else None
 
 
-async def _every(api: Api, kind: type[T]) -> tuple[T, ...]:
+async def _list_all(api: Api, kind: type[T]) -> tuple[T, ...]:
     """Nothing where the cluster does not have the kind."""
     try:
-        return await api.list(kind, EVERYWHERE)
+        return await api.list(kind, ALL_NAMESPACES)
     except NotFoundError:
         return ()
 

@@ -18,7 +18,7 @@ from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ConflictError, NotFoundError
 from aliquot.kubernetes.client.object_base import KubeObject, ResourceType
 from aliquot.kubernetes.manifests.values import WEBHOOK
-from aliquot.kubernetes.virtual_machines.webhook.certificates import Bundle, Pair, renewed
+from aliquot.kubernetes.virtual_machines.webhook.certificates import CertificateBundle, CertificatePair, renewed_bundle
 
 
 class Secret(KubeObject, frozen=True):
@@ -29,14 +29,14 @@ class Secret(KubeObject, frozen=True):
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Served(msgspec.Struct, frozen=True):
+class ServedCertificate(msgspec.Struct, frozen=True):
     """The server's pair, and the authorities that the API server should trust (PEM)."""
 
-    pair: Pair
+    key_pair: CertificatePair
     trusted: bytes
 
 
-def hosts(namespace: str, service: str = WEBHOOK) -> tuple[str, ...]:
+def service_dns_names(namespace: str, service: str = WEBHOOK) -> tuple[str, ...]:
     """The names that the API server calls a Service's webhooks by."""
     return f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local"
 
@@ -49,22 +49,22 @@ class OwnCertificate:
     ) -> None:
         self._api, self._leads, self._names, self._now = api, leads, names, now
 
-    async def look(self) -> Served | None:
+    async def load(self) -> ServedCertificate | None:
         """What to serve now; None while there is nothing. Raises ApiError."""
         try:
             secret = await self._api.get(Secret, WEBHOOK)
         except NotFoundError:
             secret = None
-        found = _bundle(secret)
+        found = _secret_bundle(secret)
         if self._leads():
             found = await self._renew(secret, found)
-        return None if found is None else Served(found.server, found.trusted)
+        return None if found is None else ServedCertificate(found.server, found.trusted)
 
-    async def _renew(self, secret: Secret | None, found: Bundle | None) -> Bundle | None:
-        wanted = await asyncio.to_thread(renewed, found, self._names, self._now())
+    async def _renew(self, secret: Secret | None, found: CertificateBundle | None) -> CertificateBundle | None:
+        wanted = await asyncio.to_thread(renewed_bundle, found, self._names, self._now())
         if wanted is None:
             return found
-        body: dict[str, Any] = {"data": _data(wanted)}
+        body: dict[str, Any] = {"data": _secret_data(wanted)}
         try:
             if secret is None:
                 meta = {"name": WEBHOOK, "labels": {"app.kubernetes.io/name": "aliquot"}}
@@ -86,11 +86,11 @@ class MountedCertificate:
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
 
-    async def look(self) -> Served | None:
+    async def load(self) -> ServedCertificate | None:
         """Raises UsageError where a file cannot be read."""
         return self.read()
 
-    def read(self) -> Served:
+    def read(self) -> ServedCertificate:
         """The same, at once."""
         try:
             certificate, key = ((self._folder / name).read_bytes() for name in ("tls.crt", "tls.key"))
@@ -98,17 +98,21 @@ class MountedCertificate:
             step = "mount a Secret of the type kubernetes.io/tls there, or leave --webhook-cert-dir out"
             raise UsageError(f"{error.filename}: {error.strerror}", next_step=step) from error
         authority = self._folder / "ca.crt"
-        return Served(Pair(certificate, key), authority.read_bytes() if authority.exists() else b"")
+        return ServedCertificate(
+            CertificatePair(certificate, key), authority.read_bytes() if authority.exists() else b""
+        )
 
 
-def _bundle(secret: Secret | None) -> Bundle | None:
+def _secret_bundle(secret: Secret | None) -> CertificateBundle | None:
     """None for what is not one of ours, or was damaged: it is made anew."""
     try:
         found = {} if secret is None else {k: base64.b64decode(v, validate=True) for k, v in secret.data.items()}
         # The Secret's type wants tls.*; ca.crt begins with the authority that ca.key belongs to.
         first = found["ca.crt"].partition(_END)
-        return Bundle(
-            Pair(first[0] + first[1], found["ca.key"]), Pair(found["tls.crt"], found["tls.key"]), found["ca.crt"]
+        return CertificateBundle(
+            CertificatePair(first[0] + first[1], found["ca.key"]),
+            CertificatePair(found["tls.crt"], found["tls.key"]),
+            found["ca.crt"],
         )
     except (KeyError, binascii.Error):
         return None
@@ -117,7 +121,7 @@ def _bundle(secret: Secret | None) -> Bundle | None:
 _END = b"-----END CERTIFICATE-----\n"
 
 
-def _data(bundle: Bundle) -> dict[str, str]:
+def _secret_data(bundle: CertificateBundle) -> dict[str, str]:
     parts = {
         "ca.crt": bundle.trusted,
         "ca.key": bundle.authority.key,

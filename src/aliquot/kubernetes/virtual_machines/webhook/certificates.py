@@ -21,52 +21,56 @@ _EARLY = dt.timedelta(hours=1)
 """Clocks differ: a certificate counts from an hour before it was made."""
 
 
-class Pair(msgspec.Struct, frozen=True):
+class CertificatePair(msgspec.Struct, frozen=True):
     """A certificate and its private key, both PEM."""
 
     certificate: bytes
     key: bytes
 
 
-class Bundle(msgspec.Struct, frozen=True):
+class CertificateBundle(msgspec.Struct, frozen=True):
     """``trusted`` is the authority's certificate, then former ones that are still valid, PEM."""
 
-    authority: Pair
-    server: Pair
+    authority: CertificatePair
+    server: CertificatePair
     trusted: bytes
 
 
-def renewed(found: Bundle | None, hosts: Sequence[str], now: dt.datetime) -> Bundle | None:
+def renewed_bundle(found: CertificateBundle | None, hosts: Sequence[str], now: dt.datetime) -> CertificateBundle | None:
     """What should be there instead; None where nothing has to change. What cannot be read counts as absent."""
     try:
-        return _renewed(found, hosts, now)
+        return _renewed_bundle(found, hosts, now)
     except ValueError:
-        return _fresh(hosts, now)
+        return _new_bundle(hosts, now)
 
 
-def _fresh(hosts: Sequence[str], now: dt.datetime) -> Bundle:
+def _new_bundle(hosts: Sequence[str], now: dt.datetime) -> CertificateBundle:
     authority = make_authority(now)
-    return Bundle(authority, make_server(authority, hosts, now), authority.certificate)
+    return CertificateBundle(authority, make_server(authority, hosts, now), authority.certificate)
 
 
-def _renewed(found: Bundle | None, hosts: Sequence[str], now: dt.datetime) -> Bundle | None:
+def _renewed_bundle(
+    found: CertificateBundle | None, hosts: Sequence[str], now: dt.datetime
+) -> CertificateBundle | None:
     if found is None:
-        return _fresh(hosts, now)
+        return _new_bundle(hosts, now)
     trusted = [each for each in x509.load_pem_x509_certificates(found.trusted) if each.not_valid_after_utc > now]
     server = x509.load_pem_x509_certificate(found.server.certificate)
     current = x509.load_pem_x509_certificate(found.authority.certificate)
     serialization.load_pem_private_key(found.authority.key, None)
-    if current not in trusted or not any(_signed(server, each) for each in trusted):
-        return _fresh(hosts, now)
-    if _due(current, now):
+    if current not in trusted or not any(_is_signed_by(server, each) for each in trusted):
+        return _new_bundle(hosts, now)
+    if _needs_renewal(current, now):
         fresh = make_authority(now)
-        return Bundle(fresh, found.server, b"".join((fresh.certificate, *map(_pem, trusted))))
-    if _due(server, now) or _hosts(server) != set(hosts) or not _belongs(server, found.server.key):
-        return Bundle(found.authority, make_server(found.authority, hosts, now), b"".join(map(_pem, trusted)))
+        return CertificateBundle(fresh, found.server, b"".join((fresh.certificate, *map(_pem, trusted))))
+    if _needs_renewal(server, now) or _dns_names(server) != set(hosts) or not _matches_key(server, found.server.key):
+        return CertificateBundle(
+            found.authority, make_server(found.authority, hosts, now), b"".join(map(_pem, trusted))
+        )
     return None
 
 
-def ends(certificate: bytes) -> float | None:
+def expiry(certificate: bytes) -> float | None:
     """When a certificate (PEM) ends, in seconds of wall time; None for one that cannot be read."""
     try:
         return x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
@@ -74,22 +78,22 @@ def ends(certificate: bytes) -> float | None:
         return None
 
 
-def make_authority(now: dt.datetime) -> Pair:
+def make_authority(now: dt.datetime) -> CertificatePair:
     """A new authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "aliquot-webhook-ca")])
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
-    made = (
+    certificate = (
         _builder(name, name, now, AUTHORITY_LIFE, key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return Pair(_pem(made), _key(key))
+    return CertificatePair(_pem(certificate), _key(key))
 
 
-def make_server(authority: Pair, hosts: Sequence[str], now: dt.datetime) -> Pair:
+def make_server(authority: CertificatePair, hosts: Sequence[str], now: dt.datetime) -> CertificatePair:
     """A certificate for these DNS names, signed by the authority."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = serialization.load_pem_private_key(authority.key, None)
@@ -97,7 +101,7 @@ def make_server(authority: Pair, hosts: Sequence[str], now: dt.datetime) -> Pair
         raise ValueError("the authority's key is not of a kind that is made here")
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
-    made = (
+    certificate = (
         _builder(name, issuer.subject, now, SERVER_LIFE, key)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(each) for each in hosts]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -105,7 +109,7 @@ def make_server(authority: Pair, hosts: Sequence[str], now: dt.datetime) -> Pair
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
-    return Pair(_pem(made), _key(key))
+    return CertificatePair(_pem(certificate), _key(key))
 
 
 def _builder(
@@ -122,13 +126,13 @@ def _builder(
     )
 
 
-def _due(certificate: x509.Certificate, now: dt.datetime) -> bool:
+def _needs_renewal(certificate: x509.Certificate, now: dt.datetime) -> bool:
     """A third of its life before the end."""
     life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
     return now > certificate.not_valid_after_utc - life / 3 or now < certificate.not_valid_before_utc
 
 
-def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+def _is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
     except Exception:  # noqa: BLE001 - whatever the reason: this authority did not sign it
@@ -136,7 +140,7 @@ def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     return True
 
 
-def _hosts(certificate: x509.Certificate) -> set[str]:
+def _dns_names(certificate: x509.Certificate) -> set[str]:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -144,7 +148,7 @@ def _hosts(certificate: x509.Certificate) -> set[str]:
     return set(names.get_values_for_type(x509.DNSName))
 
 
-def _belongs(certificate: x509.Certificate, key: bytes) -> bool:
+def _matches_key(certificate: x509.Certificate, key: bytes) -> bool:
     return serialization.load_pem_private_key(key, None).public_key() == certificate.public_key()
 
 

@@ -10,25 +10,25 @@ from collections.abc import Callable, Mapping
 from aliquot.errors import AliquotError
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import controller_log as log
-from aliquot.kubernetes.client.admission_review import Request, Verdict
+from aliquot.kubernetes.client.admission_review import AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ForbiddenError
 from aliquot.kubernetes.manifests import webhooks
 from aliquot.kubernetes.manifests.values import Values
-from aliquot.kubernetes.virtual_machines.controller.informers import World
+from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
 from aliquot.kubernetes.virtual_machines.harvester.admission import review as devices
 from aliquot.kubernetes.virtual_machines.kubevirt.admission import review as machines
-from aliquot.kubernetes.virtual_machines.webhook.admission_state import Known
+from aliquot.kubernetes.virtual_machines.webhook.admission_state import AdmissionState
 from aliquot.kubernetes.virtual_machines.webhook.certificate_source import (
     MountedCertificate,
     OwnCertificate,
-    Served,
-    hosts,
+    ServedCertificate,
+    service_dns_names,
 )
-from aliquot.kubernetes.virtual_machines.webhook.certificates import ends
+from aliquot.kubernetes.virtual_machines.webhook.certificates import expiry
 from aliquot.kubernetes.virtual_machines.webhook.options import Page, WebhookOptions
 from aliquot.kubernetes.virtual_machines.webhook.registration import register
-from aliquot.kubernetes.virtual_machines.webhook.server import HttpsServer, NotReadyError, Reviewed, application
+from aliquot.kubernetes.virtual_machines.webhook.server import HttpsServer, NotReadyError, ReviewListener, application
 
 GRACE_S = 5.0
 SOON_S, LATER_S = 1.0, 10.0
@@ -37,13 +37,14 @@ SOON_S, LATER_S = 1.0, 10.0
 
 class Webhook:
     """``pages`` are served beside the reviews. ``missing`` is why reviews are not answered yet, "" if they are.
-    ``reviewed`` is told each answer, ``expires`` is when the certificate ends (seconds of wall time, None without one).
+    ``on_review`` is told each answer, ``expires_at`` is when the certificate ends (seconds of wall time, None without
+    one).
     """
 
     def __init__(
         self,
         api: Api,
-        watched: World,
+        informers: VmClusterInformers,
         options: WebhookOptions,
         leads: Callable[[], bool],
         pages: Mapping[str, Page] | None = None,
@@ -51,34 +52,34 @@ class Webhook:
         """Raises UsageError for a mounted certificate that cannot be used, and where the port is taken."""
         self._api, self._options, self._leads = api, options, leads
         accounts = webhooks.accounts(Values(namespace=api.namespace))
-        self.known = Known(watched, frozenset((*accounts, *options.accounts)))
-        names = (*hosts(api.namespace, options.service), *options.hosts)
+        self.state = AdmissionState(informers, frozenset((*accounts, *options.accounts)))
+        names = (*service_dns_names(api.namespace, options.service), *options.hosts)
         self._certificate: MountedCertificate | OwnCertificate = (
             MountedCertificate(options.certificates)
             if options.certificates
             else OwnCertificate(api, leads, names, lambda: dt.datetime.now(dt.UTC))
         )
         judges = {
-            webhooks.VALIDATE_DEVICES: self.devices,
-            webhooks.VALIDATE_MACHINES: self.machines,
-            webhooks.MUTATE_MACHINES: self.fill,
+            webhooks.VALIDATE_DEVICES: self.review_devices,
+            webhooks.VALIDATE_MACHINES: self.review_vms,
+            webhooks.MUTATE_MACHINES: self.mutate_vms,
         }
-        self.reviewed: Reviewed = lambda path, allowed: None
-        self.expires: float | None = None
+        self.on_review: ReviewListener = lambda path, allowed: None
+        self.expires_at: float | None = None
         served = {"/healthz": _healthz, **(pages or {})}
-        app = application(judges, served, lambda path, allowed: self.reviewed(path, allowed))
+        app = application(judges, served, lambda path, allowed: self.on_review(path, allowed))
         self.server = HttpsServer(app, options.port)
-        self._served: Served | None = None
-        self._said: tuple[str, ...] = ()
+        self._served: ServedCertificate | None = None
+        self._logged: tuple[str, ...] = ()
         self._certified = asyncio.Event()
-        self._look = asyncio.Event()
+        self._wake = asyncio.Event()
         if isinstance(self._certificate, MountedCertificate):
-            self._mounted(self._certificate)
+            self._use_mounted(self._certificate)
 
-    def _mounted(self, certificate: MountedCertificate) -> None:
+    def _use_mounted(self, certificate: MountedCertificate) -> None:
         """Raises UsageError."""
         try:
-            self._use(certificate.read())
+            self._use_certificate(certificate.read())
         except AliquotError:
             self.server.close()
             raise
@@ -87,17 +88,17 @@ class Webhook:
     def missing(self) -> str:
         if self._served is None:
             return "the webhooks have no certificate yet"
-        return self.known.missing
+        return self.state.missing
 
-    def led(self) -> None:
+    def leadership_changed(self) -> None:
         """This replica began or ceased to lead: the certificate is its business now, or not."""
-        self._look.set()
+        self._wake.set()
 
     async def run(self) -> None:
         """For ever."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.known.follow(self._api))
-            group.create_task(self._keep())
+            group.create_task(self.state.follow(self._api))
+            group.create_task(self._keep_updated())
             group.create_task(self._serve())
 
     async def _serve(self) -> None:
@@ -114,28 +115,28 @@ class Webhook:
         finally:
             self.server.close()
 
-    async def _keep(self) -> None:
-        soon, failures = Backoff(SOON_S, min(LATER_S, self._options.look_s)), 0
+    async def _keep_updated(self) -> None:
+        soon, failures = Backoff(SOON_S, min(LATER_S, self._options.check_s)), 0
         while True:
-            failures = failures + 1 if self.missing or self._said else 0
+            failures = failures + 1 if self.missing or self._logged else 0
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(soon.pause(failures) or self._options.look_s):
-                    await self._look.wait()
-            self._look.clear()
+                async with asyncio.timeout(soon.pause(failures) or self._options.check_s):
+                    await self._wake.wait()
+            self._wake.clear()
             try:
-                await self._kept()
+                await self._update()
             except AliquotError as error:
-                self._say((error.brief,))  # mounted files that are just being exchanged, too
+                self._log_new((error.brief,))  # mounted files that are just being exchanged, too
 
-    async def _kept(self) -> None:
-        found = await self._certificate.look()
+    async def _update(self) -> None:
+        found = await self._certificate.load()
         if found is None:
             return
-        self._use(found)
+        self._use_certificate(found)
         registers = self._leads() and found.trusted and not self.missing
-        self._say(await self._registered(found.trusted) if registers else ())
+        self._log_new(await self._register(found.trusted) if registers else ())
 
-    async def _registered(self, trusted: bytes) -> tuple[str, ...]:
+    async def _register(self, trusted: bytes) -> tuple[str, ...]:
         """Who mounts the certificate may register its authority, too: then there is no right to do it here."""
         try:
             return await register(self._api, trusted)
@@ -144,48 +145,48 @@ class Webhook:
                 raise
             return ()
 
-    def _use(self, found: Served) -> None:
+    def _use_certificate(self, found: ServedCertificate) -> None:
         """Raises UsageError for what is no certificate with its key."""
-        if self._served is None or found.pair != self._served.pair:
-            self.server.certify(found.pair.certificate, found.pair.key)
-            self.expires = ends(found.pair.certificate)
+        if self._served is None or found.key_pair != self._served.key_pair:
+            self.server.certify(found.key_pair.certificate, found.key_pair.key)
+            self.expires_at = expiry(found.key_pair.certificate)
         self._served = found
         self._certified.set()
 
-    def _say(self, sentences: tuple[str, ...]) -> None:
+    def _log_new(self, sentences: tuple[str, ...]) -> None:
         for sentence in sentences:
-            if sentence not in self._said:
+            if sentence not in self._logged:
                 log.warning("%s", sentence)
-        self._said = sentences
+        self._logged = sentences
 
     # -- reviews
 
-    async def devices(self, request: Request) -> Verdict:
+    async def review_devices(self, request: AdmissionRequest) -> AdmissionVerdict:
         """About Harvester's objects. What would take a device away is let through only after the machines were read
         from the API server itself: what a watch told may be a moment old. Raises ApiError.
         """
-        self._must_know()
-        verdict = devices.judge(request, self.known.world())
-        if verdict.allowed and devices.takes_away(request):
-            return devices.judge(request, await self.known.asked(self._api))
+        self._require_synced()
+        verdict = devices.judge(request, self.state.snapshot())
+        if verdict.allowed and devices.withdraws_device(request):
+            return devices.judge(request, await self.state.fresh_snapshot(self._api))
         return verdict
 
-    async def machines(self, request: Request) -> Verdict:
+    async def review_vms(self, request: AdmissionRequest) -> AdmissionVerdict:
         """About virtual machines. An admitted one counts at once for the next."""
-        self._must_know()
-        verdict = machines.validate(request, self.known.cluster())
-        asked = machines.demand(request) if verdict.allowed else None
-        if asked is not None:
-            self.known.reserve(asked)
+        self._require_synced()
+        verdict = machines.validate(request, self.state.cluster())
+        demand = machines.demand(request) if verdict.allowed else None
+        if demand is not None:
+            self.state.reserve(demand)
         return verdict
 
-    async def fill(self, request: Request) -> Verdict:
+    async def mutate_vms(self, request: AdmissionRequest) -> AdmissionVerdict:
         """What is filled in for a virtual machine."""
-        self._must_know()
-        return machines.mutate(request, self.known.cluster())
+        self._require_synced()
+        return machines.mutate(request, self.state.cluster())
 
-    def _must_know(self) -> None:
-        if missing := self.known.missing:
+    def _require_synced(self) -> None:
+        if missing := self.state.missing:
             raise NotReadyError(f"not ready: {missing}")
 
 

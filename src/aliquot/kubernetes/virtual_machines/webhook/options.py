@@ -8,7 +8,7 @@ import msgspec
 
 from aliquot.kubernetes.manifests.values import WEBHOOK
 
-LOOK_S = 30.0
+CHECK_S = 30.0
 """How often it is looked whether the certificate is still the one to use."""
 Page = Callable[[Mapping[str, str]], tuple[int, str, bytes]]
 """From the query to status, content type and body."""
@@ -17,7 +17,7 @@ Page = Callable[[Mapping[str, str]], tuple[int, str, bytes]]
 class WebhookOptions(msgspec.Struct, frozen=True):
     """``port`` -1 serves no webhooks. ``certificates`` is a folder with mounted ones, empty for our own. ``service`` is
     the name of the Service that the API server calls us by, ``hosts`` are further names. ``accounts`` are further user
-    names whose writes are not judged. ``look_s`` is in seconds.
+    names whose writes are not judged. ``check_s`` is in seconds.
     """
 
     port: int = -1
@@ -25,4 +25,4 @@ class WebhookOptions(msgspec.Struct, frozen=True):
     service: str = WEBHOOK
     hosts: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
-    look_s: float = LOOK_S
+    check_s: float = CHECK_S

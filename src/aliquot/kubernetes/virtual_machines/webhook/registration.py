@@ -13,36 +13,36 @@ from typing import Any, ClassVar
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import NotFoundError
-from aliquot.kubernetes.client.object_base import KubeObject, Part, ResourceType
+from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
 from aliquot.kubernetes.manifests import webhooks
 from aliquot.kubernetes.manifests.values import WEBHOOK, Values
 
 JSON = dict[str, Any]
 _GROUP = "admissionregistration.k8s.io"
 _OURS = ".aliquot.dev"
-_KEPT = ("failurePolicy", "timeoutSeconds", "namespaceSelector", "objectSelector", "reinvocationPolicy")
+_ADMIN_FIELDS = ("failurePolicy", "timeoutSeconds", "namespaceSelector", "objectSelector", "reinvocationPolicy")
 """What an administrator may set otherwise in a webhook of ours."""
 
 
-class Configuration(KubeObject, frozen=True):
+class WebhookConfiguration(KubeObject, frozen=True):
     """What both kinds of webhook configurations have in common."""
 
     webhooks: tuple[JSON, ...] = ()
 
 
-class Validating(Configuration, frozen=True):
+class ValidatingConfiguration(WebhookConfiguration, frozen=True):
     TYPE: ClassVar[ResourceType] = ResourceType(
         _GROUP, "v1", "validatingwebhookconfigurations", webhooks.VALIDATING, namespaced=False
     )
 
 
-class Mutating(Configuration, frozen=True):
+class MutatingConfiguration(WebhookConfiguration, frozen=True):
     TYPE: ClassVar[ResourceType] = ResourceType(
         _GROUP, "v1", "mutatingwebhookconfigurations", webhooks.MUTATING, namespaced=False
     )
 
 
-class Subset(Part, frozen=True):
+class EndpointSubset(ApiStruct, frozen=True):
     """``addresses`` are those of pods that are ready."""
 
     addresses: tuple[JSON, ...] = ()
@@ -53,7 +53,7 @@ class Endpoints(KubeObject, frozen=True):
 
     TYPE: ClassVar[ResourceType] = ResourceType("", "v1", "endpoints", "Endpoints")
 
-    subsets: tuple[Subset, ...] = ()
+    subsets: tuple[EndpointSubset, ...] = ()
 
 
 async def register(api: Api, trusted: bytes) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ async def register(api: Api, trusted: bytes) -> tuple[str, ...]:
     text = base64.b64encode(trusted).decode()
     wanted = webhooks.hooks(Values(namespace=api.namespace))
     missing: list[str] = []
-    kinds: tuple[type[Configuration], ...] = (Validating, Mutating)
+    kinds: tuple[type[WebhookConfiguration], ...] = (ValidatingConfiguration, MutatingConfiguration)
     for kind in kinds:
         name = kind.TYPE.kind
         try:
@@ -76,7 +76,7 @@ async def register(api: Api, trusted: bytes) -> tuple[str, ...]:
         merged = merge(found.webhooks, wanted[name], text)
         if merged == list(found.webhooks):
             continue
-        if not found.webhooks and not await _answers(api):
+        if not found.webhooks and not await _service_is_ready(api):
             missing.append(f"{name} {WEBHOOK} waits until Service {WEBHOOK} has an address that answers")
             continue
         version = {"op": "test", "path": "/metadata/resourceVersion", "value": found.metadata.resource_version}
@@ -94,20 +94,20 @@ def merge(live: Sequence[JSON], ours: Sequence[JSON], authority: str) -> list[JS
     for hook in live:
         name = str(hook.get("name", ""))
         if name in wanted:
-            merged.append(_updated(hook, wanted.pop(name), authority))
+            merged.append(_merge_hook(hook, wanted.pop(name), authority))
         elif not name.endswith(_OURS):
             merged.append(hook)
-    return merged + [_updated({}, hook, authority) for hook in wanted.values()]
+    return merged + [_merge_hook({}, hook, authority) for hook in wanted.values()]
 
 
-def _updated(live: JSON, hook: JSON, authority: str) -> JSON:
-    kept = {key: live[key] for key in _KEPT if key in live}
-    reached = live.get("clientConfig", {})
-    client = reached if "url" in reached else hook["clientConfig"]
-    return {**live, **hook, **kept, "clientConfig": {**client, "caBundle": authority}}
+def _merge_hook(live: JSON, hook: JSON, authority: str) -> JSON:
+    admin_values = {key: live[key] for key in _ADMIN_FIELDS if key in live}
+    live_client = live.get("clientConfig", {})
+    client = live_client if "url" in live_client else hook["clientConfig"]
+    return {**live, **hook, **admin_values, "clientConfig": {**client, "caBundle": authority}}
 
 
-async def _answers(api: Api) -> bool:
+async def _service_is_ready(api: Api) -> bool:
     try:
         found = await api.get(Endpoints, WEBHOOK)
     except NotFoundError:

@@ -19,17 +19,17 @@ from starlette.routing import Route
 from aliquot.errors import AliquotError, UsageError
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client import admission_review as review
-from aliquot.kubernetes.client.admission_review import Verdict
+from aliquot.kubernetes.client.admission_review import AdmissionVerdict
 from aliquot.kubernetes.client.codec import UNREADABLE
 from aliquot.kubernetes.virtual_machines.webhook.options import Page
 
-MOST_BYTES = 8 * 1024 * 1024
+MAX_BYTES = 8 * 1024 * 1024
 """A review holds an object twice at most, and the API server takes none above 3 MiB."""
 
 BODY_S = 10.0
 """As long as the API server waits for an answer. Who sends a review slower than that is none."""
 
-Judge = Callable[[review.Request], Awaitable[Verdict]]
+Judge = Callable[[review.AdmissionRequest], Awaitable[AdmissionVerdict]]
 
 
 class NotReadyError(AliquotError):
@@ -39,20 +39,20 @@ class NotReadyError(AliquotError):
     exit_code = 20
 
 
-Reviewed = Callable[[str, bool], None]
+ReviewListener = Callable[[str, bool], None]
 """Is told the path of each review that was answered, and whether it was let through."""
 
 
 def application(
-    judges: Mapping[str, Judge], pages: Mapping[str, Page], reviewed: Reviewed = lambda path, allowed: None
+    judges: Mapping[str, Judge], pages: Mapping[str, Page], on_review: ReviewListener = lambda path, allowed: None
 ) -> Starlette:
     """Reviews are posted to the paths of ``judges``; ``pages`` are read."""
-    routes = [Route(path, _reviewing(judge, path, reviewed), methods=["POST"]) for path, judge in judges.items()]
-    routes += [Route(path, _showing(page), methods=["GET"]) for path, page in pages.items()]
+    routes = [Route(path, _review_endpoint(judge, path, on_review), methods=["POST"]) for path, judge in judges.items()]
+    routes += [Route(path, _page_endpoint(page), methods=["GET"]) for path, page in pages.items()]
     return Starlette(routes=routes)
 
 
-def _reviewing(judge: Judge, path: str, reviewed: Reviewed) -> Callable[[Request], Awaitable[Response]]:
+def _review_endpoint(judge: Judge, path: str, on_review: ReviewListener) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         try:
             body = await _body(request)
@@ -61,19 +61,22 @@ def _reviewing(judge: Judge, path: str, reviewed: Reviewed) -> Callable[[Request
         except TimeoutError:
             return PlainTextResponse(f"no review within {BODY_S:g} s\n", 408, {"connection": "close"})
         if body is None:
-            return PlainTextResponse(f"more than {MOST_BYTES} bytes\n", 413)
+            return PlainTextResponse(f"more than {MAX_BYTES} bytes\n", 413)
         try:
-            asked = review.read(body)
-            verdict = await judge(asked)
+            admission_request = review.decode_review(body)
+            verdict = await judge(admission_request)
         except UNREADABLE as error:
             return PlainTextResponse(f"this is no AdmissionReview: {error}\n", 400)
         except AliquotError as error:
             return PlainTextResponse(f"{error.brief}\n", 503)
-        reviewed(path, verdict.allowed)
+        on_review(path, verdict.allowed)
         if not verdict.allowed:
-            about = f"{asked.operation} {asked.resource.resource} {asked.name}: {verdict.message}"
+            target = f"{admission_request.resource.resource} {admission_request.name}"
+            about = f"{admission_request.operation} {target}: {verdict.message}"
             log.info("refused: %s", "".join(c if c.isprintable() else "?" for c in about))
-        return Response(msgspec.json.encode(review.answer(asked, verdict)), media_type="application/json")
+        return Response(
+            msgspec.json.encode(review.review_response(admission_request, verdict)), media_type="application/json"
+        )
 
     return endpoint
 
@@ -84,13 +87,13 @@ async def _body(request: Request) -> bytes | None:
     async with asyncio.timeout(BODY_S):
         async for part in request.stream():
             length += len(part)
-            if length > MOST_BYTES:
+            if length > MAX_BYTES:
                 return None
             parts.append(part)
     return b"".join(parts)
 
 
-def _showing(page: Page) -> Callable[[Request], Awaitable[Response]]:
+def _page_endpoint(page: Page) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         status, kind, body = page(dict(request.query_params))
         return Response(body, status, media_type=kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aliquot.foundation.decimals import decimal
-from aliquot.sim.tools.nvidia_smi_cli.driver import Device, Driver
+from aliquot.sim.tools.nvidia_smi_cli.driver import SmiDevice, SmiDriver
 
 LONG = {
     "--id": "-i",
@@ -47,7 +47,7 @@ TOP = {
 """Options, and what follows them: 1 a value, 2 perhaps one."""
 
 
-class Wrong(Exception):
+class InvalidArguments(Exception):
     """A command line that nvidia-smi does not take; the text is its complaint."""
 
 
@@ -59,12 +59,14 @@ def parse(words: Sequence[str], known: Mapping[str, int]) -> dict[str, str]:
         word, equals, value = waiting.pop(0).partition("=")
         option = LONG.get(word, word)
         if option not in known:
-            raise Wrong(f"Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n{word}")
+            raise InvalidArguments(
+                f"Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n{word}"
+            )
         takes = known[option]
         if takes and not equals:
             follows = bool(waiting) and not waiting[0].startswith("-")
             if takes == 1 and not waiting:
-                raise Wrong(f"Option {word} needs a value. Please run 'nvidia-smi -h' for help.")
+                raise InvalidArguments(f"Option {word} needs a value. Please run 'nvidia-smi -h' for help.")
             value = waiting.pop(0) if takes == 1 or follows else ""
         found[option] = value
     return found
@@ -76,25 +78,25 @@ def numbers(text: str | None) -> list[int] | None:
         return None
     found = [number for part in text.split(",") if (number := decimal(part.strip())) is not None]
     if len(found) != text.count(",") + 1:
-        raise Wrong(f"Invalid instance id: {text}")
+        raise InvalidArguments(f"Invalid instance id: {text}")
     return found
 
 
-def chosen(driver: Driver, text: str | None) -> list[Device]:
+def chosen(driver: SmiDriver, text: str | None) -> list[SmiDevice]:
     """The GPUs of ``-i``: by index, UUID or PCI address; all without it. Raises Wrong."""
     if text is None:
         return driver.devices
     found = []
     for word in text.split(","):
-        device = next((d for d in driver.devices if _is(d, word.strip())), None)
+        device = next((d for d in driver.devices if _matches(d, word.strip())), None)
         if device is None:
-            raise Wrong("No devices were found")
+            raise InvalidArguments("No devices were found")
         found.append(device)
     return found
 
 
-def _is(device: Device, word: str) -> bool:
-    if word in (str(device.index), device.told["uuid"]):
+def _matches(device: SmiDevice, word: str) -> bool:
+    if word in (str(device.index), device.facts["uuid"]):
         return True
     parts = word.lower().split(":")
     if len(parts) not in (2, 3) or not all(parts):

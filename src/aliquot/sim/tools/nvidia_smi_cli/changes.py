@@ -7,10 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from aliquot.sim import codes
-from aliquot.sim.codes import Refused
-from aliquot.sim.tools.nvidia_smi_cli.driver import ComputeProfile, Device, Place, Profile, default, words
+from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.tools.nvidia_smi_cli.driver import (
+    SmiComputeProfile,
+    SmiDevice,
+    SmiInstance,
+    SmiProfile,
+    default,
+    words,
+)
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 _PERSISTENCE = (
     "\nWarning: persistence mode is disabled on device {bus}. See the Known Issues section of the nvidia-smi(1) man "
@@ -29,34 +36,34 @@ _HELD = (
 )
 
 
-def mig_mode(devices: Sequence[Device], on: bool, say: Say) -> int:
+def mig_mode(devices: Sequence[SmiDevice], on: bool, print_line: PrintLine) -> int:
     """``-mig 0|1``. A wish that stays pending is a warning, as is a GPU without MIG."""
     word, pending = ("Enabled", "enable") if on else ("Disabled", "disable")
     for device in devices:
         try:
-            activation = device.ask("DeviceSetMigMode", int(on))[0]
-        except Refused as refusal:
-            say(f"Unable to {pending} MIG Mode for GPU {device.bus_id}: {words(refusal.code)}")
+            activation = device.request("DeviceSetMigMode", int(on))[0]
+        except NvmlRefusal as refusal:
+            print_line(f"Unable to {pending} MIG Mode for GPU {device.bus_id}: {words(refusal.code)}")
             if refusal.code != codes.NOT_SUPPORTED:
-                say("Terminating early due to previous errors.")
+                print_line("Terminating early due to previous errors.")
                 return refusal.code
-            say("Treating as warning and moving on.")
+            print_line("Treating as warning and moving on.")
             continue
         if activation == codes.SUCCESS:
-            say(f"{word} MIG Mode for GPU {device.bus_id}")
+            print_line(f"{word} MIG Mode for GPU {device.bus_id}")
         else:
-            say(f"Warning: MIG mode is in pending {pending} state for GPU {device.bus_id}:{words(activation)}")
-            say(_BUSY.format(bus=device.bus_id) if activation == codes.IN_USE else _REBOOT)
+            print_line(f"Warning: MIG mode is in pending {pending} state for GPU {device.bus_id}:{words(activation)}")
+            print_line(_BUSY.format(bus=device.bus_id) if activation == codes.IN_USE else _REBOOT)
         if device.number("DeviceGetPersistenceMode") == 0:
-            say(_PERSISTENCE.format(bus=device.bus_id))
-    say("All done.")
+            print_line(_PERSISTENCE.format(bus=device.bus_id))
+    print_line("All done.")
     return 0
 
 
 _REBOOT = "Reboot the system or try nvidia-smi --gpu-reset to make MIG mode effective."
 
 
-def reset(devices: Sequence[Device], say: Say) -> int:
+def reset(devices: Sequence[SmiDevice], print_line: PrintLine) -> int:
     """``-r``. The session is closed first: it would be a client itself."""
     chosen = [(d.handle, d.bus_id, d.driver) for d in devices]
     for _, _, driver in chosen:
@@ -65,38 +72,38 @@ def reset(devices: Sequence[Device], say: Say) -> int:
     for handle, bus, driver in chosen:
         try:
             driver.without_session("DeviceReset", handle, -1, -1)
-            say(f"GPU {bus} was successfully reset.")
-        except Refused as refusal:
+            print_line(f"GPU {bus} was successfully reset.")
+        except NvmlRefusal as refusal:
             refused.append((bus, refusal.code))
     if refused:
-        say("The following GPUs could not be reset:")
+        print_line("The following GPUs could not be reset:")
         for bus, code in refused:
-            say(f"  GPU {bus}: {words(code)}")
+            print_line(f"  GPU {bus}: {words(code)}")
         if any(code == codes.IN_USE for _, code in refused):
-            say("\n" + _HELD.format(count=len(refused)))
+            print_line("\n" + _HELD.format(count=len(refused)))
         return refused[0][1]
-    say("All done.")
+    print_line("All done.")
     return 0
 
 
-def mixed_size(devices: Sequence[Device], on: bool, say: Say) -> int:
+def mixed_size(devices: Sequence[SmiDevice], on: bool, print_line: PrintLine) -> int:
     """``vgpu -shm 0|1``."""
     for device in devices:
         try:
-            device.ask("DeviceSetVgpuHeterogeneousMode", int(on))
-        except Refused as refusal:
+            device.request("DeviceSetVgpuHeterogeneousMode", int(on))
+        except NvmlRefusal as refusal:
             verb = "enable" if on else "disable"
-            say(f"Unable to {verb} vGPU heterogeneous mode for GPU {device.bus_id}: {words(refusal.code)}")
+            print_line(f"Unable to {verb} vGPU heterogeneous mode for GPU {device.bus_id}: {words(refusal.code)}")
             return refusal.code
-        say(f"{'Enabled' if on else 'Disabled'} vGPU heterogeneous mode for GPU {device.bus_id}")
-    say("All done.")
+        print_line(f"{'Enabled' if on else 'Disabled'} vGPU heterogeneous mode for GPU {device.bus_id}")
+    print_line("All done.")
     return 0
 
 
 # -- GPU instances
 
 
-def create(devices: Sequence[Device], requests: Sequence[str], compute: bool, say: Say) -> int:
+def create(devices: Sequence[SmiDevice], requests: Sequence[str], compute: bool, print_line: PrintLine) -> int:
     """``mig -cgi``: ids, names or full names, each with an optional ``:start``."""
     for device in devices:
         for request in requests:
@@ -105,106 +112,119 @@ def create(devices: Sequence[Device], requests: Sequence[str], compute: bool, sa
             shown = profile.id if profile else word
             try:
                 made = _create(device, profile, start)
-            except Refused as refusal:
-                said = words(refusal.code)
-                say(f"Unable to create a GPU instance on GPU {device.index:>2} using profile {shown}: {said}")
-                say(f"Failed to create GPU instances: {said}")
+            except NvmlRefusal as refusal:
+                reason = words(refusal.code)
+                print_line(f"Unable to create a GPU instance on GPU {device.index:>2} using profile {shown}: {reason}")
+                print_line(f"Failed to create GPU instances: {reason}")
                 return refusal.code
             assert profile is not None
-            say(
+            print_line(
                 f"Successfully created GPU instance ID {made:>2} on GPU {device.index:>2} using profile {profile.name} "
                 f"(ID {profile.id:>2})"
             )
-            if compute and (code := _whole(device, profile, made, say)):
+            if compute and (code := _whole(device, profile, made, print_line)):
                 return code
     return 0
 
 
-def _named(profiles: Sequence[Profile] | Sequence[ComputeProfile], word: str) -> Profile | ComputeProfile | None:
+def _named(
+    profiles: Sequence[SmiProfile] | Sequence[SmiComputeProfile], word: str
+) -> SmiProfile | SmiComputeProfile | None:
     plain = word.strip().removeprefix("MIG ")
     return next((p for p in profiles if plain == str(p.id) or p.name == f"MIG {plain}"), None)
 
 
-def _create(device: Device, profile: Profile | ComputeProfile | None, start: str) -> int:
+def _create(device: SmiDevice, profile: SmiProfile | SmiComputeProfile | None, start: str) -> int:
     if profile is None or (start and not start.isdigit()):
-        raise Refused(codes.INVALID_ARGUMENT)
+        raise NvmlRefusal(codes.INVALID_ARGUMENT)
     if not start:
-        return device.ask("DeviceCreateGpuInstance", profile.id)[0]
-    size = device.ask("DeviceGetGpuInstancePossiblePlacements", profile.id)[1]
-    return device.ask("DeviceCreateGpuInstanceWithPlacement", profile.id, int(start), size)[0]
+        return device.request("DeviceCreateGpuInstance", profile.id)[0]
+    size = device.request("DeviceGetGpuInstancePossiblePlacements", profile.id)[1]
+    return device.request("DeviceCreateGpuInstanceWithPlacement", profile.id, int(start), size)[0]
 
 
-def _whole(device: Device, owner: Profile | ComputeProfile, gi: int, say: Say) -> int:
+def _whole(device: SmiDevice, owner: SmiProfile | SmiComputeProfile, gi: int, print_line: PrintLine) -> int:
     """The compute instance that covers a GPU instance."""
-    return _create_compute(device, gi, default(device.compute_profiles(gi), owner.name), "", say)
+    return _create_compute(device, gi, default(device.compute_profiles(gi), owner.name), "", print_line)
 
 
-def destroy(devices: Sequence[Device], wanted: Sequence[int] | None, say: Say) -> int:
+def destroy(devices: Sequence[SmiDevice], wanted: Sequence[int] | None, print_line: PrintLine) -> int:
     """``mig -dgi``: all GPU instances, or those named."""
     found = [(d, i.id) for d in devices for i in _chosen(d, wanted)]
     if not found:
-        say("No GPU instances found: Not Found")
+        print_line("No GPU instances found: Not Found")
         return codes.NOT_FOUND
     for device, number in found:
         try:
-            device.ask("GpuInstanceDestroy", gi=number)
-        except Refused as refusal:
-            said = words(refusal.code)
-            say(f"Unable to destroy GPU instance ID {number:>2} from GPU {device.index:>2}: {said}")
-            say(f"Failed to destroy GPU instances: {said}")
+            device.request("GpuInstanceDestroy", gi=number)
+        except NvmlRefusal as refusal:
+            reason = words(refusal.code)
+            print_line(f"Unable to destroy GPU instance ID {number:>2} from GPU {device.index:>2}: {reason}")
+            print_line(f"Failed to destroy GPU instances: {reason}")
             return refusal.code
-        say(f"Successfully destroyed GPU instance ID {number:>2} from GPU {device.index:>2}")
+        print_line(f"Successfully destroyed GPU instance ID {number:>2} from GPU {device.index:>2}")
     return 0
 
 
-def _chosen(device: Device, wanted: Sequence[int] | None) -> list[Place]:
+def _chosen(device: SmiDevice, wanted: Sequence[int] | None) -> list[SmiInstance]:
     return [i for _, i in device.instances() if wanted is None or i.id in wanted]
 
 
 # -- compute instances
 
 
-def create_compute(devices: Sequence[Device], requests: Sequence[str], wanted: Sequence[int] | None, say: Say) -> int:
+def create_compute(
+    devices: Sequence[SmiDevice], requests: Sequence[str], wanted: Sequence[int] | None, print_line: PrintLine
+) -> int:
     """``mig -cci``: profiles by id or name; none is the one that covers the GPU instance."""
     found = [(d, p, i.id) for d in devices for p, i in d.instances() if wanted is None or i.id in wanted]
     if not found:
-        say("No GPU instances found: Not Found")
+        print_line("No GPU instances found: Not Found")
         return codes.NOT_FOUND
     for device, owner, gi in found:
-        if not requests and (code := _whole(device, owner, gi, say)):
+        if not requests and (code := _whole(device, owner, gi, print_line)):
             return code
         for request in requests:
             word, _, start = request.strip().partition(":")
             profile = _named(device.compute_profiles(gi), word.rstrip("*"))
-            if code := _create_compute(device, gi, profile, start, say, word):
+            if code := _create_compute(device, gi, profile, start, print_line, word):
                 return code
     return 0
 
 
 def _create_compute(
-    device: Device, gi: int, profile: Profile | ComputeProfile | None, start: str, say: Say, word: str = ""
+    device: SmiDevice,
+    gi: int,
+    profile: SmiProfile | SmiComputeProfile | None,
+    start: str,
+    print_line: PrintLine,
+    word: str = "",
 ) -> int:
     where = f"on GPU {device.index:>2} GPU instance ID {gi:>2}"
     try:
         if profile is None or (start and not start.isdigit()):
-            raise Refused(codes.INVALID_ARGUMENT)
+            raise NvmlRefusal(codes.INVALID_ARGUMENT)
         if start:
-            size = device.ask("GpuInstanceGetComputeInstancePossiblePlacements", profile.id, gi=gi)[1]
+            size = device.request("GpuInstanceGetComputeInstancePossiblePlacements", profile.id, gi=gi)[1]
             place = ("GpuInstanceCreateComputeInstanceWithPlacement", profile.id, int(start), size)
-            made = device.ask(*place, gi=gi)[0]
+            made = device.request(*place, gi=gi)[0]
         else:
-            made = device.ask("GpuInstanceCreateComputeInstance", profile.id, gi=gi)[0]
-    except Refused as refusal:
-        said = words(refusal.code)
-        say(f"Unable to create a compute instance {where} using profile {profile.id if profile else word}: {said}")
-        say(f"Failed to create compute instances: {said}")
+            made = device.request("GpuInstanceCreateComputeInstance", profile.id, gi=gi)[0]
+    except NvmlRefusal as refusal:
+        reason = words(refusal.code)
+        print_line(
+            f"Unable to create a compute instance {where} using profile {profile.id if profile else word}: {reason}"
+        )
+        print_line(f"Failed to create compute instances: {reason}")
         return refusal.code
-    say(f"Successfully created compute instance ID {made:>2} {where} using profile {profile.name} (ID {profile.id:>2})")
+    print_line(
+        f"Successfully created compute instance ID {made:>2} {where} using profile {profile.name} (ID {profile.id:>2})"
+    )
     return 0
 
 
 def destroy_compute(
-    devices: Sequence[Device], instances: Sequence[int] | None, wanted: Sequence[int] | None, say: Say
+    devices: Sequence[SmiDevice], instances: Sequence[int] | None, wanted: Sequence[int] | None, print_line: PrintLine
 ) -> int:
     """``mig -dci``: all compute instances, or those in GPU instances ``instances``, or with the ids ``wanted``."""
     found = [
@@ -215,16 +235,16 @@ def destroy_compute(
         if wanted is None or ci.id in wanted
     ]
     if not found:
-        say("No compute instances found: Not Found")
+        print_line("No compute instances found: Not Found")
         return codes.NOT_FOUND
     for device, gi, ci in found:
         tail = f"from GPU {device.index:>2} GPU instance ID {gi:>2}"
         try:
-            device.ask("ComputeInstanceDestroy", gi=gi, ci=ci)
-        except Refused as refusal:
-            said = words(refusal.code)
-            say(f"Unable to destroy compute instance ID {ci:>2} {tail}: {said}")
-            say(f"Failed to destroy compute instances: {said}")
+            device.request("ComputeInstanceDestroy", gi=gi, ci=ci)
+        except NvmlRefusal as refusal:
+            reason = words(refusal.code)
+            print_line(f"Unable to destroy compute instance ID {ci:>2} {tail}: {reason}")
+            print_line(f"Failed to destroy compute instances: {reason}")
             return refusal.code
-        say(f"Successfully destroyed compute instance ID {ci:>2} {tail}")
+        print_line(f"Successfully destroyed compute instance ID {ci:>2} {tail}")
     return 0

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from aliquot.sim import codes
-from aliquot.sim.codes import Refused
+from aliquot.sim.codes import NvmlRefusal
 
 PROFILE_INDEXES = 18
 """GPU instance profile indexes of the newest library; an older one refuses those that it does not know."""
@@ -39,11 +39,11 @@ def words(code: int) -> str:
     return WORDS.get(code, "Unknown Error")
 
 
-class NotOpened(Refused):
+class InitRefusal(NvmlRefusal):
     """NVML could not be opened."""
 
 
-class Place(NamedTuple):
+class SmiInstance(NamedTuple):
     """A GPU instance or a compute instance that exists: its id, its profile's id, where it lies."""
 
     id: int
@@ -52,7 +52,7 @@ class Place(NamedTuple):
     size: int
 
 
-class Profile(NamedTuple):
+class SmiProfile(NamedTuple):
     """A GPU instance profile as the driver describes it: its NVML index (``position``), memory in MiB, engines by
     count.
     """
@@ -71,7 +71,7 @@ class Profile(NamedTuple):
     memory_mib: int
 
 
-class ComputeProfile(NamedTuple):
+class SmiComputeProfile(NamedTuple):
     """A compute instance profile inside one GPU instance."""
 
     id: int
@@ -86,15 +86,15 @@ class ComputeProfile(NamedTuple):
     ofa: int
 
 
-class Device:
+class SmiDevice:
     """One GPU. ``handle`` is what calls name it by, ``index`` what people do."""
 
-    def __init__(self, driver: Driver, told: dict[str, Any]) -> None:
+    def __init__(self, driver: SmiDriver, facts: dict[str, Any]) -> None:
         self.driver = driver
-        self.told = told
-        self.handle = int(told["handle"])
-        self.index = int(told["index"])
-        self.pci = str(told["pci"])
+        self.facts = facts
+        self.handle = int(facts["handle"])
+        self.index = int(facts["index"])
+        self.pci = str(facts["pci"])
 
     @property
     def bus_id(self) -> str:
@@ -104,73 +104,73 @@ class Device:
 
     @property
     def capable(self) -> bool:
-        return bool(self.told["mig"]["capable"])
+        return bool(self.facts["mig"]["capable"])
 
     @property
     def enabled(self) -> bool:
-        return str(self.told["mig"]["current"]) == "enabled"
+        return str(self.facts["mig"]["current"]) == "enabled"
 
-    def ask(self, call: str, *numbers: int, gi: int = -1, ci: int = -1) -> list[int]:
+    def request(self, call: str, *numbers: int, gi: int = -1, ci: int = -1) -> list[int]:
         """One call about this GPU, or an instance of it. Raises Refused."""
-        return self.driver.ask(call, self.handle, gi, ci, *numbers)[0]
+        return self.driver.request(call, self.handle, gi, ci, *numbers)[0]
 
     def text(self, call: str, *numbers: int, gi: int = -1, ci: int = -1) -> str:
-        return self.driver.ask(call, self.handle, gi, ci, *numbers)[1]
+        return self.driver.request(call, self.handle, gi, ci, *numbers)[1]
 
     def number(self, call: str, *numbers: int) -> int | None:
         """One number, None where this GPU has no such thing."""
         try:
-            return self.ask(call, *numbers)[0]
-        except Refused:
+            return self.request(call, *numbers)[0]
+        except NvmlRefusal:
             return None
 
     @cached_property
-    def profiles(self) -> list[Profile]:
+    def profiles(self) -> list[SmiProfile]:
         """In the order of ``mig -lgip``: by size, then as the library counts them."""
         found = []
         for index in range(PROFILE_INDEXES):
             try:
-                numbers, name = self.driver.ask("DeviceGetGpuInstanceProfileInfo", self.handle, -1, -1, index)
-            except Refused:
+                numbers, name = self.driver.request("DeviceGetGpuInstanceProfileInfo", self.handle, -1, -1, index)
+            except NvmlRefusal:
                 continue  # not on this GPU, or not known to this library
             number, _p2p, slices, total, sm, ce, dec, enc, jpeg, ofa, memory, _caps = numbers
-            found.append(Profile(index, number, name, slices, total, sm, ce, dec, enc, jpeg, ofa, memory))
+            found.append(SmiProfile(index, number, name, slices, total, sm, ce, dec, enc, jpeg, ofa, memory))
         return sorted(found, key=lambda p: (p.slices, _LAST_OF_ITS_SIZE.get(p.position, p.position)))
 
-    def instances(self) -> list[tuple[Profile, Place]]:
+    def instances(self) -> list[tuple[SmiProfile, SmiInstance]]:
         """The GPU instances in the order of ``mig -lgi``: by profile, then by id."""
         found = []
         for profile in self.profiles:
-            for number in sorted(self.ask("DeviceGetGpuInstances", profile.id)):
-                found.append((profile, Place(*self.ask("GpuInstanceGetInfo", gi=number)[:4])))
+            for number in sorted(self.request("DeviceGetGpuInstances", profile.id)):
+                found.append((profile, SmiInstance(*self.request("GpuInstanceGetInfo", gi=number)[:4])))
         return found
 
-    def compute_profiles(self, gi: int) -> list[ComputeProfile]:
+    def compute_profiles(self, gi: int) -> list[SmiComputeProfile]:
         found = []
         for index in range(codes.COMPUTE_PROFILE_INDEXES):
             call = "GpuInstanceGetComputeInstanceProfileInfo"
             try:
-                numbers, name = self.driver.ask(call, self.handle, gi, -1, index, 0)
-            except Refused:
+                numbers, name = self.driver.request(call, self.handle, gi, -1, index, 0)
+            except NvmlRefusal:
                 continue  # not in a GPU instance of this size
             number, slices, total, sm, ce, dec, enc, jpeg, ofa, _caps = numbers
-            found.append(ComputeProfile(number, name, slices, total, sm, ce, dec, enc, jpeg, ofa))
+            found.append(SmiComputeProfile(number, name, slices, total, sm, ce, dec, enc, jpeg, ofa))
         return found
 
-    def compute_instances(self, gi: int) -> list[tuple[ComputeProfile, Place]]:
+    def compute_instances(self, gi: int) -> list[tuple[SmiComputeProfile, SmiInstance]]:
         found = []
         for profile in self.compute_profiles(gi):
-            for number in sorted(self.ask("GpuInstanceGetComputeInstances", profile.id, gi=gi)):
-                found.append((profile, Place(*self.ask("ComputeInstanceGetInfo", gi=gi, ci=number)[:4])))
+            for number in sorted(self.request("GpuInstanceGetComputeInstances", profile.id, gi=gi)):
+                found.append((profile, SmiInstance(*self.request("ComputeInstanceGetInfo", gi=gi, ci=number)[:4])))
         return found
 
 
-def default(profiles: list[ComputeProfile], name: str) -> ComputeProfile:
+def default(profiles: list[SmiComputeProfile], name: str) -> SmiComputeProfile:
     """The compute instance profile that covers a whole GPU instance: it carries that one's name."""
     return next((p for p in profiles if p.name == name), max(profiles, key=lambda p: p.slices))
 
 
-class Driver:
+class SmiDriver:
     """Calls by name over ``send``, a line each way. ``token`` names the session."""
 
     def __init__(self, send: Callable[[str], str], token: str) -> None:
@@ -178,12 +178,12 @@ class Driver:
         self._token = token
         self._open = False
 
-    def ask(self, call: str, *numbers: int) -> tuple[list[int], str]:
+    def request(self, call: str, *numbers: int) -> tuple[list[int], str]:
         """The numbers and the text of an answer. Raises Refused with NVML's code."""
         if not self._open:
             code = int(self._send(f"hello {self._token}").partition(" ")[0])
             if code:
-                raise NotOpened(code)
+                raise InitRefusal(code)
             self._open = True
         return self.without_session(call, *numbers)
 
@@ -192,7 +192,7 @@ class Driver:
         head, _, text = self._send(" ".join((call, *map(str, numbers)))).partition("|")
         code, *answer = map(int, head.split())
         if code:
-            raise Refused(code)
+            raise NvmlRefusal(code)
         return answer, text
 
     def close(self) -> None:
@@ -201,17 +201,17 @@ class Driver:
             self._send("bye")
 
     @cached_property
-    def told(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Everything that NVML tells of the node, in one answer."""
-        return msgspec.json.decode(self.ask("Snapshot")[1], type=dict[str, Any])
+        return msgspec.json.decode(self.request("Snapshot")[1], type=dict[str, Any])
 
     @cached_property
-    def devices(self) -> list[Device]:
-        return [Device(self, gpu) for gpu in self.told["gpus"]]
+    def devices(self) -> list[SmiDevice]:
+        return [SmiDevice(self, gpu) for gpu in self.snapshot["gpus"]]
 
     @property
     def version(self) -> str:
-        return str(self.told["driver"])
+        return str(self.snapshot["driver"])
 
     @property
     def major(self) -> int:
@@ -220,5 +220,5 @@ class Driver:
 
     @property
     def cuda(self) -> str:
-        number = self.ask("SystemGetCudaDriverVersion")[0][0]
+        number = self.request("SystemGetCudaDriverVersion")[0][0]
         return f"{number // 1000}.{number % 1000 // 10}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.sim.tools.nvidia_smi_cli.driver import Device, default
+from aliquot.sim.tools.nvidia_smi_cli.driver import SmiDevice, default
 from aliquot.sim.tools.nvidia_smi_cli.table_layout import head, left, right, row, rule
 
 _WIDER_SINCE = 570
@@ -13,15 +13,15 @@ _CI_WIDTH = 70
 _CIP_WIDTH = 88
 
 
-class Nothing(Exception):
+class NothingListed(Exception):
     """There is nothing to list; the text says so."""
 
 
-def _wider(devices: Sequence[Device]) -> int:
+def _wider(devices: Sequence[SmiDevice]) -> int:
     return 2 if devices[0].driver.major >= _WIDER_SINCE else 0
 
 
-def gpu_instance_profiles(devices: Sequence[Device]) -> list[str]:
+def gpu_instance_profiles(devices: Sequence[SmiDevice]) -> list[str]:
     more = _wider(devices)
     width, gap = 79 + more, " " * more
     lines = head(
@@ -32,7 +32,7 @@ def gpu_instance_profiles(devices: Sequence[Device]) -> list[str]:
     )
     for device in devices:
         for p in device.profiles:
-            free = device.ask("DeviceGetGpuInstanceRemainingCapacity", p.id)[0]
+            free = device.request("DeviceGetGpuInstanceRemainingCapacity", p.id)[0]
             lines += [
                 row(
                     width,
@@ -52,18 +52,18 @@ def gpu_instance_profiles(devices: Sequence[Device]) -> list[str]:
     return lines
 
 
-def placements(devices: Sequence[Device]) -> list[str]:
+def placements(devices: Sequence[SmiDevice]) -> list[str]:
     lines = []
     for device in devices:
         for p in device.profiles:
-            flat = device.ask("DeviceGetGpuInstancePossiblePlacements", p.id)
+            flat = device.request("DeviceGetGpuInstancePossiblePlacements", p.id)
             starts = ",".join(map(str, flat[::2]))
             word = "Placement :" if len(flat) == 2 else "Placements:"
             lines.append(f"GPU {device.index:>2} Profile ID {p.id:>2} {word} {{{starts}}}:{flat[1]}")
     return lines
 
 
-def gpu_instances(devices: Sequence[Device]) -> list[str]:
+def gpu_instances(devices: Sequence[SmiDevice]) -> list[str]:
     """Raises Nothing."""
     more = _wider(devices)
     width, gap = 57 + more, " " * more
@@ -75,7 +75,7 @@ def gpu_instances(devices: Sequence[Device]) -> list[str]:
     )
     found = [(d, p, place) for d in devices for p, place in d.instances()]
     if not found:
-        raise Nothing("No GPU instances found: Not Found")
+        raise NothingListed("No GPU instances found: Not Found")
     for device, profile, place in found:
         lines += [
             row(
@@ -92,7 +92,7 @@ def gpu_instances(devices: Sequence[Device]) -> list[str]:
     return lines
 
 
-def compute_instance_profiles(devices: Sequence[Device], wanted: Sequence[int] | None) -> list[str]:
+def compute_instance_profiles(devices: Sequence[SmiDevice], wanted: Sequence[int] | None) -> list[str]:
     """Those of all GPU instances, or of those named. Raises Nothing."""
     lines = head(
         _CIP_WIDTH,
@@ -103,12 +103,12 @@ def compute_instance_profiles(devices: Sequence[Device], wanted: Sequence[int] |
     )
     found = [(d, g, i) for d in devices for g, i in d.instances() if wanted is None or i.id in wanted]
     if not found:
-        raise Nothing("No GPU instances found: Not Found")
+        raise NothingListed("No GPU instances found: Not Found")
     for device, owner, instance in found:
         inside = device.compute_profiles(instance.id)
         whole = default(inside, owner.name)
         for p in inside:
-            free = device.ask("GpuInstanceGetComputeInstanceRemainingCapacity", p.id, gi=instance.id)[0]
+            free = device.request("GpuInstanceGetComputeInstanceRemainingCapacity", p.id, gi=instance.id)[0]
             lines += [
                 row(
                     _CIP_WIDTH,
@@ -129,7 +129,7 @@ def compute_instance_profiles(devices: Sequence[Device], wanted: Sequence[int] |
     return lines
 
 
-def compute_instances(devices: Sequence[Device], wanted: Sequence[int] | None) -> list[str]:
+def compute_instances(devices: Sequence[SmiDevice], wanted: Sequence[int] | None) -> list[str]:
     """Those in all GPU instances, or in those named. Raises Nothing."""
     lines = head(
         _CI_WIDTH,
@@ -146,7 +146,7 @@ def compute_instances(devices: Sequence[Device], wanted: Sequence[int] | None) -
         for p, place in d.compute_instances(i.id)
     ]
     if not found:
-        raise Nothing("No compute instances found: Not Found")
+        raise NothingListed("No compute instances found: Not Found")
     for device, instance, profile, place in found:
         lines += [
             row(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from aliquot.sim.codes import Refused
-from aliquot.sim.tools.nvidia_smi_cli.driver import Device
+from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.tools.nvidia_smi_cli.driver import SmiDevice
 from aliquot.sim.tools.nvidia_smi_cli.table_layout import left, right, row, rule
 
 _MIB = 1 << 20
@@ -15,28 +15,28 @@ _PARTS = "-----------------------------------------+------------------------+---
 _MIG_PARTS = "------------------+----------------------------------+-----------+-----------------------"
 
 
-def gpus(devices: Sequence[Device]) -> list[str]:
+def gpus(devices: Sequence[SmiDevice]) -> list[str]:
     """``-L``: GPUs with their MIG devices."""
     lines = []
     for device in devices:
-        lines.append(f"GPU {device.index}: {device.told['product']} (UUID: {device.told['uuid']})")
+        lines.append(f"GPU {device.index}: {device.facts['product']} (UUID: {device.facts['uuid']})")
         for position, (_, _, name, unique) in enumerate(_mig_devices(device)):
             lines.append(f"  MIG {name:<12}Device {position:>2}: (UUID: {unique})")
     return lines
 
 
-def _mig_devices(device: Device) -> list[tuple[int, int, str, str]]:
+def _mig_devices(device: SmiDevice) -> list[tuple[int, int, str, str]]:
     """GPU instance, compute instance, name, UUID, in the order of the ids."""
     if not device.enabled:
         return []
     return [
         (instance["id"], compute["id"], compute["profile"], compute["uuid"])
-        for instance in device.told["instances"]
+        for instance in device.facts["instances"]
         for compute in instance["compute_instances"]
     ]
 
 
-def table(devices: Sequence[Device]) -> list[str]:
+def table(devices: Sequence[SmiDevice]) -> list[str]:
     driver = devices[0].driver
     lines = [
         time.strftime("%a %b %e %H:%M:%S %Y").ljust(31),
@@ -55,19 +55,19 @@ def table(devices: Sequence[Device]) -> list[str]:
     return [*lines, *_processes(devices)]
 
 
-def _gpu(device: Device) -> list[str]:
+def _gpu(device: SmiDevice) -> list[str]:
     bars = (left(42, "|"), left(67, "|"))
-    total, _, _, used = device.ask("DeviceGetMemoryInfo")
+    total, _, _, used = device.request("DeviceGetMemoryInfo")
     power, limit = device.number("DeviceGetPowerUsage"), device.number("DeviceGetEnforcedPowerLimit")
     watts = "N/A" if power is None or limit is None else f"{power // 1000}W / {limit // 1000:>4}W"
     load = device.number("DeviceGetUtilizationRates")
-    mode = str(device.told["mig"]["current"]).capitalize() if device.capable else "N/A"
+    mode = str(device.facts["mig"]["current"]).capitalize() if device.capable else "N/A"
     return [
         row(
             _WIDTH,
             *bars,
             right(4, device.index),
-            left(7, str(device.told["product"])[:26]),
+            left(7, str(device.facts["product"])[:26]),
             right(40, "On" if device.number("DeviceGetPersistenceMode") else "Off"),
             left(46, device.bus_id),
             left(63, "Off"),
@@ -88,7 +88,7 @@ def _gpu(device: Device) -> list[str]:
     ]
 
 
-def _mig_table(devices: Sequence[Device]) -> list[str]:
+def _mig_table(devices: Sequence[SmiDevice]) -> list[str]:
     lines = [
         rule(_WIDTH),
         "| MIG devices:".ljust(_WIDTH - 1) + "|",
@@ -112,14 +112,14 @@ def _mig_table(devices: Sequence[Device]) -> list[str]:
     return [*lines, f"+{_MIG_PARTS}+"]
 
 
-def _mig_rows(device: Device, position: int, gi: int, ci: int, shared: bool) -> list[str]:
+def _mig_rows(device: SmiDevice, position: int, gi: int, ci: int, shared: bool) -> list[str]:
     """A second compute instance of a GPU instance leaves the memory cell empty."""
     bars = (left(19, "|"), left(54, "|"), left(66, "|"))
-    sm, ce, dec, enc, jpeg, ofa = device.ask("DeviceGetAttributes", gi=gi, ci=ci)[:6]
-    total, _, _, used = device.ask("DeviceGetMemoryInfo", gi=gi, ci=ci)
+    sm, ce, dec, enc, jpeg, ofa = device.request("DeviceGetAttributes", gi=gi, ci=ci)[:6]
+    total, _, _, used = device.request("DeviceGetMemoryInfo", gi=gi, ci=ci)
     try:
-        bar1 = device.ask("DeviceGetBAR1MemoryInfo", gi=gi, ci=ci)[0] // _MIB - 1  # as every capture shows it
-    except Refused:
+        bar1 = device.request("DeviceGetBAR1MemoryInfo", gi=gi, ci=ci)[0] // _MIB - 1  # as every capture shows it
+    except NvmlRefusal:
         bar1 = 0
     memory = () if shared else (right(49, f"{used // _MIB:>5}MiB / {total // _MIB:>5}MiB"),)
     second = () if shared else (right(51, f"0MiB / {bar1:>5}MiB"),)
@@ -136,7 +136,7 @@ def _mig_rows(device: Device, position: int, gi: int, ci: int, shared: bool) -> 
     return [row(_WIDTH, *bars, *ids, *memory, *engines), row(_WIDTH, *bars, *second)]
 
 
-def _processes(devices: Sequence[Device]) -> list[str]:
+def _processes(devices: Sequence[SmiDevice]) -> list[str]:
     lines = [
         "",
         rule(_WIDTH),
@@ -145,7 +145,7 @@ def _processes(devices: Sequence[Device]) -> list[str]:
         "|        ID   ID                                                               Usage      |",
         rule(_WIDTH, "=", "|"),
     ]
-    found = [(d, p) for d in devices for p in d.told["processes"]]
+    found = [(d, p) for d in devices for p in d.facts["processes"]]
     if not found:
         lines.append("|  No running processes found".ljust(_WIDTH - 1) + "|")
     for device, process in found:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from aliquot.sim.codes import Refused
-from aliquot.sim.tools.nvidia_smi_cli.driver import Device
+from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.tools.nvidia_smi_cli.driver import SmiDevice
 
-_NOT_HERE = "[N/A]"
+_NOT_AVAILABLE = "[N/A]"
 _MIB = 1 << 20
 
 
@@ -15,59 +15,59 @@ class UnknownField(Exception):
     """A field that nvidia-smi does not know."""
 
 
-def _mode(device: Device, which: str) -> str:
-    return str(device.told["mig"][which]).capitalize() if device.capable else _NOT_HERE
+def _mode(device: SmiDevice, which: str) -> str:
+    return str(device.facts["mig"][which]).capitalize() if device.capable else _NOT_AVAILABLE
 
 
-def _memory(place: int) -> Callable[[Device], str]:
-    return lambda device: f"{device.ask('DeviceGetMemoryInfo')[place] // _MIB} MiB"
+def _memory(place: int) -> Callable[[SmiDevice], str]:
+    return lambda device: f"{device.request('DeviceGetMemoryInfo')[place] // _MIB} MiB"
 
 
-def _share(place: int) -> Callable[[Device], str]:
-    def read(device: Device) -> str:
+def _share(place: int) -> Callable[[SmiDevice], str]:
+    def read(device: SmiDevice) -> str:
         try:
-            return f"{device.ask('DeviceGetUtilizationRates')[place]} %"
-        except Refused:
-            return _NOT_HERE
+            return f"{device.request('DeviceGetUtilizationRates')[place]} %"
+        except NvmlRefusal:
+            return _NOT_AVAILABLE
 
     return read
 
 
-def _onoff(call: str, place: int = 0) -> Callable[[Device], str]:
-    def read(device: Device) -> str:
+def _onoff(call: str, place: int = 0) -> Callable[[SmiDevice], str]:
+    def read(device: SmiDevice) -> str:
         try:
-            return "Enabled" if device.ask(call)[place] else "Disabled"
-        except Refused:
-            return _NOT_HERE
+            return "Enabled" if device.request(call)[place] else "Disabled"
+        except NvmlRefusal:
+            return _NOT_AVAILABLE
 
     return read
 
 
-def _watts(call: str) -> Callable[[Device], str]:
-    def read(device: Device) -> str:
+def _watts(call: str) -> Callable[[SmiDevice], str]:
+    def read(device: SmiDevice) -> str:
         number = device.number(call)
-        return _NOT_HERE if number is None else f"{number / 1000:.2f} W"
+        return _NOT_AVAILABLE if number is None else f"{number / 1000:.2f} W"
 
     return read
 
 
-def _part(place: int) -> Callable[[Device], str]:
+def _part(place: int) -> Callable[[SmiDevice], str]:
     return lambda device: f"0x{device.bus_id.replace('.', ':').split(':')[place]}"
 
 
-FIELDS: dict[str, Callable[[Device], str]] = {
+FIELDS: dict[str, Callable[[SmiDevice], str]] = {
     "index": lambda d: str(d.index),
     "count": lambda d: str(len(d.driver.devices)),
-    "name": lambda d: str(d.told["product"]),
-    "uuid": lambda d: str(d.told["uuid"]),
+    "name": lambda d: str(d.facts["product"]),
+    "uuid": lambda d: str(d.facts["uuid"]),
     "serial": lambda d: d.text("DeviceGetSerial"),
     "driver_version": lambda d: d.driver.version,
     "pci.bus_id": lambda d: d.bus_id,
     "pci.domain": _part(0),
     "pci.bus": _part(1),
     "pci.device": _part(2),
-    "pci.device_id": lambda d: "0x" + str(d.told["pci_device"]).removeprefix("0x").upper(),
-    "pci.sub_device_id": lambda d: "0x" + str(d.told["subsystem"]).removeprefix("0x").upper(),
+    "pci.device_id": lambda d: "0x" + str(d.facts["pci_device"]).removeprefix("0x").upper(),
+    "pci.sub_device_id": lambda d: "0x" + str(d.facts["subsystem"]).removeprefix("0x").upper(),
     "mig.mode.current": lambda d: _mode(d, "current"),
     "mig.mode.pending": lambda d: _mode(d, "pending"),
     "memory.total": _memory(0),
@@ -82,7 +82,7 @@ FIELDS: dict[str, Callable[[Device], str]] = {
     "temperature.gpu": lambda d: str(d.number("DeviceGetTemperature")),
     "power.draw": _watts("DeviceGetPowerUsage"),
     "power.limit": _watts("DeviceGetEnforcedPowerLimit"),
-    "compute_cap": lambda d: ".".join(map(str, d.ask("DeviceGetCudaComputeCapability"))),
+    "compute_cap": lambda d: ".".join(map(str, d.request("DeviceGetCudaComputeCapability"))),
     "compute_mode": lambda _d: "Default",
     "pstate": lambda d: f"P{d.number('DeviceGetPerformanceState')}",
 }
@@ -101,7 +101,7 @@ _UNITS = {
 }
 
 
-def answer(devices: Sequence[Device], fields: Sequence[str], options: Sequence[str]) -> list[str]:
+def answer(devices: Sequence[SmiDevice], fields: Sequence[str], options: Sequence[str]) -> list[str]:
     """Raises UnknownField."""
     wanted = [_SAME.get(f.strip(), f.strip()) for f in fields]
     for given, field in zip(fields, wanted, strict=True):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.vgpu_types import VgpuType
-from aliquot.sim.tools.nvidia_smi_cli.driver import Device
+from aliquot.sim.tools.nvidia_smi_cli.driver import SmiDevice
 from aliquot.sim.tools.nvidia_smi_cli.table_layout import left, right, rule
 from aliquot.sim.tools.nvidia_smi_cli.table_layout import row as plain
 
@@ -25,11 +25,11 @@ _LICENSES = {
 }
 
 
-class Active(NamedTuple):
+class ActiveVgpu(NamedTuple):
     """A vGPU that a virtual machine has open."""
 
     number: int
-    told: dict[str, Any]
+    facts: dict[str, Any]
     vm: str
 
     @property
@@ -42,21 +42,21 @@ class Active(NamedTuple):
         return f"{self.vm},debug-threads=on"
 
 
-def hosts(devices: Sequence[Device]) -> list[Device]:
+def hosts(devices: Sequence[SmiDevice]) -> list[SmiDevice]:
     """The GPUs with the vGPU host driver."""
-    return [d for d in devices if d.told["world"]]
+    return [d for d in devices if d.facts["world"]]
 
 
-def active(device: Device, machines: Sequence[dict[str, Any]]) -> list[Active]:
+def active(device: SmiDevice, vms: Sequence[dict[str, Any]]) -> list[ActiveVgpu]:
     found = []
-    for position, each in enumerate(device.told["vgpus"]):
-        for machine in machines:
-            if (each["uuid"] or each["function"]) in machine["devices"]:
-                found.append(Active(_FIRST_ID + 64 * device.handle + position, each, machine["name"]))
+    for position, each in enumerate(device.facts["vgpus"]):
+        for vm in vms:
+            if (each["uuid"] or each["function"]) in vm["devices"]:
+                found.append(ActiveVgpu(_FIRST_ID + 64 * device.handle + position, each, vm["name"]))
     return found
 
 
-def overview(devices: Sequence[Device], machines: Sequence[dict[str, Any]]) -> list[str]:
+def overview(devices: Sequence[SmiDevice], vms: Sequence[dict[str, Any]]) -> list[str]:
     """The table: every GPU, and the vGPUs that run."""
     version = devices[0].driver.version
     parts = "|---------------------------------+------------------------------+------------+"
@@ -72,16 +72,16 @@ def overview(devices: Sequence[Device], machines: Sequence[dict[str, Any]]) -> l
     bars = (left(34, "|"), left(65, "|"))
     for device in devices:
         busy = device.number("DeviceGetUtilizationRates")
-        name = _cut(str(device.told["product"]), 26)
+        name = _truncated(str(device.facts["product"]), 26)
         load = "N/A" if busy is None else f"{busy}%"
         head = (right(4, device.index), left(7, name), left(36, device.bus_id), right(71, load))
         lines.append(plain(_WIDTH, *bars, *head))
-        for each in active(device, machines):
+        for each in active(device, vms):
             cells = (
                 left(7, each.number),
-                left(19, _cut(str(each.told["type"]), 14)),
-                left(36, _cut(each.vm_id, 7)),
-                left(45, _cut(each.vm_name, 18)),
+                left(19, _truncated(str(each.facts["type"]), 14)),
+                left(36, _truncated(each.vm_id, 7)),
+                left(45, _truncated(each.vm_name, 18)),
                 right(73, "0%"),
             )
             lines.append(plain(_WIDTH, *bars, *cells))
@@ -89,7 +89,7 @@ def overview(devices: Sequence[Device], machines: Sequence[dict[str, Any]]) -> l
     return lines
 
 
-def _cut(text: str, width: int) -> str:
+def _truncated(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
@@ -97,11 +97,11 @@ def _fact(depth: int, name: str, value: object) -> str:
     return f"{' ' * 4 * depth}{name}".ljust(42) + f": {value}"
 
 
-def report(devices: Sequence[Device], machines: Sequence[dict[str, Any]]) -> list[str]:
+def report(devices: Sequence[SmiDevice], vms: Sequence[dict[str, Any]]) -> list[str]:
     """``vgpu -q``."""
     lines = []
     for device in devices:
-        found = active(device, machines)
+        found = active(device, vms)
         lines += [f"GPU {device.bus_id}", _fact(1, "Active vGPUs", len(found))]
         for each in found:
             lines += _instance(device, each)
@@ -109,18 +109,18 @@ def report(devices: Sequence[Device], machines: Sequence[dict[str, Any]]) -> lis
     return lines
 
 
-def _instance(device: Device, each: Active) -> list[str]:
-    told, kind = each.told, types(device).get(each.told["type_id"])
+def _instance(device: SmiDevice, each: ActiveVgpu) -> list[str]:
+    facts, kind = each.facts, types(device).get(each.facts["type_id"])
     memory = kind.fb_mib if kind else 0
-    instance, place = told["instance"], told["placement"]
+    instance, place = facts["instance"], facts["placement"]
     return [
         _fact(1, "vGPU ID", each.number),
         _fact(2, "VM ID", each.vm_id),
         _fact(2, "VM Name", each.vm_name),
-        _fact(2, "vGPU Name", told["type"]),
-        _fact(2, "vGPU Type", told["type_id"]),
-        _fact(2, "vGPU UUID", told["uuid"] or uuid.uuid5(uuid.NAMESPACE_OID, f"{each.vm}/{told['function']}")),
-        *([_fact(2, "MDEV UUID", told["uuid"])] if told["uuid"] else []),
+        _fact(2, "vGPU Name", facts["type"]),
+        _fact(2, "vGPU Type", facts["type_id"]),
+        _fact(2, "vGPU UUID", facts["uuid"] or uuid.uuid5(uuid.NAMESPACE_OID, f"{each.vm}/{facts['function']}")),
+        *([_fact(2, "MDEV UUID", facts["uuid"])] if facts["uuid"] else []),
         _fact(2, "Guest Driver Version", "N/A"),
         _fact(2, "License Status", "N/A (Expiry: N/A)"),
         _fact(2, "GPU Instance ID", "N/A" if instance is None else instance),
@@ -129,7 +129,7 @@ def _instance(device: Device, each: Active) -> list[str]:
         _fact(2, "ECC Mode", "N/A"),
         _fact(2, "Frame Rate Limit", f"{kind.frl} FPS" if kind else "N/A"),
         _fact(2, "PCI", "").rstrip(": "),
-        _fact(3, "Bus Id", f"00000000:{told['function'].partition(':')[2].upper()}"),
+        _fact(3, "Bus Id", f"00000000:{facts['function'].partition(':')[2].upper()}"),
         _fact(2, "FB Memory Usage", "").rstrip(": "),
         _fact(3, "Total", f"{memory} MiB"),
         _fact(3, "Used", "0 MiB"),
@@ -137,28 +137,28 @@ def _instance(device: Device, each: Active) -> list[str]:
     ]
 
 
-def types(device: Device) -> dict[int, VgpuType]:
+def types(device: SmiDevice) -> dict[int, VgpuType]:
     """What is known of the types of a GPU, by id."""
-    table = vgpu.table(str(device.told["pci_device"]), str(device.told["subsystem"]))
+    table = vgpu.table(str(device.facts["pci_device"]), str(device.facts["subsystem"]))
     return table.by_id if table is not None else {}
 
 
-def listed(devices: Sequence[Device], call: str, verbose: bool) -> list[str]:
+def listed(devices: Sequence[SmiDevice], call: str, verbose: bool) -> list[str]:
     """``vgpu -s`` (DeviceGetSupportedVgpus) and ``vgpu -c`` (DeviceGetCreatableVgpus)."""
     lines = []
     for device in devices:
         known = types(device)
         lines.append(f"GPU {device.bus_id}")
-        for number in device.ask(call):
+        for number in device.request(call):
             kind = known[number]
             lines += _details(device, kind) if verbose else [f"    {kind.name}"]
         lines.append("")
     return lines
 
 
-def _details(device: Device, kind: VgpuType) -> list[str]:
+def _details(device: SmiDevice, kind: VgpuType) -> list[str]:
     wide, _, high = (kind.max_res or "4096x2160").partition("x")
-    memory = f"0x{str(device.told['pci_device']).removeprefix('0x').lower()}"
+    memory = f"0x{str(device.facts['pci_device']).removeprefix('0x').lower()}"
     inside = [_fact(2, "Max Instances Per GI", kind.per_instance)] if kind.mig_backed else []
     return [
         _fact(1, "vGPU Type ID", hex(kind.id or 0)),

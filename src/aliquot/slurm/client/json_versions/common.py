@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.client.json_versions.coerce import Raw, number, text, words
-from aliquot.slurm.client.models import Gres, Job, SlurmNode
+from aliquot.slurm.client.models import Gres, SlurmJob, SlurmNode
 from aliquot.slurm.client.states import job_state, reason_word
 from aliquot.slurm.conf import hostlist
 
-_ASKED = {"tres_per_node": "node", "tres_per_job": "job", "tres_per_task": "task", "tres_per_socket": "socket"}
+_REQUEST_KEYS = {"tres_per_node": "node", "tres_per_job": "job", "tres_per_task": "task", "tres_per_socket": "socket"}
 
 
 def node_of(raw: Raw, states: frozenset[str], *, version: str) -> SlurmNode:
@@ -28,8 +28,8 @@ def node_of(raw: Raw, states: frozenset[str], *, version: str) -> SlurmNode:
         extra=text(raw.get("extra")),
         features=words(raw.get("features")),
         active_features=words(raw.get("active_features")),
-        gres=grestext.listed(text(raw.get("gres"))),
-        gres_used=grestext.listed(text(raw.get("gres_used"))),
+        gres=grestext.parse_listed(text(raw.get("gres"))),
+        gres_used=grestext.parse_listed(text(raw.get("gres_used"))),
         partitions=words(raw.get("partitions")),
         cpus=cpus,
         cpus_allocated=allocated,
@@ -44,11 +44,11 @@ def node_of(raw: Raw, states: frozenset[str], *, version: str) -> SlurmNode:
     )
 
 
-def job_of(raw: Raw, states: Iterable[str], *, exclusive: bool) -> Job:
+def job_of(raw: Raw, states: Iterable[str], *, exclusive: bool) -> SlurmJob:
     at_least, cpus = max(number(raw.get("node_count")), 1), max(number(raw.get("cpus")), 1)
     per_cpu, names = number(raw.get("memory_per_cpu")), hostlist.expand(text(raw.get("nodes")))
     reason = reason_word(text(raw.get("state_reason")))
-    return Job(
+    return SlurmJob(
         id=number(raw.get("job_id")),
         state=job_state(states),
         user=text(raw.get("user_name")),
@@ -56,8 +56,10 @@ def job_of(raw: Raw, states: Iterable[str], *, exclusive: bool) -> Job:
         reason="" if reason == "None" else reason,
         partitions=words(raw.get("partition")),
         nodes=tuple(sorted(names)),
-        wanted=tuple((how, each) for key, how in _ASKED.items() for each in grestext.wanted_gpus(text(raw.get(key)))),
-        given=_given(names, raw.get("gres_detail")),
+        requested=tuple(
+            (how, each) for key, how in _REQUEST_KEYS.items() for each in grestext.requested_gpus(text(raw.get(key)))
+        ),
+        allocated=_allocated(names, raw.get("gres_detail")),
         features=text(raw.get("features")),
         node_count=at_least,
         tasks=max(number(raw.get("tasks")), 1),
@@ -74,8 +76,8 @@ def job_of(raw: Raw, states: Iterable[str], *, exclusive: bool) -> Job:
     )
 
 
-def _given(names: tuple[str, ...], details: object) -> tuple[tuple[str, Gres], ...]:
+def _allocated(names: tuple[str, ...], details: object) -> tuple[tuple[str, Gres], ...]:
     """The details are one text per node, in the order of the nodes."""
     each_has = details if isinstance(details, list) else []
-    found = [(name, g) for name, has in zip(names, each_has, strict=False) for g in grestext.listed(text(has))]
+    found = [(name, g) for name, has in zip(names, each_has, strict=False) for g in grestext.parse_listed(text(has))]
     return tuple(sorted(found, key=lambda pair: pair[0]))

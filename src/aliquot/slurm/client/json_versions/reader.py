@@ -12,55 +12,57 @@ from aliquot.slurm.client.json_versions import v0036 as plain
 from aliquot.slurm.client.json_versions import v0039 as wrapped
 from aliquot.slurm.client.json_versions import v0045 as later
 from aliquot.slurm.client.json_versions.coerce import Raw, inner, number, objects, text
-from aliquot.slurm.client.models import Job, Partition, Reservation, SlurmNode, Version
+from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition, SlurmReservation, Version
 from aliquot.slurm.conf import hostlist
 
 OLDEST, NEWEST = 36, 46
 """The versions that we know: v0.0.36 (Slurm 21.08) to v0.0.46 (26.11)."""
 
 
-class Document:
+class SlurmDocument:
     """One answer. Raises RefusedError for what is no JSON object of Slurm's; a newer version than ``NEWEST`` is read as
     that one: Slurm adds more than it takes away, and says what shape it is in each answer.
     """
 
-    def __init__(self, data: bytes | str, doing: str, shape: int = 0) -> None:
+    def __init__(self, data: bytes | str, purpose: str, shape: int = 0) -> None:
         try:
             raw = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as broken:
-            raise RefusedError(f"cannot {doing}: what Slurm answers is no JSON", details=(str(broken),)) from None
+            raise RefusedError(f"cannot {purpose}: what Slurm answers is no JSON", details=(str(broken),)) from None
         if not isinstance(raw, dict):
-            raise RefusedError(f"cannot {doing}: what Slurm answers is JSON, but no document of its")
+            raise RefusedError(f"cannot {purpose}: what Slurm answers is JSON, but no document of its")
         self.raw: Raw = raw
         self._shape = shape_of(raw) or shape
         if 0 < self._shape < OLDEST:
-            raise OldSlurmError(f"cannot {doing}: Slurm's JSON is v0.0.{self._shape}, from v0.0.{OLDEST} on we read it")
+            raise OldSlurmError(
+                f"cannot {purpose}: Slurm's JSON is v0.0.{self._shape}, from v0.0.{OLDEST} on we read it"
+            )
         self._reader = _reader(self._shape or NEWEST)
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         return tuple(self._reader.node(each) for each in objects(self.raw.get("nodes")))
 
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[SlurmJob, ...]:
         return tuple(self._reader.job(each) for each in objects(self.raw.get("jobs")))
 
-    def partitions(self) -> tuple[Partition, ...]:
+    def partitions(self) -> tuple[SlurmPartition, ...]:
         return tuple(self._reader.partition(each) for each in objects(self.raw.get("partitions")))
 
-    def reservations(self) -> tuple[Reservation, ...]:
+    def reservations(self) -> tuple[SlurmReservation, ...]:
         """Called the same in every version."""
         return tuple(
-            Reservation(text(each.get("name")), hostlist.expand(text(each.get("node_list"))))
+            SlurmReservation(text(each.get("name")), hostlist.expand(text(each.get("node_list"))))
             for each in objects(self.raw.get("reservations"))
         )
 
     def version(self) -> Version | None:
         """The release that wrote it."""
         meta = inner(self.raw, "meta")
-        said = inner(inner(meta, "slurm") or inner(meta, "Slurm"), "version")
-        numbers = [_whole(said.get(key)) for key in ("major", "minor", "micro")]
+        release = inner(inner(meta, "slurm") or inner(meta, "Slurm"), "version")
+        numbers = [_whole(release.get(key)) for key in ("major", "minor", "micro")]
         return Version(*numbers) if numbers[0] else None
 
-    def complaints(self) -> tuple[str, ...]:
+    def errors(self) -> tuple[str, ...]:
         """What it says went wrong, in Slurm's words."""
         found = []
         for each in objects(self.raw.get("errors")):

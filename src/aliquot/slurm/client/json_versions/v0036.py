@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.slurm.client.json_versions.coerce import Raw, text, words
 from aliquot.slurm.client.json_versions.common import job_of, node_of
-from aliquot.slurm.client.models import Job, Partition, SlurmNode
+from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition
 from aliquot.slurm.client.states import node_states
 from aliquot.slurm.conf import hostlist
 
@@ -14,11 +14,11 @@ def node(raw: Raw) -> SlurmNode:
     return node_of(raw, states, version=text(raw.get("slurmd_version")))
 
 
-def job(raw: Raw) -> Job:
+def job(raw: Raw) -> SlurmJob:
     return job_of(raw, (text(raw.get("job_state")),), exclusive=raw.get("shared") == "none")
 
 
-def partition(raw: Raw) -> Partition:
+def partition(raw: Raw) -> SlurmPartition:
     """There are no node sets here: ``spec`` is what they stand for."""
     listed = text(raw.get("nodes"))
-    return Partition(text(raw.get("name")), hostlist.expand(listed), listed, text(raw.get("state")) in ("", "UP"))
+    return SlurmPartition(text(raw.get("name")), hostlist.expand(listed), listed, text(raw.get("state")) in ("", "UP"))

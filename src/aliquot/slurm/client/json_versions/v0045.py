@@ -5,13 +5,13 @@ from __future__ import annotations
 from aliquot.slurm.client.json_versions import v0039 as wrapped
 from aliquot.slurm.client.json_versions.coerce import Raw, words
 from aliquot.slurm.client.json_versions.common import job_of
-from aliquot.slurm.client.models import Job
+from aliquot.slurm.client.models import SlurmJob
 
 node = wrapped.node
 partition = wrapped.partition
 
 
-def job(raw: Raw) -> Job:
-    said = raw.get("exclusive")
-    exclusive = said is True or bool({"true", "yes", "exclusive"} & {w.lower() for w in words(said)})
+def job(raw: Raw) -> SlurmJob:
+    value = raw.get("exclusive")
+    exclusive = value is True or bool({"true", "yes", "exclusive"} & {w.lower() for w in words(value)})
     return job_of(raw, words(raw.get("job_state")), exclusive=exclusive)

@@ -62,7 +62,7 @@ def test_bytes_are_those_of_mig_parted() -> None:
 
 def test_restore_wishes_every_placement() -> None:
     wanted = restore(text(checkpoint(node())), inventory("a100-sxm4-40gb*2", "tesla-t4"), "cp.json")
-    assert (wanted.faults, wanted.notes) == ((), ())
+    assert (wanted.failures, wanted.notes) == ((), ())
     first, second = wanted.gpus
     assert sorted((i.name, i.start, i.compute) for i in first.instances or ()) == [
         ("1g.5gb", 0, (0,)), ("1g.5gb+me", 1, (0,)), ("2g.10gb", 2, ()), ("3g.20gb", 4, (0, 1)),
@@ -79,13 +79,13 @@ def test_gpus_that_the_checkpoint_does_not_name_are_left_alone() -> None:
 
 def test_fewer_gpus_than_the_checkpoint() -> None:
     wanted = restore(text(checkpoint(inventory("a100-sxm4-40gb*3"))), inventory("a100-sxm4-40gb"), "cp.json")
-    assert [f.rule for f in wanted.faults] == ["NO_SUCH_GPU", "NO_SUCH_GPU"]
-    assert UUID1 in wanted.faults[0].message
+    assert [f.rule for f in wanted.failures] == ["NO_SUCH_GPU", "NO_SUCH_GPU"]
+    assert UUID1 in wanted.failures[0].message
 
 
 def test_another_uuid_at_the_same_place() -> None:
     wanted = restore(text(checkpoint(node())).replace(UUID0, "GPU-other"), node())
-    assert [f.rule for f in wanted.faults] == ["NO_SUCH_GPU"]
+    assert [f.rule for f in wanted.failures] == ["NO_SUCH_GPU"]
 
 
 def broken(path: str, value: object) -> str:
@@ -113,15 +113,15 @@ GI = "MigState/Devices/0/GpuInstances/0"
 )
 def test_what_the_gpu_does_not_have_blocks(path: str, value: object, words: str) -> None:
     wanted = restore(broken(path, value), node())
-    assert [f.rule for f in wanted.faults] == ["UNKNOWN_PROFILE"]
-    assert words in wanted.faults[0].message
+    assert [f.rule for f in wanted.failures] == ["UNKNOWN_PROFILE"]
+    assert words in wanted.failures[0].message
     assert [w.pci for w in wanted.gpus] == ["0000:0f:00.0"]
 
 
 def test_gpu_that_cannot_be_partitioned_blocks() -> None:
     t4 = inventory("tesla-t4")
     document = text(checkpoint(inventory("a100-sxm4-40gb")))
-    assert [f.rule for f in restore(document, t4).faults] == ["NOT_CAPABLE"]
+    assert [f.rule for f in restore(document, t4).failures] == ["NOT_CAPABLE"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.core.config.load import load
-from aliquot.core.config.text.node_reader import close
+from aliquot.core.config.text.node_reader import did_you_mean
 from aliquot.errors import ConfigError
 from unit.core.config.helpers import faults_of, parted
 
@@ -153,8 +153,8 @@ def test_close_matches_of_a_misspelt_profile() -> None:
 
 
 def test_a_name_in_the_wrong_case_has_one_close_match() -> None:
-    assert close("a2-4q", ["L2-4Q", "A2-4Q", "A2-4C"]) == " (did you mean A2-4Q?)"
-    assert close("A2-4Q", ["L2-4Q", "A2-4Q"]) == ""
+    assert did_you_mean("a2-4q", ["L2-4Q", "A2-4Q", "A2-4C"]) == " (did you mean A2-4Q?)"
+    assert did_you_mean("A2-4Q", ["L2-4Q", "A2-4Q"]) == ""
 
 
 def test_names_keep_the_order_of_the_file() -> None:

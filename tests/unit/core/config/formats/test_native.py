@@ -16,7 +16,7 @@ MIXED = inventory("a100-sxm4-40gb*2", "a30", "tesla-t4")
 def pcis(text: str, node: Inventory = NODE) -> list[int]:
     """The indexes of the GPUs that a wish is for."""
     wanted = wish_for(text, node)
-    assert wanted.faults == ()
+    assert wanted.failures == ()
     index = {gpu.pci: gpu.index for gpu in node.gpus}
     return [index[wish.pci] for wish in wanted.gpus]
 
@@ -48,8 +48,8 @@ def test_selectors(gpus: str, expected: list[int]) -> None:
 
 def test_unquoted_pci_address_is_an_address() -> None:
     wanted = wish_for("version: aliquot/v1\nconfigs:\n  c:\n  - gpus: {pci: 0000:08:00.0}\n    mig: disabled\n", NODE)
-    assert [f.rule for f in wanted.faults] == ["NO_SUCH_GPU"]
-    assert "0000:08:00.0" in wanted.faults[0].message
+    assert [f.rule for f in wanted.failures] == ["NO_SUCH_GPU"]
+    assert "0000:08:00.0" in wanted.failures[0].message
 
 
 def test_device_filter_with_subsystem() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from aliquot.core.config.select.named_config import mode_only
-from aliquot.core.model.desired import Fault, GpuWish
+from aliquot.core.model.desired import DesiredGpu, ResolutionFailure
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.errors import ConfigError
@@ -19,28 +19,28 @@ from unit.core.config.vgpu_nodes import node
 PRO = "RTX PRO 6000 Blackwell Server Edition"
 
 
-def only(entry: str, cards: Inventory) -> GpuWish:
+def only(entry: str, cards: Inventory) -> DesiredGpu:
     wanted = wish_for(native(entry), cards)
-    assert wanted.faults == ()
+    assert wanted.failures == ()
     (wish,) = wanted.gpus
     return wish
 
 
-def types(wish: GpuWish) -> Counter[str]:
+def types(wish: DesiredGpu) -> Counter[str]:
     return Counter(v.type for v in wish.vgpus or ())
 
 
-def blocked(entry: str, cards: Inventory) -> Fault:
+def blocked(entry: str, cards: Inventory) -> ResolutionFailure:
     wanted = wish_for(native(entry), cards)
     assert wanted.gpus == ()
-    (fault,) = wanted.faults
+    (fault,) = wanted.failures
     return fault
 
 
 @pytest.mark.parametrize("name", ["NVIDIA A2-4Q", "A2-4Q", "id:746", "nvidia-746"])
 def test_time_sliced_with_virtual_functions(name: str) -> None:
     wish = only(f'gpus: all, vgpu: {{"{name}": 4}}', node("A2"))
-    assert (wish.mig, wish.instances, wish.functions, wish.mixed, wish.passthrough) == (None, (), True, None, None)
+    assert (wish.mig, wish.instances, wish.functions, wish.mixed_size, wish.passthrough) == (None, (), True, None, None)
     assert {(v.type_id, v.type, v.function, v.uuid) for v in wish.vgpus or ()} == {(746, "NVIDIA A2-4Q", "", "")}
     assert types(wish) == {"NVIDIA A2-4Q": 4}
 
@@ -53,9 +53,9 @@ def test_types_by_their_numbers() -> None:
     (line,) = faults_of(native("gpus: all, vgpu: {746: 2}"))
     assert "write id:746, or the type's name" in line
     same = wish_for(native("gpus: all, vgpu: {id:746: 2}", "gpus: all, vgpu: {A2-4Q: 2}"), node("A2"))
-    assert (len(same.gpus), same.faults) == (1, ())
+    assert (len(same.gpus), same.failures) == (1, ())
     other = wish_for(native("gpus: all, vgpu: {id:746: 2}", "gpus: all, vgpu: {A2-4Q: 3}"), node("A2"))
-    assert [f.rule for f in other.faults] == ["OVERLAP"]
+    assert [f.rule for f in other.failures] == ["OVERLAP"]
 
 
 def test_a_card_without_virtual_functions() -> None:
@@ -90,14 +90,14 @@ def test_none_and_mixed() -> None:
         wish = only(f"gpus: all, {text}", node("A2"))
         assert (wish.mig, wish.instances, wish.vgpus, wish.functions) == (None, None, (), None)
     wish = only("gpus: all, vgpu: {A2-4Q: 1, A2-8Q: 1}, mixed-size: true", node("A2"))
-    assert (wish.mixed, len(wish.vgpus or ())) == (True, 2)
-    assert only("gpus: all, vgpu: {A2-4Q: 1}, mixed-size: false", node("A2")).mixed is False
+    assert (wish.mixed_size, len(wish.vgpus or ())) == (True, 2)
+    assert only("gpus: all, vgpu: {A2-4Q: 1}, mixed-size: false", node("A2")).mixed_size is False
 
 
 @pytest.mark.parametrize("on", [True, False])
 def test_passthrough(on: bool) -> None:
     wish = only(f"gpus: {{index: 0}}, passthrough: {str(on).lower()}", node("T4"))
-    assert wish == GpuWish(wish.pci, None, None, "f:4:5", passthrough=on)
+    assert wish == DesiredGpu(wish.pci, None, None, "f:4:5", passthrough=on)
 
 
 def test_a_gpu_in_passthrough_is_named_as_before() -> None:
@@ -112,11 +112,11 @@ def test_a_gpu_in_passthrough_is_named_as_before() -> None:
 
 def test_all_means_every_gpu_that_has_vgpu_types() -> None:
     wanted = wish_for(native("gpus: all, vgpu: {A2-4Q: 1}"), with_a_stranger(node("A2", "A2")))
-    assert (len(wanted.gpus), wanted.faults) == (2, ())
+    assert (len(wanted.gpus), wanted.failures) == (2, ())
     assert wanted.notes == ("GPU 2 (NVIDIA Stranger, 0000:ff:00.0) has no vGPU types that are known and is left alone",)
     alone = wish_for(native("gpus: all, vgpu: {A2-4Q: 1}"), with_a_stranger(node()))
-    assert [f.rule for f in alone.faults] == ["NOT_CAPABLE"]
-    assert "no GPU of this node has vGPU types" in alone.faults[0].message
+    assert [f.rule for f in alone.failures] == ["NOT_CAPABLE"]
+    assert "no GPU of this node has vGPU types" in alone.failures[0].message
 
 
 def with_a_stranger(cards: Inventory) -> Inventory:
@@ -133,7 +133,7 @@ def with_a_stranger(cards: Inventory) -> Inventory:
 def test_a_named_gpu_without_types_blocks() -> None:
     cards = with_a_stranger(node("A2"))
     assert blocked("gpus: {index: 1}, vgpu: {A2-4Q: 1}", cards).rule == "NOT_CAPABLE"
-    assert wish_for(native("gpus: {index: 1}, vgpu: none"), cards).faults == ()
+    assert wish_for(native("gpus: {index: 1}, vgpu: none"), cards).failures == ()
 
 
 def test_a_board_that_cannot_be_told_says_so() -> None:
@@ -151,7 +151,7 @@ def test_a_lost_gpu() -> None:
     assert blocked("gpus: {index: 1}, passthrough: true", cards).rule == "GPU_LOST"
     assert blocked("gpus: {index: 1}, vgpu: none", cards).rule == "GPU_LOST"
     wanted = wish_for(native("gpus: all, passthrough: true"), cards)
-    assert (len(wanted.gpus), wanted.faults) == (1, ())
+    assert (len(wanted.gpus), wanted.failures) == (1, ())
     assert wanted.notes[0].endswith("fell off the bus and is left alone")
 
 
@@ -225,14 +225,14 @@ def test_overlapping_shares() -> None:
         (line,) = faults_of(native(f"gpus: {{index: 0}}, {one}", f"gpus: {{index: 0}}, {other}"))
         assert line == "5:5: this entry and the one in line 4 want different things of the same GPU"
         pair = (f"gpus: {{index: 0}}, {one}", f"gpus: {{product: A100-SXM4-40GB}}, {other}")
-        assert [f.rule for f in wish_for(native(*pair), cards).faults] == ["OVERLAP"]
+        assert [f.rule for f in wish_for(native(*pair), cards).failures] == ["OVERLAP"]
     same = ("gpus: {index: 0}, vgpu: {A100X-4C: 2}", 'gpus: {index: 0}, vgpu: {"GRID A100X-4C": 2}')
     assert len(wish_for(native(*same), cards).gpus) == 1
 
 
 def test_selecting_by_product_leaves_the_rest_alone() -> None:
     wanted = wish_for(native("gpus: {product: A2}, vgpu: {A2-4Q: 1}"), inventory("a100-sxm4-40gb"))
-    assert [f.rule for f in wanted.faults] == ["NOTHING_MATCHES"]
+    assert [f.rule for f in wanted.failures] == ["NOTHING_MATCHES"]
 
 
 REFUSED = [
@@ -276,7 +276,7 @@ def test_every_fault_at_once() -> None:
 def test_mode_only_leaves_vgpus_and_passthrough_alone() -> None:
     for share, mig in (("vgpu: {A100X-1-5C: 1}", True), ("vgpu: {A100X-4C: 1}", False), ("passthrough: true", None)):
         wanted = mode_only(wish_for(native(f"gpus: all, {share}"), node("A100-SXM4-40GB")))
-        assert wanted.gpus == (GpuWish("0000:10:00.0", mig, None, "f:4:5"),)
+        assert wanted.gpus == (DesiredGpu("0000:10:00.0", mig, None, "f:4:5"),)
 
 
 def test_all_spares_gpus_that_are_handed_out() -> None:
@@ -290,7 +290,7 @@ def test_all_spares_gpus_that_are_handed_out() -> None:
     assert [w.pci for w in named.gpus] == [away.pci]
     nothing = wish_for(native("gpus: all, vgpu: {A2-4Q: 4}"), msgspec.structs.replace(cards, gpus=(away,)))
     assert not nothing.gpus
-    assert "is here for this" in nothing.faults[0].message
+    assert "is here for this" in nothing.failures[0].message
 
 
 def test_files_for_mig_spare_gpus_that_are_handed_out() -> None:

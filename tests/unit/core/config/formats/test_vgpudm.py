@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from aliquot.core.config.formats.vgpu_device_manager import card
+from aliquot.core.config.formats.vgpu_device_manager import product_of_type
 from aliquot.core.config.load import load
 from aliquot.errors import ConfigError
 from unit.core.config.helpers import counts, faults_of, wish_for
@@ -25,7 +25,7 @@ def test_the_form() -> None:
     assert (config.schema, config.names) == ("vgpu-device-manager/v1", ("c",))
     (wish,) = wish_for(dm("devices: all, vgpu-devices: {A2-4Q: 3, A2-4C: 1}"), node("A2")).gpus
     assert Counter(v.type for v in wish.vgpus or ()) == {"NVIDIA A2-4Q": 3, "NVIDIA A2-4C": 1}
-    assert (wish.functions, wish.mixed, wish.source) == (True, None, "f:4:5")
+    assert (wish.functions, wish.mixed_size, wish.source) == (True, None, "f:4:5")
     json = '{"version": "v1", "vgpu-configs": {"c": [{"devices": "all", "vgpu-devices": {"A2-4Q": 4}}]}}'
     assert len(wish_for(json, node("A2")).gpus) == 1
 
@@ -35,7 +35,7 @@ def test_indexes_and_filters() -> None:
 
     def chosen(entry: str) -> list[str]:
         wanted = wish_for(dm(f"{entry}, vgpu-devices: {{}}"), cards)
-        assert wanted.faults == ()
+        assert wanted.failures == ()
         return [w.pci[5:7] for w in wanted.gpus]
 
     assert chosen("devices: [0, 2]") == ["10", "12"]
@@ -58,13 +58,13 @@ def test_one_filter_for_two_boards() -> None:
     """The shipped file asks for A16 types and for A2 types under one PCI id, which both boards have."""
     both = [f'devices: all, device-filter: "0x25B610DE", vgpu-devices: {{{t}: 2}}' for t in ("A16-8Q", "A2-8Q")]
     wanted = wish_for(dm(*both), node("A16", "A2"))
-    assert wanted.faults == ()
+    assert wanted.failures == ()
     assert [(w.vgpus or ())[0].type for w in wanted.gpus] == ["NVIDIA A16-8Q", "NVIDIA A2-8Q"]
     mixed_up = both[0].replace("A16-8Q: 2", "A16-8Q: 1, L40S-8Q: 1")
-    assert {f.rule for f in wish_for(dm(mixed_up, both[1]), node("A2")).faults} == {"WRONG_CARD"}
+    assert {f.rule for f in wish_for(dm(mixed_up, both[1]), node("A2")).failures} == {"WRONG_CARD"}
     alone = wish_for(dm(both[0]), node("A2"))
-    assert [f.rule for f in alone.faults] == ["WRONG_CARD"]
-    assert "NVIDIA A16 has it" in alone.faults[0].message
+    assert [f.rule for f in alone.failures] == ["WRONG_CARD"]
+    assert "NVIDIA A16 has it" in alone.failures[0].message
 
 
 def test_two_wishes_for_one_card() -> None:
@@ -76,15 +76,15 @@ def test_two_wishes_for_one_card() -> None:
     (line,) = faults_of(dm(texts[0], "devices: all, vgpu-devices: {}"))
     assert line.startswith("5:5")
     pair = (texts[0], 'devices: all, device-filter: "0x25B610DE", vgpu-devices: {A2-8Q: 1}')
-    assert [f.rule for f in wish_for(dm(*pair), node("A2")).faults] == ["OVERLAP"]
+    assert [f.rule for f in wish_for(dm(*pair), node("A2")).failures] == ["OVERLAP"]
 
 
 def test_what_only_the_node_tells() -> None:
     def rule(types: str, *cards: str) -> list[str]:
-        return [f.rule for f in wish_for(dm(f"devices: all, vgpu-devices: {{{types}}}"), node(*cards)).faults]
+        return [f.rule for f in wish_for(dm(f"devices: all, vgpu-devices: {{{types}}}"), node(*cards)).failures]
 
     assert rule("A2-4Q: 1, A2-8Q: 1", "A2") == ["EQUAL_SIZE"]
-    (two,) = wish_for(dm("devices: all, vgpu-devices: {A2-4Q: 1, A2-8Q: 1}"), node("A2")).faults
+    (two,) = wish_for(dm("devices: all, vgpu-devices: {A2-4Q: 1, A2-8Q: 1}"), node("A2")).failures
     assert "this format cannot say: use the native format" in two.message
     assert "write 'mixed-size" not in two.message
     assert rule("A2-4Q: 1", "A2", "T4") == ["WRONG_CARD"]
@@ -115,7 +115,7 @@ def test_names_that_the_format_refuses(name: str) -> None:
     for compat in (False, True):
         (line,) = faults_of(dm(f"devices: all, vgpu-devices: {{{quoted}: 1}}"), compat=compat)
         assert "is not a vGPU type of this format" in line
-    assert card(name) == ""
+    assert product_of_type(name) == ""
 
 
 BY_BOTH = [

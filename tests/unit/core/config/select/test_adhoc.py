@@ -15,7 +15,7 @@ NODE = inventory("a100-sxm4-40gb*2", "tesla-t4")
 
 def test_the_example_of_the_manual() -> None:
     wanted = adhoc(["0"], ["3g.20gb,id:19,1g.5gb@6"], NODE)
-    assert wanted.faults == ()
+    assert wanted.failures == ()
     (wish,) = wanted.gpus
     assert [(i.name, i.start) for i in wish.instances or ()] == [("3g.20gb", None), ("1g.5gb", None), ("1g.5gb", 6)]
 
@@ -58,7 +58,7 @@ def test_disabled() -> None:
 )  # fmt: skip
 def test_gpus(gpu: str, expected: list[int]) -> None:
     wanted = adhoc([gpu], ["1g.5gb"], NODE)
-    assert wanted.faults == ()
+    assert wanted.failures == ()
     assert [w.pci for w in wanted.gpus] == [NODE.gpus[n].pci for n in expected]
 
 
@@ -105,9 +105,9 @@ def test_gpu_that_means_nothing(gpu: str) -> None:
 
 
 def test_what_blocks_here() -> None:
-    assert [f.rule for f in adhoc(["7"], ["1g.5gb"], NODE).faults] == ["NO_SUCH_GPU"]
-    assert [f.rule for f in adhoc(["2"], ["1g.5gb"], NODE).faults] == ["NOT_CAPABLE"]
-    assert [f.rule for f in adhoc(["tesla-t4"], ["1g.5gb"], NODE).faults] == ["NOT_CAPABLE"]
-    assert [f.rule for f in adhoc(["0"], ["1g.6gb"], NODE).faults] == ["UNKNOWN_PROFILE"]
-    assert [f.rule for f in adhoc(["0", "0"], ["1g.5gb", "2g.10gb"], NODE).faults] == ["OVERLAP"]
-    assert adhoc(["0"], ["1g.6gb"], NODE).faults[0].message.startswith("--mig column 1: GPU 0 (NVIDIA A100")
+    assert [f.rule for f in adhoc(["7"], ["1g.5gb"], NODE).failures] == ["NO_SUCH_GPU"]
+    assert [f.rule for f in adhoc(["2"], ["1g.5gb"], NODE).failures] == ["NOT_CAPABLE"]
+    assert [f.rule for f in adhoc(["tesla-t4"], ["1g.5gb"], NODE).failures] == ["NOT_CAPABLE"]
+    assert [f.rule for f in adhoc(["0"], ["1g.6gb"], NODE).failures] == ["UNKNOWN_PROFILE"]
+    assert [f.rule for f in adhoc(["0", "0"], ["1g.5gb", "2g.10gb"], NODE).failures] == ["OVERLAP"]
+    assert adhoc(["0"], ["1g.6gb"], NODE).failures[0].message.startswith("--mig column 1: GPU 0 (NVIDIA A100")

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from aliquot.cli.command_table import ROOT
-from aliquot.cli.framework import desired_args as wish
+from aliquot.cli.framework import desired_args
 from aliquot.cli.framework.parser import Args, arguments, find
 from aliquot.core.config.select.command_line import adhoc
 from aliquot.errors import ConfigError, UsageError
@@ -30,30 +30,30 @@ NODE = node("A2", "T4", "A2")
 )
 def test_types(text: str, expected: dict[str, int]) -> None:
     wanted = adhoc(["0"], [], NODE, vgpu=[text])
-    assert wanted.faults == ()
+    assert wanted.failures == ()
     (one,) = wanted.gpus
     assert Counter(v.type for v in one.vgpus or ()) == expected
-    assert (one.passthrough, one.mixed) == (None, None)
+    assert (one.passthrough, one.mixed_size) == (None, None)
 
 
 def test_mixed_size() -> None:
-    (one,) = adhoc(["0"], [], NODE, vgpu=["A2-4Q,A2-8Q"], mixed=True).gpus
-    assert (one.mixed, len(one.vgpus or ())) == (True, 2)
-    assert [f.rule for f in adhoc(["0"], [], NODE, vgpu=["A2-4Q,A2-8Q"]).faults] == ["EQUAL_SIZE"]
+    (one,) = adhoc(["0"], [], NODE, vgpu=["A2-4Q,A2-8Q"], mixed_size=True).gpus
+    assert (one.mixed_size, len(one.vgpus or ())) == (True, 2)
+    assert [f.rule for f in adhoc(["0"], [], NODE, vgpu=["A2-4Q,A2-8Q"]).failures] == ["EQUAL_SIZE"]
 
 
 def test_mixed_size_mode_that_is_on_stays_and_holds_what_it_can() -> None:
     """Nobody need ask for what is: but the wish is one for the mode, which a reboot ends."""
     cards = changed(
-        changed(hosting(node("A2", "A2", "A2"), enabled=True), 0, virtual_mixed=True), 2, virtual_mixed=True
+        changed(hosting(node("A2", "A2", "A2"), enabled=True), 0, virtual_mixed_size=True), 2, virtual_mixed_size=True
     )
     (one,) = adhoc(["0"], [], cards, vgpu=["A2-4Q,A2-8Q"]).gpus
-    assert (one.mixed, len(one.vgpus or ())) == (True, 2)
+    assert (one.mixed_size, len(one.vgpus or ())) == (True, 2)
     (same,) = adhoc(["0"], [], cards, vgpu=["A2-4Q:2"]).gpus
-    assert same.mixed is None
-    (fault,) = adhoc(["0-2"], [], cards, vgpu=["A2-4Q,A2-8Q"]).faults
+    assert same.mixed_size is None
+    (fault,) = adhoc(["0-2"], [], cards, vgpu=["A2-4Q,A2-8Q"]).failures
     assert (fault.rule, fault.pci) == ("EQUAL_SIZE", cards.gpus[1].pci)
-    assert [f.rule for f in adhoc(["0"], [], cards, vgpu=["A2-4Q,A2-8Q"], mixed=False).faults] == ["EQUAL_SIZE"]
+    assert [f.rule for f in adhoc(["0"], [], cards, vgpu=["A2-4Q,A2-8Q"], mixed_size=False).failures] == ["EQUAL_SIZE"]
 
 
 @pytest.mark.parametrize("on", [True, False])
@@ -106,26 +106,26 @@ def test_faults_carry_the_column() -> None:
 
 
 def test_what_blocks_here() -> None:
-    wrong = adhoc(["1"], [], NODE, vgpu=["A2-4Q"]).faults[0]
+    wrong = adhoc(["1"], [], NODE, vgpu=["A2-4Q"]).failures[0]
     assert (wrong.rule, wrong.message.startswith("--vgpu column 1: GPU 1 (Tesla T4")) == ("WRONG_CARD", True)
-    assert [f.rule for f in adhoc(["7"], [], NODE, passthrough=True).faults] == ["NO_SUCH_GPU"]
-    assert [f.rule for f in adhoc(["0", "0"], [], NODE, vgpu=["A2-4Q", "A2-8Q"]).faults] == ["OVERLAP"]
+    assert [f.rule for f in adhoc(["7"], [], NODE, passthrough=True).failures] == ["NO_SUCH_GPU"]
+    assert [f.rule for f in adhoc(["0", "0"], [], NODE, vgpu=["A2-4Q", "A2-8Q"]).failures] == ["OVERLAP"]
 
 
 def test_the_address_of_a_virtual_function() -> None:
     """It is told whose it is, and what to type."""
     cards = hosting(NODE)
-    typed = {"vgpu": ["NVIDIA A2-4Q:2,A2-8Q"], "mixed": True}, {"passthrough": True}, {"passthrough": False}
+    typed = {"vgpu": ["NVIDIA A2-4Q:2,A2-8Q"], "mixed_size": True}, {"passthrough": True}, {"passthrough": False}
     steps = (
         "aliquot plan --gpu 0000:10:00.0 --vgpu 'NVIDIA A2-4Q:2,A2-8Q:1' --mixed-size",
         "aliquot passthrough enable 0000:10:00.5",
         "aliquot passthrough disable 0000:10:00.5",
     )
     for wanted, step in zip(typed, steps, strict=True):
-        (fault,) = adhoc(["10:00.5"], [], cards, **wanted).faults  # type: ignore[arg-type]
+        (fault,) = adhoc(["10:00.5"], [], cards, **wanted).failures  # type: ignore[arg-type]
         assert (fault.rule, fault.next_step) == ("NO_SUCH_GPU", step)
         assert "0000:10:00.5 is virtual function 1 of GPU 0 (NVIDIA A2" in fault.message
-    (fault,) = adhoc(["10:00.5"], ["1g.5gb"], cards).faults
+    (fault,) = adhoc(["10:00.5"], ["1g.5gb"], cards).failures
     assert fault.next_step == "aliquot show 0000:10:00.0"
 
 
@@ -146,11 +146,11 @@ def parsed(*words: str) -> Args:
 )
 def test_the_printed_command_asks_for_the_same(words: list[str]) -> None:
     args = parsed("plan", *words)
-    assert wish.stated(args) is None
-    printed = wish.words(args, "apply")
+    assert desired_args.config_from_args(args) is None
+    printed = desired_args.command_line(args, "apply")
     assert printed is not None
     again = parsed(*shlex.split(printed)[1:])
-    assert wish.read(again, wish.stated(again), NODE) == wish.read(args, None, NODE)
+    assert desired_args.read(again, desired_args.config_from_args(again), NODE) == desired_args.read(args, None, NODE)
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,10 @@ def test_the_printed_command_asks_for_the_same(words: list[str]) -> None:
 )
 def test_a_command_line_that_states_no_wish_or_two(words: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        wish.stated(parsed("plan", *words))
+        desired_args.config_from_args(parsed("plan", *words))
 
 
 def test_a_saved_plan_takes_no_wish_beside_it() -> None:
     for words in (["--vgpu", "A2-4Q"], ["--passthrough", "on"], ["--mixed-size"], ["-c", "x"]):
-        assert wish.typed(parsed("apply", "plan.json", *words))
-    assert not wish.typed(parsed("apply", "plan.json"))
+        assert desired_args.has_desired(parsed("apply", "plan.json", *words))
+    assert not desired_args.has_desired(parsed("apply", "plan.json"))

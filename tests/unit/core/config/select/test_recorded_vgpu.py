@@ -11,8 +11,8 @@ import yaml as pyyaml
 
 from aliquot.core.config.load import load
 from aliquot.core.config.select.named_config import select
-from aliquot.core.config.select.vgpu_lookup import find
-from aliquot.core.config.text.vgpu_request import TypeWish, bare
+from aliquot.core.config.select.vgpu_lookup import find_type
+from aliquot.core.config.text.vgpu_request import VgpuRequest, without_mig_attribute
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.actions import CreateVgpu
 from aliquot.core.model.inventory import Inventory
@@ -62,8 +62,8 @@ CONFIG = load(text(), "example.yaml")
 
 def owners(name: str) -> list[tuple[VgpuTable, VgpuType]]:
     """The products that have a type, the MIG attribute of the name put aside."""
-    wish = TypeWish(name, 0, 0, bare=bare(name))
-    return [(table, found) for table in vgpu.tables() if (found := find(table, wish)) is not None]
+    wish = VgpuRequest(name, 0, 0, base_name=without_mig_attribute(name))
+    return [(table, found) for table in vgpu.tables() if (found := find_type(table, wish)) is not None]
 
 
 def with_(table: VgpuTable) -> Inventory:
@@ -88,9 +88,9 @@ def test_each_pair_on_each_card_that_has_it(prefix: str) -> None:
         for table, each in found:
             wanted = select(CONFIG, name, with_(table))
             if each.id is None:
-                assert [f.rule for f in wanted.faults] == ["TYPE_WITHOUT_ID"]
+                assert [f.rule for f in wanted.failures] == ["TYPE_WITHOUT_ID"]
                 continue
-            assert wanted.faults == (), name
+            assert wanted.failures == (), name
             (wish,) = wanted.gpus
             assert Counter((v.type_id, v.type) for v in wish.vgpus or ()) == {(each.id, each.name): count}
             assert bool(wish.mig) == each.mig_backed
@@ -135,9 +135,9 @@ def test_the_default_config_on_every_card_that_it_names() -> None:
         ((name, count, each),) = mine
         wanted = select(CONFIG, "default", with_(table))
         if each.id is None:
-            assert [f.rule for f in wanted.faults] == ["TYPE_WITHOUT_ID"], name
+            assert [f.rule for f in wanted.failures] == ["TYPE_WITHOUT_ID"], name
         else:
-            assert wanted.faults == (), name
+            assert wanted.failures == (), name
             assert Counter(v.type for v in wanted.gpus[0].vgpus or ()) == {each.name: count}
         judged += 1
     assert judged == 46

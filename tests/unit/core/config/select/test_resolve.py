@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from aliquot.core.config.select.instances import resolve
-from aliquot.core.config.text.instance_request import Wish, parse_wish
+from aliquot.core.config.text.instance_request import InstanceRequest, parse_instance_request
 from aliquot.core.model import catalog
-from aliquot.core.model.desired import InstanceWish
+from aliquot.core.model.desired import DesiredInstance
 
 A100 = catalog.family("a100-40gb")
 RTX = catalog.family("rtx-pro-5000-48gb")
 
 
-def made(*texts: str) -> tuple[InstanceWish, ...]:
-    instances, problems = resolve(A100, [parse_wish(t, 1, n) for n, t in enumerate(texts)])
+def made(*texts: str) -> tuple[DesiredInstance, ...]:
+    instances, problems = resolve(A100, [parse_instance_request(t, 1, n) for n, t in enumerate(texts)])
     assert problems == ()
     return instances
 
@@ -31,7 +31,7 @@ def test_widest_first() -> None:
 
 @pytest.mark.parametrize("text", ["1g.5gb", "01g.5gb", "1c.1g.5gb", "1g.05gb", "id:19"])
 def test_spellings_of_one_profile(text: str) -> None:
-    assert made(text) == (InstanceWish(19, "1g.5gb", (0,)),)
+    assert made(text) == (DesiredInstance(19, "1g.5gb", (0,)),)
 
 
 def test_compute_instances_share_gpu_instances() -> None:
@@ -54,7 +54,7 @@ def test_compute_instances_share_only_at_one_placement() -> None:
 
 
 def test_attributes_are_part_of_the_instance_profile() -> None:
-    wishes = [parse_wish(t, 1, 1) for t in ("1c.2g.48gb+gfx", "1c.2g.48gb")]
+    wishes = [parse_instance_request(t, 1, 1) for t in ("1c.2g.48gb+gfx", "1c.2g.48gb")]
     instances, problems = resolve(RTX, wishes)
     assert problems == ()
     assert {i.name for i in instances} == {"2g.48gb", "2g.48gb+gfx"}
@@ -65,10 +65,10 @@ def test_compute_instances_by_count_are_loose() -> None:
     assert layout("2c.3g.20gb*2", "1c.3g.20gb*2") == [("3g.20gb", (1, 0)), ("3g.20gb", (1, 0))]
 
 
-def explicit(*compute: str, profile: str = "3g.20gb") -> Wish:
-    wish = parse_wish(profile, 1, 1)
-    parts = tuple(parse_wish(c, 1, 2) for c in compute)
-    return Wish(wish.text, 1, 1, wish.name, compute=parts)
+def explicit(*compute: str, profile: str = "3g.20gb") -> InstanceRequest:
+    wish = parse_instance_request(profile, 1, 1)
+    parts = tuple(parse_instance_request(c, 1, 2) for c in compute)
+    return InstanceRequest(wish.text, 1, 1, wish.name, compute=parts)
 
 
 @pytest.mark.parametrize(

@@ -24,14 +24,14 @@ def on(devices: str, mig: str, more: str = "") -> str:
 
 
 def rules(wanted: Desired) -> list[str]:
-    return [fault.rule for fault in wanted.faults]
+    return [fault.rule for fault in wanted.failures]
 
 
 def test_all_means_every_capable_gpu_and_the_others_are_named() -> None:
     wanted = wish_for(parted(on("all", "")), MIXED)
     assert [w.pci for w in wanted.gpus] == [g.pci for g in MIXED.gpus[:3]]
     assert all(w.mig and w.instances == () for w in wanted.gpus)
-    assert wanted.faults == ()
+    assert wanted.failures == ()
     assert wanted.notes == ("GPU 3 (Tesla T4, 0000:4e:00.0) cannot be partitioned and is left alone",)
 
 
@@ -49,21 +49,21 @@ def test_all_means_every_capable_gpu_and_the_others_are_named() -> None:
 def test_incapable_gpu_named_explicitly_blocks(text: str) -> None:
     wanted = wish_for(text, MIXED)
     assert rules(wanted) == ["NOT_CAPABLE"]
-    assert "Tesla T4" in wanted.faults[0].message
-    assert wanted.faults[0].pci == "0000:4e:00.0"
-    assert wanted.faults[0].next_step == "aliquot show"
+    assert "Tesla T4" in wanted.failures[0].message
+    assert wanted.failures[0].pci == "0000:4e:00.0"
+    assert wanted.failures[0].next_step == "aliquot show"
 
 
 def test_incapable_gpu_may_be_told_to_have_mig_off() -> None:
     wanted = wish_for(parted("devices: [3], mig-enabled: false"), MIXED)
-    assert (wanted.gpus, wanted.faults) == ((), ())
-    assert wish_for(parted("devices: all, mig-enabled: false"), T4).faults == ()
+    assert (wanted.gpus, wanted.failures) == ((), ())
+    assert wish_for(parted("devices: all, mig-enabled: false"), T4).failures == ()
 
 
 def test_mig_on_a_node_without_any_capable_gpu_blocks() -> None:
     wanted = wish_for(parted(on("all", "1g.5gb: 1")), T4)
     assert rules(wanted) == ["NOT_CAPABLE"]
-    assert "no GPU of this node can be partitioned" in wanted.faults[0].message
+    assert "no GPU of this node can be partitioned" in wanted.failures[0].message
 
 
 def test_compat_notes_an_incapable_gpu() -> None:
@@ -85,7 +85,7 @@ def test_compat_notes_an_incapable_gpu() -> None:
 def test_gpu_that_is_not_there_blocks(text: str) -> None:
     wanted = wish_for(text, A100)
     assert rules(wanted) == ["NO_SUCH_GPU"]
-    assert wanted.faults[0].message.startswith("f:4:5: there is no GPU with the ")
+    assert wanted.failures[0].message.startswith("f:4:5: there is no GPU with the ")
 
 
 def test_compat_passes_over_an_index_that_is_not_there() -> None:
@@ -133,14 +133,14 @@ def test_compat_passes_over_a_config_for_other_gpus(text: str) -> None:
 def test_nothing_matches_blocks(text: str, compat: bool) -> None:
     wanted = wish_for(text, A100, compat=compat)
     assert rules(wanted) == ["NOTHING_MATCHES"]
-    assert "NVIDIA A100-SXM4-40GB" in wanted.faults[0].message
+    assert "NVIDIA A100-SXM4-40GB" in wanted.failures[0].message
     assert wanted.gpus == ()
 
 
 def test_profile_of_another_model_blocks_with_close_matches() -> None:
     wanted = wish_for(parted(on("all", "1g.10gb+me: 1")), A100)
     assert rules(wanted) == ["UNKNOWN_PROFILE"]
-    fault = wanted.faults[0]
+    fault = wanted.failures[0]
     assert fault.message.startswith("f:4:53: GPUs 0-7 (NVIDIA A100-SXM4-40GB) have no profile")
     assert "H100" in fault.message
     assert "did you mean 1g.5gb+me" in fault.message
@@ -175,7 +175,7 @@ def test_unknown_name_in_an_entry_for_absent_gpus() -> None:
     with pytest.raises(ConfigError, match="1 fault"):
         wish_for(text, A100)
     future = text.replace("0x20B710DE", "0x7FFF10DE")
-    assert wish_for(future, A100).faults == ()
+    assert wish_for(future, A100).failures == ()
 
 
 def test_name_that_only_the_driver_knows() -> None:
@@ -193,7 +193,7 @@ def test_profile_ids() -> None:
     assert [counts(w) for w in wanted.gpus] == [{"1g.5gb": 1}, {"1g.5gb": 1}, {"1g.6gb": 4}]
     blocked = wish_for(native("gpus: {index: 2}, mig: {id:19: 1}"), MIXED)
     assert rules(blocked) == ["UNKNOWN_PROFILE"]
-    assert "14 = 1g.6gb" in blocked.faults[0].message
+    assert "14 = 1g.6gb" in blocked.failures[0].message
     with pytest.raises(ConfigError, match="1 fault"):
         wish_for(native("gpus: {index: 2}, mig: {id:4711: 1}"), MIXED)
 
@@ -202,13 +202,13 @@ def test_bad_placement_blocks_and_names_the_legal_ones() -> None:
     for place in ("2", "4:3", "99"):
         wanted = wish_for(native(f"gpus: {{index: 0}}, mig: [3g.20gb@{place}]"), A100)
         assert rules(wanted) == ["BAD_PLACEMENT"]
-        assert "3g.20gb can only be placed at 0:4, 4:4" in wanted.faults[0].message
+        assert "3g.20gb can only be placed at 0:4, 4:4" in wanted.failures[0].message
 
 
 def test_overlapping_entries_that_disagree_here() -> None:
     text = parted(on("all", "1g.5gb: 1"), on("all", "2g.10gb: 1", ', device-filter: "0x20B010DE"'))
     wanted = wish_for(text, MIXED)
-    clashes = [f for f in wanted.faults if f.rule == "OVERLAP"]
+    clashes = [f for f in wanted.failures if f.rule == "OVERLAP"]
     assert [f.pci for f in clashes] == ["0000:07:00.0", "0000:0f:00.0"]
     assert clashes[0].message.startswith("f:5:5: this entry and f:4:5 are overlapping entries")
     assert wanted.gpus == ()
@@ -262,4 +262,4 @@ def test_mode_only_leaves_instances_as_they_are() -> None:
 def test_empty_node() -> None:
     wanted = wish_for(parted(on("all", "1g.5gb: 1")), Inventory(node="n", gpus=()))
     assert rules(wanted) == ["NOTHING_MATCHES"]
-    assert "no GPU" in wanted.faults[0].message
+    assert "no GPU" in wanted.failures[0].message

@@ -6,25 +6,27 @@ import msgspec
 import pytest
 
 import support.vgpufactory as factory
-from aliquot.core.config.boot_record import Kept, replay
-from aliquot.core.model.desired import Desired, GpuWish
-from aliquot.core.model.inventory import Gpu, VirtualHost
+from aliquot.core.config.boot_record import RecordedRequest, replay
+from aliquot.core.model.desired import Desired, DesiredGpu
+from aliquot.core.model.inventory import Gpu, HostVirtualization
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.vgpu.vm_rules import VmDevice, check
 
 H200, SECOND = "NVIDIA H200", "0000:09:00.0"
-HGX = VirtualHost(iommu=True, vfio=True, vgpu_manager=True, sriov_manage="/s", nvswitch=True)
+HGX = HostVirtualization(iommu=True, vfio=True, vgpu_manager=True, sriov_manage="/s", nvswitch=True)
 PLAIN = msgspec.structs.replace(HGX, nvswitch=False)
 
 
-def vgpus(of: Gpu, short: str, count: int = 1, restoring: bool = False, host: VirtualHost = HGX) -> Plan:
+def vgpus(of: Gpu, short: str, count: int = 1, restoring: bool = False, host: HostVirtualization = HGX) -> Plan:
     made = factory.vgpus(of.product, {short: count})
-    return plan(factory.node(of, host=host), Desired((GpuWish(of.pci, None, None, vgpus=made, restoring=restoring),)))
+    return plan(
+        factory.node(of, host=host), Desired((DesiredGpu(of.pci, None, None, vgpus=made, restoring=restoring),))
+    )
 
 
-def whole(*gpus: Gpu, host: VirtualHost = HGX, restoring: bool = False) -> Plan:
-    wishes = [GpuWish(g.pci, None, None, passthrough=True, restoring=restoring) for g in gpus]
+def whole(*gpus: Gpu, host: HostVirtualization = HGX, restoring: bool = False) -> Plan:
+    wishes = [DesiredGpu(g.pci, None, None, passthrough=True, restoring=restoring) for g in gpus]
     return plan(factory.node(*gpus, host=host), Desired(tuple(wishes)))
 
 
@@ -76,17 +78,17 @@ def test_what_was_recorded_comes_back_after_a_boot() -> None:
     """GPUs that were passed through one by one are recorded one by one, and restored together."""
     one, two = factory.gpu(H200), factory.gpu(H200, pci=SECOND)
     node = factory.node(one, two, host=HGX)
-    kept = [Kept(GpuWish(g.pci, None, None, passthrough=True), g.uuid) for g in (one, two)]
+    kept = [RecordedRequest(DesiredGpu(g.pci, None, None, passthrough=True), g.uuid) for g in (one, two)]
     assert not plan(node, replay(kept, node)[0]).blocked
-    whole_one = GpuWish(one.pci, None, None, vgpus=factory.vgpus(H200, {"141C": 1}))
-    assert not plan(node, replay([Kept(whole_one, one.uuid)], node)[0]).blocked
+    whole_one = DesiredGpu(one.pci, None, None, vgpus=factory.vgpus(H200, {"141C": 1}))
+    assert not plan(node, replay([RecordedRequest(whole_one, one.uuid)], node)[0]).blocked
 
 
 def test_one_virtual_machine_has_one_of_them() -> None:
-    one, two = (VmDevice(factory.gpu(H200, on=False, pci=p), switched=True) for p in (factory.PCI, SECOND))
+    one, two = (VmDevice(factory.gpu(H200, on=False, pci=p), on_nvswitch=True) for p in (factory.PCI, SECOND))
     assert [b.rule for b in check((one, two))] == ["FABRIC"]
     assert check((one,)) == ()
-    apart = [msgspec.structs.replace(each, switched=False) for each in (one, two)]
+    apart = [msgspec.structs.replace(each, on_nvswitch=False) for each in (one, two)]
     assert check(apart) == ()
     both = [msgspec.structs.replace(each, type=factory.kind(H200, "141C")) for each in (one, two)]
     assert [b.rule for b in check(both)] == ["FABRIC"]

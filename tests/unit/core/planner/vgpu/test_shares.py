@@ -15,7 +15,7 @@ from aliquot.core.model.actions import (
     SetMixedSize,
     SetMode,
 )
-from aliquot.core.model.desired import GpuWish, InstanceWish, VgpuWish
+from aliquot.core.model.desired import DesiredGpu, DesiredInstance, DesiredVgpu
 from aliquot.core.model.inventory import Vgpu
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.vgpu.naming import stable_uuid
@@ -52,7 +52,7 @@ def test_a_family_that_needs_a_reset_has_its_functions_off_for_it() -> None:
     got = vgpus(of, {"A100-1-5C": 1})
     assert kinds(got) == [DestroyVgpu, SetFunctions, SetMode, Reset, SetFunctions, Create, CreateVgpu]
     assert [a.count for a in got.actions if isinstance(a, SetFunctions)] == [0, 16]
-    assert (got.destroyed, got.created, got.kept) == (1, 2, 0)
+    assert (got.destroyed, got.created, got.unchanged) == (1, 2, 0)
     assert done(of, got).vgpus[0].gpu_instance is not None
 
 
@@ -70,7 +70,7 @@ def test_mig_on_keeps_the_functions_where_no_reset_is_needed() -> None:
 
 def test_a_mig_wish_does_not_end_vgpus_that_it_does_not_speak_of() -> None:
     of = factory.having(factory.gpu(H100), (factory.kind(H100, "10C"), 0))
-    wish = GpuWish(of.pci, mig=True, instances=(InstanceWish(9, "3g.40gb", (2,)),))
+    wish = DesiredGpu(of.pci, mig=True, instances=(DesiredInstance(9, "3g.40gb", (2,)),))
     for policy in ("refuse", "wait"):
         refused = blocker(asked(of, wish, Policy(policy)))
         assert refused.rule == "FUNCTIONS_IN_USE"
@@ -82,7 +82,7 @@ def test_a_mig_wish_does_not_end_vgpus_that_it_does_not_speak_of() -> None:
 
 def test_a_mig_wish_by_force_ends_time_sliced_vgpus_and_leaves_the_functions() -> None:
     of = factory.having(factory.gpu(H100), (factory.kind(H100, "10C"), 0))
-    wish = GpuWish(of.pci, mig=True, instances=(InstanceWish(9, "3g.40gb", (2,)),))
+    wish = DesiredGpu(of.pci, mig=True, instances=(DesiredInstance(9, "3g.40gb", (2,)),))
     got = asked(of, wish, Policy("force"))
     assert kinds(got) == [DestroyVgpu, SetMode, Create]
     assert got.actions[0].reason == "MIG mode goes on"
@@ -95,24 +95,24 @@ def test_a_mig_wish_respects_the_vgpu_on_a_gpu_instance_it_does_not_speak_of() -
     of = done(factory.gpu(A30, on=False), vgpus(factory.gpu(A30, on=False), {"A30-1-6C": 2}))
     family = factory.node(of).family(of)
     whole = family.by_name["4g.24gb"]
-    wish = GpuWish(of.pci, mig=True, instances=(InstanceWish(whole.id, whole.name, (whole.default_compute.id,)),))
+    wish = DesiredGpu(of.pci, mig=True, instances=(DesiredInstance(whole.id, whole.name, (whole.default_compute.id,)),))
     refused = blocker(asked(of, wish))
     assert refused.rule == "HELD"
     assert {h.kind for h in refused.holders} == {"vgpu"}
     forced = asked(of, wish, Policy("force"))
     assert kinds(forced) == [DestroyVgpu, DestroyVgpu, Destroy, Destroy, Create]
     quarter = family.by_name["1g.6gb"]
-    two = InstanceWish(quarter.id, quarter.name, (quarter.default_compute.id,))
-    grown = asked(of, GpuWish(of.pci, mig=True, instances=(two, two, two)))
+    two = DesiredInstance(quarter.id, quarter.name, (quarter.default_compute.id,))
+    grown = asked(of, DesiredGpu(of.pci, mig=True, instances=(two, two, two)))
     assert kinds(grown) == [Create]
-    assert grown.kept == 4
+    assert grown.unchanged == 4
 
 
 def test_switching_functions_on_brings_gpu_instances_back_that_it_wipes() -> None:
     node = factory.node(factory.gpu(A30, on=False, mig=True))
     family = node.family(node.gpus[0])
     quarter = family.by_name["1g.6gb"]
-    wish = GpuWish(factory.PCI, mig=True, instances=(InstanceWish(quarter.id, quarter.name, (0,), start=2),))
+    wish = DesiredGpu(factory.PCI, mig=True, instances=(DesiredInstance(quarter.id, quarter.name, (0,), start=2),))
     of = done(node.gpus[0], asked(node.gpus[0], wish))
     got = asked(of, replace(BARE, functions=True))
     assert kinds(got) == [Destroy, SetFunctions, Create]
@@ -127,7 +127,7 @@ def test_what_fits_stays_and_the_lowest_numeric_function_is_taken() -> None:
     got = vgpus(of, {"L40S-4Q": 10})
     made = [a.function for a in got.actions if isinstance(a, CreateVgpu)]
     assert made == [factory.address(n) for n in (1, 3, 4, 5, 6, 7, 8, 9)]
-    assert (got.kept, got.destroyed) == (2, 0)
+    assert (got.unchanged, got.destroyed) == (2, 0)
 
 
 def test_the_tenth_function_comes_after_the_ninth() -> None:
@@ -174,7 +174,7 @@ def test_after_a_reboot_a_vgpu_has_its_function_and_its_uuid_again() -> None:
     of = factory.gpu(A2, on=False)
     assert of.virtual is not None
     gone = Vgpu(factory.address(7), number, name, "11111111-2222-4333-8444-555555555555")
-    of = replace(of, virtual=replace(of.virtual, remembered=(gone,)))
+    of = replace(of, virtual=replace(of.virtual, recorded_vgpus=(gone,)))
     got = vgpus(of, {"A2-4Q": 2})
     made = [a for a in got.actions if isinstance(a, CreateVgpu)]
     assert {(a.function, a.uuid) for a in made} == {
@@ -188,13 +188,13 @@ def test_a_vgpu_that_was_asked_on_a_function_comes_there_or_moves_what_is_there(
     name, number = kind(A2, "4Q")
     other = factory.kind(A2, "4A")
     of = factory.having(factory.gpu(A2), (other, 3))
-    here = VgpuWish(number, name, function=factory.address(3), uuid="u-3")
-    free = VgpuWish(other.id or 0, other.name)
-    got = asked(of, GpuWish(of.pci, None, (), vgpus=(here, free), functions=True))
+    here = DesiredVgpu(number, name, function=factory.address(3), uuid="u-3")
+    free = DesiredVgpu(other.id or 0, other.name)
+    got = asked(of, DesiredGpu(of.pci, None, (), vgpus=(here, free), functions=True))
     assert kinds(got) == [DestroyVgpu, CreateVgpu, CreateVgpu]
     after = done(of, got)
     assert {(v.function, v.uuid) for v in after.vgpus if v.type == name} == {(factory.address(3), "u-3")}
-    wrong = asked(of, GpuWish(of.pci, None, (), vgpus=(replace(here, function="0000:99:00.4"),), functions=True))
+    wrong = asked(of, DesiredGpu(of.pci, None, (), vgpus=(replace(here, function="0000:99:00.4"),), functions=True))
     assert blocker(wrong).rule == "NO_FUNCTION"
 
 
@@ -212,12 +212,12 @@ def test_mdevs_of_the_gpu_itself_have_slots() -> None:
 def test_a_place_that_was_asked() -> None:
     name, number = kind(L40S, "8Q")
     of = factory.gpu(L40S, mixed=True)
-    wishes = (VgpuWish(number, name, placement=16), VgpuWish(number, name), VgpuWish(number, name))
-    got = asked(of, GpuWish(of.pci, None, (), vgpus=wishes[:2], functions=True, mixed=True))
+    wishes = (DesiredVgpu(number, name, placement=16), DesiredVgpu(number, name), DesiredVgpu(number, name))
+    got = asked(of, DesiredGpu(of.pci, None, (), vgpus=wishes[:2], functions=True, mixed_size=True))
     assert [b.rule for b in got.blockers] == []
     places = [a.placement for a in got.actions if isinstance(a, CreateVgpu)]
     assert places == [0, 16]
-    alone = asked(of, GpuWish(of.pci, None, (), vgpus=wishes[:1], functions=True, mixed=True))
+    alone = asked(of, DesiredGpu(of.pci, None, (), vgpus=wishes[:1], functions=True, mixed_size=True))
     assert blocker(alone).rule == "MIXED_SIZE"
     assert "first free place" in blocker(alone).message
 
@@ -230,4 +230,4 @@ def test_mixed_size_mode_is_left_where_it_is_unless_the_wish_needs_it_off() -> N
     assert blocker(vgpus(of, {"L40S-4Q": 12}, mixed=True)).suggestion == "NVIDIA L40S-4Q*8"
     each = factory.kind(L40S, "4Q")
     busy = factory.having(of, (each, 0, 0), held=[0])
-    assert blocker(asked(busy, replace(BARE, mixed=False))).rule == "HELD"
+    assert blocker(asked(busy, replace(BARE, mixed_size=False))).rule == "HELD"

@@ -15,11 +15,11 @@ from aliquot.core.model.actions import (
     SetMode,
     SetPassthrough,
 )
-from aliquot.core.model.desired import Desired, GpuWish, VgpuWish
-from aliquot.core.model.inventory import Inventory, Vgpu, Virtual, VirtualFunction, VirtualHost
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu
+from aliquot.core.model.inventory import GpuVirtualization, HostVirtualization, Inventory, Vgpu, VirtualFunction
 from aliquot.core.model.plan import Blocker
 from aliquot.core.planner.plan import plan
-from aliquot.core.planner.restore_point import former, sparing
+from aliquot.core.planner.restore_point import make_restore_point, spare_foreign
 from aliquot.core.planner.semantics import StepRefused, step
 from aliquot.core.planner.verify import verify
 from unit.core.planner.sharing import A2, A100, BARE, H100, L40S, T4, asked, blocker, done, kind, kinds, replace, vgpus
@@ -31,7 +31,7 @@ def test_types() -> None:
     of = factory.gpu(A2)
 
     def refused(number: int, name: str) -> Blocker:
-        return blocker(asked(of, GpuWish(of.pci, None, (), vgpus=(VgpuWish(number, name),), functions=True)))
+        return blocker(asked(of, DesiredGpu(of.pci, None, (), vgpus=(DesiredVgpu(number, name),), functions=True)))
 
     assert refused(99999, "NVIDIA A2-99Q").rule == "UNKNOWN_TYPE"
     wrong = refused(1150, "NVIDIA L40S-4Q")
@@ -59,7 +59,7 @@ def test_sizes_counts_and_modes() -> None:
     assert blocker(asked(factory.gpu(H100), sliced)).rule == "MIG_TYPE"
     alone = replace(BARE, mig=True, vgpus=factory.vgpus(H100, {"H100-1-10C": 1}), functions=True)
     assert blocker(asked(factory.gpu(H100, mig=True), alone)).rule == "NO_INSTANCE"
-    mixed = replace(BARE, mig=True, instances=(), mixed=True)
+    mixed = replace(BARE, mig=True, instances=(), mixed_size=True)
     assert blocker(asked(factory.gpu(H100), mixed)).rule == "MIXED_SIZE"
 
 
@@ -67,25 +67,25 @@ def test_a_refusal_of_mixed_sizes_claims_no_more_than_is_known() -> None:
     """Chips that time-slice inside GPU instances have the mode for each instance, and Turing by its driver."""
     pro = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
     made = factory.vgpus(pro, {"DC-1-12Q": 1, "DC-1-6Q": 2})
-    refused = blocker(asked(factory.gpu(pro), replace(BARE, vgpus=made, mixed=True)))
+    refused = blocker(asked(factory.gpu(pro), replace(BARE, vgpus=made, mixed_size=True)))
     assert "set for each GPU instance" in refused.message
     step = (refused.next_step or "").replace("NVIDIA RTX Pro 6000 Blackwell ", "")
     assert step == f'aliquot plan --gpu {factory.PCI} --vgpu "DC-1-12Q,DC-1-6Q*2"', "the same without the mode"
     both = factory.vgpus(T4, {"8Q": 1, "4Q": 2})
-    refused = blocker(asked(factory.gpu(T4), replace(BARE, vgpus=both, mixed=True)))
+    refused = blocker(asked(factory.gpu(T4), replace(BARE, vgpus=both, mixed_size=True)))
     assert refused.rule == "MIXED_SIZE"
     assert "aliquot does not know the places" in refused.message
 
 
 def test_no_vgpu_driver() -> None:
     of = factory.gpu(A2, on=False)
-    ordinary = VirtualHost(iommu=True, vfio=True, vgpu_manager=False)
+    ordinary = HostVirtualization(iommu=True, vfio=True, vgpu_manager=False)
     wish = factory.wish(of, {"A2-4Q": 1}).gpus[0]
     assert blocker(asked(of, wish, host=ordinary)).rule == "NO_VGPU_DRIVER"
     assert blocker(asked(of, replace(BARE, functions=True), host=ordinary)).rule == "NO_VGPU_DRIVER"
     assert asked(of, replace(BARE, vgpus=(), functions=False), host=ordinary).actions == ()
     assert blocker(asked(replace(of, virtual=None), wish, host=ordinary)).rule == "NO_VGPU_DRIVER"
-    bare_t4 = replace(factory.gpu(T4), virtual=Virtual())
+    bare_t4 = replace(factory.gpu(T4), virtual=GpuVirtualization())
     assert blocker(vgpus(bare_t4, {"T4-4Q": 1})).rule == "NO_VGPU_DRIVER"
 
 
@@ -95,8 +95,8 @@ def test_seventeen_vgpus_and_a_lost_gpu() -> None:
 
 
 def test_a_guest_says_what_to_reboot_and_what_to_do_then() -> None:
-    inside = replace(factory.gpu(A100, on=False), reset=False)
-    got = asked(inside, GpuWish(inside.pci, mig=True, instances=()))
+    inside = replace(factory.gpu(A100, on=False), resettable=False)
+    got = asked(inside, DesiredGpu(inside.pci, mig=True, instances=()))
     assert got.reboots == (inside.pci,)
     assert "reboot the virtual machine, then ask for the same again" in got.notes[-1]
     shared = asked(inside, factory.wish(inside, {"A100-1-5C": 1}).gpus[0])
@@ -110,9 +110,11 @@ def test_a_guest_says_what_to_reboot_and_what_to_do_then() -> None:
 def test_drift_is_told_one_by_one() -> None:
     of = factory.having(factory.gpu(A2), (factory.kind(A2, "4A"), 0), (factory.kind(A2, "4Q"), 1))
     name, number = kind(A2, "4Q")
-    pinned = VgpuWish(number, name, function=factory.address(0))
-    wish = GpuWish(of.pci, None, None, vgpus=(pinned, VgpuWish(number, name), VgpuWish(number, name)), mixed=True)
-    drift = verify(factory.node(of), Desired(gpus=(replace(wish, functions=False, bound=(factory.address(9),)),)))
+    pinned = DesiredVgpu(number, name, function=factory.address(0))
+    wish = DesiredGpu(
+        of.pci, None, None, vgpus=(pinned, DesiredVgpu(number, name), DesiredVgpu(number, name)), mixed_size=True
+    )
+    drift = verify(factory.node(of), Desired(gpus=(replace(wish, functions=False, vfio_bound=(factory.address(9),)),)))
     assert [d.kind for d in drift] == ["functions", "mixed-size", "bound", "vgpu-type", "vgpu-missing"]
     assert drift[3].message == f"GPU {of.pci}: {factory.address(0)} has NVIDIA A2-4A, it should have NVIDIA A2-4Q"
     assert drift[4].message == f"GPU {of.pci}: 1 x NVIDIA A2-4Q missing"
@@ -132,7 +134,7 @@ def test_undoing_spares_what_others_made() -> None:
         now = step(now, action)
     theirs = Vgpu(factory.address(9), each.id or 0, each.name, "theirs")
     now = replace(now, gpus=(replace(now.gpus[0], vgpus=(*now.gpus[0].vgpus, theirs)),))
-    goal = sparing(former(before, [before.gpus[0].pci]), before, now, made)
+    goal = spare_foreign(make_restore_point(before, [before.gpus[0].pci]), before, now, made)
     back = plan(now, goal)
     assert [a.function for a in back.actions if isinstance(a, DestroyVgpu)] == [made[0].function]
 
@@ -152,7 +154,7 @@ def test_step_refuses_what_the_driver_refuses() -> None:
         replace(another, function=factory.address(3), type_id=factory.kind(A2, "8Q").id or 0),
         replace(another, function=factory.address(3), type_id=1),
         gone,
-        replace(gone, uuid=vgpu.uuid, claim=vgpu.claim),
+        replace(gone, uuid=vgpu.uuid, ownership_token=vgpu.ownership_token),
         SetFunctions(gpu=pci, reason="", count=0),
         SetFunctions(gpu=pci, reason="", count=99),
         SetMixedSize(gpu=pci, reason="", on=True),
@@ -172,7 +174,7 @@ def test_functions_keep_their_numbers() -> None:
 
 def test_vendor_specific_functions_are_not_bound() -> None:
     of = factory.gpu(L40S)
-    refused = blocker(asked(of, replace(BARE, bound=(factory.address(1),))))
+    refused = blocker(asked(of, replace(BARE, vfio_bound=(factory.address(1),))))
     assert refused.rule == "NO_FUNCTION"
     assert "as it is" in refused.message
 
@@ -199,7 +201,7 @@ def test_types_that_the_driver_does_not_list_are_refused() -> None:
 
 
 def test_a_vgpu_on_a_virtual_function_needs_an_iommu() -> None:
-    off = VirtualHost(iommu=False, vgpu_manager=True)
+    off = HostVirtualization(iommu=False, vgpu_manager=True)
     of = factory.gpu(A2)
     wish = factory.wish(of, {"A2-4Q": 1})
     assert blocker(plan(factory.node(of, host=off), wish)).rule == "NO_IOMMU"

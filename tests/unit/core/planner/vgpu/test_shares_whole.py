@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import support.vgpufactory as factory
 from aliquot.core.model.actions import Create, CreateVgpu, DestroyVgpu, SetFunctions, SetMode, SetPassthrough
-from aliquot.core.model.desired import GpuWish, InstanceWish
-from aliquot.core.model.inventory import Holder, Stranger, VirtualHost
+from aliquot.core.model.desired import DesiredGpu, DesiredInstance
+from aliquot.core.model.inventory import Holder, HostVirtualization, IommuGroupPeer
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.restore_point import VFIO
 from unit.core.planner.sharing import A2, A100, BARE, H100, asked, blocker, done, kinds, replace, vgpus
@@ -19,11 +19,11 @@ def test_a_gpu_is_handed_out_and_taken_back() -> None:
     assert kinds(out) == [SetFunctions, SetPassthrough]
     away = done(of, out)
     assert asked(away, replace(BARE, passthrough=True)).actions == ()
-    assert asked(away, GpuWish(of.pci, mig=False, instances=())).actions == ()
+    assert asked(away, DesiredGpu(of.pci, mig=False, instances=())).actions == ()
     assert kinds(asked(away, replace(BARE, passthrough=False))) == [SetPassthrough]
     back = vgpus(away, {"H100-10C": 1})
     assert kinds(back) == [SetPassthrough, SetFunctions, CreateVgpu]
-    wish = GpuWish(of.pci, mig=True, instances=(InstanceWish(9, "3g.40gb", (2,)),))
+    wish = DesiredGpu(of.pci, mig=True, instances=(DesiredInstance(9, "3g.40gb", (2,)),))
     assert kinds(asked(away, wish)) == [SetPassthrough, SetMode, Create]
     used = replace(away, holders=(factory.VM,))
     for refused in (vgpus(used, {"H100-10C": 1}), asked(used, wish), asked(used, replace(BARE, passthrough=False))):
@@ -33,7 +33,7 @@ def test_a_gpu_is_handed_out_and_taken_back() -> None:
 
 
 def test_mig_mode_comes_back_with_the_gpu_where_the_family_keeps_it() -> None:
-    wish = GpuWish(factory.PCI, mig=True, instances=())
+    wish = DesiredGpu(factory.PCI, mig=True, instances=())
     away = done(
         factory.gpu(A100, on=False, mig=True),
         asked(factory.gpu(A100, on=False, mig=True), replace(BARE, passthrough=True)),
@@ -50,15 +50,17 @@ def test_why_a_gpu_is_not_handed_out() -> None:
     of = factory.gpu(A2)
     out = replace(BARE, passthrough=True)
     assert of.virtual is not None
-    assert blocker(asked(of, out, host=VirtualHost(iommu=False, vgpu_manager=True))).rule == "NO_IOMMU"
+    assert blocker(asked(of, out, host=HostVirtualization(iommu=False, vgpu_manager=True))).rule == "NO_IOMMU"
     # Before anything is destroyed for it: after a boot nothing else has loaded it.
-    late = blocker(asked(of, replace(out, vgpus=()), host=VirtualHost(iommu=True, vfio=False, vgpu_manager=True)))
+    late = blocker(
+        asked(of, replace(out, vgpus=()), host=HostVirtualization(iommu=True, vfio=False, vgpu_manager=True))
+    )
     assert (late.rule, "modprobe vfio-pci" in (late.next_step or "")) == ("NO_VFIO", True)
     members = (of.pci, "0000:08:00.1", "0000:09:00.0")
     grouped = replace(of, virtual=replace(of.virtual, group_members=members))
     assert SetPassthrough in kinds(asked(grouped, out)), "what a group has besides may be bridges, or have no driver"
     grouped = replace(
-        of, virtual=replace(of.virtual, group_members=members, strangers=(Stranger("0000:09:00.0", "igb"),))
+        of, virtual=replace(of.virtual, group_members=members, group_peers=(IommuGroupPeer("0000:09:00.0", "igb"),))
     )
     refused = blocker(asked(grouped, out))
     assert refused.rule == "IOMMU_GROUP"
@@ -76,7 +78,7 @@ def test_why_a_gpu_is_not_handed_out() -> None:
 def test_virtual_functions_are_handed_out_alone() -> None:
     of = factory.having(factory.gpu(A2), (factory.kind(A2, "4Q"), 1))
     two = (factory.address(1), factory.address(5))
-    got = asked(of, replace(BARE, bound=two))
+    got = asked(of, replace(BARE, vfio_bound=two))
     assert kinds(got) == [DestroyVgpu, SetPassthrough, SetPassthrough]
     after = done(of, got)
     assert after.virtual is not None
@@ -84,10 +86,10 @@ def test_virtual_functions_are_handed_out_alone() -> None:
     # A vGPU never comes on a function that is handed out, and mode changes bring the binding back.
     made = vgpus(after, {"A2-4Q": 4})
     assert not {a.function for a in made.actions if isinstance(a, CreateVgpu)} & set(two)
-    assert kinds(asked(after, replace(BARE, bound=()))) == [SetPassthrough, SetPassthrough]
-    assert blocker(asked(of, replace(BARE, bound=("0000:99:00.0",)))).rule == "NO_FUNCTION"
-    assert blocker(asked(of, replace(BARE, bound=two), host=VirtualHost(iommu=False))).rule == "NO_IOMMU"
-    assert blocker(asked(of, replace(BARE, bound=two), host=VirtualHost(iommu=True))).rule == "NO_VFIO"
+    assert kinds(asked(after, replace(BARE, vfio_bound=()))) == [SetPassthrough, SetPassthrough]
+    assert blocker(asked(of, replace(BARE, vfio_bound=("0000:99:00.0",)))).rule == "NO_FUNCTION"
+    assert blocker(asked(of, replace(BARE, vfio_bound=two), host=HostVirtualization(iommu=False))).rule == "NO_IOMMU"
+    assert blocker(asked(of, replace(BARE, vfio_bound=two), host=HostVirtualization(iommu=True))).rule == "NO_VFIO"
 
 
 # -- functions

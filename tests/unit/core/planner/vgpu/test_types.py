@@ -5,17 +5,17 @@ from __future__ import annotations
 import msgspec
 
 import support.vgpufactory as factory
-from aliquot.core.model.inventory import Gpu, VirtualHost
+from aliquot.core.model.inventory import Gpu, HostVirtualization
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.semantics import step
-from aliquot.core.planner.vgpu.creatable_types import TypeAnswer, types
+from aliquot.core.planner.vgpu.creatable_types import TypeAnswer, type_answers
 
 replace = msgspec.structs.replace
 A2, L40S, H100 = "NVIDIA A2", "NVIDIA L40S", "NVIDIA H100 PCIe"
 
 
-def answers(of: Gpu, host: VirtualHost | None = None) -> dict[str, TypeAnswer]:
-    return {a.name.rpartition(" ")[2]: a for a in types(factory.node(of, host=host), of)}
+def answers(of: Gpu, host: HostVirtualization | None = None) -> dict[str, TypeAnswer]:
+    return {a.name.rpartition(" ")[2]: a for a in type_answers(factory.node(of, host=host), of)}
 
 
 def test_an_empty_gpu_takes_the_most_of_each() -> None:
@@ -48,14 +48,15 @@ def test_a_size_shuts_out_the_others() -> None:
 
 def test_modes_drivers_and_functions() -> None:
     assert {a.rule for a in answers(factory.gpu(A2, on=False)).values()} == {"NO_FUNCTION", "TYPE_WITHOUT_ID"}
-    ordinary = answers(factory.gpu(A2), VirtualHost(vgpu_manager=False))
+    ordinary = answers(factory.gpu(A2), HostVirtualization(vgpu_manager=False))
     assert ordinary["A2-4Q"].rule == "NO_VGPU_DRIVER"
-    off = answers(factory.gpu(A2), VirtualHost(iommu=False, vgpu_manager=True))
+    off = answers(factory.gpu(A2), HostVirtualization(iommu=False, vgpu_manager=True))
     assert (off["A2-4Q"].rule, off["A2-4Q"].why) == ("NO_IOMMU", "the IOMMU is off")
     silent = factory.gpu("Tesla T4")
     assert silent.virtual is not None
     idle = answers(
-        replace(silent, virtual=replace(silent.virtual, world="")), VirtualHost(iommu=True, vgpu_manager=True)
+        replace(silent, virtual=replace(silent.virtual, framework="")),
+        HostVirtualization(iommu=True, vgpu_manager=True),
     )
     assert (idle["T4-4Q"].now, idle["T4-4Q"].rule) == (0, "NO_VGPU_DRIVER"), "its kernel shows no mdevs"
     assert answers(replace(factory.gpu(A2), passthrough=True))["A2-4Q"].rule == "PASSTHROUGH"
@@ -64,7 +65,7 @@ def test_modes_drivers_and_functions() -> None:
     assert off["H100-1-10C"].why == "MIG mode is off: it needs a GPU instance 1g.10gb"
     assert on["H100-10C"].rule == "MIG_TYPE"
     assert on["H100-1-10C"].why == "there is no GPU instance 1g.10gb"
-    assert types(factory.node(), replace(factory.gpu(A2), pci_device="0x123410DE")) == ()
+    assert type_answers(factory.node(), replace(factory.gpu(A2), pci_device="0x123410DE")) == ()
     t4 = answers(factory.gpu("Tesla T4"))
     assert t4["T4-4Q"].now == 4
 
@@ -75,11 +76,11 @@ def test_mig_backed_types_count_the_free_gpu_instances() -> None:
     got = plan(node, factory.wish(of, {"H100-1-10C": 3}))
     for action in got.actions[:-2]:
         node = step(node, action)
-    found = {a.name.rpartition(" ")[2]: a for a in types(node, node.gpus[0])}
+    found = {a.name.rpartition(" ")[2]: a for a in type_answers(node, node.gpus[0])}
     assert found["H100-1-10C"].now == 2
     for action in got.actions[-2:]:
         node = step(node, action)
-    found = {a.name.rpartition(" ")[2]: a for a in types(node, node.gpus[0])}
+    found = {a.name.rpartition(" ")[2]: a for a in type_answers(node, node.gpus[0])}
     assert found["H100-1-10C"].why == "every GPU instance 1g.10gb is taken"
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import support.vgpufactory as factory
-from aliquot.core.planner.vgpu.vm_rules import MOST, VmDevice, check, default_ramfb
+from aliquot.core.planner.vgpu.vm_rules import MAX_VGPUS_PER_VM, VmDevice, check, default_ramfb
 
 replace = msgspec.structs.replace
 
@@ -54,8 +54,8 @@ def test_one_board_and_one_series_in_whatever_sizes() -> None:
 
 def test_sixteen_and_not_one_more() -> None:
     one = device("NVIDIA L40S", "L40S-2Q")
-    assert rules(*[one] * MOST) == []
-    assert "PER_VM" in rules(*[one] * (MOST + 1))
+    assert rules(*[one] * MAX_VGPUS_PER_VM) == []
+    assert "PER_VM" in rules(*[one] * (MAX_VGPUS_PER_VM + 1))
 
 
 def test_nodes_and_whole_gpus() -> None:

@@ -9,7 +9,7 @@ import msgspec
 from aliquot.core.model.actions import Action, Destroy, DestroyCompute, Reset, SetMode
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
-from aliquot.kubernetes.label_agent.agent.affected_devices import doomed, in_the_way
+from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_destroy, devices_to_free
 from aliquot.kubernetes.label_agent.agent.observation import Observation
 from support.agent_looks import look, node
 from support.factory import with_instances
@@ -32,7 +32,7 @@ def _observed() -> tuple[Observation, Plan]:
 
 def _ended(*actions: Action) -> frozenset[str]:
     o, plan = _observed()
-    return doomed(replace(plan, actions=actions), o)
+    return devices_to_destroy(replace(plan, actions=actions), o)
 
 
 def test_each_action_ends_its_devices() -> None:
@@ -54,8 +54,8 @@ def test_each_action_ends_its_devices() -> None:
 
 def test_in_the_way_is_what_force_would_end() -> None:
     o, plan = _observed()
-    assert in_the_way(replace(o, forced=None)) == frozenset()
+    assert devices_to_free(replace(o, forced_plan=None)) == frozenset()
     gpu = o.inventory.gpus[0] if o.inventory else None
     assert gpu is not None
     forced = replace(plan, actions=(Reset(gpu=gpu.pci, reason=""),))
-    assert gpu.uuid in in_the_way(replace(o, forced=forced))
+    assert gpu.uuid in devices_to_free(replace(o, forced_plan=forced))

@@ -9,21 +9,21 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from aliquot.core.engine.context import Outcome
-from aliquot.errors import AliquotError, BlockedError, DriverHangsError, LockedError, MovedError
-from aliquot.kubernetes.gpu.config_label import Trouble
-from aliquot.kubernetes.gpu.node_status import PENDING, Status
+from aliquot.core.engine.context import ApplyOutcome
+from aliquot.errors import AliquotError, BlockedError, DriverHangsError, LockedError, StalePlanError
+from aliquot.kubernetes.gpu.config_label import ConfigFailure
+from aliquot.kubernetes.gpu.node_status import PENDING, AgentStatus
 from aliquot.kubernetes.label_agent.agent import apply_step, steps
-from aliquot.kubernetes.label_agent.agent.affected_devices import doomed
-from aliquot.kubernetes.label_agent.agent.apply_step import Change
-from aliquot.kubernetes.label_agent.agent.metrics import Tally
-from aliquot.kubernetes.label_agent.agent.observation import Memory
-from aliquot.kubernetes.node_agent.pod_holders import Use
+from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_destroy
+from aliquot.kubernetes.label_agent.agent.apply_step import PlanApplier
+from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.agent_looks import look, node
 from support.factory import with_instances
 
 FULL = [f"1g.5gb@{n}" for n in range(7)]
-CHANGING = Status(PENDING, "Changing", "to create")
+CHANGING = AgentStatus(PENDING, "Changing", "to create")
 
 
 class Actor:
@@ -31,12 +31,12 @@ class Actor:
 
     def __init__(self, error: AliquotError | None = None) -> None:
         self.error = error
-        self.troubles: list[Trouble] = []
+        self.troubles: list[ConfigFailure] = []
         self.withheld: list[frozenset[str]] = []
-        self.tally = Tally("n")
+        self.metrics = LabelAgentMetrics("n")
         self.superseded = asyncio.Event()
         self.hardware = self.publisher = self
-        self.corner = SimpleNamespace(api=self, name="n")
+        self.informer = SimpleNamespace(api=self, name="n")
         self.uses = None
         self.hang: AliquotError | None = None
 
@@ -48,7 +48,7 @@ class Actor:
         self.withheld.append(ids)
         return frozenset()
 
-    def failed(self, trouble: Trouble, o: object, m: Memory) -> Memory:
+    def record_failure(self, trouble: ConfigFailure, o: object, m: AgentMemory) -> AgentMemory:
         self.troubles.append(trouble)
         return m
 
@@ -58,7 +58,7 @@ class Actor:
     [
         (LockedError("busy", holder="process 7 (x)"), "process 7 (x)", []),
         (LockedError("busy"), "another process", []),
-        (MovedError("moved"), "", []),
+        (StalePlanError("moved"), "", []),
         (BlockedError("no"), "", ["no"]),
     ],
     ids=["locked", "locked by whom", "moved", "blocked"],
@@ -67,37 +67,37 @@ def test_why_nothing_was_applied(error: AliquotError, locked_by: str, failed: li
     actor, o = Actor(error), look("all-1g.5gb")
     assert o.plan is not None
 
-    async def play() -> Memory:
-        return await Change(cast(Any, actor)).apply(steps.Apply(o.plan, CHANGING), o, Memory())  # type: ignore[arg-type]
+    async def play() -> AgentMemory:
+        return await PlanApplier(cast(Any, actor)).apply(steps.Apply(o.plan, CHANGING), o, AgentMemory())  # type: ignore[arg-type]
 
-    assert asyncio.run(play()) == Memory(locked_by=locked_by)
+    assert asyncio.run(play()) == AgentMemory(locked_by=locked_by)
     assert [each.message for each in actor.troubles] == failed
 
 
 def test_a_pod_that_was_given_a_device_meanwhile_stops_the_attempt() -> None:
     o = look("all-3g.20gb", with_instances(node("a100-sxm4-40gb"), 0, *FULL))
     assert o.plan is not None
-    ending = sorted(doomed(o.plan, o))
+    ending = sorted(devices_to_destroy(o.plan, o))
     assert ending
-    given = Use("a", "b", "main", (ending[0],))
-    asked: list[list[Use]] = []
+    given = PodDeviceUse("a", "b", "main", (ending[0],))
+    asked: list[list[PodDeviceUse]] = []
 
     class Corner:
-        async def living(self, found: list[Use]) -> list[Use]:
+        async def living_uses(self, found: list[PodDeviceUse]) -> list[PodDeviceUse]:
             asked.append(found)
             return found
 
-    async def given_meanwhile(*uses: Use, policy: str = "refuse") -> Use | None:
-        async def all_uses() -> list[Use]:
+    async def given_meanwhile(*uses: PodDeviceUse, policy: str = "refuse") -> PodDeviceUse | None:
+        async def all_uses() -> list[PodDeviceUse]:
             return list(uses)
 
-        actor: Any = SimpleNamespace(publisher=SimpleNamespace(uses=all_uses), corner=Corner())
-        held = msgspec.structs.replace(o.holding, policy=policy)
-        seen: Any = SimpleNamespace(holding=held, inventory=o.inventory)
+        actor: Any = SimpleNamespace(publisher=SimpleNamespace(uses=all_uses), informer=Corner())
+        held = msgspec.structs.replace(o.holder_policy, policy=policy)
+        seen: Any = SimpleNamespace(holder_policy=held, inventory=o.inventory)
         assert o.plan is not None
-        return await Change(actor)._given_meanwhile(o.plan, seen)
+        return await PlanApplier(actor)._newly_given_device(o.plan, seen)
 
-    other = Use("a", "c", "main", ("another",))
+    other = PodDeviceUse("a", "c", "main", ("another",))
     assert asyncio.run(given_meanwhile(other, given)) == given
     assert asyncio.run(given_meanwhile(other)) is None
     assert asyncio.run(given_meanwhile(given, policy="force")) is None
@@ -117,15 +117,17 @@ def test_a_driver_that_hangs_meanwhile_is_reported_once_and_its_end_once(monkeyp
             for hang in (None, DriverHangsError("it hangs"), None):
                 self.hang = hang
                 await asyncio.sleep(0.1)
-            return Outcome("done", o.inventory)
+            return ApplyOutcome("done", o.inventory)
 
-        async def report(self, status: Status, o: object) -> None:
+        async def report(self, status: AgentStatus, o: object) -> None:
             reports.append((status.state, status.message))
 
     actor = Slow()
-    tally = SimpleNamespace(changes=Tally("n").changes, applied=lambda outcome, seconds: applied.append(seconds))
-    actor.tally = cast(Any, tally)
-    m = asyncio.run(Change(cast(Any, actor)).apply(steps.Apply(o.plan, CHANGING), o, Memory(failures=2)))
+    tally = SimpleNamespace(
+        changes=LabelAgentMetrics("n").changes, record_apply=lambda outcome, seconds: applied.append(seconds)
+    )
+    actor.metrics = cast(Any, tally)
+    m = asyncio.run(PlanApplier(cast(Any, actor)).apply(steps.Apply(o.plan, CHANGING), o, AgentMemory(failures=2)))
     assert reports == [("failed", "it hangs"), ("pending", "to create")]
-    assert (m.did_for, m.failures, m.failed) == (o.digest, 0, None)
+    assert (m.last_change_for, m.failures, m.failed) == (o.digest, 0, None)
     assert 0.2 < applied[0] < 60

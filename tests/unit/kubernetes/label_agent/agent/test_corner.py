@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.errors import ApiAwayError, ForbiddenError
+from aliquot.kubernetes.client.errors import ApiUnavailableError, ForbiddenError
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
-from aliquot.kubernetes.gpu.node_status import FAILED, SUCCESS, Status
-from aliquot.kubernetes.label_agent.agent.node_informer import STALE_S, Corner
+from aliquot.kubernetes.gpu.node_status import FAILED, SUCCESS, AgentStatus
+from aliquot.kubernetes.label_agent.agent.node_informer import STALE_S, NodeInformer
 
 
 def node(version: int, label: str, uid: str = "u") -> Node:
@@ -25,14 +25,14 @@ class SlowAnswer:
 
     def __init__(self, meanwhile: Node) -> None:
         self.meanwhile = meanwhile
-        self.corner: Corner | None = None
+        self.corner: NodeInformer | None = None
 
     async def get(self, kind: type[Node], name: str) -> Node:
         return node(1, "old")
 
     async def patch(self, kind: type[Node], name: str, body: dict[str, Any]) -> Node:
         assert self.corner is not None
-        self.corner._see(self.meanwhile)
+        self.corner._set_node(self.meanwhile)
         return node(2, "old")
 
 
@@ -47,7 +47,7 @@ class SlowAnswer:
 )
 def test_an_answer_that_comes_late_does_not_hide_a_newer_label(meanwhile: Node, seen: str) -> None:
     api = SlowAnswer(meanwhile)
-    corner = api.corner = Corner(cast(Api, api), "n", "ns", lambda: None)
+    corner = api.corner = NodeInformer(cast(Api, api), "n", "ns", lambda: None)
     asyncio.run(corner.change(lambda marks: NodePatch({"state": "success"})))
     assert corner.marks.labels["wish"] == seen
 
@@ -62,32 +62,32 @@ def test_an_answer_that_comes_late_does_not_hide_a_newer_label(meanwhile: Node, 
     ids=["older", "newer", "another node of that name"],
 )
 def test_a_watch_that_lags_does_not_take_back_what_we_wrote(late: Node, seen: str) -> None:
-    corner = Corner(cast(Api, None), "n", "ns", lambda: None)
+    corner = NodeInformer(cast(Api, None), "n", "ns", lambda: None)
     corner.node, corner._changed_at = node(2, "mine"), time.monotonic()
-    if not corner._outdated(late):
-        corner._see(late)
+    if not corner._is_outdated(late):
+        corner._set_node(late)
     assert corner.marks.labels["wish"] == seen
     corner._changed_at -= STALE_S + 1
-    assert not corner._outdated(node(1, "old")), "a store that went back to a backup is believed after a while"
+    assert not corner._is_outdated(node(1, "old")), "a store that went back to a backup is believed after a while"
 
 
 def test_each_missing_right_is_told_once_and_one_answer_does_not_hide_another(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     woken: list[str] = []
-    corner = Corner(cast(Api, None), "n", "ns", lambda: woken.append("up"))
+    corner = NodeInformer(cast(Api, None), "n", "ns", lambda: woken.append("up"))
     maps = ForbiddenError("lacks the right to list configmaps", next_step="kubectl auth can-i list configmaps")
     nodes, one, other = corner._reporter(""), corner._reporter("a"), corner._reporter("b")
     with caplog.at_level("INFO", "aliquot.agent"):
         one(maps)
         other(maps)
         one(maps)
-        nodes(ApiAwayError("the API server did not answer"))
+        nodes(ApiUnavailableError("the API server did not answer"))
         nodes(None)
-        assert corner.away == maps.brief
+        assert corner.unavailable == maps.brief
         one(None)
         other(None)
-    assert corner.away == ""
+    assert corner.unavailable == ""
     assert [record.getMessage() for record in caplog.records] == [
         "lacks the right to list configmaps | next: kubectl auth can-i list configmaps",
         "the API server answers again",
@@ -107,11 +107,11 @@ class EventWriter:
 
 def test_a_failure_is_a_warning_and_everything_else_is_normal() -> None:
     api = EventWriter()
-    corner = Corner(cast(Api, api), "n", "ns", lambda: None)
+    corner = NodeInformer(cast(Api, api), "n", "ns", lambda: None)
 
     async def write() -> None:
-        await corner.event(Status(FAILED, "Held", "held"), 0.0)
-        await corner.event(Status(SUCCESS, "Applied", "applied"), 0.0)
+        await corner.event(AgentStatus(FAILED, "Held", "held"), 0.0)
+        await corner.event(AgentStatus(SUCCESS, "Applied", "applied"), 0.0)
         await corner.warn("Odd", "odd")
 
     asyncio.run(write())

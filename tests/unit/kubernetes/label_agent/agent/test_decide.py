@@ -7,22 +7,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.core.config.settings import Override, Settings
+from aliquot.core.config.settings import AgentSettings, Override
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Holder, Inventory
 from aliquot.core.model.plan import Blocker, Plan
 from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.config_label import Source, Trouble
-from aliquot.kubernetes.gpu.gpu_operands import Paused
-from aliquot.kubernetes.gpu.node_status import Status
-from aliquot.kubernetes.gpu.pause_owner import Owner
+from aliquot.kubernetes.gpu.config_label import ConfigFailure, NamedConfigSource
+from aliquot.kubernetes.gpu.gpu_operands import PauseRecord
+from aliquot.kubernetes.gpu.node_status import AgentStatus
+from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 from aliquot.kubernetes.gpu.prediction import Prediction
 from aliquot.kubernetes.label_agent.agent import steps
-from aliquot.kubernetes.label_agent.agent.decide import OWED, REBOOT_PATIENCE_S, decide
-from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory, Observation, RebootMark
+from aliquot.kubernetes.label_agent.agent.decision import REBOOT_PATIENCE_S, SERVICES_DOWN, decide
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Durable, Observation, RebootMark
 from aliquot.kubernetes.label_agent.agent.status_builder import success
-from aliquot.kubernetes.node_agent.pod_holders import Use
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.agent_looks import MIXED, OPERANDS, look, node, published, said
 from support.agent_world import Killed, World
 from support.factory import with_instances
@@ -32,26 +32,26 @@ MET = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
 """Two GPUs as all-1g.5gb asks for them."""
 
 
-def held(*pods: str, inventory: Inventory) -> tuple[Use, ...]:
+def held(*pods: str, inventory: Inventory) -> tuple[PodDeviceUse, ...]:
     device = inventory.gpus[0].instances[0].compute_instances[0].uuid
     pairs = [pod.split("/") for pod in pods]
-    return tuple(Use(namespace, name, "main", (device,)) for namespace, name in pairs)
+    return tuple(PodDeviceUse(namespace, name, "main", (device,)) for namespace, name in pairs)
 
 
 def test_no_label_is_no_wish_and_says_so_once() -> None:
     o = look(None)
-    step = decide(o, Memory())
+    step = decide(o, AgentMemory())
     assert isinstance(step, steps.Withdraw)
     assert step.status.reason == "NoWish"
     labels, annotations = said(step.status)
     labels.pop(names.STATE_LABEL)
     again = look(None, annotations=annotations)
-    assert isinstance(decide(again, published(again)), steps.Rest)
+    assert isinstance(decide(again, published(again)), steps.WaitForEvent)
 
 
 def test_label_removed_gives_back_what_is_paused_and_takes_the_state_away() -> None:
     paused = {f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED, names.STATE_LABEL: "pending"}
-    assert isinstance(decide(look(None, labels=paused), Memory()), steps.Restore)
+    assert isinstance(decide(look(None, labels=paused), AgentMemory()), steps.Restore)
     stale = look(None, labels={names.STATE_LABEL: "success"})
     assert isinstance(decide(stale, published(stale)), steps.Withdraw)
 
@@ -59,19 +59,19 @@ def test_label_removed_gives_back_what_is_paused_and_takes_the_state_away() -> N
 def test_a_wish_that_is_met_is_published_then_told_then_rested_on() -> None:
     inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
     o = look("all-1g.5gb", inventory)
-    assert isinstance(decide(o, Memory()), steps.Publish)
+    assert isinstance(decide(o, AgentMemory()), steps.Publish)
     told = decide(o, published(o))
-    assert isinstance(told, steps.Tell)
+    assert isinstance(told, steps.ReportStatus)
     assert (told.status.state, told.status.reason) == ("success", "AlreadyApplied")
     assert "GPU 0-1: 1g.5gb:7" in told.status.message
     labels, annotations = said(told.status)
     quiet = look("all-1g.5gb", inventory, labels=labels, annotations=annotations, now=5000.0)
-    assert isinstance(decide(quiet, published(quiet)), steps.Rest)
+    assert isinstance(decide(quiet, published(quiet)), steps.WaitForEvent)
 
 
 def test_unknown_config_fails_with_close_names_and_nothing_is_paused() -> None:
     step = decide(look("all-1g.5bg"), published(look("all-1g.5bg")))
-    assert isinstance(step, steps.Tell)
+    assert isinstance(step, steps.ReportStatus)
     assert step.status.reason == "UnknownConfig"
     assert "did you mean all-1g.5gb" in step.status.message
     assert step.status.next_step == "kubectl get configmap -n gpu n1-mig-config -o yaml"
@@ -94,10 +94,12 @@ def custom(profiles: str) -> str:
     ],
 )
 def test_bad_configs_fail_without_touching_anything(text: str | None, reason: str | None) -> None:
-    source = Source("ConfigMap gpu/custom", text, "ConfigMap gpu/custom has no key config.yaml (it has a.yaml)")
+    source = NamedConfigSource(
+        "ConfigMap gpu/custom", text, "ConfigMap gpu/custom has no key config.yaml (it has a.yaml)"
+    )
     o = look("want", sources=[source])
     step = decide(o, published(o))
-    assert isinstance(step, steps.Tell)
+    assert isinstance(step, steps.ReportStatus)
     assert step.status.state == "failed"
     if reason is not None:
         assert step.status.reason == reason
@@ -105,7 +107,7 @@ def test_bad_configs_fail_without_touching_anything(text: str | None, reason: st
 
 def test_trouble_gives_back_what_a_dead_agent_paused() -> None:
     labels = {f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED}
-    o = look("all-1g.5gb", labels=labels, trouble=Trouble("NoDriver", "no driver"))
+    o = look("all-1g.5gb", labels=labels, failure=ConfigFailure("NoDriver", "no driver"))
     step = decide(o, published(o))
     assert isinstance(step, steps.Restore)
     assert step.status is not None
@@ -114,7 +116,7 @@ def test_trouble_gives_back_what_a_dead_agent_paused() -> None:
 
 def test_a_change_without_reset_pauses_only_what_must_look_again() -> None:
     o = look("all-1g.5gb", labels={f"{names.DEPLOY_PREFIX}nvsm": "false"})
-    step = decide(o, Memory())
+    step = decide(o, AgentMemory())
     assert isinstance(step, steps.Pause)
     assert {each.name for each in step.operands} == {
         "device-plugin",
@@ -127,34 +129,34 @@ def test_a_change_without_reset_pauses_only_what_must_look_again() -> None:
 
 
 def test_a_mode_change_pauses_all_that_keep_gpus_open() -> None:
-    step = decide(look("all-1g.5gb", node(enabled=False)), Memory())
+    step = decide(look("all-1g.5gb", node(enabled=False)), AgentMemory())
     assert isinstance(step, steps.Pause)
     assert {"dcgm", "nvsm"} <= {each.name for each in step.operands}
 
 
 def test_services_stop_only_for_a_reset() -> None:
-    settings = Settings(strategy="mixed", stop_host_clients=True)
+    settings = AgentSettings(strategy="mixed", stop_host_clients=True)
     bare = dict.fromkeys(OPERANDS, "false")
     state = {names.STATE_LABEL: "pending"}
     deep = look("all-1g.5gb", node(enabled=False), labels=bare | state, settings=settings, services=("dcgm.service",))
-    assert isinstance(decide(deep, Memory()), steps.StopServices)
+    assert isinstance(decide(deep, AgentMemory()), steps.StopServices)
     shallow = look("all-1g.5gb", labels=bare | state, settings=settings, services=("dcgm.service",))
-    shown = decide(shallow, Memory())
-    assert isinstance(shown, steps.Tell)
-    assert isinstance(decide(msgspec.structs.replace(shallow, status=shown.status), Memory()), steps.Apply)
+    shown = decide(shallow, AgentMemory())
+    assert isinstance(shown, steps.ReportStatus)
+    assert isinstance(decide(msgspec.structs.replace(shallow, status=shown.status), AgentMemory()), steps.Apply)
 
 
 class TestHolders:
     inventory = with_instances(node("a100-sxm4-40gb"), 0, *FULL)
 
     def at(self, policy: str) -> Observation:
-        settings = Settings(strategy="mixed", holders=policy, wait_s=60, drain_s=60)
+        settings = AgentSettings(strategy="mixed", holders=policy, wait_s=60, drain_s=60)
         return look("all-3g.20gb", self.inventory, settings=settings, uses=held("team/train", inventory=self.inventory))
 
     def test_refuse_names_the_pod_and_pauses_nothing(self) -> None:
         o = self.at("refuse")
         step = decide(o, published(o))
-        assert isinstance(step, steps.Tell)
+        assert isinstance(step, steps.ReportStatus)
         assert step.status.reason == "Held"
         assert "pod team/train (main)" in step.status.message
         assert step.status.next_step == "kubectl annotate node gpu-1 aliquot.dev/holders=drain"
@@ -162,18 +164,18 @@ class TestHolders:
     def test_wait_says_so_rests_and_gives_up_in_time(self) -> None:
         o = self.at("wait")
         first = decide(o, published(o))
-        assert isinstance(first, steps.Tell)
+        assert isinstance(first, steps.ReportStatus)
         assert first.status.reason == "WaitingForHolders"
         o = msgspec.structs.replace(o, state="pending", status=first.status)
         rest = decide(o, published(o))
-        assert isinstance(rest, steps.Rest)
+        assert isinstance(rest, steps.WaitForEvent)
         assert rest.waiting
         late = decide(o, published(o, waiting_since=o.clock - 61, waiting_for=o.patience))
-        assert isinstance(late, steps.Tell)
+        assert isinstance(late, steps.ReportStatus)
         assert late.status.reason == "HeldTimeout"
 
     def test_the_node_is_cordoned_for_the_wait_where_that_is_set(self) -> None:
-        settings = Settings(strategy="mixed", holders="wait", wait_s=60, cordon=True)
+        settings = AgentSettings(strategy="mixed", holders="wait", wait_s=60, cordon=True)
         o = look("all-3g.20gb", self.inventory, settings=settings, uses=held("team/train", inventory=self.inventory))
         step = decide(o, published(o))
         assert isinstance(step, steps.Pause)
@@ -183,9 +185,9 @@ class TestHolders:
         o = self.at("drain")
         o = msgspec.structs.replace(o, state="pending")
         stale = published(o, waiting_since=o.clock - 600, waiting_for=self.at("wait").patience)
-        assert not isinstance(decide(o, stale), steps.Rest)
+        assert not isinstance(decide(o, stale), steps.WaitForEvent)
         told = decide(o, stale)
-        assert isinstance(told, steps.Tell)
+        assert isinstance(told, steps.ReportStatus)
         assert told.status.state == "pending"
 
     def test_drain_does_not_flap_over_processes_that_nobody_can_evict(self) -> None:
@@ -196,25 +198,25 @@ class TestHolders:
             self.inventory.gpus[0], instances=(instance, *self.inventory.gpus[0].instances[1:])
         )
         inventory = msgspec.structs.replace(self.inventory, gpus=(gpu,))
-        o = look("all-3g.20gb", inventory, settings=Settings(strategy="mixed", holders="drain"))
+        o = look("all-3g.20gb", inventory, settings=AgentSettings(strategy="mixed", holders="drain"))
         first = decide(o, published(o))
-        assert isinstance(first, steps.Tell)
+        assert isinstance(first, steps.ReportStatus)
         assert (first.status.state, first.status.reason) == ("failed", "Held")
         assert "annotate" not in first.status.next_step
         told = msgspec.structs.replace(o, state="failed", status=first.status)
-        assert isinstance(decide(told, published(told)), steps.Rest)
+        assert isinstance(decide(told, published(told)), steps.WaitForEvent)
 
     def test_a_wrong_policy_is_told(self) -> None:
         uses = held("team/train", inventory=self.inventory)
         o = look("all-3g.20gb", self.inventory, uses=uses, annotations={names.HOLDERS_ANNOTATION: "Drain"})
         step = decide(o, published(o))
-        assert isinstance(step, steps.Tell)
+        assert isinstance(step, steps.ReportStatus)
         assert "aliquot.dev/holders='Drain' means nothing" in step.status.details[0]
 
     def test_drain_evicts_only_the_holders(self) -> None:
         o = self.at("drain")
         told = decide(o, published(o))
-        assert isinstance(told, steps.Tell)
+        assert isinstance(told, steps.ReportStatus)
         o = msgspec.structs.replace(o, state="pending", status=told.status)
         step = decide(o, published(o))
         assert isinstance(step, steps.Evict)
@@ -222,10 +224,10 @@ class TestHolders:
         assert not step.force
 
     def test_the_node_overrides_and_a_config_overrides(self) -> None:
-        settings = Settings(strategy="mixed", configs={"all-3g.20gb": Override(holders="force")})
+        settings = AgentSettings(strategy="mixed", configs={"all-3g.20gb": Override(holders="force")})
         uses = held("team/train", inventory=self.inventory)
         o = look("all-3g.20gb", self.inventory, settings=settings, uses=uses)
-        assert o.holding.policy == "force"
+        assert o.holder_policy.policy == "force"
         o = look(
             "all-3g.20gb",
             self.inventory,
@@ -233,18 +235,18 @@ class TestHolders:
             uses=uses,
             annotations={names.HOLDERS_ANNOTATION: "refuse"},
         )
-        assert o.holding.policy == "refuse"
+        assert o.holder_policy.policy == "refuse"
 
     def test_without_kubelet_nothing_is_destroyed(self) -> None:
-        o = look("all-3g.20gb", self.inventory, blind="kubelet cannot say which pods are on the GPUs")
+        o = look("all-3g.20gb", self.inventory, kubelet_error="kubelet cannot say which pods are on the GPUs")
         step = decide(o, published(o))
-        assert isinstance(step, steps.Tell)
+        assert isinstance(step, steps.ReportStatus)
         assert step.status.reason == "KubeletAway"
         assert step.status.next_step == "kubectl annotate node gpu-1 aliquot.dev/holders=force"
         forced = look(
             "all-3g.20gb",
             self.inventory,
-            blind="kubelet is away",
+            kubelet_error="kubelet is away",
             annotations={names.HOLDERS_ANNOTATION: "force"},
         )
         assert isinstance(decide(forced, published(forced)), steps.Pause)
@@ -252,7 +254,7 @@ class TestHolders:
     def test_a_held_instance_that_fits_is_no_hindrance(self) -> None:
         inventory = with_instances(node("a100-sxm4-40gb"), 0, "3g.20gb@4")
         o = look("all-3g.20gb", inventory, uses=held("team/train", inventory=inventory))
-        assert isinstance(decide(o, Memory()), steps.Pause)
+        assert isinstance(decide(o, AgentMemory()), steps.Pause)
 
 
 @pytest.mark.parametrize("policy", ["refuse", "wait", "drain", "force"])
@@ -260,7 +262,7 @@ class TestHolders:
 def test_holders_are_neither_waited_for_nor_evicted_where_something_else_blocks(policy: str, first: bool) -> None:
     inventory = with_instances(node("a100-sxm4-40gb"), 0, *FULL)
     uses = held("team/train", inventory=inventory)
-    o = look("all-3g.20gb", inventory, settings=Settings(strategy="mixed", holders=policy), uses=uses)
+    o = look("all-3g.20gb", inventory, settings=AgentSettings(strategy="mixed", holders=policy), uses=uses)
     lost = Blocker(rule="GPU_LOST", message="GPU 1 has fallen off the bus", next_step="reboot the node")
     if policy == "force":
         busy: tuple[Blocker, ...] = (Blocker(rule="HELD", message="it is held"),)
@@ -271,27 +273,27 @@ def test_holders_are_neither_waited_for_nor_evicted_where_something_else_blocks(
     both = (lost, *busy) if first else (*busy, lost)
     o = msgspec.structs.replace(o, plan=Plan("gpu-1", "", Desired(()), blockers=both))
     step = decide(o, published(o))
-    assert isinstance(step, steps.Tell)
+    assert isinstance(step, steps.ReportStatus)
     assert (step.status.state, step.status.reason) == ("failed", "GpuLost")
     assert step.status.message == lost.message
     assert step.status.next_step == lost.next_step
 
 
 def test_a_layout_that_the_strategy_cannot_offer_is_refused_with_the_patch() -> None:
-    o = look("all-balanced", settings=Settings(strategy="single"))
+    o = look("all-balanced", settings=AgentSettings(strategy="single"))
     step = decide(o, published(o))
-    assert isinstance(step, steps.Tell)
+    assert isinstance(step, steps.ReportStatus)
     assert step.status.reason == "LabelsWouldBeInvalid"
     assert "kubectl" in step.status.next_step
-    warned = look("all-balanced", settings=Settings(strategy="single", prediction="warn"))
+    warned = look("all-balanced", settings=AgentSettings(strategy="single", prediction="warn"))
     assert isinstance(decide(warned, published(warned)), steps.Pause)
 
 
 def test_a_failed_attempt_waits_for_its_time_and_a_new_wish_does_not() -> None:
     o = look("all-1g.5gb")
-    m = published(o, attempt=o.attempt, failed=Trouble("ApplyFailed", "boom"), failures=1, retry_at=o.clock + 30)
+    m = published(o, attempt=o.attempt, failed=ConfigFailure("ApplyFailed", "boom"), failures=1, retry_at=o.clock + 30)
     step = decide(o, m)
-    assert isinstance(step, steps.Tell)
+    assert isinstance(step, steps.ReportStatus)
     assert step.status.reason == "ApplyFailed"
     later = msgspec.structs.replace(o, clock=o.clock + 31)
     assert isinstance(decide(later, m), steps.Pause)
@@ -301,8 +303,8 @@ def test_a_failed_attempt_waits_for_its_time_and_a_new_wish_does_not() -> None:
 
 def test_another_policy_for_holders_is_another_attempt() -> None:
     o = look("all-1g.5gb")
-    m = published(o, attempt=o.attempt, failed=Trouble("NotDrained", "boom"), failures=1, retry_at=o.clock + 300)
-    assert isinstance(decide(o, m), steps.Tell)
+    m = published(o, attempt=o.attempt, failed=ConfigFailure("NotDrained", "boom"), failures=1, retry_at=o.clock + 300)
+    assert isinstance(decide(o, m), steps.ReportStatus)
     forced = look("all-1g.5gb", annotations={names.HOLDERS_ANNOTATION: "force"})
     assert isinstance(decide(forced, m), steps.Pause)
 
@@ -311,97 +313,99 @@ def test_a_status_that_was_never_told_is_no_new_ask() -> None:
     """As on a fresh node, or where the agent may not write: one that is gone asks again, and no more than once."""
     o = look("all-1g.5gb")
     assert o.status is None
-    failed = published(o, attempt=o.attempt, failed=Trouble("ApplyFailed", "boom"), failures=1, retry_at=o.clock + 30)
-    assert isinstance(decide(o, failed.seen(o)), steps.Tell)
-    told = failed.seen(msgspec.structs.replace(o, status=Status("failed", "ApplyFailed", "boom")))
+    failed = published(
+        o, attempt=o.attempt, failed=ConfigFailure("ApplyFailed", "boom"), failures=1, retry_at=o.clock + 30
+    )
+    assert isinstance(decide(o, failed.after_observation(o)), steps.ReportStatus)
+    told = failed.after_observation(msgspec.structs.replace(o, status=AgentStatus("failed", "ApplyFailed", "boom")))
     assert isinstance(decide(o, told), steps.Retry)
-    again = told.asked_again().seen(o)
+    again = told.after_retry_request().after_observation(o)
     assert isinstance(decide(o, again), steps.Pause)
     unwritten = msgspec.structs.replace(again, failed=failed.failed, retry_at=failed.retry_at)
-    assert isinstance(decide(o, unwritten), steps.Tell)
+    assert isinstance(decide(o, unwritten), steps.ReportStatus)
 
 
 class TestReboot:
     def passed_through(self) -> Inventory:
         inventory = node("a100-sxm4-40gb", enabled=False)
         gpu = msgspec.structs.replace(
-            inventory.gpus[0], reset=False, mig=msgspec.structs.replace(inventory.gpus[0].mig, pending="enabled")
+            inventory.gpus[0], resettable=False, mig=msgspec.structs.replace(inventory.gpus[0].mig, pending="enabled")
         )
         return msgspec.structs.replace(inventory, gpus=(gpu,))
 
     def test_only_if_allowed(self) -> None:
         o = look("all-1g.5gb", self.passed_through())
         step = decide(o, published(o))
-        assert isinstance(step, steps.Tell)
+        assert isinstance(step, steps.ReportStatus)
         assert step.status.reason == "NeedsReboot"
 
     def test_nothing_is_destroyed_for_a_mode_that_needs_a_reboot(self) -> None:
         inventory = with_instances(node("a100-sxm4-40gb"), 0, *FULL)
-        guest = msgspec.structs.replace(inventory.gpus[0], reset=False)
+        guest = msgspec.structs.replace(inventory.gpus[0], resettable=False)
         o = look("all-disabled", msgspec.structs.replace(inventory, gpus=(guest,)))
         step = decide(o, published(o))
-        assert isinstance(step, steps.Tell)
+        assert isinstance(step, steps.ReportStatus)
         assert step.status.reason == "NeedsReboot"
 
     def test_once_and_never_in_a_loop(self) -> None:
-        settings = Settings(strategy="mixed", with_reboot=True)
+        settings = AgentSettings(strategy="mixed", with_reboot=True)
         o = look("all-1g.5gb", self.passed_through(), settings=settings)
         assert isinstance(decide(o, published(o)), steps.Reboot)
         mark = Durable(reboot=RebootMark(o.digest, "boot-0", o.clock - 100))
         again = msgspec.structs.replace(o, durable=mark)
         step = decide(again, published(again))
-        assert isinstance(step, steps.Tell)
+        assert isinstance(step, steps.ReportStatus)
         assert step.status.reason == "RebootDidNotHelp"
         mark = Durable(reboot=RebootMark(o.digest, o.boot, o.clock - REBOOT_PATIENCE_S - 1))
         refused = msgspec.structs.replace(o, durable=mark)
         step = decide(refused, published(refused, rebooting=o.boot))
-        assert isinstance(step, steps.Tell)
+        assert isinstance(step, steps.ReportStatus)
         assert step.status.reason == "RebootRefused"
 
     def test_an_order_of_a_dead_agent_is_given_again(self) -> None:
         """It was recorded before it was given, so whether it was given is not known."""
-        o = look("all-1g.5gb", self.passed_through(), settings=Settings(strategy="mixed", with_reboot=True))
+        o = look("all-1g.5gb", self.passed_through(), settings=AgentSettings(strategy="mixed", with_reboot=True))
         mark = Durable(reboot=RebootMark(o.digest, o.boot, o.clock - 5))
         found = msgspec.structs.replace(o, durable=mark)
         assert isinstance(decide(found, published(found)), steps.Reboot)
         step = decide(found, published(found, rebooting=o.boot))
-        assert isinstance(step, steps.Tell)
+        assert isinstance(step, steps.ReportStatus)
         assert step.status.reason == "Rebooting"
 
     def test_the_clock_on_the_wall_may_jump(self) -> None:
         """Nothing that waits is cut short or drawn out by it."""
-        o = look("all-1g.5gb", self.passed_through(), settings=Settings(strategy="mixed", with_reboot=True))
+        o = look("all-1g.5gb", self.passed_through(), settings=AgentSettings(strategy="mixed", with_reboot=True))
         marked = msgspec.structs.replace(o, durable=Durable(reboot=RebootMark(o.digest, o.boot, o.clock - 5)))
-        failed = published(o, attempt=o.attempt, failed=Trouble("ApplyFailed", "boom"), retry_at=o.clock + 5)
+        failed = published(o, attempt=o.attempt, failed=ConfigFailure("ApplyFailed", "boom"), retry_at=o.clock + 5)
         for wall in (0.0, o.now - 86400, o.now + 86400):
             jumped = msgspec.structs.replace(marked, now=wall)
             told = decide(jumped, published(jumped, rebooting=o.boot))
-            assert isinstance(told, steps.Tell)
+            assert isinstance(told, steps.ReportStatus)
             assert told.status.reason == "Rebooting"
             resting = decide(msgspec.structs.replace(o, now=wall), failed)
-            assert isinstance(resting, steps.Tell)
+            assert isinstance(resting, steps.ReportStatus)
             assert resting.status.reason == "ApplyFailed"
 
 
 def test_drift_is_healed_or_told() -> None:
     inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL[:6])
     o = look("all-1g.5gb", inventory)
-    told = Status("success", "Applied", "done", "all-1g.5gb", digest=o.digest)
+    told = AgentStatus("success", "Applied", "done", "all-1g.5gb", digest=o.digest)
     healing = msgspec.structs.replace(o, state="success", status=told)
     step = decide(healing, published(o))
     assert isinstance(step, steps.Pause)
     assert step.status.reason == "Healing"
     assert step.status.message == "the GPUs drifted from 'all-1g.5gb': to create 1x 1g.5gb, 13 instances kept"
-    settled = msgspec.structs.replace(healing, settings=Settings(strategy="mixed", self_heal=False))
+    settled = msgspec.structs.replace(healing, settings=AgentSettings(strategy="mixed", self_heal=False))
     step = decide(settled, published(settled))
-    assert isinstance(step, steps.Tell)
+    assert isinstance(step, steps.ReportStatus)
     assert step.status.reason == "Drift"
 
 
 def test_an_edited_config_is_a_new_wish_even_without_self_heal() -> None:
     inventory = with_instances(node(), 0, *FULL)
-    o = look("all-1g.5gb", inventory, settings=Settings(strategy="mixed", self_heal=False))
-    told = Status("success", "Applied", "done", "all-1g.5gb", digest="another meaning")
+    o = look("all-1g.5gb", inventory, settings=AgentSettings(strategy="mixed", self_heal=False))
+    told = AgentStatus("success", "Applied", "done", "all-1g.5gb", digest="another meaning")
     assert isinstance(decide(msgspec.structs.replace(o, state="success", status=told), published(o)), steps.Pause)
 
 
@@ -417,7 +421,7 @@ def end(w: World) -> tuple[object, ...]:
     deploy = {name: value for name, value in w.marks.labels.items() if name.startswith(names.DEPLOY_PREFIX)}
     layout = [[(i.profile, i.placement) for i in gpu.instances] for gpu in w.inventory.gpus]
     state = w.marks.labels.get(names.STATE_LABEL)
-    return deploy, layout, state, w.services, w.durable.stopped, w.marks.unschedulable, w.marks.record
+    return deploy, layout, state, w.services, w.durable.stopped, w.marks.unschedulable, w.marks.pause_record
 
 
 def test_the_whole_way() -> None:
@@ -432,7 +436,7 @@ def test_the_whole_way() -> None:
         "Publish",
         "StartServices",
         "Restore",
-        "Rest",
+        "WaitForEvent",
     ]
     deploy, layout, state, services, *_ = end(w)
     assert state == "success"
@@ -522,7 +526,7 @@ def test_asked_again_what_is_met_is_told_anew() -> None:
     m = w.run()
     without_status(w)
     w.run(m)
-    assert [type(step).__name__ for step in w.trace[-3:]] == ["Retry", "Tell", "Rest"]
+    assert [type(step).__name__ for step in w.trace[-3:]] == ["Retry", "ReportStatus", "WaitForEvent"]
 
 
 def test_services_that_do_not_start_are_tried_again_and_not_at_once() -> None:
@@ -530,10 +534,16 @@ def test_services_that_do_not_start_are_tried_again_and_not_at_once() -> None:
     inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
     o = look("all-1g.5gb", inventory, durable=owed)
     assert isinstance(decide(o, published(o)), steps.StartServices)
-    m = published(o, attempt=o.attempt, failed=Trouble(OWED, "dcgm does not start"), failures=1, retry_at=o.clock + 5)
+    m = published(
+        o,
+        attempt=o.attempt,
+        failed=ConfigFailure(SERVICES_DOWN, "dcgm does not start"),
+        failures=1,
+        retry_at=o.clock + 5,
+    )
     told = decide(o, m)
-    assert isinstance(told, steps.Tell)
-    assert (told.status.state, told.status.reason) == ("failed", OWED)
+    assert isinstance(told, steps.ReportStatus)
+    assert (told.status.state, told.status.reason) == ("failed", SERVICES_DOWN)
     later = msgspec.structs.replace(o, clock=o.clock + 6)
     assert isinstance(decide(later, m), steps.StartServices)
     gone = look(None, inventory, durable=owed)
@@ -555,11 +565,11 @@ def test_killed_and_then_the_wish_is_withdrawn() -> None:
 
 
 class TestAnotherWriter:
-    OTHER = Owner("other", "1:11", "boot-1", "process 7")
-    ME = Owner("me", "1:10", "boot-1", "process 1")
+    OTHER = PauseOwner("other", "1:11", "boot-1", "process 7")
+    ME = PauseOwner("me", "1:10", "boot-1", "process 1")
 
-    def paused(self, owner: Owner | None, **more: Any) -> Observation:
-        record = Paused({f"{names.DEPLOY_PREFIX}dcgm": "true"}, owner=owner)
+    def paused(self, owner: PauseOwner | None, **more: Any) -> Observation:
+        record = PauseRecord({f"{names.DEPLOY_PREFIX}dcgm": "true"}, owner=owner)
         notes = {names.PAUSE_ANNOTATION: msgspec.json.encode(record).decode()}
         labels = {f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED}
         label = more.pop("label", "all-1g.5gb")
@@ -568,68 +578,68 @@ class TestAnotherWriter:
     def test_a_process_that_changes_the_gpus_is_waited_for_before_anything_is_paused(self) -> None:
         o = look("all-1g.5gb", writer="process 12 (aliquot apply " + "x " * 200 + ")")
         told = decide(o, published(o))
-        assert isinstance(told, steps.Tell)
+        assert isinstance(told, steps.ReportStatus)
         assert (told.status.state, told.status.reason) == ("pending", "Locked")
         assert "process 12 (aliquot apply" in told.status.message
         assert len(told.status.message) < 260
 
     def test_the_wait_grows(self) -> None:
         told = decide(*self.first())
-        assert isinstance(told, steps.Tell)
+        assert isinstance(told, steps.ReportStatus)
         labels, annotations = said(told.status)
         o = look("all-1g.5gb", writer="process 12 (x)", labels=labels, annotations=annotations)
         rests = [decide(o, published(o, lockouts=n)) for n in (0, 1, 9)]
-        assert [rest.seconds for rest in rests if isinstance(rest, steps.Rest)] == [1.0, 2.0, 15.0]
-        assert all(isinstance(rest, steps.Rest) and rest.locked for rest in rests)
+        assert [rest.seconds for rest in rests if isinstance(rest, steps.WaitForEvent)] == [1.0, 2.0, 15.0]
+        assert all(isinstance(rest, steps.WaitForEvent) and rest.locked for rest in rests)
 
-    def first(self) -> tuple[Observation, Memory]:
+    def first(self) -> tuple[Observation, AgentMemory]:
         o = look("all-1g.5gb", writer="process 12 (x)")
         return o, published(o)
 
     def test_a_lock_that_an_apply_found_taken_is_pending_too(self) -> None:
         o = look("all-1g.5gb")
         told = decide(o, published(o, locked_by="process 12 (x)"))
-        assert isinstance(told, steps.Tell)
+        assert isinstance(told, steps.ReportStatus)
         assert told.status.reason == "Locked"
 
     def test_a_pause_of_another_living_agent_is_left_and_named(self) -> None:
         o = self.paused(self.OTHER)
         told = decide(o, published(o))
-        assert isinstance(told, steps.Tell)
+        assert isinstance(told, steps.ReportStatus)
         assert (told.status.state, told.status.reason) == ("pending", "AnotherAgent")
         assert "process 7" in told.status.message
-        failed = self.paused(self.OTHER, trouble=Trouble("Broken", "broken"))
-        assert isinstance(decide(failed, published(failed)), steps.Tell), "what fails restores its own only"
+        failed = self.paused(self.OTHER, failure=ConfigFailure("Broken", "broken"))
+        assert isinstance(decide(failed, published(failed)), steps.ReportStatus), "what fails restores its own only"
 
     BUSY = "process 12 (aliquot apply)"
-    HANGS = Trouble("DriverHangs", "the driver has not returned")
+    HANGS = ConfigFailure("DriverHangs", "the driver has not returned")
 
     @pytest.mark.parametrize(
-        "left_by", [ME, Owner("dead", ME.lock, "boot-1"), None], ids=["us", "a dead agent", "unnamed"]
+        "left_by", [ME, PauseOwner("dead", ME.lock, "boot-1"), None], ids=["us", "a dead agent", "unnamed"]
     )
     @pytest.mark.parametrize(
         "seen",
-        [{"trouble": HANGS}, {"label": None}, {"settings": Settings(manage=False)}, {"inventory": MET}],
+        [{"failure": HANGS}, {"label": None}, {"settings": AgentSettings(manage=False)}, {"inventory": MET}],
         ids=["a failure", "no request", "another manager", "nothing to do"],
     )
     def test_nothing_is_given_back_while_another_process_changes_the_gpus(
-        self, left_by: Owner | None, seen: dict[str, Any]
+        self, left_by: PauseOwner | None, seen: dict[str, Any]
     ) -> None:
         stopped = Durable(StoppedServices((StoppedUnit("dcgm.service"),)), stopped_by=left_by)
         for durable, gives_back in ((Durable(), steps.Restore), (stopped, steps.StartServices)):
             o, m = self.at_rest(self.paused(left_by, durable=durable, writer=self.BUSY, **seen))
             rest = decide(o, m)
-            assert isinstance(rest, steps.Rest), rest
+            assert isinstance(rest, steps.WaitForEvent), rest
             assert rest.locked
             assert rest.seconds == 1.0, "the end of the other is seen soon"
             o = msgspec.structs.replace(o, writer="")
             assert isinstance(decide(o, m), gives_back)
 
-    def at_rest(self, o: Observation) -> tuple[Observation, Memory]:
+    def at_rest(self, o: Observation) -> tuple[Observation, AgentMemory]:
         """What is seen once everything was said that is to be said."""
         m = published(o)
-        while not isinstance(step := decide(o, m), steps.Rest):
-            assert isinstance(step, steps.Tell | steps.Withdraw), step
+        while not isinstance(step := decide(o, m), steps.WaitForEvent):
+            assert isinstance(step, steps.ReportStatus | steps.Withdraw), step
             labels, annotations = said(step.status)
             marks = msgspec.structs.replace(
                 o.marks, labels={**o.marks.labels, **labels}, annotations={**o.marks.annotations, **annotations}
@@ -640,14 +650,14 @@ class TestAnotherWriter:
     def test_success_is_not_told_while_clients_stay_paused_for_another_process(self) -> None:
         o = self.paused(self.ME, inventory=MET, writer=self.BUSY)
         told = decide(o, published(o))
-        assert isinstance(told, steps.Tell)
+        assert isinstance(told, steps.ReportStatus)
         assert (told.status.state, told.status.reason) == ("pending", "Locked")
 
     def test_a_pause_without_an_owner_stays_while_another_process_changes_the_gpus(self) -> None:
-        broken = Trouble("Broken", "broken")
-        o = self.paused(None, trouble=broken, writer="process 12 (x)")
-        assert isinstance(decide(o, published(o)), steps.Tell)
-        o = self.paused(None, trouble=broken)
+        broken = ConfigFailure("Broken", "broken")
+        o = self.paused(None, failure=broken, writer="process 12 (x)")
+        assert isinstance(decide(o, published(o)), steps.ReportStatus)
+        o = self.paused(None, failure=broken)
         assert isinstance(decide(o, published(o)), steps.Restore)
 
     def test_services_that_another_living_agent_stopped_are_not_started(self) -> None:
@@ -659,16 +669,16 @@ class TestAnotherWriter:
 
 def test_after_a_failure_it_rests_until_the_next_attempt() -> None:
     o = look("all-1g.5gb")
-    boom = Trouble("ApplyFailed", "boom")
+    boom = ConfigFailure("ApplyFailed", "boom")
     m = published(o, attempt=o.attempt, failed=boom, failures=1, retry_at=o.clock + 7)
     told = decide(o, m)
-    assert isinstance(told, steps.Tell)
+    assert isinstance(told, steps.ReportStatus)
     labels, annotations = said(told.status)
     after = look("all-1g.5gb", labels=labels, annotations=annotations)
-    assert isinstance(step := decide(after, msgspec.structs.replace(m, attempt=after.attempt)), steps.Rest)
+    assert isinstance(step := decide(after, msgspec.structs.replace(m, attempt=after.attempt)), steps.WaitForEvent)
     assert step.seconds == 7
     late = msgspec.structs.replace(m, attempt=after.attempt, retry_at=o.clock + 10_000)
-    assert isinstance(step := decide(after, late), steps.Rest)
+    assert isinstance(step := decide(after, late), steps.WaitForEvent)
     assert step.seconds == o.settings.check_s
 
 
@@ -676,5 +686,5 @@ def test_success_tells_what_labels_will_be_worse_for_it() -> None:
     inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
     predicted = Prediction({}, {}, warnings=("beware",), refusals=("no name for it",))
     o = msgspec.structs.replace(look("all-1g.5gb", inventory), prediction=predicted)
-    assert success(o, Memory()).details == ("no name for it", "beware")
-    assert success(msgspec.structs.replace(o, prediction=None), Memory()).details == ()
+    assert success(o, AgentMemory()).details == ("no name for it", "beware")
+    assert success(msgspec.structs.replace(o, prediction=None), AgentMemory()).details == ()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from aliquot.core.config.settings import Settings
+from aliquot.core.config.settings import AgentSettings
 from aliquot.kubernetes.device_plugin import manager
-from aliquot.kubernetes.label_agent.agent.device_offering import Offering
+from aliquot.kubernetes.label_agent.agent.device_offering import GpuDeviceOffering
 
 
 class Plugins:
@@ -41,7 +41,7 @@ class Plugins:
 
 
 OFFER: Any = SimpleNamespace(resources=(SimpleNamespace(devices=(SimpleNamespace(id="a"), SimpleNamespace(id="b"))),))
-ONE = Settings(device_plugin=True)
+ONE = AgentSettings(device_plugin=True)
 
 
 @pytest.fixture(autouse=True)
@@ -51,13 +51,13 @@ def _plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_plugins_are_made_once_for_each_way() -> None:
-    other = Settings(device_plugin=True, env=not ONE.env)
+    other = AgentSettings(device_plugin=True, env=not ONE.env)
 
     async def play() -> None:
-        offering = Offering("/nowhere", cdi=False)
+        offering = GpuDeviceOffering("/nowhere", cdi=False)
         for settings in (ONE, ONE, other):
             await offering.publish(OFFER, settings)
-        await offering.publish(OFFER, Settings(device_plugin=False))
+        await offering.publish(OFFER, AgentSettings(device_plugin=False))
 
     asyncio.run(play())
     assert [each.done for each in Plugins.made] == [["publish", "publish", "close"], ["publish", "close"]]
@@ -65,7 +65,7 @@ def test_plugins_are_made_once_for_each_way() -> None:
 
 def test_devices_are_withheld_and_released() -> None:
     async def play() -> None:
-        offering = Offering("/nowhere", cdi=False)
+        offering = GpuDeviceOffering("/nowhere", cdi=False)
         assert offering.withhold(frozenset("a")) == frozenset()
         offering.withhold_all()
         offering.release()

@@ -9,31 +9,31 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.core.engine.history import Past
-from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory, Mig, Virtual, VirtualFunction
+from aliquot.core.engine.history import PastRun
+from aliquot.core.model.inventory import Gpu, GpuInstance, GpuVirtualization, Holder, Inventory, Mig, VirtualFunction
 from aliquot.core.model.usage import Usage
 from aliquot.errors import DriverHangsError
 from aliquot.foundation.backoff import Backoff
-from aliquot.kubernetes.client.errors import ApiAwayError, NotFoundError
+from aliquot.kubernetes.client.errors import ApiUnavailableError, NotFoundError
 from aliquot.kubernetes.client.object_base import ObjectMeta, OwnerReference
 from aliquot.kubernetes.client.objects import ConfigMap, Node
 from aliquot.kubernetes.gpu import node_document as document
-from aliquot.kubernetes.gpu.node_document import Document
-from aliquot.kubernetes.label_agent.agent.main import Agent
+from aliquot.kubernetes.gpu.node_document import NodeDocument
+from aliquot.kubernetes.label_agent.agent.main import LabelAgent
 from aliquot.kubernetes.node_agent import document_publisher as showings
-from aliquot.kubernetes.node_agent.document_publisher import Pace, Showing
-from aliquot.kubernetes.node_agent.last_usage import Used
+from aliquot.kubernetes.node_agent.document_publisher import DocumentPublisher, PublishPace
+from aliquot.kubernetes.node_agent.last_usage import LastUsage
 from aliquot.kubernetes.virtual_machines.agent.main import DevicesAgent
 
 replace = msgspec.structs.replace
 HELD = GpuInstance(7, "1g.5gb", 19, "0:1", held=True, holders=(Holder("pod", "default/job", "main"),))
 
 
-def one(*instances: GpuInstance, functions: int = 0) -> Document:
+def one(*instances: GpuInstance, functions: int = 0) -> NodeDocument:
     made = tuple(VirtualFunction(f"0000:08:{n // 8:02x}.{n % 8}", n) for n in range(functions))
-    virtual = Virtual(functions=made, addresses=tuple(f.pci for f in made)) if functions else None
+    virtual = GpuVirtualization(functions=made, addresses=tuple(f.pci for f in made)) if functions else None
     gpu = Gpu("0000:07:00.0", "GPU-1", 0, "NVIDIA A100", mig=Mig(True, "enabled", "enabled"), instances=instances)
-    return Document(Inventory("n1", (replace(gpu, virtual=virtual),)), label="all-1g.5gb", holders="refuse")
+    return NodeDocument(Inventory("n1", (replace(gpu, virtual=virtual),)), label="all-1g.5gb", holders="refuse")
 
 
 def test_it_reads_back_as_it_was() -> None:
@@ -47,7 +47,7 @@ def test_what_is_none_of_ours_is_no_document() -> None:
 
 
 def gpus(*changed: Gpu) -> str:
-    return document.encode(Document(Inventory("n1", changed)))
+    return document.encode(NodeDocument(Inventory("n1", changed)))
 
 
 def test_a_document_of_gpus_that_nobody_here_knows_is_none_for_it_would_take_every_page_with_it() -> None:
@@ -85,8 +85,8 @@ def test_what_is_too_big_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 class StubApi:
     """Keeps what is written. ``former`` is what an agent before wrote, for the node object ``uid``."""
 
-    def __init__(self, former: Document | None = None) -> None:
-        self.written: list[Document] = []
+    def __init__(self, former: NodeDocument | None = None) -> None:
+        self.written: list[NodeDocument] = []
         self.former = former
         self.asked = 0
 
@@ -103,15 +103,15 @@ class StubApi:
         self.written.append(found)
 
 
-def shown(*looks: Document, pace: Pace, seconds: float = 0.4, busy: int = 0) -> list[Document]:
+def shown(*looks: NodeDocument, pace: PublishPace, seconds: float = 0.4, busy: int = 0) -> list[NodeDocument]:
     """What is written of looks that come one after the other, ``busy`` of them after the first while it works."""
     api = StubApi()
 
     async def watch() -> None:
-        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
+        showing = DocumentPublisher(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
         task = asyncio.create_task(showing.run())
         for n, look in enumerate(looks):
-            showing.see(look, "uid", busy=1 <= n <= busy)
+            showing.update(look, "uid", busy=1 <= n <= busy)
             await asyncio.sleep(seconds / len(looks))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -120,7 +120,7 @@ def shown(*looks: Document, pace: Pace, seconds: float = 0.4, busy: int = 0) -> 
     return api.written
 
 
-SOON = Pace(least_s=0.0, holders_s=60.0, usage_s=60.0)
+SOON = PublishPace(least_s=0.0, holders_s=60.0, usage_s=60.0)
 
 
 def test_the_same_is_written_once() -> None:
@@ -155,12 +155,12 @@ def test_the_first_document_of_a_node_waits_for_no_change() -> None:
 
     async def watch() -> None:
         pace = replace(SOON, busy_s=3600.0)
-        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
+        showing = DocumentPublisher(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
         task = asyncio.create_task(showing.run())
-        showing.see(one(HELD), "uid", busy=True)
+        showing.update(one(HELD), "uid", busy=True)
         while not api.written:
             await asyncio.sleep(0.01)
-        showing.see(one(HELD), "another", busy=True)  # the node was made anew
+        showing.update(one(HELD), "another", busy=True)  # the node was made anew
         while len(api.written) < 2:
             await asyncio.sleep(0.01)
         task.cancel()
@@ -169,7 +169,7 @@ def test_the_first_document_of_a_node_waits_for_no_change() -> None:
     asyncio.run(asyncio.wait_for(watch(), 30))
 
 
-def used(instance: int, mib: int) -> Document:
+def used(instance: int, mib: int) -> NodeDocument:
     return replace(one(HELD), usage=(Usage("0000:07:00.0", instance, "1g.5gb", memory_used_mib=mib),))
 
 
@@ -186,31 +186,31 @@ def test_what_a_new_instance_is_used_for_is_told_sooner_than_that_a_known_one_is
 
 def test_an_instance_made_anew_is_not_told_to_be_used_as_the_one_before_it_was() -> None:
     was = one(HELD).inventory
-    told = Used(was, (Usage("0000:07:00.0", 7, "1g.5gb", memory_used_mib=300, idle_since=60.0),), at=100.0)
-    assert [u.instance for u in told.told(was, ())] == [7]
-    assert told.told(one(replace(HELD, profile="2g.10gb", placement="0:2")).inventory, ()) == ()
-    change = Past("r", 90.0, 99.0, "", "", "done", gpus=("0000:07:00.0",))
-    assert [u.instance for u in told.told(was, (change,))] == [7], "that was before the look"
-    assert told.told(was, (replace(change, ended=101.0),)) == (), "an instance as before, but another"
+    told = LastUsage(was, (Usage("0000:07:00.0", 7, "1g.5gb", memory_used_mib=300, idle_since=60.0),), at=100.0)
+    assert [u.instance for u in told.current_usage(was, ())] == [7]
+    assert told.current_usage(one(replace(HELD, profile="2g.10gb", placement="0:2")).inventory, ()) == ()
+    change = PastRun("r", 90.0, 99.0, "", "", "done", gpus=("0000:07:00.0",))
+    assert [u.instance for u in told.current_usage(was, (change,))] == [7], "that was before the look"
+    assert told.current_usage(was, (replace(change, ended=101.0),)) == (), "an instance as before, but another"
 
 
-def blind(api: StubApi, *steps: Document | str, uid: str = "uid", pace: Pace = SOON) -> list[str]:
+def blind(api: StubApi, *steps: NodeDocument | str, uid: str = "uid", pace: PublishPace = SOON) -> list[str]:
     """The troubles that are written of looks (a sentence: the GPUs could not be read) that come one after the other."""
 
     async def watch() -> None:
-        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
+        showing = DocumentPublisher(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
         task = asyncio.create_task(showing.run())
         for step in steps:
             if isinstance(step, str):
-                showing.unread(step, uid)
+                showing.report_unreadable(step, uid)
             else:
-                showing.see(step, uid)
+                showing.update(step, uid)
             await asyncio.sleep(0.1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(watch())
-    return [d.trouble for d in api.written]
+    return [d.read_error for d in api.written]
 
 
 def test_gpus_that_cannot_be_read_any_more_are_told_once_as_they_were_last_seen() -> None:
@@ -224,8 +224,8 @@ def test_what_a_former_agent_saw_is_old_where_the_next_one_sees_nothing() -> Non
     before = replace(one(HELD), at="2026-01-01T00:00:00Z")
     api = StubApi(before)
     assert blind(api, "no driver", "no driver") == ["no driver"]
-    assert api.written[0] == replace(before, at=api.written[0].at, trouble="no driver")
-    told = StubApi(replace(before, trouble="no driver"))
+    assert api.written[0] == replace(before, at=api.written[0].at, read_error="no driver")
+    told = StubApi(replace(before, read_error="no driver"))
     assert blind(told, "no driver") == [], "it says so already"
     assert blind(StubApi(before), "no driver", uid="another") == [], "of a node that was made anew nothing is known"
     none = StubApi()
@@ -233,7 +233,7 @@ def test_what_a_former_agent_saw_is_old_where_the_next_one_sees_nothing() -> Non
 
 
 def test_a_trouble_began_when_it_was_first_written() -> None:
-    api = StubApi(replace(one(HELD), at="2026-01-01T00:00:00Z", trouble="no driver"))
+    api = StubApi(replace(one(HELD), at="2026-01-01T00:00:00Z", read_error="no driver"))
     assert blind(api, "it hangs", pace=replace(SOON, usage_s=0.0)) == ["it hangs"]
     assert api.written[0].at == "2026-01-01T00:00:00Z"
 
@@ -243,41 +243,44 @@ def test_a_driver_call_that_hangs_ends_no_look_and_is_told_all_the_same(monkeypa
     api, hang = StubApi(), [None, DriverHangsError("the driver has not returned from reading")]
 
     async def watch() -> None:
-        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
+        showing = DocumentPublisher(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
         node = Node(ObjectMeta(name="n1", uid="uid"))
-        tasks = [asyncio.create_task(each) for each in (showing.run(), showing.mind(lambda: hang[0], lambda: node))]
-        showing.see(one(HELD), "uid")
+        tasks = [
+            asyncio.create_task(each) for each in (showing.run(), showing.watch_hangs(lambda: hang[0], lambda: node))
+        ]
+        showing.update(one(HELD), "uid")
         await asyncio.sleep(0.1)
         hang.reverse()
         await asyncio.sleep(0.1)
         hang.reverse()
-        showing.see(one(HELD), "uid")
+        showing.update(one(HELD), "uid")
         await asyncio.sleep(0.1)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(watch())
-    assert [d.trouble for d in api.written] == ["", "the driver has not returned from reading", ""]
+    assert [d.read_error for d in api.written] == ["", "the driver has not returned from reading", ""]
 
 
-@pytest.mark.parametrize("agent", [Agent, DevicesAgent])
+@pytest.mark.parametrize("agent", [LabelAgent, DevicesAgent])
 def test_an_agent_that_cannot_write_its_document_is_ready_and_says_so(agent: Any) -> None:
-    corner = SimpleNamespace(away="", unread="", node=object())
-    loop = SimpleNamespace(trouble="", standing=None, actor=SimpleNamespace(publisher=SimpleNamespace(problem="")))
+    corner = SimpleNamespace(unavailable="", unread="", unsynced="", node=object())
+    loop = SimpleNamespace(error="", status=None, executor=SimpleNamespace(publisher=SimpleNamespace(problem="")))
     me = SimpleNamespace(
-        corner=corner,
+        informer=corner,
+        informers=corner,
         loop=loop,
         role=SimpleNamespace(waiting=""),
         hardware=SimpleNamespace(hang=None),
-        machine=SimpleNamespace(hang=None),
+        host_gpus=SimpleNamespace(hang=None),
         offering=None,
-        allocations=SimpleNamespace(trouble=""),
-        showing=SimpleNamespace(problem="exceeded quota"),
+        allocations=SimpleNamespace(error=""),
+        document_publisher=SimpleNamespace(problem="exceeded quota"),
     )
     said = (200, "text/plain", b"ok, but the node's document was not written: exceeded quota\n")
     assert agent._readyz(me) == said
-    me.showing.problem = ""
+    me.document_publisher.problem = ""
     assert agent._readyz(me)[2] == b"ok\n"
 
 
@@ -285,26 +288,26 @@ def test_a_document_that_is_not_written_is_a_problem_until_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Away:
-        away = True
+        unavailable = True
 
         async def patch(self, *about: object, **more: object) -> None:
-            if self.away:
-                raise ApiAwayError("nobody answers")
+            if self.unavailable:
+                raise ApiUnavailableError("nobody answers")
 
     api = Away()
     monkeypatch.setattr(showings, "BACKOFF", Backoff(first=0.01, longest=0.01))
 
     async def play() -> list[str]:
-        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
+        showing = DocumentPublisher(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
         running = asyncio.create_task(showing.run())
-        showing.see(one(HELD), "u")
+        showing.update(one(HELD), "u")
         found = []
         async with asyncio.timeout(10):
             while not showing.problem:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.05)
             found.append(showing.problem)
-            api.away = False
+            api.unavailable = False
             while showing.problem:
                 await asyncio.sleep(0.01)
         running.cancel()
@@ -325,7 +328,7 @@ def test_generated_configs_belong_to_the_agents_pod(
             return SimpleNamespace(metadata=ObjectMeta(name=name, uid="u-1"))
 
     agent: Any = SimpleNamespace(options=SimpleNamespace(pod=pod), api=Server())
-    found = asyncio.run(Agent._owner(agent))
+    found = asyncio.run(LabelAgent._owner(agent))
     assert found == (owner and {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": owner})
     assert ("generated configs will outlive this pod: no such pod" in caplog.text) == (pod == "gone")
 
@@ -339,7 +342,7 @@ def test_a_write_that_succeeds_ends_the_back_off(monkeypatch: pytest.MonkeyPatch
         async def patch(self, *about: object, **more: object) -> None:
             self.writes += 1
             if self.writes % 2:
-                raise ApiAwayError("nobody answers")
+                raise ApiUnavailableError("nobody answers")
 
     class Short:
         def pause(self, failures: int) -> float:
@@ -350,11 +353,11 @@ def test_a_write_that_succeeds_ends_the_back_off(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(showings, "BACKOFF", Short())
 
     async def play() -> None:
-        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
+        showing = DocumentPublisher(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
         running = asyncio.create_task(showing.run())
         async with asyncio.timeout(10):
             for number, uid in enumerate(("u-1", "u-2"), 1):
-                showing.see(one(HELD), uid)
+                showing.update(one(HELD), uid)
                 while api.writes < 2 * number or showing.problem:
                     await asyncio.sleep(0.01)
         running.cancel()

@@ -16,16 +16,24 @@ from aliquot.foundation.lock import FileLock
 from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
 from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.config_label import Trouble
-from aliquot.kubernetes.gpu.gpu_operands import Marks
-from aliquot.kubernetes.gpu.node_status import Status
-from aliquot.kubernetes.gpu.pause_owner import Owner
+from aliquot.kubernetes.gpu.config_label import ConfigFailure
+from aliquot.kubernetes.gpu.gpu_operands import NodeMarks
+from aliquot.kubernetes.gpu.node_status import AgentStatus
+from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 from aliquot.kubernetes.label_agent.agent import pod_waits
-from aliquot.kubernetes.label_agent.agent.executor import Actor
-from aliquot.kubernetes.label_agent.agent.metrics import Tally
-from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory, RebootMark
-from aliquot.kubernetes.label_agent.agent.state_file import Record
-from aliquot.kubernetes.label_agent.agent.steps import Pause, Reboot, Rest, Restore, Retry, StartServices, StopServices
+from aliquot.kubernetes.label_agent.agent.executor import StepExecutor
+from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Durable, RebootMark
+from aliquot.kubernetes.label_agent.agent.state_file import AgentStateFile
+from aliquot.kubernetes.label_agent.agent.steps import (
+    Pause,
+    Reboot,
+    Restore,
+    Retry,
+    StartServices,
+    StopServices,
+    WaitForEvent,
+)
 from support.agent_looks import look
 
 
@@ -44,9 +52,9 @@ class Publisher:
 @pytest.mark.parametrize(("reason", "withheld"), [("DriverHangs", []), ("NoDriver", ["all"])])
 def test_a_driver_that_hangs_takes_nothing_from_kubelet(reason: str, withheld: list[str]) -> None:
     publisher = Publisher()
-    actor = Actor(*cast(Any, (None, None, None, publisher, None, None, None)))
-    seen = cast(Any, SimpleNamespace(inventory=None, trouble=Trouble(reason, "why")))
-    asyncio.run(actor.act(Rest(1.0, "failed"), seen, Memory()))
+    actor = StepExecutor(*cast(Any, (None, None, None, publisher, None, None, None)))
+    seen = cast(Any, SimpleNamespace(inventory=None, failure=ConfigFailure(reason, "why")))
+    asyncio.run(actor.execute(WaitForEvent(1.0, "failed"), seen, AgentMemory()))
     assert publisher.withheld == withheld
 
 
@@ -54,12 +62,12 @@ class Server:
     """A node that a status is written to, and the events."""
 
     def __init__(self) -> None:
-        self.events: list[Status] = []
+        self.events: list[AgentStatus] = []
 
-    async def change(self, change: Callable[[Marks], object]) -> None:
-        change(Marks({}, {}))
+    async def change(self, change: Callable[[NodeMarks], object]) -> None:
+        change(NodeMarks({}, {}))
 
-    async def event(self, status: Status, now: float) -> None:
+    async def event(self, status: AgentStatus, now: float) -> None:
         self.events.append(status)
 
 
@@ -67,19 +75,19 @@ class Server:
     ("former", "label", "level", "events"),
     [
         (None, "", "WARNING", 1),
-        (Status("failed", "Held", "held", "x"), "failed", None, 0),
-        (Status("failed", "Held", "held", "x"), "", "WARNING", 1),
-        (Status("failed", "Other", "other", "x"), "failed", "WARNING", 1),
+        (AgentStatus("failed", "Held", "held", "x"), "failed", None, 0),
+        (AgentStatus("failed", "Held", "held", "x"), "", "WARNING", 1),
+        (AgentStatus("failed", "Other", "other", "x"), "failed", "WARNING", 1),
     ],
     ids=["first", "known", "the label was taken away", "another reason"],
 )
 def test_news_is_logged_and_becomes_an_event(
-    former: Status | None, label: str, level: str | None, events: int, caplog: pytest.LogCaptureFixture
+    former: AgentStatus | None, label: str, level: str | None, events: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server()
-    actor = Actor(*cast(Any, (server, None, None, None, None, Tally("n"), None)))
-    seen = cast(Any, SimpleNamespace(state=label, status=former, now=1.0, asked_anew=lambda marks: False))
-    told = Status("failed", "Held", "held", "x", details=("pod ml/train",))
+    actor = StepExecutor(*cast(Any, (server, None, None, None, None, LabelAgentMetrics("n"), None)))
+    seen = cast(Any, SimpleNamespace(state=label, status=former, now=1.0, was_requested_again=lambda marks: False))
+    told = AgentStatus("failed", "Held", "held", "x", details=("pod ml/train",))
     with caplog.at_level("INFO", "aliquot.agent"):
         asyncio.run(actor.report(told, seen))
     lines = [(each.levelname, each.getMessage()) for each in caplog.records]
@@ -92,11 +100,11 @@ def test_news_is_logged_and_becomes_an_event(
 
 def test_success_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     record = SimpleNamespace(value=SimpleNamespace(reboot=None))
-    actor = Actor(*cast(Any, (Server(), None, None, None, record, Tally("n"), None)))
-    actor.record = cast(Any, record)
-    seen = cast(Any, SimpleNamespace(state="", status=None, now=1.0, asked_anew=lambda marks: False))
+    actor = StepExecutor(*cast(Any, (Server(), None, None, None, record, LabelAgentMetrics("n"), None)))
+    actor.state_file = cast(Any, record)
+    seen = cast(Any, SimpleNamespace(state="", status=None, now=1.0, was_requested_again=lambda marks: False))
     with caplog.at_level("INFO", "aliquot.agent"):
-        asyncio.run(actor.report(Status("success", "Applied", "applied"), seen))
+        asyncio.run(actor.report(AgentStatus("success", "Applied", "applied"), seen))
     assert [each.levelname for each in caplog.records if each.getMessage() == "applied"] == ["INFO"]
 
 
@@ -113,35 +121,35 @@ class HostServices:
             raise self.wrong
 
 
-def _starting(record: Record, machine: HostServices) -> Memory:
-    actor = Actor(*cast(Any, (Server(), None, None, None, None, Tally("n"), None)))
-    actor.record, actor.machine = record, cast(Any, machine)
-    return asyncio.run(actor.act(StartServices(), look("all-1g.5gb"), Memory(silenced=True)))
+def _starting(record: AgentStateFile, machine: HostServices) -> AgentMemory:
+    actor = StepExecutor(*cast(Any, (Server(), None, None, None, None, LabelAgentMetrics("n"), None)))
+    actor.state_file, actor.host = record, cast(Any, machine)
+    return asyncio.run(actor.execute(StartServices(), look("all-1g.5gb"), AgentMemory(services_stopped=True)))
 
 
 def test_services_that_were_stopped_are_started_once(tmp_path: Path) -> None:
     stopped = StoppedServices((StoppedUnit("dcgm.service"),))
-    record = Record(str(tmp_path))
+    record = AgentStateFile(str(tmp_path))
     record.write(Durable(stopped=stopped))
     machine = HostServices()
-    assert not _starting(record, machine).silenced
+    assert not _starting(record, machine).services_stopped
     assert record.value == Durable()
-    assert not _starting(record, machine).silenced
+    assert not _starting(record, machine).services_stopped
     assert machine.started == [stopped], "nothing is owed any more"
 
 
 def test_a_status_that_was_taken_away_asks_again(caplog: pytest.LogCaptureFixture) -> None:
-    actor = Actor(*cast(Any, (Server(), None, None, None, None, Tally("n"), None)))
-    m = Memory(failed=Trouble("ApplyFailed", "boom"), failures=3)
+    actor = StepExecutor(*cast(Any, (Server(), None, None, None, None, LabelAgentMetrics("n"), None)))
+    m = AgentMemory(failed=ConfigFailure("ApplyFailed", "boom"), failures=3)
     with caplog.at_level("INFO", "aliquot.agent"):
-        assert asyncio.run(actor.act(Retry(), look("all-1g.5gb"), m)) == m.asked_again()
+        assert asyncio.run(actor.execute(Retry(), look("all-1g.5gb"), m)) == m.after_retry_request()
     assert "trying again at once" in caplog.text
 
 
 def test_clients_are_not_given_back_while_another_process_holds_the_change_lock(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
-    actor = Actor(*cast(Any, (None, None, None, None, None, None, Owner("me"), path)))
-    paused = Marks({f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED}, {})
+    actor = StepExecutor(*cast(Any, (None, None, None, None, None, None, PauseOwner("me"), path)))
+    paused = NodeMarks({f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED}, {})
     with FileLock(path).hold():
         assert actor.writer
         assert not actor.restoration(paused)
@@ -150,26 +158,26 @@ def test_clients_are_not_given_back_while_another_process_holds_the_change_lock(
 
 
 def test_the_wait_for_another_process_grows_while_the_driver_hangs() -> None:
-    actor = Actor(*cast(Any, (None, None, None, Publisher(), None, None, None)))
-    seen = cast(Any, SimpleNamespace(inventory=None, trouble=Trouble("DriverHangs", "why")))
-    waited = asyncio.run(actor.act(Rest(1.0, "failed", locked=True), seen, Memory(lockouts=2)))
+    actor = StepExecutor(*cast(Any, (None, None, None, Publisher(), None, None, None)))
+    seen = cast(Any, SimpleNamespace(inventory=None, failure=ConfigFailure("DriverHangs", "why")))
+    waited = asyncio.run(actor.execute(WaitForEvent(1.0, "failed", locked=True), seen, AgentMemory(lockouts=2)))
     assert waited.lockouts == 3
-    assert asyncio.run(actor.act(Rest(1.0, "failed"), seen, waited)).lockouts == 0
+    assert asyncio.run(actor.execute(WaitForEvent(1.0, "failed"), seen, waited)).lockouts == 0
 
 
 def test_what_is_given_back_is_cleared_no_more() -> None:
-    actor = Actor(*cast(Any, (Server(), None, None, None, None, Tally("n"), Owner())))
-    m = Memory(cleared=True, silenced=True, waiting_since=7.0)
-    after = asyncio.run(actor.act(Restore(None), look("all-1g.5gb"), m))
-    assert (after.cleared, after.silenced, after.waiting_since) == (False, False, 0.0)
+    actor = StepExecutor(*cast(Any, (Server(), None, None, None, None, LabelAgentMetrics("n"), PauseOwner())))
+    m = AgentMemory(operands_gone=True, services_stopped=True, waiting_since=7.0)
+    after = asyncio.run(actor.execute(Restore(None), look("all-1g.5gb"), m))
+    assert (after.operands_gone, after.services_stopped, after.waiting_since) == (False, False, 0.0)
 
 
 @pytest.mark.parametrize(("clients", "namespace"), [("", "agent-ns"), ("gpu-operator", "gpu-operator")])
 def test_clients_are_looked_for_where_they_run(clients: str, namespace: str) -> None:
-    actor = Actor(*cast(Any, (None, None, None, None, None, None, None)))
-    actor.corner = cast(Any, SimpleNamespace(namespace="agent-ns"))
-    actor.publisher = cast(Any, SimpleNamespace(place=SimpleNamespace(clients_namespace=clients)))
-    assert actor.namespaces() == (namespace,)
+    actor = StepExecutor(*cast(Any, (None, None, None, None, None, None, None)))
+    actor.informer = cast(Any, SimpleNamespace(namespace="agent-ns"))
+    actor.publisher = cast(Any, SimpleNamespace(setup=SimpleNamespace(clients_namespace=clients)))
+    assert actor.client_namespaces() == (namespace,)
 
 
 @pytest.mark.parametrize(
@@ -177,16 +185,20 @@ def test_clients_are_looked_for_where_they_run(clients: str, namespace: str) -> 
     [
         (None, "", ["Restarting all GPU clients"]),
         (
-            Status("success", "Applied", "applied"),
+            AgentStatus("success", "Applied", "applied"),
             "created",
             ["Restarting validator pod", "Restarting all GPU clients", "MIG configuration applied successfully"],
         ),
-        (Status("failed", "Held", "held"), "created", ["Restarting all GPU clients"]),
+        (AgentStatus("failed", "Held", "held"), "created", ["Restarting all GPU clients"]),
     ],
     ids=["nothing was requested", "success", "failure"],
 )
 def test_validators_run_again_after_a_success_only(
-    status: Status | None, did: str, lines: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    status: AgentStatus | None,
+    did: str,
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     deleted: list[object] = []
 
@@ -197,11 +209,11 @@ def test_validators_run_again_after_a_success_only(
     server: Any = Server()
     server.api, server.name, server.namespace = None, "n", "ns"
     record: Any = SimpleNamespace(value=Durable())
-    publisher: Any = SimpleNamespace(place=SimpleNamespace(clients_namespace=""))
-    actor = Actor(*cast(Any, (server, None, None, None, None, Tally("n"), Owner())))
-    actor.record, actor.publisher = record, publisher
+    publisher: Any = SimpleNamespace(setup=SimpleNamespace(clients_namespace=""))
+    actor = StepExecutor(*cast(Any, (server, None, None, None, None, LabelAgentMetrics("n"), PauseOwner())))
+    actor.state_file, actor.publisher = record, publisher
     with caplog.at_level("INFO", "aliquot.agent"):
-        asyncio.run(actor.act(Restore(status), look("all-1g.5gb"), Memory(did=did)))
+        asyncio.run(actor.execute(Restore(status), look("all-1g.5gb"), AgentMemory(last_change=did)))
     plain = [each.getMessage() for each in caplog.records if getattr(each, "plain", False)]
     plain = [text for text in plain if not text.startswith("Changing")]
     assert len(plain) == len(lines), plain
@@ -216,31 +228,31 @@ def test_services_are_stopped_and_recorded(tmp_path: Path, caplog: pytest.LogCap
         async def stop(self, services: object, note: Callable[[StoppedServices], None], former: object) -> None:
             note(stopped)
 
-    actor = Actor(*cast(Any, (Server(), None, None, None, None, Tally("n"), Owner())))
-    actor.record, actor.machine = Record(str(tmp_path)), cast(Any, Machine())
+    actor = StepExecutor(*cast(Any, (Server(), None, None, None, None, LabelAgentMetrics("n"), PauseOwner())))
+    actor.state_file, actor.host = AgentStateFile(str(tmp_path)), cast(Any, Machine())
     with caplog.at_level("INFO", "aliquot.agent"):
-        m = asyncio.run(actor.act(StopServices(("dcgm.service",)), look("all-1g.5gb"), Memory()))
-    assert m.silenced
-    assert actor.record.value.stopped == stopped
+        m = asyncio.run(actor.execute(StopServices(("dcgm.service",)), look("all-1g.5gb"), AgentMemory()))
+    assert m.services_stopped
+    assert actor.state_file.value.stopped == stopped
     assert "Shutting down all GPU clients on the host by stopping their systemd services" in caplog.text
 
 
 def test_a_pause_is_recorded_as_paused_again_only_where_it_was_paused_before() -> None:
     o = look("all-1g.5gb")
-    assert o.marks.record is None
-    assert pod_waits._paused(o, operands.OPERANDS) == []
+    assert o.marks.pause_record is None
+    assert pod_waits._paused_operands(o, operands.OPERANDS) == []
 
 
 @pytest.mark.parametrize(("recorded", "pauses"), [(False, 1), (True, 3)], ids=["given back", "undone by another"])
 def test_pauses_that_were_undone_are_counted(recorded: bool, pauses: int) -> None:
     o = look("all-1g.5gb")
     if recorded:
-        patch = operands.pause(o.marks, operands.OPERANDS, wish=o.digest)
+        patch = operands.pause(o.marks, operands.OPERANDS, requested=o.digest)
         annotations = {name: text for name, text in patch.annotations.items() if text is not None}
-        o = msgspec.structs.replace(o, marks=Marks(o.marks.labels, annotations))
-    actor = Actor(*cast(Any, (Server(), None, None, None, None, Tally("n"), Owner())))
-    step = Pause((), False, Status("pending", "Changing", "to create"))
-    m = asyncio.run(actor.act(step, o, Memory(paused_for=o.attempt, pauses=2)))
+        o = msgspec.structs.replace(o, marks=NodeMarks(o.marks.labels, annotations))
+    actor = StepExecutor(*cast(Any, (Server(), None, None, None, None, LabelAgentMetrics("n"), PauseOwner())))
+    step = Pause((), False, AgentStatus("pending", "Changing", "to create"))
+    m = asyncio.run(actor.execute(step, o, AgentMemory(paused_for=o.attempt, pauses=2)))
     assert m.pauses == pauses
 
 
@@ -250,16 +262,16 @@ def test_a_reboot_is_recorded_before_it_is_begun(wrong: AliquotError | None, tmp
 
     class Machine:
         async def reboot(self) -> None:
-            recorded.append(Record(str(tmp_path)).value.reboot)
+            recorded.append(AgentStateFile(str(tmp_path)).value.reboot)
             if wrong is not None:
                 raise wrong
 
     publisher: Any = SimpleNamespace(problem="")
-    actor = Actor(*cast(Any, (Server(), None, None, publisher, None, Tally("n"), Owner())))
-    actor.record, actor.machine = Record(str(tmp_path)), cast(Any, Machine())
-    m = asyncio.run(actor.act(Reboot(Status("rebooting", "Reboot", "reboot")), o, Memory()))
+    actor = StepExecutor(*cast(Any, (Server(), None, None, publisher, None, LabelAgentMetrics("n"), PauseOwner())))
+    actor.state_file, actor.host = AgentStateFile(str(tmp_path)), cast(Any, Machine())
+    m = asyncio.run(actor.execute(Reboot(AgentStatus("rebooting", "Reboot", "reboot")), o, AgentMemory()))
     mark = RebootMark(o.digest, o.boot, o.clock)
     assert recorded == [mark]
-    assert Record(str(tmp_path)).value.reboot == (None if wrong else mark)
+    assert AgentStateFile(str(tmp_path)).value.reboot == (None if wrong else mark)
     assert m.rebooting == ("" if wrong else o.boot)
     assert (m.failed is not None) == bool(wrong)

@@ -22,24 +22,24 @@ from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
 from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.config_label import Trouble
-from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch
-from aliquot.kubernetes.gpu.node_status import FAILED, Status
-from aliquot.kubernetes.gpu.pause_owner import Owner
-from aliquot.kubernetes.label_agent.agent import decide, steps
+from aliquot.kubernetes.gpu.config_label import ConfigFailure
+from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
+from aliquot.kubernetes.gpu.node_status import FAILED, AgentStatus
+from aliquot.kubernetes.gpu.pause_owner import PauseOwner
+from aliquot.kubernetes.label_agent.agent import decision, steps
 from aliquot.kubernetes.label_agent.agent import main as agent_main
 from aliquot.kubernetes.label_agent.agent import observer as observe
-from aliquot.kubernetes.label_agent.agent.executor import Actor
-from aliquot.kubernetes.label_agent.agent.host_services import HostMachine
-from aliquot.kubernetes.label_agent.agent.loop import Loop
-from aliquot.kubernetes.label_agent.agent.metrics import Tally
-from aliquot.kubernetes.label_agent.agent.node_informer import Corner
-from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory, Observation, RebootMark
+from aliquot.kubernetes.label_agent.agent.executor import StepExecutor
+from aliquot.kubernetes.label_agent.agent.host_services import HostServices
+from aliquot.kubernetes.label_agent.agent.loop import LabelAgentLoop
+from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
+from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Durable, Observation, RebootMark
 from aliquot.kubernetes.label_agent.agent.observer import Observer
-from aliquot.kubernetes.label_agent.agent.settings import Place
-from aliquot.kubernetes.label_agent.agent.state_file import FILE, Record
-from aliquot.kubernetes.node_agent.gpu_worker import Hardware
-from aliquot.kubernetes.node_agent.pod_holders import Use
+from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
+from aliquot.kubernetes.label_agent.agent.state_file import FILE, AgentStateFile
+from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.agent_looks import look, node
 from support.factory import with_instances
 
@@ -49,18 +49,18 @@ WISH = "all-1g.5gb"
 class Eyes:
     """Looks at the corner, and lets something happen before it is done."""
 
-    def __init__(self, corner: Corner, meanwhile: Callable[[], None]) -> None:
-        self.corner, self.meanwhile = corner, meanwhile
+    def __init__(self, corner: NodeInformer, meanwhile: Callable[[], None]) -> None:
+        self.informer, self.meanwhile = corner, meanwhile
 
-    async def look(self, memory: Memory) -> Observation:
-        marks = self.corner.marks
+    async def observe(self, memory: AgentMemory) -> Observation:
+        marks = self.informer.marks
         o = look(marks.labels.get(names.CONFIG_LABEL), marks=marks)
         await asyncio.sleep(0)
         self.meanwhile()
         return o
 
     def digest_of(self, o: Observation) -> str:
-        return look(self.corner.marks.labels.get(names.CONFIG_LABEL), marks=self.corner.marks).digest
+        return look(self.informer.marks.labels.get(names.CONFIG_LABEL), marks=self.informer.marks).digest
 
 
 class Hands:
@@ -70,15 +70,15 @@ class Hands:
         self.superseded = asyncio.Event()
         self.began: list[tuple[steps.Step, bool]] = []
         self.wrong = wrong
-        self.failures: list[Trouble] = []
+        self.failures: list[ConfigFailure] = []
 
-    async def act(self, step: steps.Step, o: Observation, m: Memory) -> Memory:
+    async def execute(self, step: steps.Step, o: Observation, m: AgentMemory) -> AgentMemory:
         self.began.append((step, self.superseded.is_set()))
         if self.wrong is not None:
             raise self.wrong
         return m
 
-    def failed(self, trouble: Trouble, o: Observation, m: Memory) -> Memory:
+    def record_failure(self, trouble: ConfigFailure, o: Observation, m: AgentMemory) -> AgentMemory:
         self.failures.append(trouble)
         return m
 
@@ -90,7 +90,7 @@ def object_of(**labels: str) -> Node:
 def paused() -> Node:
     """A node whose operands are paused for the wish."""
     o = look(WISH)
-    patch = operands.pause(o.marks, operands.OPERANDS, wish=o.digest)
+    patch = operands.pause(o.marks, operands.OPERANDS, requested=o.digest)
     labels = {**o.marks.labels, **patch.labels, names.CONFIG_LABEL: WISH, names.STATE_LABEL: "pending"}
     annotations = {k: v for k, v in patch.annotations.items() if v is not None}
     return Node(
@@ -100,11 +100,11 @@ def paused() -> Node:
     )
 
 
-def loop_over(first: Node, meanwhile: Callable[[Corner], None], hands: Hands) -> Loop:
-    corner = Corner(cast(Api, None), "gpu-1", "ns", lambda: loop.wake())
+def loop_over(first: Node, meanwhile: Callable[[NodeInformer], None], hands: Hands) -> LabelAgentLoop:
+    corner = NodeInformer(cast(Api, None), "gpu-1", "ns", lambda: loop.wake())
     corner.node = first
     eyes = cast(Observer, Eyes(corner, lambda: meanwhile(corner)))
-    loop = Loop(corner, eyes, cast(Actor, hands), Tally("gpu-1"))
+    loop = LabelAgentLoop(corner, eyes, cast(StepExecutor, hands), LabelAgentMetrics("gpu-1"))
     return loop
 
 
@@ -135,7 +135,7 @@ def test_what_happens_during_a_look_ends_the_wait_that_follows(labels: dict[str,
     first, hands = paused(), Hands()
 
     async def play() -> None:
-        await loop_over(first, lambda corner: corner._see(relabelled(first, **labels)), hands).cycle()
+        await loop_over(first, lambda corner: corner._set_node(relabelled(first, **labels)), hands).cycle()
 
     asyncio.run(play())
     assert [type(step) for step, _ in hands.began] == ([] if over else [steps.AwaitOperands])
@@ -151,7 +151,7 @@ def test_what_happens_during_a_look_ends_the_wait_that_follows(labels: dict[str,
     ids=["the same again", "another policy", "nothing of ours"],
 )
 def test_what_is_asked_after_a_look_is_not_answered_by_it(asked: dict[str, str | None], late: bool) -> None:
-    former = Status(FAILED, "ApplyFailed", "boom", WISH)
+    former = AgentStatus(FAILED, "ApplyFailed", "boom", WISH)
     first = annotated(object_of(**{names.CONFIG_LABEL: WISH}), {names.STATUS_ANNOTATION: former.document()})
     written: list[str] = []
 
@@ -167,12 +167,12 @@ def test_what_is_asked_after_a_look_is_not_answered_by_it(asked: dict[str, str |
             written.append("event")
 
     async def play() -> None:
-        corner = Corner(cast(Api, Server()), "gpu-1", "ns", lambda: None)
+        corner = NodeInformer(cast(Api, Server()), "gpu-1", "ns", lambda: None)
         corner.node = first
         none: Any = None
-        actor = Actor(corner, none, none, none, none, Tally("gpu-1"), Owner())
+        actor = StepExecutor(corner, none, none, none, none, LabelAgentMetrics("gpu-1"), PauseOwner())
         o = look(WISH, marks=corner.marks)
-        await actor.act(steps.Tell(Status(FAILED, "Held", "held", WISH)), o, Memory())
+        await actor.execute(steps.ReportStatus(AgentStatus(FAILED, "Held", "held", WISH)), o, AgentMemory())
 
     asyncio.run(play())
     assert written == ([] if late else ["gpu-1", "event"])
@@ -185,9 +185,9 @@ def test_a_pause_that_is_undone_ends_the_wait_that_is_on() -> None:
         loop = loop_over(first, lambda corner: None, hands)
         await loop.cycle()
         assert not hands.superseded.is_set()
-        loop.corner._see(relabelled(first, somebody="else"))
+        loop.informer._set_node(relabelled(first, somebody="else"))
         assert not hands.superseded.is_set()
-        loop.corner._see(relabelled(first, **{f"{names.DEPLOY_PREFIX}device-plugin": "true"}))
+        loop.informer._set_node(relabelled(first, **{f"{names.DEPLOY_PREFIX}device-plugin": "true"}))
         assert hands.superseded.is_set()
 
     asyncio.run(play())
@@ -221,16 +221,16 @@ class Still:
 
 
 def observer(tmp_path: Path, first: Node) -> Observer:
-    corner = Corner(cast(Api, None), "gpu-1", "ns", lambda: None)
+    corner = NodeInformer(cast(Api, None), "gpu-1", "ns", lambda: None)
     corner.node = first
-    place = Place("gpu-1")
-    corner.follow = lambda maps: None  # type: ignore[method-assign]
-    corner.maps = dict.fromkeys((names.SETTINGS_MAP, names.EFFECTIVE_MAP, names.DEFAULT_CONFIG_MAP))
+    place = AgentSetup("gpu-1")
+    corner.follow = lambda config_maps: None  # type: ignore[method-assign]
+    corner.config_maps = dict.fromkeys((names.SETTINGS_MAP, names.EFFECTIVE_MAP, names.DEFAULT_CONFIG_MAP))
 
     async def boot() -> str:
         return "boot-1"
 
-    return Observer(corner, cast(Hardware, Still(node())), Record(str(tmp_path)), place, None, boot)
+    return Observer(corner, cast(GpuWorker, Still(node())), AgentStateFile(str(tmp_path)), place, None, boot)
 
 
 def test_a_defect_in_reading_a_wish_gives_back_what_is_paused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,10 +238,10 @@ def test_a_defect_in_reading_a_wish_gives_back_what_is_paused(tmp_path: Path, mo
         raise RuntimeError("oops")
 
     monkeypatch.setattr(observe, "predict", broken)
-    o = asyncio.run(observer(tmp_path, paused()).look(Memory()))
-    assert o.trouble is not None
-    assert o.trouble.reason == "InternalFault"
-    step = decide.decide(o, Memory(published=o.key))
+    o = asyncio.run(observer(tmp_path, paused()).observe(AgentMemory()))
+    assert o.failure is not None
+    assert o.failure.reason == "InternalFault"
+    step = decision.decide(o, AgentMemory(published=o.key))
     assert isinstance(step, steps.Restore)
     assert step.status is not None
     assert step.status.state == "failed"
@@ -256,7 +256,7 @@ class TestTheRecord:
         def full(file: int) -> None:
             raise OSError(28, "No space left on device")
 
-        record = Record(str(tmp_path))
+        record = AgentStateFile(str(tmp_path))
         record.write(self.mark)
         with monkeypatch.context() as disk:
             disk.setattr(os, "fsync", full)
@@ -265,40 +265,40 @@ class TestTheRecord:
             assert record.value == self.mark, "what must be on disk first is not taken for written"
             record.forget(Durable())
             assert record.value == Durable()
-            assert Record(str(tmp_path)).value == self.mark
+            assert AgentStateFile(str(tmp_path)).value == self.mark
         record.forget(Durable())
-        assert Record(str(tmp_path)).value == Durable()
+        assert AgentStateFile(str(tmp_path)).value == Durable()
 
     @pytest.mark.parametrize("body", [b"{torn", b"\xff", b'{"reboot": 7}'])
     def test_one_that_cannot_be_understood_is_set_aside(self, tmp_path: Path, body: bytes) -> None:
         (tmp_path / FILE).write_bytes(body)
-        record = Record(str(tmp_path))
-        assert record.fault is None
+        record = AgentStateFile(str(tmp_path))
+        assert record.error is None
         assert record.value == Durable()
         record.write(self.mark)
-        assert Record(str(tmp_path)).value == self.mark
+        assert AgentStateFile(str(tmp_path)).value == self.mark
         assert (tmp_path / f"{FILE}.unreadable").read_bytes() == body
 
     def test_one_that_the_disk_does_not_give_is_not_written_over(self, tmp_path: Path) -> None:
         (tmp_path / FILE).mkdir()
-        record = Record(str(tmp_path))
-        assert record.fault is not None
+        record = AgentStateFile(str(tmp_path))
+        assert record.error is not None
         with pytest.raises(StorageError, match="cannot be read"):
             record.write(self.mark)
         (tmp_path / FILE).rmdir()
         record.refresh()
-        assert record.fault is None
+        assert record.error is None
         record.write(self.mark)
-        assert Record(str(tmp_path)).value == self.mark
+        assert AgentStateFile(str(tmp_path)).value == self.mark
 
 
 def test_somebody_elses_node_still_gets_back_what_we_paused() -> None:
     """The label is handed over to another manager while our pause is on; its own pauses are not ours to lift."""
-    ours = look(WISH, marks=operands.Marks(paused().metadata.labels, paused().metadata.annotations))
+    ours = look(WISH, marks=operands.NodeMarks(paused().metadata.labels, paused().metadata.annotations))
     ours = msgspec.structs.replace(ours, settings=msgspec.structs.replace(ours.settings, manage=False))
-    assert decide.decide(ours, Memory()) == steps.Restore(None)
-    theirs = msgspec.structs.replace(ours, marks=operands.Marks(ours.marks.labels, {}))
-    assert isinstance(decide.decide(theirs, Memory()), steps.Publish)
+    assert decision.decide(ours, AgentMemory()) == steps.Restore(None)
+    theirs = msgspec.structs.replace(ours, marks=operands.NodeMarks(ours.marks.labels, {}))
+    assert isinstance(decision.decide(theirs, AgentMemory()), steps.Publish)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_it_rests_as_long_as_the_cycle_says(
         async def part() -> None:
             return
 
-        for name, fake in (("cycle", cycle), ("_rest", rest), ("_part", part)):
+        for name, fake in (("cycle", cycle), ("_rest", rest), ("_restore_at_exit", part)):
             monkeypatch.setattr(loop, name, fake)
         async with asyncio.timeout(5):
             await loop.run()
@@ -350,7 +350,7 @@ def test_a_rest_ends_when_something_happens_or_its_time_is_over() -> None:
 def test_an_agent_that_ends_gives_clients_back_unless_another_process_changes_the_gpus(
     tmp_path: Path, busy: bool
 ) -> None:
-    record = Record(str(tmp_path))
+    record = AgentStateFile(str(tmp_path))
     record.write(Durable(StoppedServices((StoppedUnit("dcgm.service"),))))
     lock = FileLock(str(tmp_path / "lock"))
     started: list[StoppedServices] = []
@@ -360,17 +360,19 @@ def test_an_agent_that_ends_gives_clients_back_unless_another_process_changes_th
         async def start(self, stopped: StoppedServices) -> None:
             started.append(stopped)
 
-    async def change(make: Callable[[Marks], NodePatch]) -> None:
-        patched.append(make(loop.corner.marks))
+    async def change(make: Callable[[NodeMarks], NodePatch]) -> None:
+        patched.append(make(loop.informer.marks))
 
     loop = loop_over(paused(), lambda corner: None, Hands())
     none: Any = None
-    loop.actor = Actor(loop.corner, none, record, none, cast(HostMachine, Machine()), none, Owner("me"), lock.path)
-    loop.corner.change = change  # type: ignore[assignment, method-assign]
+    loop.executor = StepExecutor(
+        loop.informer, none, record, none, cast(HostServices, Machine()), none, PauseOwner("me"), lock.path
+    )
+    loop.informer.change = change  # type: ignore[assignment, method-assign]
 
-    loop.last = look(WISH, marks=loop.corner.marks)
+    loop.last_observation = look(WISH, marks=loop.informer.marks)
     with lock.hold() if busy else nullcontext():
-        asyncio.run(loop._part())
+        asyncio.run(loop._restore_at_exit())
     assert (len(started), len([patch for patch in patched if patch])) == ((0, 0) if busy else (1, 1))
 
 
@@ -382,8 +384,8 @@ def test_a_defect_in_judging_news_ends_the_wait(monkeypatch: pytest.MonkeyPatch)
 
     async def play() -> None:
         loop = loop_over(paused(), lambda corner: None, hands)
-        loop.last = look(WISH)
-        monkeypatch.setattr(loop, "_outrun", broken)
+        loop.last_observation = look(WISH)
+        monkeypatch.setattr(loop, "_is_outdated", broken)
         loop.wake()
 
     asyncio.run(play())
@@ -406,12 +408,14 @@ def test_what_is_paused_is_given_back_at_the_end(looked: bool, manage: bool, rec
         loop = loop_over(first, lambda corner: None, Hands())
         o = look(WISH)
         if looked:
-            loop.last = msgspec.structs.replace(o, settings=msgspec.structs.replace(o.settings, manage=manage))
-        actor: Any = SimpleNamespace(restoration=lambda marks: "patch", owner=Owner(), writer="")
-        actor.record = SimpleNamespace(value=Durable())
-        loop.actor = actor
-        loop.corner.change = change  # type: ignore[method-assign, assignment]
-        await loop._part()
+            loop.last_observation = msgspec.structs.replace(
+                o, settings=msgspec.structs.replace(o.settings, manage=manage)
+            )
+        actor: Any = SimpleNamespace(restoration=lambda marks: "patch", owner=PauseOwner(), writer="")
+        actor.state_file = SimpleNamespace(value=Durable())
+        loop.executor = actor
+        loop.informer.change = change  # type: ignore[method-assign, assignment]
+        await loop._restore_at_exit()
 
     asyncio.run(play())
     assert bool(changed) == given_back
@@ -422,17 +426,17 @@ def test_who_holds_a_device_is_asked_before_something_is_destroyed(
     placed: tuple[str, ...], asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eyes = observer(tmp_path, object_of(**{names.CONFIG_LABEL: WISH}))
-    eyes._hardware = cast(Hardware, Still(with_instances(node(), 0, *placed)))
+    eyes._hardware = cast(GpuWorker, Still(with_instances(node(), 0, *placed)))
     questions: list[bool] = []
 
-    async def who() -> tuple[tuple[Use, ...], str]:
+    async def who() -> tuple[tuple[PodDeviceUse, ...], str]:
         questions.append(True)
         return (), ""
 
-    monkeypatch.setattr(eyes, "_who", who)
-    o = asyncio.run(eyes.look(Memory()))
+    monkeypatch.setattr(eyes, "_query_uses", who)
+    o = asyncio.run(eyes.observe(AgentMemory()))
     assert o.plan is not None
-    assert decide.touches(o.plan) == asked
+    assert decision.touches(o.plan) == asked
     assert bool(questions) == asked
 
 
@@ -440,7 +444,7 @@ def test_who_holds_a_device_is_asked_before_something_is_destroyed(
     ("drift", "step", "busy"),
     [
         (("x",), steps.Publish(), True),
-        (("x",), steps.Rest(1.0, ""), False),
+        (("x",), steps.WaitForEvent(1.0, ""), False),
         ((), steps.Publish(), False),
     ],
     ids=["it changes", "it rests", "all is met"],
@@ -449,11 +453,13 @@ def test_the_document_waits_while_what_it_shows_is_changed(
     drift: tuple[str, ...], step: steps.Step, busy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
-    monkeypatch.setattr(agent_main, "of_look", lambda *about: SimpleNamespace(drift=drift))
-    showing = SimpleNamespace(see=lambda document, uid, *, busy: seen.append(busy))
-    agent: Any = SimpleNamespace(showing=showing, _pod=None, used=None, hardware=SimpleNamespace(pasts=None))
+    monkeypatch.setattr(agent_main, "build_document", lambda *about: SimpleNamespace(drift=drift))
+    showing = SimpleNamespace(update=lambda document, uid, *, busy: seen.append(busy))
+    agent: Any = SimpleNamespace(
+        document_publisher=showing, _pod=None, last_usage=None, hardware=SimpleNamespace(past_runs=None)
+    )
     eyes: Any = SimpleNamespace(sources=lambda settings, inventory: ())
-    agent_main.Agent._see(agent, eyes, look(WISH), step)
+    agent_main.LabelAgent._update_document(agent, eyes, look(WISH), step)
     assert seen == [busy]
 
 
@@ -465,11 +471,11 @@ def test_a_node_without_a_request_is_not_planned_for(tmp_path: Path, monkeypatch
         planned.append(True)
         return o
 
-    monkeypatch.setattr(eyes, "_wished", wished)
-    assert asyncio.run(eyes.look(Memory())).wish is None
+    monkeypatch.setattr(eyes, "_with_plan", wished)
+    assert asyncio.run(eyes.observe(AgentMemory())).request is None
     assert not planned
-    eyes._corner.node = object_of(**{names.CONFIG_LABEL: WISH})
-    asyncio.run(eyes.look(Memory()))
+    eyes._informer.node = object_of(**{names.CONFIG_LABEL: WISH})
+    asyncio.run(eyes.observe(AgentMemory()))
     assert planned
 
 
@@ -483,8 +489,8 @@ def test_the_agent_is_frugal_from_its_start(monkeypatch: pytest.MonkeyPatch) -> 
     async def run(agent: object) -> int:
         return 0
 
-    monkeypatch.setattr(agent_main, "be_frugal", lambda: done.append("frugal"))
-    monkeypatch.setattr(agent_main, "Agent", lambda options: SimpleNamespace(run=lambda: run(options)))
+    monkeypatch.setattr(agent_main, "limit_heap", lambda: done.append("frugal"))
+    monkeypatch.setattr(agent_main, "LabelAgent", lambda options: SimpleNamespace(run=lambda: run(options)))
     monkeypatch.setattr(
         "aliquot.kubernetes.label_agent.agent.main.logs.start", lambda *about, **more: done.append("log")
     )
@@ -524,11 +530,13 @@ def test_cdi_documents_are_written_where_they_are_not_somebody_elses(
 
     monkeypatch.setattr(agent_main, "Publisher", publisher)
     monkeypatch.setattr(agent_main, "Observer", lambda *about: SimpleNamespace())
-    monkeypatch.setattr(agent_main, "_uses", lambda options: None)
-    options = SimpleNamespace(node="simulated", place=None, cdi_dir=folder)
-    agent: Any = SimpleNamespace(options=options, corner=None, hardware=None, tally=Tally("n"), offering=None)
+    monkeypatch.setattr(agent_main, "_pod_uses", lambda options: None)
+    options = SimpleNamespace(node="simulated", setup=None, cdi_dir=folder)
+    agent: Any = SimpleNamespace(
+        options=options, informer=None, hardware=None, metrics=LabelAgentMetrics("n"), offering=None
+    )
     agent._directory, agent._boot, agent._owner, agent._cdi = (lambda: str(tmp_path)), text, text, lambda: "documents"
-    agent.role = SimpleNamespace(owner=lambda boot: Owner())
+    agent.role = SimpleNamespace(owner=lambda boot: PauseOwner())
     with pytest.raises(Made) as made:
-        asyncio.run(agent_main.Agent._assemble(agent))
+        asyncio.run(agent_main.LabelAgent._assemble(agent))
     assert made.value.args == (cdi,)

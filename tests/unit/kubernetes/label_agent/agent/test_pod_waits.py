@@ -10,28 +10,28 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from aliquot.core.config.settings import Settings
+from aliquot.core.config.settings import AgentSettings
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan as make
-from aliquot.kubernetes.client.cancellable_wait import End
+from aliquot.kubernetes.client.cancellable_wait import WaitEnd
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.gpu import eviction, node_pods
-from aliquot.kubernetes.gpu.config_label import Trouble
-from aliquot.kubernetes.gpu.eviction import Evicted, Stays
+from aliquot.kubernetes.gpu.config_label import ConfigFailure
+from aliquot.kubernetes.gpu.eviction import EvictionResult, RemainingPod
 from aliquot.kubernetes.gpu.gpu_operands import OPERANDS
-from aliquot.kubernetes.gpu.node_status import PENDING, Status
+from aliquot.kubernetes.gpu.node_status import PENDING, AgentStatus
 from aliquot.kubernetes.label_agent.agent import pod_waits, steps
-from aliquot.kubernetes.label_agent.agent.affected_devices import held_devices, in_the_way, to_withhold
-from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation
-from aliquot.kubernetes.label_agent.agent.pod_waits import Waits
-from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods
+from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_free, devices_to_withhold, held_devices
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
+from aliquot.kubernetes.label_agent.agent.pod_waits import PodWaiter
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods
 from support.agent_looks import look, node
 from support.factory import with_instances
 from unit.kubernetes.gpu.memory import pod
 
 replace = msgspec.structs.replace
-CHANGING = Status(PENDING, "Changing", "to create")
+CHANGING = AgentStatus(PENDING, "Changing", "to create")
 FULL = [f"1g.5gb@{n}" for n in range(7)]
 
 
@@ -39,13 +39,13 @@ class Actor:
     """Notes what is reported, withheld and failed."""
 
     def __init__(self) -> None:
-        self.troubles: list[Trouble] = []
+        self.troubles: list[ConfigFailure] = []
         self.withheld: list[frozenset[str]] = []
         self.reported: list[str] = []
         self.released = 0
         self.superseded = asyncio.Event()
         self.publisher = self
-        self.corner = SimpleNamespace(api=self, name="n")
+        self.informer = SimpleNamespace(api=self, name="n")
 
     async def can_i(self, verb: str, what: str, namespace: str) -> bool:
         return True
@@ -57,13 +57,13 @@ class Actor:
     async def release(self) -> None:
         self.released += 1
 
-    async def report(self, status: Status, o: object) -> None:
+    async def report(self, status: AgentStatus, o: object) -> None:
         self.reported.append(status.message)
 
-    def namespaces(self) -> tuple[str, ...]:
+    def client_namespaces(self) -> tuple[str, ...]:
         return ("gpu-operator",)
 
-    def failed(self, trouble: Trouble, o: object, m: Memory) -> Memory:
+    def record_failure(self, trouble: ConfigFailure, o: object, m: AgentMemory) -> AgentMemory:
         self.troubles.append(trouble)
         return m
 
@@ -71,24 +71,29 @@ class Actor:
 @pytest.mark.parametrize(
     ("evicted", "failed"),
     [
-        (Evicted(End.DONE, gone=("a/b",)), []),
-        (Evicted(End.LATE, stays=(Stays("a", "b", "why"), Stays("a", "c", "why"))), ["2 of 2 pods did not leave: "]),
-        (Evicted(End.SUPERSEDED, stays=(Stays("a", "b", "why"),)), []),
+        (EvictionResult(WaitEnd.DONE, gone=("a/b",)), []),
+        (
+            EvictionResult(WaitEnd.TIMED_OUT, remaining=(RemainingPod("a", "b", "why"), RemainingPod("a", "c", "why"))),
+            ["2 of 2 pods did not leave: "],
+        ),
+        (EvictionResult(WaitEnd.SUPERSEDED, remaining=(RemainingPod("a", "b", "why"),)), []),
     ],
     ids=["gone", "stays", "superseded"],
 )
-def test_pods_are_asked_to_leave(evicted: Evicted, failed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_are_asked_to_leave(evicted: EvictionResult, failed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     reason = "Cannot evict pod as it would violate the pod's disruption budget; The disruption budget keep needs 1"
 
-    async def evict(*about: object, remain: Callable[[tuple[Stays, ...]], Awaitable[None]], **more: object) -> Evicted:
-        await remain((Stays("a", "b", reason),))
+    async def evict(
+        *about: object, on_remaining: Callable[[tuple[RemainingPod, ...]], Awaitable[None]], **more: object
+    ) -> EvictionResult:
+        await on_remaining((RemainingPod("a", "b", reason),))
         return evicted
 
     monkeypatch.setattr(eviction, "evict", evict)
     actor, o = Actor(), look("all-1g.5gb")
-    o = replace(o, forced=o.plan)
+    o = replace(o, forced_plan=o.plan)
     step = steps.Evict((("a", "b"), ("a", "c")), False, CHANGING)
-    m = asyncio.run(Waits(cast(Any, actor)).holders_to_leave(step, o, Memory()))
+    m = asyncio.run(PodWaiter(cast(Any, actor)).wait_for_holders(step, o, AgentMemory()))
     assert (m.waiting_since, m.waiting_for) == (o.clock, o.patience)
     assert [each.message[:26] for each in actor.troubles] == [text[:26] for text in failed]
     assert (len(actor.withheld), actor.released) == (1, 1)
@@ -98,17 +103,17 @@ def test_pods_are_asked_to_leave(evicted: Evicted, failed: list[str], monkeypatc
 def test_operands_that_are_awaited_are_named_as_long_as_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     plugin, exporter = pod("plugin-x", namespace="gpu-operator"), pod("exporter-y", namespace="gpu-operator")
 
-    async def await_gone(*about: object) -> node_pods.Waited:
+    async def await_gone(*about: object) -> node_pods.PodWaitResult:
         remain = cast(Callable[[tuple[Pod, ...]], Awaitable[None]], about[-1])
         for there in ((plugin, exporter), (plugin, exporter), (plugin,)):
             await remain(there)
-        return node_pods.Waited(End.SUPERSEDED)
+        return node_pods.PodWaitResult(WaitEnd.SUPERSEDED)
 
     monkeypatch.setattr(node_pods, "await_gone", await_gone)
     monkeypatch.setattr(pod_waits, "EVERY_S", 0.0)
     actor = Actor()
     step = steps.AwaitOperands(OPERANDS, CHANGING)
-    asyncio.run(Waits(cast(Any, actor)).operands(step, look("all-1g.5gb"), Memory()))
+    asyncio.run(PodWaiter(cast(Any, actor)).wait_for_operands(step, look("all-1g.5gb"), AgentMemory()))
     first, second = actor.reported
     assert first == "to create; waiting for GPU clients to end: gpu-operator/exporter-y, gpu-operator/plugin-x"
     assert second == "to create; waiting for GPU clients to end: gpu-operator/plugin-x"
@@ -116,7 +121,7 @@ def test_operands_that_are_awaited_are_named_as_long_as_they_are_there(monkeypat
 
 def test_reports_do_not_flood_the_api_server() -> None:
     actor = Actor()
-    report = pod_waits._Report(cast(Any, actor), CHANGING, look("all-1g.5gb"))
+    report = pod_waits._WaitReport(cast(Any, actor), CHANGING, look("all-1g.5gb"))
 
     async def write() -> None:
         for number in range(9):
@@ -150,16 +155,16 @@ HERE = _named(BARE)
 
 def waits(policy: str, *held: str) -> Observation:
     """A look at a node whose GPUs are all to be cut anew, while pods hold these devices."""
-    used = held_by_pods(HERE, [Use("default", each, "main", (each,)) for each in held])
-    o = look("all-7g.40gb", HERE, settings=Settings(strategy="mixed", holders=policy))
-    assert o.wish is not None
-    assert o.wish.desired is not None
-    forced = make(used, o.wish.desired, Policy(held="force"))
-    return replace(o, forced=forced, held=held_devices(used))
+    used = held_by_pods(HERE, [PodDeviceUse("default", each, "main", (each,)) for each in held])
+    o = look("all-7g.40gb", HERE, settings=AgentSettings(strategy="mixed", holders=policy))
+    assert o.request is not None
+    assert o.request.desired is not None
+    forced = make(used, o.request.desired, Policy(held="force"))
+    return replace(o, forced_plan=forced, held=held_devices(used))
 
 
-def withheld(o: Observation, m: Memory) -> set[str]:
-    return set(to_withhold(o, m))
+def withheld(o: Observation, m: AgentMemory) -> set[str]:
+    return set(devices_to_withhold(o, m))
 
 
 def _all(letter: str) -> set[str]:
@@ -167,35 +172,35 @@ def _all(letter: str) -> set[str]:
 
 
 def test_everything_would_go() -> None:
-    assert in_the_way(waits("wait", "a0")) == _all("a") | _all("b")
+    assert devices_to_free(waits("wait", "a0")) == _all("a") | _all("b")
 
 
 def test_while_a_pod_is_waited_for_all_idle_devices_stay_in_use() -> None:
-    o, m = waits("wait", "a0"), Memory()
+    o, m = waits("wait", "a0"), AgentMemory()
     assert withheld(o, m) == {"a0"}
-    m = m.waiting(o)
+    m = m.while_waiting(o)
     later = waits("wait", "a3")
     assert withheld(later, m) == {"a0", "a3"}, "what a pod has left is given to nobody again"
 
 
 def test_a_gpu_whose_holders_have_left_is_given_to_nobody() -> None:
     o = waits("wait", "a0", "b1")
-    m = Memory().waiting(o)
+    m = AgentMemory().while_waiting(o)
     assert withheld(waits("wait", "b1"), m) == _all("a") | {"b1"}
 
 
 def test_an_evicted_pod_does_not_come_back_to_its_gpu() -> None:
     o = waits("drain", "a0")
-    assert withheld(o, Memory()) == _all("a")
-    assert withheld(waits("drain", "b4"), Memory().waiting(o)) == _all("a") | _all("b")
+    assert withheld(o, AgentMemory()) == _all("a")
+    assert withheld(waits("drain", "b4"), AgentMemory().while_waiting(o)) == _all("a") | _all("b")
 
 
 def test_another_wait_begins_afresh() -> None:
-    m = Memory().waiting(waits("wait", "a0"))
+    m = AgentMemory().while_waiting(waits("wait", "a0"))
     other = waits("drain", "b0")
     assert withheld(other, m) == _all("b")
     actor = Actor()
-    asyncio.run(Waits(cast(Any, actor)).withhold(other, m))
+    asyncio.run(PodWaiter(cast(Any, actor)).withhold(other, m))
     assert (actor.released, [set(each) for each in actor.withheld]) == (1, [_all("b")])
-    asyncio.run(Waits(cast(Any, actor)).withhold(other, m.waiting(other)))
+    asyncio.run(PodWaiter(cast(Any, actor)).withhold(other, m.while_waiting(other)))
     assert actor.released == 1

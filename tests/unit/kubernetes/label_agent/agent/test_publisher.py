@@ -84,5 +84,5 @@ def test_what_was_refused_is_published_again(
     publisher._paths = (str(tmp_path / path),)
     monkeypatch.setattr(publisher, "publish", publish)
     o = look("all-1g.5gb")
-    asyncio.run(publisher.mend(o if read else msgspec.structs.replace(o, inventory=None)))
+    asyncio.run(publisher.retry_refused(o if read else msgspec.structs.replace(o, inventory=None)))
     assert bool(published) == again

@@ -10,7 +10,7 @@ from aliquot.core.config.settings import merge
 from aliquot.foundation.state_store import StateFile
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.label_agent.agent.last_settings import FILE, LastSettings, Texts
-from aliquot.kubernetes.label_agent.agent.settings import Place, layers
+from aliquot.kubernetes.label_agent.agent.settings import AgentSetup, layers
 
 POLICY = {names.SETTINGS_KEY: "version: aliquot/v1\ndevice-plugin: {enabled: false}\nlabels: {enabled: false}\n"}
 OURS = {names.SETTINGS_KEY: "version: aliquot/v1\ndevice-plugin: {enabled: false}\n"}
@@ -21,40 +21,40 @@ AWAY = {f"{names.DEPLOY_PREFIX}device-plugin": "false"}
 
 
 def test_ours_is_off_exactly_where_the_operators_runs() -> None:
-    said, _, _ = layers(Place("n"), {names.EFFECTIVE_MAP: POLICY}, LastSettings(), {})
+    said, _, _ = layers(AgentSetup("n"), {names.EFFECTIVE_MAP: POLICY}, LastSettings(), {})
     assert not merge(said).device_plugin
-    said, _, _ = layers(Place("n"), {names.EFFECTIVE_MAP: POLICY}, LastSettings(), AWAY)
+    said, _, _ = layers(AgentSetup("n"), {names.EFFECTIVE_MAP: POLICY}, LastSettings(), AWAY)
     assert merge(said).device_plugin
     assert not merge(said).labels
 
 
 def test_what_our_own_settings_switch_off_stays_off() -> None:
-    said, _, _ = layers(Place("n"), {names.SETTINGS_MAP: OURS}, LastSettings(), AWAY)
+    said, _, _ = layers(AgentSetup("n"), {names.SETTINGS_MAP: OURS}, LastSettings(), AWAY)
     assert not merge(said).device_plugin
 
 
 def test_the_last_good_text_holds_and_the_fault_is_told() -> None:
     last = LastSettings()
-    layers(Place("n"), GOOD, last, {})
+    layers(AgentSetup("n"), GOOD, last, {})
     bad = {names.SETTINGS_MAP: {names.SETTINGS_KEY: "version: aliquot/v1\nmig: {strategy: mixd}"}}
-    said, faults, unclear = layers(Place("n"), bad, last, {})
+    said, faults, unclear = layers(AgentSetup("n"), bad, last, {})
     assert merge(said).strategy == "mixed"
     assert not faults
     assert "mixd" in unclear[0]
-    _, faults, unclear = layers(Place("n"), bad, LastSettings(), {})
+    _, faults, unclear = layers(AgentSetup("n"), bad, LastSettings(), {})
     assert faults
     assert not unclear
 
 
 def test_the_last_good_text_holds_for_the_next_agent(tmp_path: Path) -> None:
     """But not the text of a ConfigMap that says nothing any more; one that was not read yet is not forgotten."""
-    layers(Place("n"), GOOD, LastSettings(str(tmp_path)), {})
+    layers(AgentSetup("n"), GOOD, LastSettings(str(tmp_path)), {})
     bad = {names.SETTINGS_MAP: {names.SETTINGS_KEY: "version: aliquot/v1\ntimes: {check-seconds: 2}"}}
-    layers(Place("n"), {}, LastSettings(str(tmp_path)), {})
-    said, faults, unclear = layers(Place("n"), bad, LastSettings(str(tmp_path)), {})
+    layers(AgentSetup("n"), {}, LastSettings(str(tmp_path)), {})
+    said, faults, unclear = layers(AgentSetup("n"), bad, LastSettings(str(tmp_path)), {})
     assert (merge(said).strategy, faults, len(unclear)) == ("mixed", [], 1)
-    layers(Place("n"), {names.SETTINGS_MAP: None}, LastSettings(str(tmp_path)), {})
-    _, faults, unclear = layers(Place("n"), bad, LastSettings(str(tmp_path)), {})
+    layers(AgentSetup("n"), {names.SETTINGS_MAP: None}, LastSettings(str(tmp_path)), {})
+    _, faults, unclear = layers(AgentSetup("n"), bad, LastSettings(str(tmp_path)), {})
     assert (len(faults), unclear) == (1, ())
 
 
@@ -75,6 +75,6 @@ def test_starting_writes_nothing_and_keeps_what_another_version_understood(tmp_p
 
 def test_settings_hold_although_they_cannot_be_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FILE).mkdir()
-    said, faults, _ = layers(Place("n"), GOOD, LastSettings(str(tmp_path)), {})
+    said, faults, _ = layers(AgentSetup("n"), GOOD, LastSettings(str(tmp_path)), {})
     assert (merge(said).strategy, faults) == ("mixed", [])
     assert "the next agent will not know these settings" in caplog.text

@@ -9,10 +9,10 @@ import pytest
 
 from aliquot.core.model.inventory import Holder, Inventory
 from aliquot.core.model.usage import Usage
-from aliquot.kubernetes.label_agent.agent.metrics import Tally
+from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
 from aliquot.kubernetes.label_agent.agent.observation import Observation
-from aliquot.kubernetes.virtual_machines.agent.metrics import Tally as DevicesTally
-from aliquot.kubernetes.virtual_machines.harvester.node_view import View
+from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics as DevicesTally
+from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView
 from support import agent_looks
 from unit.metrics.looks import plain
 
@@ -21,7 +21,7 @@ def observed(inventory: Inventory | None) -> Observation:
     return msgspec.structs.replace(agent_looks.look(None, plain()), inventory=inventory)
 
 
-def held(tally: Tally) -> int:
+def held(tally: LabelAgentMetrics) -> int:
     text = tally.page.text().decode()
     rows = [line for line in text.splitlines() if line.startswith("aliquot_instances{") and 'state="held"' in line]
     return int(sum(float(line.rpartition(" ")[2]) for line in rows))
@@ -35,35 +35,35 @@ def with_pod(inventory: Inventory) -> Inventory:
 
 
 def test_what_kubelet_gave_away_is_held_and_stays_so_at_the_next_look() -> None:
-    tally, inventory = Tally("n"), plain()
-    tally.looked(observed(inventory))
+    tally, inventory = LabelAgentMetrics("n"), plain()
+    tally.record_observation(observed(inventory))
     assert held(tally) == 1
-    tally.held(with_pod(inventory))
+    tally.record_holders(with_pod(inventory))
     assert held(tally) == 2
-    tally.looked(observed(inventory))
+    tally.record_observation(observed(inventory))
     assert held(tally) == 2, "for a moment it was not held"
-    tally.held(inventory)
+    tally.record_holders(inventory)
     assert held(tally) == 1, "the pod has ended"
 
 
 def test_what_kubelet_says_of_other_instances_is_not_taken() -> None:
-    tally, inventory = Tally("n"), plain()
-    tally.looked(observed(inventory))
+    tally, inventory = LabelAgentMetrics("n"), plain()
+    tally.record_observation(observed(inventory))
     other = msgspec.structs.replace(with_pod(inventory), driver="another")
-    tally.held(other)
+    tally.record_holders(other)
     assert held(tally) == 1
 
 
 def test_a_look_that_failed_tells_of_no_gpu() -> None:
-    tally = Tally("n")
-    tally.looked(observed(plain()))
-    tally.looked(observed(None))
+    tally = LabelAgentMetrics("n")
+    tally.record_observation(observed(plain()))
+    tally.record_observation(observed(None))
     text = tally.page.text().decode()
     assert "aliquot_look_success{" in text
     assert "aliquot_gpu_info{" not in text
 
 
-def told(tally: Tally | DevicesTally) -> set[str]:
+def told(tally: LabelAgentMetrics | DevicesTally) -> set[str]:
     """The instances with figures of use, by id and profile."""
     rows = [line for line in tally.page.text().decode().splitlines() if line.startswith(METRICS)]
     return {row.partition('GPU_I_ID="')[2].partition('"')[0] for row in rows}
@@ -76,15 +76,17 @@ METRICS = (
 )
 
 
-def looked(tally: Tally | DevicesTally, inventory: Inventory | None) -> None:
-    if isinstance(tally, Tally):
-        tally.looked(observed(inventory))
+def looked(tally: LabelAgentMetrics | DevicesTally, inventory: Inventory | None) -> None:
+    if isinstance(tally, LabelAgentMetrics):
+        tally.record_observation(observed(inventory))
     else:
-        tally.looked(View("n", "boot", 1000.0, inventory=inventory))
+        tally.record_observation(NodeView("n", "boot", 1000.0, inventory=inventory))
 
 
-@pytest.mark.parametrize("kind", [Tally, DevicesTally])
-def test_an_instance_is_not_told_with_the_figures_of_one_that_had_its_id(kind: type[Tally | DevicesTally]) -> None:
+@pytest.mark.parametrize("kind", [LabelAgentMetrics, DevicesTally])
+def test_an_instance_is_not_told_with_the_figures_of_one_that_had_its_id(
+    kind: type[LabelAgentMetrics | DevicesTally],
+) -> None:
     tally, inventory = kind("n"), plain()
     pieces = inventory.gpus[0].instances
     looked(tally, inventory)

@@ -13,13 +13,13 @@ import pytest
 
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.node_status import PENDING, Status
+from aliquot.kubernetes.gpu.node_status import PENDING, AgentStatus
 from aliquot.kubernetes.label_agent.agent import progress
-from aliquot.kubernetes.label_agent.agent.memo import Kept
-from aliquot.kubernetes.label_agent.agent.node_informer import Corner
-from aliquot.kubernetes.label_agent.agent.observation import Memory
+from aliquot.kubernetes.label_agent.agent.memo import Memoized
+from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory
 from aliquot.kubernetes.label_agent.agent.progress import Progress
-from aliquot.kubernetes.node_agent.gpu_worker import Hardware
+from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
 from support.agent_looks import node
 from unit.kubernetes.label_agent.agent.test_loop import Still, observer
 
@@ -40,19 +40,19 @@ def test_a_plan_is_made_once_for_the_same_gpus_and_the_same_wish(tmp_path: Path)
     seen.planning = planning
 
     async def looks() -> None:
-        first = await seen.look(Memory())
+        first = await seen.observe(AgentMemory())
         assert first.plan is not None
         assert first.plan.actions
-        assert (await seen.look(Memory())).plan == first.plan
+        assert (await seen.observe(AgentMemory())).plan == first.plan
         assert made == ["plan"]
-        seen._corner.node = wishing("all-disabled")
-        other = await seen.look(Memory())
+        seen._informer.node = wishing("all-disabled")
+        other = await seen.observe(AgentMemory())
         assert other.plan != first.plan
         assert made == ["plan"] * 2
-        await seen.look(Memory(no_reset=other.digest))
+        await seen.observe(AgentMemory(no_reset=other.digest))
         assert made == ["plan"] * 3, "under another policy"
-        seen._hardware = cast(Hardware, Still(node("a100-sxm4-40gb*3")))
-        await seen.look(Memory())
+        seen._hardware = cast(GpuWorker, Still(node("a100-sxm4-40gb*3")))
+        await seen.observe(AgentMemory())
         assert made == ["plan"] * 4, "of other GPUs"
 
     asyncio.run(looks())
@@ -64,9 +64,9 @@ def test_gpus_with_a_table_of_their_driver_are_looked_at_like_others(tmp_path: P
     table = msgspec.structs.replace(inventory.family(inventory.gpus[0]), source="driver")
     own = msgspec.structs.replace(inventory, tables=(table,))
     seen = observer(tmp_path, wishing("all-1g.5gb"))
-    seen._hardware = cast(Hardware, Still(own))
-    first, again = (asyncio.run(seen.look(Memory())) for _ in range(2))
-    assert first.trouble is None
+    seen._hardware = cast(GpuWorker, Still(own))
+    first, again = (asyncio.run(seen.observe(AgentMemory())) for _ in range(2))
+    assert first.failure is None
     assert first.plan is not None
     assert again.plan is first.plan
     assert seen.sources(first.settings, own)[-1].text
@@ -81,7 +81,7 @@ def test_the_last_answers_are_kept() -> None:
             raise ValueError
         return len(asked)
 
-    kept = Kept(ask, 2)
+    kept = Memoized(ask, 2)
     assert [kept({"a": n}) for n in (1, 2, 1, 2, 3, 3, 1)] == [1, 2, 1, 2, 3, 3, 4]
     for _ in range(2):
         with pytest.raises(ValueError, match=r"^$"):
@@ -105,7 +105,7 @@ def test_progress_is_written_now_and_then_from_whatever_thread(monkeypatch: pyte
 
     async def applying(every_s: float) -> None:
         monkeypatch.setattr(progress, "EVERY_S", every_s)
-        shown = Progress(cast(Corner, corner), Status(PENDING, "Changing", "to create"), 3)
+        shown = Progress(cast(NodeInformer, corner), AgentStatus(PENDING, "Changing", "to create"), 3)
         for n in range(3):
             await asyncio.to_thread(shown.report, f"act {n}")
             await asyncio.sleep(0)
@@ -119,7 +119,7 @@ def test_progress_is_written_now_and_then_from_whatever_thread(monkeypatch: pyte
 
 def test_every_act_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def applying() -> None:
-        shown = Progress(cast(Corner, StubCorner()), Status(PENDING, "Changing", "to create"), 3)
+        shown = Progress(cast(NodeInformer, StubCorner()), AgentStatus(PENDING, "Changing", "to create"), 3)
         shown.report("created 1g.5gb")
         await shown.close()
 
@@ -134,7 +134,7 @@ def test_a_patch_is_begun_only_once_the_next_one_is_due(monkeypatch: pytest.Monk
     monkeypatch.setattr(progress, "EVERY_S", 0.2)
 
     async def applying() -> None:
-        shown = Progress(cast(Corner, corner), Status(PENDING, "Changing", "to create"), 3)
+        shown = Progress(cast(NodeInformer, corner), AgentStatus(PENDING, "Changing", "to create"), 3)
         shown._begin()
         await shown.close()
         assert corner.written == []

@@ -5,15 +5,15 @@ from __future__ import annotations
 from aliquot.core.config.settings import Layer
 from aliquot.kubernetes.client.objects import ConfigMap
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.label_agent.controller.cluster_policy_settings import Told
-from aliquot.kubernetes.label_agent.controller.effective_settings import Merged
+from aliquot.kubernetes.label_agent.controller.cluster_policy_settings import PolicySettings
+from aliquot.kubernetes.label_agent.controller.effective_settings import MergedSettings
 
-NONE = Told(Layer("no ClusterPolicy"))
+NONE = PolicySettings(Layer("no ClusterPolicy"))
 BAD = ConfigMap(data={names.SETTINGS_KEY: "version: aliquot/v1\ntimes: {check-seconds: 2}"})
 
 
 def test_what_it_said_before_holds() -> None:
-    merged = Merged()
+    merged = MergedSettings()
     text = 'version: aliquot/v1\nmig: {config-map: ours, default-config: ""}'
     before, faults = merged.read(NONE, ConfigMap(data={names.SETTINGS_KEY: text}))
     assert (before.config_map, before.default_config, faults) == ("ours", "", ())
@@ -25,7 +25,7 @@ def test_what_it_said_before_holds() -> None:
 
 
 def test_until_they_were_understood_once_no_node_gets_a_config() -> None:
-    value, faults = Merged().read(NONE, BAD)
+    value, faults = MergedSettings().read(NONE, BAD)
     assert (value.default_config, value.hints, len(faults)) == ("", False, 1)
-    policy = Told(Layer("ClusterPolicy", {"default_config": "all-disabled"}))
-    assert Merged().read(policy, BAD)[0].default_config == "all-disabled"
+    policy = PolicySettings(Layer("ClusterPolicy", {"default_config": "all-disabled"}))
+    assert MergedSettings().read(policy, BAD)[0].default_config == "all-disabled"

@@ -12,12 +12,12 @@ from aliquot.kubernetes.gpu.gpu_operands import NodePatch
 from aliquot.kubernetes.kinds.harvester import PCIDevice, PCIDeviceClaim, SRIOVGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import SKIP_BINDING_ANNOTATION
 from aliquot.kubernetes.label_agent.controller import node_labels as nodes
-from aliquot.kubernetes.label_agent.controller.node_labels import Wanted
+from aliquot.kubernetes.label_agent.controller.node_labels import WantedNodeLabels
 
 A100 = {names.PRODUCT_LABEL: "NVIDIA-A100-SXM4-40GB"}
 NFD = {"feature.node.kubernetes.io/pci-10de.present": "true"}
 BOTH = {names.DEPLOY_LABEL: "true", names.CONFIG_LABEL: "all-disabled"}
-WANTED = Wanted(True, "all-disabled")
+WANTED = WantedNodeLabels(True, "all-disabled")
 
 
 def node(labels: dict[str, str], annotations: dict[str, str] | None = None) -> Node:
@@ -51,7 +51,7 @@ def node(labels: dict[str, str], annotations: dict[str, str] | None = None) -> N
     ],
 )
 def test_capability(labels: dict[str, str], capable: bool | None) -> None:
-    found = nodes.capability(labels)
+    found = nodes.node_capability(labels)
     assert found.capable is capable
     assert found.why
 
@@ -60,7 +60,7 @@ def test_every_product_of_the_catalog_that_has_mig_is_capable_by_its_label() -> 
     for device in catalog.devices():
         label = device.name.partition(" (")[0].replace(" ", "-")
         if device.mig_family:
-            assert nodes.capability({names.PRODUCT_LABEL: label}).capable is True
+            assert nodes.node_capability({names.PRODUCT_LABEL: label}).capable is True
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_labels(labels: dict[str, str], changed: dict[str, str | None]) -> None:
 
 
 def test_labels_are_the_operators_where_it_labels() -> None:
-    assert not nodes.patch(node(A100), Wanted(False, "all-disabled"))
-    assert nodes.patch(node(A100), Wanted(True, "")).labels == {names.DEPLOY_LABEL: "true"}
+    assert not nodes.patch(node(A100), WantedNodeLabels(False, "all-disabled"))
+    assert nodes.patch(node(A100), WantedNodeLabels(True, "")).labels == {names.DEPLOY_LABEL: "true"}
 
 
 def test_reserved_gpus() -> None:
@@ -115,7 +115,7 @@ def test_reserved_gpus() -> None:
     assert nodes.patch(node({}), WANTED, found["n"]).annotations == {names.RESERVED_ANNOTATION: value}
     told = {names.RESERVED_ANNOTATION: value}
     assert not nodes.patch(node({}, told), WANTED, found["n"])
-    assert nodes.patch(node({}, told), Wanted(False), ()).annotations == {names.RESERVED_ANNOTATION: None}
+    assert nodes.patch(node({}, told), WantedNodeLabels(False), ()).annotations == {names.RESERVED_ANNOTATION: None}
 
 
 def test_claimed_gpus_are_reserved_as_well() -> None:

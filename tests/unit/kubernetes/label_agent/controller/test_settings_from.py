@@ -34,7 +34,7 @@ CHART = {
 
 
 def test_what_the_operators_chart_writes() -> None:
-    told = settings_from.told(policy(CHART))
+    told = settings_from.read_policy(policy(CHART))
     assert told.layer == settings.Layer(
         "ClusterPolicy cluster-policy",
         {
@@ -58,18 +58,18 @@ def test_what_the_operators_chart_writes() -> None:
 
 
 def test_what_is_not_said_is_not_said() -> None:
-    told = settings_from.told(policy({"mig": {"strategy": "single"}}))
+    told = settings_from.read_policy(policy({"mig": {"strategy": "single"}}))
     assert told.layer.values == {"strategy": "single"}
     assert not told.manager
-    assert settings_from.told(policy({})).layer.values == {}
+    assert settings_from.read_policy(policy({})).layer.values == {}
 
 
 def test_an_operator_that_is_there_runs_what_is_not_switched_off() -> None:
-    there = settings_from.told(policy({"gfd": {"enabled": False}}, state="ready"))
+    there = settings_from.read_policy(policy({"gfd": {"enabled": False}}, state="ready"))
     assert there.manager
     assert there.layer.values == {"device_plugin": False}
     off = {"migManager": {"enabled": False}, "devicePlugin": {"enabled": False}, "gfd": {"enabled": False}}
-    assert settings_from.told(policy(off, state="ready")) == settings_from.Told(
+    assert settings_from.read_policy(policy(off, state="ready")) == settings_from.PolicySettings(
         settings.Layer("ClusterPolicy cluster-policy")
     )
 
@@ -84,7 +84,7 @@ def test_an_operator_that_is_there_runs_what_is_not_switched_off() -> None:
 )
 def test_what_is_wrong_is_noted_and_the_rest_followed(spec: dict[str, Any], note: str) -> None:
     whole = spec | {"driver": {"enabled": False}}
-    told = settings_from.told(policy(whole))
+    told = settings_from.read_policy(policy(whole))
     assert told.layer.values == {"stop_host_clients": True}
     assert len(told.notes) == 1
     assert note in told.notes[0]
@@ -95,6 +95,6 @@ def test_the_oldest_that_counts_is_the_one() -> None:
     young = policy({}, "young", made="2026-02-01T00:00:00Z")
     old = policy({}, "old", made="2025-02-01T00:00:00Z")
     ignored = policy({}, "ignored", "ignored", "2024-02-01T00:00:00Z")
-    assert settings_from.choose([young, ignored, old]) == old
-    assert settings_from.choose([ignored]) is None
-    assert settings_from.choose([]) is None
+    assert settings_from.choose_policy([young, ignored, old]) == old
+    assert settings_from.choose_policy([ignored]) is None
+    assert settings_from.choose_policy([]) is None

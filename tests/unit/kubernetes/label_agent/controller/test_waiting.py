@@ -9,13 +9,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, ForbiddenError, NotFoundError
+from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from aliquot.kubernetes.client.objects import Node, NodeSpec, NodeStatus, ObjectMeta
 from aliquot.kubernetes.client.pending_pod import PendingPod
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.label_agent.controller.hints import divisible, fleet, hints
-from aliquot.kubernetes.label_agent.controller.pending_pods import MOST_EVENTS, Queue, Waiting, event
-from aliquot.kubernetes.label_agent.controller.pod_demand import Demand, demand
+from aliquot.kubernetes.label_agent.controller.hints import build_fleet, hints, partitionable_nodes
+from aliquot.kubernetes.label_agent.controller.pending_pods import MAX_EVENTS, PendingPodQueue, PendingPodWatcher, event
+from aliquot.kubernetes.label_agent.controller.pod_demand import PodDemand, demand
 
 PRODUCT = names.PRODUCT_LABEL
 A100, A30 = "NVIDIA-A100-SXM4-40GB", "NVIDIA-A30"
@@ -40,14 +40,14 @@ def terms(*terms: list[dict[str, object]]) -> dict[str, object]:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
-def wanted(given: PendingPod) -> Demand:
+def wanted(given: PendingPod) -> PodDemand:
     found = demand(given)
     assert found is not None
     return found
 
 
 def said(given: PendingPod, *nodes: Node, config_map: str = "") -> tuple[str, ...]:
-    return hints(wanted(given), fleet(nodes), config_map)
+    return hints(wanted(given), build_fleet(nodes), config_map)
 
 
 def need(key: str, *values: str, operator: str = "In") -> dict[str, object]:
@@ -227,47 +227,47 @@ def test_only_nodes_that_the_pod_would_take_are_named() -> None:
 
 
 def test_a_pod_is_told_once_after_its_patience() -> None:
-    queue, nodes = Queue(30), [node(MIXED)]
+    queue, nodes = PendingPodQueue(30), [node(MIXED)]
     queue.put(pod(nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 100)
-    assert queue.impatient(129)
-    assert queue.look(fleet(nodes), 129) == []
+    assert queue.has_recent_pods(129)
+    assert queue.new_hints(build_fleet(nodes), 129) == []
     queue.put(pod(nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 129)  # a change is no new beginning
-    (hint,) = queue.look(fleet(nodes), 130)
+    (hint,) = queue.new_hints(build_fleet(nodes), 130)
     assert (hint.namespace, hint.name, hint.uid) == ("team", "p", "u")
-    assert not queue.impatient(130)
-    assert queue.look(fleet(nodes), 131) == [hint]  # nobody could be told yet
-    queue.said(hint)
-    assert queue.look(fleet(nodes), 1000) == []
+    assert not queue.has_recent_pods(130)
+    assert queue.new_hints(build_fleet(nodes), 131) == [hint]  # nobody could be told yet
+    queue.record_sent(hint)
+    assert queue.new_hints(build_fleet(nodes), 1000) == []
     queue.put(pod(uid="v", nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 1000)
-    queue.said(hint)  # of the former one
-    assert [each.uid for each in queue.look(fleet(nodes), 1030)] == ["v"]
+    queue.record_sent(hint)  # of the former one
+    assert [each.uid for each in queue.new_hints(build_fleet(nodes), 1030)] == ["v"]
 
 
 def test_pods_that_go_or_were_mended_are_forgotten() -> None:
-    queue = Queue(30)
+    queue = PendingPodQueue(30)
     for name in ("a", "b"):
         queue.put(pod(name, nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 0)
     queue.drop(pod("a"))
     queue.put(pod("b"), 1)
     assert len(queue) == 0
-    assert queue.look(fleet([node(MIXED)]), 100) == []
+    assert queue.new_hints(build_fleet([node(MIXED)]), 100) == []
 
 
 def test_no_pod_is_told_more_than_a_few_things_however_nodes_change() -> None:
-    queue = Queue(0)
+    queue = PendingPodQueue(0)
     queue.put(pod(resources=(LARGE,)), 0)
     told = []
     for number in range(10):
-        for hint in queue.look(fleet([node(MIXED, name=f"gpu-{number}")]), number):
-            queue.said(hint)
+        for hint in queue.new_hints(build_fleet([node(MIXED, name=f"gpu-{number}")]), number):
+            queue.record_sent(hint)
             told.append(hint.message)
-    assert len(told) == len(set(told)) == MOST_EVENTS
+    assert len(told) == len(set(told)) == MAX_EVENTS
 
 
 def test_events_have_names_that_follow_from_what_they_say() -> None:
-    queue = Queue(0)
+    queue = PendingPodQueue(0)
     queue.put(pod("p" * 253, nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 0)
-    (hint,) = queue.look(fleet([node(MIXED)]), 0)
+    (hint,) = queue.new_hints(build_fleet([node(MIXED)]), 0)
     first, other = event(hint, 0), event(msgspec.structs.replace(hint, uid="v"), 0)
     assert len(first["metadata"]["name"]) <= 253
     assert first["metadata"]["name"] == event(hint, 9)["metadata"]["name"] != other["metadata"]["name"]
@@ -278,29 +278,31 @@ def test_a_node_whose_instances_are_held_is_not_proposed() -> None:
     """Another node is; where all are in use, that is all there is to say."""
     given = wanted(pod(resources=(LARGE,)))
     nodes = [node(MIXED, name="gpu-1"), node(MIXED, name="gpu-2")]
-    assert divisible(given, fleet(nodes)) == {"gpu-1"}
-    assert divisible(given, fleet(nodes, {"gpu-1"})) == {"gpu-2"}
-    (sentence,) = hints(given, fleet(nodes, {"gpu-1"}))
+    assert partitionable_nodes(given, build_fleet(nodes)) == {"gpu-1"}
+    assert partitionable_nodes(given, build_fleet(nodes, {"gpu-1"})) == {"gpu-2"}
+    (sentence,) = hints(given, build_fleet(nodes, {"gpu-1"}))
     assert "kubectl label node gpu-2" in sentence
-    assert hints(given, fleet(nodes, {"gpu-1", "gpu-2"})) == (
+    assert hints(given, build_fleet(nodes, {"gpu-1", "gpu-2"})) == (
         f"no node offers {LARGE} now; gpu-1 could, but its GPUs are in use",
     )
 
 
 def test_who_is_on_a_node_is_asked_only_where_a_hint_would_name_it() -> None:
-    there = fleet([node(MIXED, mig__1g_5gb="7")])
-    assert divisible(wanted(pod(resources=(SMALL,))), there) == frozenset()
-    queue = Queue(patience_s=10)
+    there = build_fleet([node(MIXED, mig__1g_5gb="7")])
+    assert partitionable_nodes(wanted(pod(resources=(SMALL,))), there) == frozenset()
+    queue = PendingPodQueue(patience_s=10)
     queue.put(pod(resources=(LARGE,)), 0)
-    assert queue.divisible(there, 9) == frozenset()
-    assert queue.divisible(there, 10) == {"gpu-1"}
+    assert queue.partitionable_nodes(there, 9) == frozenset()
+    assert queue.partitionable_nodes(there, 10) == {"gpu-1"}
 
 
-@pytest.mark.parametrize(("error", "held"), [(NotFoundError, False), (ForbiddenError, True), (ApiAwayError, True)])
+@pytest.mark.parametrize(
+    ("error", "held"), [(NotFoundError, False), (ForbiddenError, True), (ApiUnavailableError, True)]
+)
 def test_a_node_whose_gpus_cannot_be_read_counts_as_held(error: type[ApiError], held: bool) -> None:
     class Refusing:
         async def get(self, *_: object) -> object:
             raise error("no")
 
-    waiting = cast(Waiting, SimpleNamespace(api=Refusing()))
-    assert asyncio.run(Waiting._held(waiting, "gpu-1")) is held
+    waiting = cast(PendingPodWatcher, SimpleNamespace(api=Refusing()))
+    assert asyncio.run(PendingPodWatcher._held(waiting, "gpu-1")) is held

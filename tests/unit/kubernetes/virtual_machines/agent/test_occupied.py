@@ -11,15 +11,15 @@ from aliquot.core.model.inventory import (
     ComputeInstance,
     Gpu,
     GpuInstance,
+    GpuVirtualization,
     Holder,
     Inventory,
     Vgpu,
-    Virtual,
     VirtualFunction,
 )
 from aliquot.core.model.plan import Policy, make_plan
-from aliquot.kubernetes.node_agent.pod_holders import Use, taken
-from aliquot.kubernetes.virtual_machines.agent.held_devices import doomed, occupied
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, uses_of_devices
+from aliquot.kubernetes.virtual_machines.agent.held_devices import devices_to_destroy, with_pod_holders
 
 PCI, ONE, TWO = "0000:08:00.0", "0000:08:00.4", "0000:08:00.5"
 HERE = Inventory(
@@ -31,43 +31,43 @@ HERE = Inventory(
             0,
             "NVIDIA A2",
             vgpus=(Vgpu(ONE, 746, "NVIDIA A2-4Q", "uuid-1"), Vgpu(TWO, 746, "NVIDIA A2-4Q", "uuid-2")),
-            virtual=Virtual(functions=(VirtualFunction(ONE, 0), VirtualFunction(TWO, 1))),
+            virtual=GpuVirtualization(functions=(VirtualFunction(ONE, 0), VirtualFunction(TWO, 1))),
         ),
     ),
 )
 
 
-def use(*devices: str) -> Use:
-    return Use("default", "virt-launcher-vm-x", "compute", devices)
+def use(*devices: str) -> PodDeviceUse:
+    return PodDeviceUse("default", "virt-launcher-vm-x", "compute", devices)
 
 
 POD = Holder("pod", "default/virt-launcher-vm-x", "compute")
 
 
 def test_an_mdev_by_its_uuid() -> None:
-    first, second = occupied(HERE, [use("uuid-1")]).gpus[0].vgpus
+    first, second = with_pod_holders(HERE, [use("uuid-1")]).gpus[0].vgpus
     assert (first.holders, second.holders) == ((POD,), ())
 
 
 def test_a_vendor_vfio_vgpu_by_the_address_of_its_function() -> None:
-    gpu = occupied(HERE, [use(TWO)]).gpus[0]
+    gpu = with_pod_holders(HERE, [use(TWO)]).gpus[0]
     assert [v.held for v in gpu.vgpus] == [False, True]
     assert gpu.virtual is not None
     assert [f.holders for f in gpu.virtual.functions] == [(), (POD,)]
 
 
 def test_a_whole_gpu_by_its_address() -> None:
-    assert occupied(HERE, [use(PCI)]).gpus[0].holders == (POD,)
+    assert with_pod_holders(HERE, [use(PCI)]).gpus[0].holders == (POD,)
 
 
 def test_nobody_else_changes_and_the_fingerprint_stays() -> None:
-    assert occupied(HERE, []) is HERE
-    assert occupied(HERE, [use("other")]) == HERE
-    assert occupied(HERE, [use("uuid-1", TWO, PCI)]).fingerprint == HERE.fingerprint
+    assert with_pod_holders(HERE, []) is HERE
+    assert with_pod_holders(HERE, [use("other")]) == HERE
+    assert with_pod_holders(HERE, [use("uuid-1", TWO, PCI)]).fingerprint == HERE.fingerprint
 
 
 def plan(*actions: DestroyVgpu | SetFunctions | SetPassthrough) -> frozenset[str]:
-    return doomed(make_plan("n", "f", Desired(()), actions, policy=Policy(), kept=0), HERE)
+    return devices_to_destroy(make_plan("n", "f", Desired(()), actions, policy=Policy(), unchanged=0), HERE)
 
 
 def test_what_ends_with_a_plan() -> None:
@@ -89,7 +89,7 @@ SLICED = msgspec.structs.replace(
         msgspec.structs.replace(
             HERE.gpus[0],
             vgpus=(),
-            virtual=Virtual(),
+            virtual=GpuVirtualization(),
             instances=(
                 GpuInstance(
                     7, "1g.5gb", 19, "4:1", compute_instances=(ComputeInstance(0, "1g.5gb", 0, "0:1", "MIG-7"),)
@@ -101,13 +101,13 @@ SLICED = msgspec.structs.replace(
 
 
 def ending(action: SetFunctions | SetMode | SetPassthrough | Destroy | Reset) -> frozenset[str]:
-    return doomed(make_plan("n", "f", Desired(()), (action,), policy=Policy(), kept=0), SLICED)
+    return devices_to_destroy(make_plan("n", "f", Desired(()), (action,), policy=Policy(), unchanged=0), SLICED)
 
 
 def test_a_container_holds_the_gpu_that_kubelet_gave_it_before_it_runs_anything() -> None:
-    assert occupied(SLICED, [use("GPU-1")]).gpus[0].holders == (POD,)
-    assert occupied(SLICED, [use("GPU-1::3")]).gpus[0].holders == (POD,)
-    assert occupied(SLICED, [use("MIG-7")]).gpus[0].instances[0].held
+    assert with_pod_holders(SLICED, [use("GPU-1")]).gpus[0].holders == (POD,)
+    assert with_pod_holders(SLICED, [use("GPU-1::3")]).gpus[0].holders == (POD,)
+    assert with_pod_holders(SLICED, [use("MIG-7")]).gpus[0].instances[0].held
 
 
 @pytest.mark.parametrize(
@@ -132,5 +132,5 @@ def test_a_gpu_instance_ends_with_its_mig_devices() -> None:
 
 
 def test_a_shared_gpu_is_known_by_what_its_replicas_are_of() -> None:
-    assert taken(frozenset({"GPU-1"}), [use("other"), use("GPU-1::3")], HERE) == [use("GPU-1::3")]
-    assert taken(frozenset({"GPU-2"}), [use("GPU-1::3")], HERE) == []
+    assert uses_of_devices(frozenset({"GPU-1"}), [use("other"), use("GPU-1::3")], HERE) == [use("GPU-1::3")]
+    assert uses_of_devices(frozenset({"GPU-2"}), [use("GPU-1::3")], HERE) == []

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import msgspec
 
-from aliquot.kubernetes.client.informer import Shelf
+from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
-from aliquot.kubernetes.virtual_machines.agent.crd_pruning import RETRY_S, Pruned
-from aliquot.kubernetes.virtual_machines.agent.informers import Corner
-from aliquot.kubernetes.virtual_machines.agent.object_writer import Writer
-from aliquot.kubernetes.virtual_machines.harvester.node_view import Change
+from aliquot.kubernetes.virtual_machines.agent.crd_pruning import RETRY_S, PrunedFields
+from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
+from aliquot.kubernetes.virtual_machines.agent.object_writer import ObjectWriter
+from aliquot.kubernetes.virtual_machines.harvester.node_view import ObjectChange
 
 KIND, NAME = "SRIOVGPUDevice", "n-000008000"
 
@@ -39,62 +39,64 @@ class Bed:
     def __init__(self) -> None:
         self.now = 0.0
         self.api = Server()
-        self._shelf = Shelf(SRIOVGPUDevice, lambda: None)
-        self.writer = Writer(cast(Corner, self), self._told, lambda verb, kind: None, Pruned(lambda: self.now))
+        self._shelf = Informer(SRIOVGPUDevice, lambda: None)
+        self.writer = ObjectWriter(
+            cast(NodeDeviceInformers, self), self._told, lambda verb, kind: None, PrunedFields(lambda: self.now)
+        )
 
-    def shelf(self, kind: str) -> Shelf[SRIOVGPUDevice]:
+    def informer(self, kind: str) -> Informer[SRIOVGPUDevice]:
         return self._shelf
 
     async def _told(self, former: object, now: object) -> None: ...
 
-    def look(self, **status: object) -> bool:
+    def observe(self, **status: object) -> bool:
         """One look at which this should be said beside a condition; whether anything was written."""
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": str(self.now)}
         body = {"status": {"conditions": [ready], "observedGeneration": 1, **status}}
-        self.writer.begin()
-        return asyncio.run(self.writer.write([Change("status", KIND, NAME, body)]))
+        self.writer.begin_round()
+        return asyncio.run(self.writer.write([ObjectChange("status", KIND, NAME, body)]))
 
 
 def test_what_is_dropped_is_not_written_at_each_look() -> None:
     bed = Bed()
     for bed.now in range(10):
-        bed.look()
+        bed.observe()
     assert len(bed.api.asked) == 1
 
 
 def test_it_says_what_is_lost_and_what_to_type() -> None:
     bed = Bed()
-    assert bed.writer.trouble == ""
-    bed.look()
-    assert "drop conditions, observedGeneration" in bed.writer.trouble
-    assert bed.writer.trouble.endswith("kubectl apply --server-side --force-conflicts -f deploy/crds")
+    assert bed.writer.error == ""
+    bed.observe()
+    assert "drop conditions, observedGeneration" in bed.writer.error
+    assert bed.writer.error.endswith("kubectl apply --server-side --force-conflicts -f deploy/crds")
 
 
 def test_what_the_definition_has_is_written_all_the_same() -> None:
     bed = Bed()
-    bed.look()
-    assert bed.look(vfAddresses=["0000:08:00.4"])
+    bed.observe()
+    assert bed.observe(vfAddresses=["0000:08:00.4"])
     assert bed.api.asked[-1] == {"vfAddresses"}
-    assert bed.look(vfAddresses=None), "and taken away"
+    assert bed.observe(vfAddresses=None), "and taken away"
 
 
 def test_it_is_whole_again_soon_after_the_definitions_are() -> None:
     bed = Bed()
-    bed.look()
+    bed.observe()
     bed.now = RETRY_S
-    bed.look()
+    bed.observe()
     assert len(bed.api.asked) == 2
     bed.api.drops = set()
     bed.now += RETRY_S - 1
-    assert not bed.look()
+    assert not bed.observe()
     bed.now += 1
-    assert bed.look()
+    assert bed.observe()
     assert "conditions" in bed.api.status
-    assert bed.writer.trouble == ""
+    assert bed.writer.error == ""
 
 
 def test_a_value_that_is_left_out_when_empty_is_not_lost() -> None:
     bed = Bed()
     bed.api.drops = set()
-    bed.look(vfAddresses=[], vGPUDevices=[])
-    assert bed.writer.trouble == ""
+    bed.observe(vfAddresses=[], vGPUDevices=[])
+    assert bed.writer.error == ""

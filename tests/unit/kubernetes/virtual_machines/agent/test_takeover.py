@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.kubernetes.client.objects import ObjectMeta, OwnerReference, Pod, PodStatus
-from aliquot.kubernetes.virtual_machines.agent.pcidevices_conflict import incumbent
+from aliquot.kubernetes.virtual_machines.agent.pcidevices_conflict import pcidevices_pod
 
 OWNER = OwnerReference("DaemonSet", "harvester-pcidevices-controller")
 
@@ -26,7 +26,7 @@ def pod(labels: dict[str, str] | None = None, owners: tuple[OwnerReference, ...]
     ids=["owned", "labelled", "labelled as before", "about to start"],
 )
 def test_theirs(theirs: Pod) -> None:
-    assert incumbent([pod({"app": "x"}), theirs]) == theirs
+    assert pcidevices_pod([pod({"app": "x"}), theirs]) == theirs
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_theirs(theirs: Pod) -> None:
     ids=["ours", "the driver", "ended", "a job of the name"],
 )
 def test_others(other: Pod) -> None:
-    assert incumbent([other]) is None
+    assert pcidevices_pod([other]) is None

@@ -9,21 +9,21 @@ from typing import Any, cast
 
 import pytest
 
-from aliquot.core.engine.context import Outcome
-from aliquot.core.model.desired import GpuWish
+from aliquot.core.engine.context import ApplyOutcome
+from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.plan import Plan
-from aliquot.errors import AliquotError, MovedError
+from aliquot.errors import AliquotError, StalePlanError
 from aliquot.kubernetes.client.objects import ObjectMeta, Pod, PodStatus
-from aliquot.kubernetes.device_plugin.errors import KubeletAwayError
-from aliquot.kubernetes.node_agent.pod_holders import Use
-from aliquot.kubernetes.virtual_machines.agent import reconcile as module
-from aliquot.kubernetes.virtual_machines.agent.host_gpus import Found, Machine, Way
-from aliquot.kubernetes.virtual_machines.agent.informers import Corner
-from aliquot.kubernetes.virtual_machines.agent.metrics import Tally
-from aliquot.kubernetes.virtual_machines.agent.object_writer import Writer
-from aliquot.kubernetes.virtual_machines.agent.reconcile import Round, Work
-from aliquot.kubernetes.virtual_machines.agent.retry_state import PATIENT
-from aliquot.kubernetes.virtual_machines.harvester.node_view import Change, Intent, Objects, Result, View
+from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
+from aliquot.kubernetes.virtual_machines.agent import reconciler as module
+from aliquot.kubernetes.virtual_machines.agent.host_gpus import DriverAccess, HostGpus, HostObservation
+from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
+from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics
+from aliquot.kubernetes.virtual_machines.agent.object_writer import ObjectWriter
+from aliquot.kubernetes.virtual_machines.agent.reconciler import Reconciler, RoundResult
+from aliquot.kubernetes.virtual_machines.agent.retry_state import MAX_REPEATS
+from aliquot.kubernetes.virtual_machines.harvester.node_view import Intent, NodeView, ObjectChange, Objects, Result
 from support.simworld import Node
 
 PCI, ONE = "0000:01:00.0", "0000:01:00.4"
@@ -52,14 +52,14 @@ class OnePlan:
         self.applied: list[Plan] = []
         self.moved = self.undone = False
 
-    async def look(self, way: Way) -> Found:
-        return Found((), self.node.whole.read())
+    async def observe(self, way: DriverAccess) -> HostObservation:
+        return HostObservation((), self.node.whole.read())
 
     async def apply(self, plan: Plan, report: Callable[[str], None]) -> object:
         self.applied.append(plan)
         if self.undone:
-            return Outcome("done", self.node.whole.read())
-        raise MovedError("the machine changed") if self.moved else AliquotError("the test is over")
+            return ApplyOutcome("done", self.node.whole.read())
+        raise StalePlanError("the machine changed") if self.moved else AliquotError("the test is over")
 
 
 class Hands:
@@ -84,39 +84,48 @@ class Bed:
         node.whole.create_vgpu(gpu.pci, ONE, 746, "7f0a3c5e-0000-4000-8000-000000000001")
         self.machine = OnePlan(node)
         self.hands = Hands()
-        self.answers: list[Sequence[Use] | AliquotError] = [()]
+        self.answers: list[Sequence[PodDeviceUse] | AliquotError] = [()]
         self.results: list[dict[str, Result]] = []
-        wish = GpuWish(PCI, None, instances=(), vgpus=())
+        wish = DesiredGpu(PCI, None, instances=(), vgpus=())
         monkeypatch.setattr(module, "intents", lambda view, objects: (Intent(PCI, wish),))
         monkeypatch.setattr(module, "changes", self._changes)
-        monkeypatch.setattr(module, "YOUNG_S", 0.0)
+        monkeypatch.setattr(module, "ALLOCATION_SETTLE_S", 0.0)
 
-    def _changes(self, view: View, objects: Objects, results: dict[str, Result]) -> tuple[Change, ...]:
+    def _changes(self, view: NodeView, objects: Objects, results: dict[str, Result]) -> tuple[ObjectChange, ...]:
         self.results.append(dict(results))
         return ()
 
-    async def uses(self) -> Sequence[Use]:
+    async def uses(self) -> Sequence[PodDeviceUse]:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, AliquotError):
             raise answer
         return answer
 
-    def round(self) -> Round:
-        return asyncio.run(self.work().round())
+    def round(self) -> RoundResult:
+        return asyncio.run(self.work().reconcile())
 
-    def work(self) -> Work:
-        async def way() -> Way:
-            return Way("local")
+    def work(self) -> Reconciler:
+        async def way() -> DriverAccess:
+            return DriverAccess("local")
 
         async def boot() -> str:
             return "boot"
 
         async def told(former: Any, now: Any) -> None: ...
 
-        corner = cast(Corner, Quiet())
-        writer = Writer(corner, told, lambda verb, kind: None)
-        machine = cast(Machine, self.machine)
-        return Work(corner, machine, writer, Tally("n"), way=way, uses=self.uses, hands=self.hands, boot=boot)
+        corner = cast(NodeDeviceInformers, Quiet())
+        writer = ObjectWriter(corner, told, lambda verb, kind: None)
+        machine = cast(HostGpus, self.machine)
+        return Reconciler(
+            corner,
+            machine,
+            writer,
+            DevicesAgentMetrics("n"),
+            locate_driver=way,
+            uses=self.uses,
+            plugins=self.hands,
+            boot=boot,
+        )
 
 
 @pytest.fixture
@@ -124,18 +133,18 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
     return Bed(tmp_path, monkeypatch)
 
 
-GIVEN = (Use("vms", "virt-launcher-desk", "compute", (ONE,)),)
+GIVEN = (PodDeviceUse("vms", "virt-launcher-desk", "compute", (ONE,)),)
 
 
 def test_a_vgpu_that_nobody_has_goes_and_is_withheld_meanwhile(bed: Bed) -> None:
-    assert bed.round().again
+    assert bed.round().changed
     assert len(bed.machine.applied) == 1
     assert [ONE in ids for ids in bed.hands.held] == [True, False]
 
 
 def test_one_that_kubelet_gave_away_stays_and_its_pod_is_named(bed: Bed) -> None:
     bed.answers = [GIVEN]
-    assert not bed.round().again
+    assert not bed.round().changed
     assert bed.machine.applied == []
     assert bed.results[-1][PCI].reason == "Held"
     assert "virt-launcher-desk" in bed.results[-1][PCI].message
@@ -143,17 +152,17 @@ def test_one_that_kubelet_gave_away_stays_and_its_pod_is_named(bed: Bed) -> None
 
 def test_one_that_is_given_away_between_look_and_act_stays(bed: Bed) -> None:
     bed.answers = [(), GIVEN]
-    assert bed.round().again, "looked at again at once"
+    assert bed.round().changed, "looked at again at once"
     assert bed.machine.applied == []
     assert bed.hands.held[-1] == frozenset(), "nothing is withheld any more"
 
 
 def test_a_silent_kubelet_ends_nothing(bed: Bed) -> None:
-    bed.answers = [KubeletAwayError("kubelet is away")]
+    bed.answers = [KubeletUnavailableError("kubelet is away")]
     done = bed.round()
     assert bed.machine.applied == []
     assert bed.results[-1][PCI].reason == "KubeletAway"
-    assert "kubelet is away" in done.trouble
+    assert "kubelet is away" in done.error
 
 
 def test_a_pod_that_has_ended_holds_nothing(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,8 +175,8 @@ def test_a_pod_that_has_ended_holds_nothing(bed: Bed, monkeypatch: pytest.Monkey
 
 def test_a_failure_is_told_and_waits(bed: Bed) -> None:
     work = bed.work()
-    asyncio.run(work.round())
-    later = asyncio.run(work.round())
+    asyncio.run(work.reconcile())
+    later = asyncio.run(work.reconcile())
     assert len(bed.machine.applied) == 1
     assert bed.results[-1][PCI].message.startswith("the test is over")
     assert later.wait_s is not None
@@ -177,8 +186,8 @@ def test_a_failure_is_told_and_waits(bed: Bed) -> None:
 def test_a_machine_that_changed_meanwhile_is_no_failure(bed: Bed) -> None:
     bed.machine.moved = True
     work = bed.work()
-    asyncio.run(work.round())
-    asyncio.run(work.round())
+    asyncio.run(work.reconcile())
+    asyncio.run(work.reconcile())
     assert bed.results[-1] == {}
 
 
@@ -187,13 +196,13 @@ def test_what_somebody_undoes_at_once_is_not_done_for_ever(bed: Bed) -> None:
     bed.machine.undone = True
     work = bed.work()
 
-    async def rounds() -> Round:
+    async def rounds() -> RoundResult:
         for _ in range(9):
-            await work.round()
-        return await work.round()
+            await work.reconcile()
+        return await work.reconcile()
 
     done = asyncio.run(rounds())
-    assert len(bed.machine.applied) == PATIENT + 1
+    assert len(bed.machine.applied) == MAX_REPEATS + 1
     assert bed.results[-1][PCI].reason == "Undone"
-    assert not done.again
+    assert not done.changed
     assert done.wait_s is not None

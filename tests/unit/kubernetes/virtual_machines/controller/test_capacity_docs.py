@@ -7,16 +7,16 @@ from pathlib import Path
 from aliquot.cli.views import capacity_view as capacityview
 from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import NAME
 from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as poll
-from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Seen, measure
-from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import CLUSTER_LABEL, POOL_LABEL, Demand
+from aliquot.kubernetes.virtual_machines.kubevirt.capacity import ClusterObservation, measure
+from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import CLUSTER_LABEL, POOL_LABEL, VmDemand
 from aliquot.kubernetes.virtual_machines.kubevirt.fit import fit
 from unit.kubernetes.virtual_machines.controller.test_capacity_pages import ask, made
 from unit.kubernetes.virtual_machines.kubevirt.machines import A2_4Q, instance, machine, node
 
 PAGE = (Path(__file__).resolve().parents[5] / "docs/capacity.md").read_text()
-SEEN = Seen(
+SEEN = ClusterObservation(
     (node("n1", {A2_4Q: 2}), node("n2", {A2_4Q: 1})),
-    machines=(machine("db", A2_4Q),),
+    vms=(machine("db", A2_4Q),),
     instances=(instance("web", "n1", A2_4Q),),
 )
 
@@ -33,7 +33,7 @@ def test_who_has_one_and_who_waits_is_printed_below_the_counts() -> None:
 
 
 def test_a_refusal_says_what_is_asked_there_taken_and_waited_for() -> None:
-    found = fit(measure(SEEN), [Demand("default", f"m{n}", {A2_4Q: 2}) for n in range(3)])
+    found = fit(measure(SEEN), [VmDemand("default", f"m{n}", {A2_4Q: 2}) for n in range(3)])
     assert found.sentence == (
         f"6 of {A2_4Q} are asked for, 1 can still be allocated (3 in the cluster, 1 allocated, 1 waited for)"
     )

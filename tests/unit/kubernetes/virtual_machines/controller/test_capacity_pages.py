@@ -9,13 +9,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from aliquot.kubernetes.client.kind_watch import Shelf
+from aliquot.kubernetes.client.kind_informer import KindInformer
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
-from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import Figures
-from aliquot.kubernetes.virtual_machines.controller.capacity_pages import Pages
-from aliquot.kubernetes.virtual_machines.controller.informers import World
-from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import CLUSTER_LABEL, Demand
+from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import CapacityCollector
+from aliquot.kubernetes.virtual_machines.controller.capacity_pages import CapacityPages
+from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
+from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import CLUSTER_LABEL, VmDemand
 from unit.kubernetes.virtual_machines.kubevirt.machines import A2_4Q, instance, machine, node
 
 SENT = '{"vGPURequests":[{"name":"provisioned","deviceName":"nvidia.com/NVIDIA_A2-4Q"}]}'
@@ -32,22 +32,22 @@ def _ignore(_: set[str]) -> None:
     return None
 
 
-def made(clock: Clock | None = None) -> World:
+def made(clock: Clock | None = None) -> VmClusterInformers:
     """One node with 4, one machine of cluster blue that has one of them."""
-    nodes: Shelf[Node] = Shelf(Node, _ignore)
-    gpus: Shelf[SRIOVGPUDevice] = Shelf(SRIOVGPUDevice, _ignore)
-    world = World(nodes, gpus, lambda: None, clock=clock or Clock())
+    nodes: KindInformer[Node] = KindInformer(Node, _ignore)
+    gpus: KindInformer[SRIOVGPUDevice] = KindInformer(SRIOVGPUDevice, _ignore)
+    world = VmClusterInformers(nodes, gpus, lambda: None, clock=clock or Clock())
     labels = {CLUSTER_LABEL: "blue"}
     nodes.items = {"n1": node("n1", {A2_4Q: 4})}
-    world.machines.items = {"default/a": machine("a", A2_4Q, labels=labels)}
+    world.vms.items = {"default/a": machine("a", A2_4Q, labels=labels)}
     world.instances.items = {"default/a": instance("a", "n1", A2_4Q, labels=labels)}
-    for shelf in world.shelves:
-        shelf.known = True
+    for shelf in world.all_informers:
+        shelf.synced = True
     return world
 
 
-def ask(world: World, path: str, **query: str) -> tuple[int, Any]:
-    status, kind, body = Pages(world).by_path[path](query)
+def ask(world: VmClusterInformers, path: str, **query: str) -> tuple[int, Any]:
+    status, kind, body = CapacityPages(world).by_path[path](query)
     assert kind == "application/json"
     return status, msgspec.json.decode(body)
 
@@ -111,40 +111,40 @@ def test_a_question_that_is_none_is_told_so(query: dict[str, str], message: str)
 )
 def test_before_everything_was_read_nobody_is_told_zero(path: str) -> None:
     world = made()
-    world.instances.known = False
+    world.instances.synced = False
     status, body = ask(world, path, resource=A2_4Q)
     assert (status, body["kind"]) == (503, "Error")
-    world.instances.away = "user x lacks the right to list virtualmachineinstances.kubevirt.io"
+    world.instances.unavailable = "user x lacks the right to list virtualmachineinstances.kubevirt.io"
     assert ask(world, path, resource=A2_4Q)[1]["message"].startswith("user x lacks the right")
 
 
 def test_a_machine_that_was_let_in_counts_until_it_is_seen_or_given_up() -> None:
     clock = Clock()
     world = made(clock)
-    world.reserve(Demand("default", "b", {A2_4Q: 2}))
-    assert world.capacity().figures[A2_4Q].allocatable == 1
-    world.machines.items["default/b"] = machine("b", A2_4Q, A2_4Q)
-    assert world.capacity().figures[A2_4Q].allocatable == 1
-    del world.machines.items["default/b"]
+    world.reserve(VmDemand("default", "b", {A2_4Q: 2}))
+    assert world.capacity().resources[A2_4Q].allocatable == 1
+    world.vms.items["default/b"] = machine("b", A2_4Q, A2_4Q)
+    assert world.capacity().resources[A2_4Q].allocatable == 1
+    del world.vms.items["default/b"]
     clock.now += 60
-    assert world.capacity().figures[A2_4Q].allocatable == 3
+    assert world.capacity().resources[A2_4Q].allocatable == 3
 
 
 def test_a_machine_that_was_let_in_and_deleted_counts_no_more() -> None:
     world = made()
-    world.reserve(Demand("default", "b", {A2_4Q: 2}))
-    world.machines._changed({"default/b"})
-    assert world.capacity().figures[A2_4Q].allocatable == 3
+    world.reserve(VmDemand("default", "b", {A2_4Q: 2}))
+    world.vms._changed({"default/b"})
+    assert world.capacity().resources[A2_4Q].allocatable == 3
 
 
 def test_a_machine_that_was_seen_and_then_asks_for_less_is_not_held_to_its_admission() -> None:
     world = made()
-    world.reserve(Demand("default", "b", {A2_4Q: 2}))
+    world.reserve(VmDemand("default", "b", {A2_4Q: 2}))
 
     def told(*resources: str, **more: Any) -> int:
-        world.machines.items["default/b"] = machine("b", *resources, **more)
-        world.machines._changed({"default/b"})
-        return world.capacity().figures[A2_4Q].allocatable
+        world.vms.items["default/b"] = machine("b", *resources, **more)
+        world.vms._changed({"default/b"})
+        return world.capacity().resources[A2_4Q].allocatable
 
     assert told(A2_4Q) == 1, "an older sight of it: what it was admitted with is still to come"
     assert told(A2_4Q, A2_4Q) == 1
@@ -154,18 +154,18 @@ def test_a_machine_that_was_seen_and_then_asks_for_less_is_not_held_to_its_admis
 
 def test_a_stopped_machine_that_was_let_start_counts_before_it_shows() -> None:
     world = made()
-    world.machines.items["default/b"] = machine("b", A2_4Q, strategy="Halted")
-    world.reserve(Demand("default", "b", {A2_4Q: 1}))
-    world.machines._changed({"default/b"})
-    assert world.capacity().figures[A2_4Q].allocatable == 2
+    world.vms.items["default/b"] = machine("b", A2_4Q, strategy="Halted")
+    world.reserve(VmDemand("default", "b", {A2_4Q: 1}))
+    world.vms._changed({"default/b"})
+    assert world.capacity().resources[A2_4Q].allocatable == 2
 
 
 def test_figures_for_prometheus_are_those_of_the_moment() -> None:
     world, registry = made(), CollectorRegistry()
-    registry.register(Figures(world))
+    registry.register(CapacityCollector(world))
     name = "aliquot_controller_vm_devices"
     assert registry.get_sample_value(name, {"resource": A2_4Q, "what": "allocatable"}) == 3
-    world.reserve(Demand("default", "b", {A2_4Q: 1}))
+    world.reserve(VmDemand("default", "b", {A2_4Q: 1}))
     assert registry.get_sample_value(name, {"resource": A2_4Q, "what": "allocatable"}) == 2
-    world.nodes.known = False
+    world.nodes.synced = False
     assert generate_latest(registry) == b""

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from aliquot.core.engine.apply import apply
-from aliquot.core.engine.context import World
+from aliquot.core.engine.context import ExecutionContext
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.planner.plan import plan
@@ -24,9 +24,9 @@ from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.kinds.harvester import KINDS
 from aliquot.kubernetes.kinds.harvester_names import object_name
 from aliquot.kubernetes.virtual_machines.harvester.gpu_intents import digest, intents
-from aliquot.kubernetes.virtual_machines.harvester.node_view import Change, Intent, Objects, Result, View
+from aliquot.kubernetes.virtual_machines.harvester.node_view import Intent, NodeView, ObjectChange, Objects, Result
 from aliquot.kubernetes.virtual_machines.harvester.object_changes import changes
-from aliquot.kubernetes.virtual_machines.harvester.reasons import verdict
+from aliquot.kubernetes.virtual_machines.harvester.reasons import blocker_verdict
 from support.simworld import Node
 from unit.core.engine.memory import CountingClock, MemoryJournal, NoLock, OneByOne, Recorder
 
@@ -60,7 +60,7 @@ class Store:
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], JSON] = {}
-        self.written: list[Change] = []
+        self.written: list[ObjectChange] = []
         self._uid = 0
         self._kinds: dict[str, type[KubeObject]] = {kind.TYPE.kind: kind for kind in KINDS}
 
@@ -93,7 +93,7 @@ class Store:
         else:
             del self.objects[kind, name]
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: ObjectChange) -> None:
         self.written.append(change)
         if change.verb == "create":
             assert change.body["metadata"]["name"] == change.name
@@ -128,7 +128,7 @@ class Tweaked(Node):
         super().__init__(template, directory=directory)
         if address is not None:
             self.backend.memory.node.gpus[0].state.pci = address
-            self.backend.memory.node.changed()
+            self.backend.memory.node.files_changed()
             self.backend.renumber()
 
 
@@ -145,16 +145,16 @@ class One:
 
     # -- what the agent does
 
-    def view(self) -> View:
+    def view(self) -> NodeView:
         inventory: Inventory | None = None if self.blind else self.node.whole.read()
-        return View(
+        return NodeView(
             node=self.name,
             boot=self.node.boot(),
             now=self.now,
             functions=scan(self.node.files, NAMES),
             inventory=inventory,
             reason="DriverNotReady" if self.blind else "",
-            trouble=self.blind,
+            driver_error=self.blind,
         )
 
     def publish(self) -> int:
@@ -177,21 +177,21 @@ class One:
         """Carries out every wish that asks for something; whether anything was done."""
         done = False
         for intent in self.intents():
-            if intent.wish is not None:
+            if intent.desired is not None:
                 done = self._carry_out(intent) or done
         return done
 
     def _carry_out(self, intent: Intent) -> bool:
-        assert intent.wish is not None
-        made = plan(self.node.whole.read(), Desired((intent.wish,)))
+        assert intent.desired is not None
+        made = plan(self.node.whole.read(), Desired((intent.desired,)))
         if made.blockers:
-            why = verdict(made.blockers[0])
+            why = blocker_verdict(made.blockers[0])
             self.results[intent.pci] = Result(digest(intent), False, why.reason, why.message)
             return False
         if not made.actions:
             self.results[intent.pci] = Result(digest(intent), True, "Applied")
             return False
-        ports = World(
+        ports = ExecutionContext(
             self.node.whole, self.node.backend, MemoryJournal(), CountingClock(), NoLock(), OneByOne(), Recorder()
         )
         try:

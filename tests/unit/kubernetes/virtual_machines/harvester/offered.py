@@ -18,7 +18,7 @@ from aliquot.kubernetes.kinds.harvester import (
     VGPUDeviceSpec,
     VGPUDeviceStatus,
 )
-from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects, View
+from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from support.vgpufactory import address, functions, gpu, having, kind, node
 
 NODE = "harvester-kgd9c"
@@ -30,7 +30,7 @@ def card(product: str, *made: tuple[str, int], pci: str = "0000:08:00.0") -> Gpu
     return having(gpu(product, pci=pci), *((kind(product, short), number) for short, number in made))
 
 
-def view(*cards: Gpu, driver: bool = True, numa: int | None = 1) -> View:
+def view(*cards: Gpu, driver: bool = True, numa: int | None = 1) -> NodeView:
     """A look at a node with these GPUs."""
     seen = []
     for each in cards:
@@ -43,14 +43,14 @@ def view(*cards: Gpu, driver: bool = True, numa: int | None = 1) -> View:
             for f in (each.virtual.functions if each.virtual is not None else ())
         ]
     inventory = node(*cards) if driver else None
-    return View(node=NODE, boot="b", now=0.0, functions=tuple(seen), inventory=inventory)
+    return NodeView(node=NODE, boot="b", now=0.0, functions=tuple(seen), inventory=inventory)
 
 
 def vgpus(*cards: Gpu) -> dict[str, VGPUDevice]:
     """The objects of every function of these GPUs, as they are when all wishes are met."""
     found = {}
     for each in cards:
-        vendor = each.virtual is not None and each.virtual.world == "vendor-vfio"
+        vendor = each.virtual is not None and each.virtual.framework == "vendor-vfio"
         made = {v.function: v for v in each.vgpus}
         for function in functions(len(each.virtual.functions) if each.virtual else 0, each.pci):
             spec = VGPUDeviceSpec(address=function.pci, node_name=NODE, parent=each.pci)

@@ -39,7 +39,7 @@ def test_a_spec_with_its_defaults_is_what_the_struct_writes(kind: type[KubeObjec
     """So that an object that was made by hand is not written again for the sake of its empty fields."""
     schema = crds.schema(kind)["properties"]["spec"]
     shown = {name: each["default"] for name, each in schema.get("properties", {}).items() if "default" in each}
-    fixed = dict.fromkeys(crd_rules.FIXED.get(kind, ()), "")
+    fixed = dict.fromkeys(crd_rules.IMMUTABLE_FIELDS.get(kind, ()), "")
     (field,) = [each for each in msgspec.structs.fields(kind) if each.name == "spec"]
     written = msgspec.to_builtins(field.type())
     written.pop("profileSpec", None)
@@ -67,7 +67,7 @@ def test_each_column_shows_a_field_that_there_is() -> None:
 def test_a_rule_about_a_field_that_there_is_not_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice, SRIOVGPUDeviceSpec
 
-    monkeypatch.setitem(crd_rules.FIELDS, SRIOVGPUDeviceSpec, {"adress": {"maxLength": 16}})
+    monkeypatch.setitem(crd_rules.FIELD_RULES, SRIOVGPUDeviceSpec, {"adress": {"maxLength": 16}})
     with pytest.raises(LookupError, match="adress"):
         crds.schema(SRIOVGPUDevice)
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from aliquot.kubernetes.client.pods import Pod
-from aliquot.kubernetes.virtual_machines.harvester.driver_pods import DriverPod, choose
+from aliquot.kubernetes.virtual_machines.harvester.driver_pods import DriverPod, choose_pod
 from support.driverpods import driver_pod
 
 
@@ -28,19 +28,19 @@ def restarted(body: dict[str, Any], times: int) -> dict[str, Any]:
 def test_the_driver_s_container_else_the_first() -> None:
     body = driver_pod("n1")
     body["spec"]["containers"].insert(0, {"name": "sidecar"})
-    found = choose(pods(body), "n1")
+    found = choose_pod(pods(body), "n1")
     assert found.pod == DriverPod(
         "harvester-system", "nvidia-driver-n1", "nvidia-driver-ctr", "", "containerd://nvidia-driver-n1-0"
     )
     body["spec"]["containers"] = [{"name": "vgpu-manager"}, {"name": "other"}]
     body["status"]["containerStatuses"][0]["name"] = "vgpu-manager"
-    found = choose(pods(body), "n1")
+    found = choose_pod(pods(body), "n1")
     assert found.pod is not None
     assert found.pod.container == "vgpu-manager"
 
 
 def test_another_node_s_pod_is_none() -> None:
-    found = choose(pods(driver_pod("n2")), "n1")
+    found = choose_pod(pods(driver_pod("n2")), "n1")
     assert (found.pod, found.reason) == (None, "NoDriverPod")
     assert found.message == "node n1 has no driver pod (app=nvidia-driver-daemonset in namespace harvester-system)"
     assert found.next_step == "kubectl -n harvester-system get pods -l app=nvidia-driver-daemonset -o wide"
@@ -49,8 +49,8 @@ def test_another_node_s_pod_is_none() -> None:
 def test_a_pod_that_is_being_deleted_is_not_used() -> None:
     """The original goes on using it until the deletion is seen, whatever its phase."""
     leaving = changed(driver_pod("n1"), deletionTimestamp="2026-01-01T00:00:00Z")
-    assert choose(pods(leaving), "n1").reason == "DriverPodLeaving"
-    found = choose(pods(leaving, driver_pod("n1", name="new")), "n1")
+    assert choose_pod(pods(leaving), "n1").reason == "DriverPodLeaving"
+    found = choose_pod(pods(leaving, driver_pod("n1", name="new")), "n1")
     assert found.pod is not None
     assert found.pod.name == "new"
 
@@ -59,13 +59,13 @@ def test_of_two_the_newest_that_runs_wins() -> None:
     old = changed(driver_pod("n1", name="old"), creationTimestamp="2026-01-01T00:00:00Z")
     new = changed(driver_pod("n1", name="new"), creationTimestamp="2026-01-02T00:00:00Z")
     starting = changed(driver_pod("n1", name="a", ready=False), creationTimestamp="2026-01-03T00:00:00Z")
-    found = choose(pods(old, starting, new), "n1")
+    found = choose_pod(pods(old, starting, new), "n1")
     assert found.pod is not None
     assert found.pod.name == "new"
 
 
 def test_a_pod_that_starts_is_not_used() -> None:
-    found = choose(pods(driver_pod("n1", ready=False)), "n1")
+    found = choose_pod(pods(driver_pod("n1", ready=False)), "n1")
     assert found.reason == "DriverPodNotReady"
     assert found.message == "pod harvester-system/nvidia-driver-n1 is not ready (Pending)"
     assert found.next_step == "kubectl -n harvester-system describe pod nvidia-driver-n1"
@@ -74,7 +74,7 @@ def test_a_pod_that_starts_is_not_used() -> None:
 def test_a_pod_that_runs_but_whose_container_is_not_ready_is_not_used() -> None:
     body = driver_pod("n1")
     body["status"]["containerStatuses"][0]["ready"] = False
-    found = choose(pods(body), "n1")
+    found = choose_pod(pods(body), "n1")
     assert (found.pod, found.reason) == (None, "DriverPodNotReady")
 
 
@@ -83,14 +83,14 @@ def test_cannot_enable_because_the_driver_s_url_is_the_placeholder(url: str) -> 
     """harvester/harvester#5112: the pod crash-loops with "Could not resolve host: HTTPENDPOINT", the user interface
     says that SR-IOV could not be enabled.
     """
-    found = choose(pods(restarted(driver_pod("n1", ready=False, url=url), 7)), "n1")
+    found = choose_pod(pods(restarted(driver_pod("n1", ready=False, url=url), 7)), "n1")
     assert found.reason == "DriverLocationMissing"
     assert "does not know where to get the driver: its DRIVER_LOCATION is" in found.message
     assert "driverToolkit.location" in found.next_step
 
 
 def test_a_pod_that_fails_again_and_again_leads_to_its_log() -> None:
-    found = choose(pods(restarted(driver_pod("n1", ready=False), 4)), "n1")
+    found = choose_pod(pods(restarted(driver_pod("n1", ready=False), 4)), "n1")
     assert found.reason == "DriverPodFailing"
     assert (
         found.message
@@ -104,12 +104,12 @@ def test_a_url_from_a_secret_is_not_missing() -> None:
     body["spec"]["containers"][0]["env"] = [
         {"name": "DRIVER_LOCATION", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     ]
-    assert choose(pods(body), "n1").reason == "DriverPodNotReady"
+    assert choose_pod(pods(body), "n1").reason == "DriverPodNotReady"
 
 
 def test_a_container_that_restarted_is_another() -> None:
     """So that it is asked anew whether its driver is ready."""
     body = driver_pod("n1")
-    before = choose(pods(body), "n1").pod
+    before = choose_pod(pods(body), "n1").pod
     body["status"]["containerStatuses"][0]["containerID"] = "containerd://again"
-    assert choose(pods(body), "n1").pod != before
+    assert choose_pod(pods(body), "n1").pod != before

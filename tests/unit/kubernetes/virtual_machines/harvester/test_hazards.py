@@ -43,7 +43,7 @@ def driver(one: One, address: str = PCI) -> str:
 
 def without_the_gpu(one: One) -> object:
     gpu = one.node.backend.memory.node.gpus.pop()
-    one.node.backend.memory.node.changed()
+    one.node.backend.memory.node.files_changed()
     return gpu
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from aliquot.core.model.pci import PciFunction
 from aliquot.kubernetes.client.object_base import ObjectMeta
-from aliquot.kubernetes.gpu.device_resources import Offer
+from aliquot.kubernetes.gpu.device_resources import ResourceOffer
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
-from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdevs, object_names, offer
+from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdev_functions, object_names, offer
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
 from unit.kubernetes.virtual_machines.harvester.offered import NODE, address, card, passed, replace, vgpus, view
 
 A2 = card("NVIDIA A2", ("4A", 0), ("4Q", 1), ("4A", 2), ("4Q", 3))
 L40S = card("NVIDIA L40S", ("12A", 0), ("12Q", 9))
-GROUPS = {uuid: 120 + n for n, uuid in enumerate(sorted(mdevs(view(A2).inventory)))}
+GROUPS = {uuid: 120 + n for n, uuid in enumerate(sorted(mdev_functions(view(A2).inventory)))}
 
 
-def figures(found: Offer) -> dict[str, int]:
+def figures(found: ResourceOffer) -> dict[str, int]:
     return {resource.name: sum(d.healthy for d in resource.devices) for resource in found.resources}
 
 
@@ -51,7 +51,7 @@ def test_with_vendor_vfio_a_vgpu_goes_by_its_functions_address() -> None:
 
 def test_devices_come_in_the_order_of_their_functions() -> None:
     many = card("NVIDIA A2", *(("1Q", n) for n in range(12)))
-    groups = dict.fromkeys(mdevs(view(many).inventory), 7)
+    groups = dict.fromkeys(mdev_functions(view(many).inventory), 7)
     (resource,) = offer(view(many), Objects(vgpus=vgpus(many)), groups).resources
     assert [d.id for d in resource.devices] == [v.uuid for v in many.vgpus], "virtfn10 comes after virtfn2"
 
@@ -82,18 +82,18 @@ def test_an_object_that_goes_takes_its_device_along() -> None:
 
 
 def test_what_was_made_by_hand_is_not_offered() -> None:
-    assert offer(view(A2), Objects(), GROUPS) == Offer()
+    assert offer(view(A2), Objects(), GROUPS) == ResourceOffer()
 
 
 def test_what_an_object_claims_and_the_kernel_does_not_have_is_not_offered() -> None:
     """After a reboot: the objects are there, the vGPUs are not yet."""
     empty = card("NVIDIA A2")
-    assert offer(view(empty), Objects(vgpus=vgpus(A2)), GROUPS) == Offer()
+    assert offer(view(empty), Objects(vgpus=vgpus(A2)), GROUPS) == ResourceOffer()
 
 
 def test_another_type_in_the_function_than_the_object_says_is_not_offered() -> None:
     other = card("NVIDIA A2", ("4C", 0))
-    assert offer(view(other), Objects(vgpus=vgpus(A2)), GROUPS) == Offer()
+    assert offer(view(other), Objects(vgpus=vgpus(A2)), GROUPS) == ResourceOffer()
 
 
 def test_a_full_card_that_does_not_tell_names_is_offered_by_the_name_on_record() -> None:
@@ -148,7 +148,7 @@ def test_a_neighbour_with_a_driver_at_work_keeps_a_gpu_from_being_given() -> Non
 
 def test_a_claim_that_is_not_carried_out_or_only_reserves_offers_nothing() -> None:
     seen = replace(view(), functions=(GPU, SOUND))
-    assert offer(seen, passed(GPU.address, RESOURCE, bound=False), {}) == Offer()
+    assert offer(seen, passed(GPU.address, RESOURCE, bound=False), {}) == ResourceOffer()
     objects = passed(GPU.address, RESOURCE)
     (name,) = objects.claims
     claim = objects.claims[name]
@@ -156,7 +156,7 @@ def test_a_claim_that_is_not_carried_out_or_only_reserves_offers_nothing() -> No
     leaving = replace(claim.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
     for meta in (reserved, leaving):
         told = replace(objects, claims={name: replace(claim, metadata=meta)})
-        assert offer(seen, told, {}) == Offer()
+        assert offer(seen, told, {}) == ResourceOffer()
 
 
 def test_ids_lead_to_the_names_of_objects() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.core.model.inventory import Vgpu
-from aliquot.kubernetes.virtual_machines.harvester.object_draft import difference
+from aliquot.kubernetes.virtual_machines.harvester.object_draft import merge_patch
 from support.selection import parts
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import JSON, One, merged, ready
 
@@ -176,6 +176,6 @@ documents = st.dictionaries(words, values, max_size=4)
 
 @given(documents, documents)
 def test_a_difference_is_the_merge_patch_that_leads_there(former: JSON, wanted: JSON) -> None:
-    patch = difference(former, wanted)
+    patch = merge_patch(former, wanted)
     assert merged(former, patch) == wanted
     assert (patch == {}) == (former == wanted)

@@ -131,7 +131,7 @@ def test_the_wish_outlasts_a_gpu_that_is_gone_for_a_while(a2: One) -> None:
     on(a2)
     a2.kubectl("VGPUDevice", a2.name_of(FIRST), enabled=True, vGPUTypeName="NVIDIA A2-4Q")
     gpu = a2.node.backend.memory.node.gpus.pop()
-    a2.node.backend.memory.node.changed()
+    a2.node.backend.memory.node.files_changed()
     a2.settle()
     assert a2.store.of("PCIDevice") == {}
     assert ready(a2.device(PCI)) == ("False", "GpuMissing")

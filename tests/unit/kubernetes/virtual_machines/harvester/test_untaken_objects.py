@@ -22,7 +22,7 @@ def a2(tmp_path: Path) -> One:
         node.files.write("/sys/bus/pci/drivers/nvidia/unbind", PCI)
     node.backend.renumber()
     tools = node.whole.kernel.tools
-    kernel = Kernel(node.files, tools, str(tmp_path), node.boot, clock=node.clock, everything=True)
+    kernel = Kernel(node.files, tools, str(tmp_path), node.boot, clock=node.clock, all_drivers=True)
     node.whole = NodeBackend(node.backend, kernel)
     return one.settle()
 

@@ -252,7 +252,7 @@ def test_what_cannot_be_seen_is_not_said_to_be_gone(a2: One) -> None:
     now = a2.vgpu(FIRST)["status"]
     assert ready(a2.vgpu(FIRST)) == ("Unknown", "DriverNotReady")
     assert {k: v for k, v in now.items() if k != "conditions"} == {k: v for k, v in status.items() if k != "conditions"}
-    assert a2.intents()[0].wish is None
+    assert a2.intents()[0].desired is None
     assert a2.intents()[0].reason == "DriverNotReady"
     a2.blind = ""
     a2.settle()

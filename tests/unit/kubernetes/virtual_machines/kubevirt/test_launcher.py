@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.kubernetes.kinds.harvester_names import MDEV_ENV, PCI_ENV, environment
-from aliquot.kubernetes.virtual_machines.kubevirt.launcher_pod import devices, named
+from aliquot.kubernetes.virtual_machines.kubevirt.launcher_pod import by_resource, devices
 
 A2, L40S = "nvidia.com/NVIDIA_A2-4A", "nvidia.com/NVIDIA_L40S-12A"
 ONE, TWO = "b2107403-110c-45b0-af87-32cc91597b8a", "2a4cb2c6-1d33-4f5e-9b64-7fb3a2a4d0ee"
@@ -18,7 +18,7 @@ def test_two_uuids_in_one_variable() -> None:
     text = f"PATH=/usr/bin\nMDEV_PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4A={ONE},{TWO}\nHOME=/\n"
     found = devices(text)
     assert found == {"mdev": {"NVIDIA_COM_NVIDIA_A2-4A": (ONE, TWO)}, "pci": {}}
-    assert named(found, [L40S, A2]) == {A2: (ONE, TWO)}
+    assert by_resource(found, [L40S, A2]) == {A2: (ONE, TWO)}
 
 
 def test_duplicates_are_dropped_in_order_wherever_they_stand() -> None:
@@ -32,7 +32,7 @@ def test_duplicates_are_dropped_in_order_wherever_they_stand() -> None:
 def test_several_resources_and_both_kinds() -> None:
     text = f"PCI_RESOURCE_NVIDIA_COM_GA102GL_A40=0000:01:00.0\nMDEV_PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4A={ONE}\n"
     resources = [A2, "nvidia.com/GA102GL_A40", "intel.com/X"]
-    assert named(devices(text), resources) == {A2: (ONE,), "nvidia.com/GA102GL_A40": ("0000:01:00.0",)}
+    assert by_resource(devices(text), resources) == {A2: (ONE,), "nvidia.com/GA102GL_A40": ("0000:01:00.0",)}
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_what_a_plugin_writes_is_what_is_read(offered: dict[str, tuple[list[str]
     lines = [f"{environment(n, MDEV_ENV)}={','.join(mdev)}" for n, (mdev, _) in offered.items()]
     lines += [f"{environment(n, PCI_ENV)}={','.join(pci)}" for n, (_, pci) in offered.items()]
     wanted = {n: (*dict.fromkeys(mdev), *dict.fromkeys(pci)) for n, (mdev, pci) in offered.items() if mdev or pci}
-    assert named(devices("\n".join(lines)), offered) == wanted
+    assert by_resource(devices("\n".join(lines)), offered) == wanted

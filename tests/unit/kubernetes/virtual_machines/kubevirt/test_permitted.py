@@ -11,11 +11,11 @@ import pytest
 
 from aliquot.kubernetes.kinds.kubevirt import PERMITTED_ANNOTATION
 from aliquot.kubernetes.virtual_machines.kubevirt.permitted_devices import (
-    Entry,
-    Settings,
-    foreign,
+    KubeVirtSettings,
+    PermittedDevice,
+    foreign_conflicts,
     patch,
-    wanted,
+    wanted_entries,
 )
 from unit.kubernetes.virtual_machines.kubevirt.machines import A2_4A, A2_4Q, L40S, claim, function, vgpu
 
@@ -37,8 +37,8 @@ class Server:
         }
 
     @property
-    def settings(self) -> Settings:
-        return msgspec.convert(self.body, Settings)
+    def settings(self) -> KubeVirtSettings:
+        return msgspec.convert(self.body, KubeVirtSettings)
 
     @property
     def devices(self) -> Any:
@@ -46,9 +46,9 @@ class Server:
 
     def make(self, *args: Any, **more: Any) -> dict[str, Any]:
         """Reconcile with what the objects say; the patch that was needed. A second look needs none."""
-        found = patch(self.settings, wanted(*args, **more))
+        found = patch(self.settings, wanted_entries(*args, **more))
         _merge(self.body, copy.deepcopy(found))
-        assert patch(self.settings, wanted(*args, **more)) == {}
+        assert patch(self.settings, wanted_entries(*args, **more)) == {}
         return found
 
 
@@ -145,10 +145,10 @@ def test_in_the_vendor_vfio_world_a_vgpu_is_a_pci_device() -> None:
 
 def test_two_nodes_of_different_worlds_need_both_entries() -> None:
     vf = function("n2", "0000:08:00.4", A2_4Q, "10de:25b6")
-    want = wanted([made("n1", TYPE_Q), made("n2", TYPE_Q, uuid="746")], [vf], [])
+    want = wanted_entries([made("n1", TYPE_Q), made("n2", TYPE_Q, uuid="746")], [vf], [])
     assert want.entries == {
-        Entry("mediatedDevices", A2_4Q, TYPE_Q),
-        Entry("pciHostDevices", A2_4Q, "10de:25b6"),
+        PermittedDevice("mediatedDevices", A2_4Q, TYPE_Q),
+        PermittedDevice("pciHostDevices", A2_4Q, "10de:25b6"),
     }
 
 
@@ -167,16 +167,18 @@ def test_what_pcidevices_makes_on_its_nodes_is_left_as_it_is() -> None:
 
 
 def test_a_function_whose_ids_are_not_known_yet_is_not_permitted_yet() -> None:
-    assert wanted([made("n1", TYPE_Q, uuid="746")], [], []).entries == frozenset()
+    assert wanted_entries([made("n1", TYPE_Q, uuid="746")], [], []).entries == frozenset()
 
 
 def test_kubevirts_own_entry_for_our_resource_is_left_alone_and_told() -> None:
     own = {"mdevNameSelector": TYPE_Q, "resourceName": A2_4Q}
     server = Server({"mediatedDevices": [own]})
-    want = wanted([made("n1", TYPE_Q)], [], [])
+    want = wanted_entries([made("n1", TYPE_Q)], [], [])
     assert patch(server.settings, want) == {}
     assert server.devices == {"mediatedDevices": [own]}
-    assert foreign(server.settings, want)[0].startswith(f"KubeVirt's permittedHostDevices has {A2_4Q} without external")
+    assert foreign_conflicts(server.settings, want)[0].startswith(
+        f"KubeVirt's permittedHostDevices has {A2_4Q} without external"
+    )
 
 
 def test_kubevirts_own_entry_stays_when_ours_of_the_same_resource_goes() -> None:

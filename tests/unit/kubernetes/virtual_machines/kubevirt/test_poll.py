@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as poll
-from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Seen, measure
+from aliquot.kubernetes.virtual_machines.kubevirt.capacity import ClusterObservation, measure
 from unit.kubernetes.virtual_machines.kubevirt.machines import A2_4A, A2_4Q, instance, machine, node
 
 NIC = "intel.com/X540_ETHERNET_CONTROLLER_VIRTUAL_FUNCTION"
@@ -14,7 +14,7 @@ def test_a_cluster_like_harvesters_own_test_has_the_same_figures() -> None:
     c20, c10 = "nvidia.com/GRID_A100-20C", "nvidia.com/GRID_A100-10C"
     nodes = (node("n1", {c20: 2, NIC: 16}), node("n2", {c10: 4, NIC: 16}))
     machines = (machine("vm1", NIC), machine("vm2", NIC), machine("vm3", c20), machine("vm4", c10))
-    found = poll.left(nodes, measure(Seen(nodes, machines=machines)))
+    found = poll.remaining_by_resource(nodes, measure(ClusterObservation(nodes, vms=machines)))
     assert found == {NIC: "30", c10: "3", c20: "1"}
 
 
@@ -31,22 +31,24 @@ def test_seed_003_allocatable_of_a_node_comes_through() -> None:
         "pods": "200",
     }
     nodes = (node("harvester-kgd9c", amounts),)  # type: ignore[arg-type]
-    assert poll.left(nodes, measure(Seen(nodes))) == dict(sorted(amounts.items()))
+    assert poll.remaining_by_resource(nodes, measure(ClusterObservation(nodes))) == dict(sorted(amounts.items()))
 
 
 def test_sums_over_nodes_never_fall_below_zero() -> None:
     nodes = (node("n1", {NIC: 1, A2_4Q: 0}), node("n2", {NIC: 0}))
     machines = tuple(machine(f"vm{n}", NIC, A2_4Q) for n in range(3))
-    assert poll.left(nodes, measure(Seen(nodes, machines=machines))) == {NIC: "0", A2_4Q: "0"}
+    assert poll.remaining_by_resource(nodes, measure(ClusterObservation(nodes, vms=machines))) == {NIC: "0", A2_4Q: "0"}
 
 
 def test_a_stopped_machine_keeps_nothing_from_rancher() -> None:
     nodes = (node("n1", {A2_4Q: 1}),)
-    assert poll.left(nodes, measure(Seen(nodes, machines=(machine("vm", A2_4Q, strategy="Halted"),)))) == {A2_4Q: "1"}
+    assert poll.remaining_by_resource(
+        nodes, measure(ClusterObservation(nodes, vms=(machine("vm", A2_4Q, strategy="Halted"),)))
+    ) == {A2_4Q: "1"}
 
 
 def test_the_document_has_figures_and_no_names_of_machines() -> None:
-    seen = Seen((node("n1", {A2_4Q: 4}),), instances=(instance("secret-project", "n1", A2_4Q),))
+    seen = ClusterObservation((node("n1", {A2_4Q: 4}),), instances=(instance("secret-project", "n1", A2_4Q),))
     found = poll.document(measure(seen))
     figures = {
         "resource": A2_4Q,

@@ -12,19 +12,27 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from aliquot.kubernetes.virtual_machines.webhook.certificates import AUTHORITY_LIFE, SERVER_LIFE, Bundle, Pair, renewed
+from aliquot.kubernetes.virtual_machines.webhook.certificates import (
+    AUTHORITY_LIFE,
+    SERVER_LIFE,
+    CertificateBundle,
+    CertificatePair,
+    renewed_bundle,
+)
 
 HOSTS = ("aliquot-webhook.ns.svc", "localhost")
 NOW = dt.datetime.now(dt.UTC)
 
 
-def made(found: Bundle | None = None, now: dt.datetime = NOW, hosts: tuple[str, ...] = HOSTS) -> Bundle:
-    fresh = renewed(found, hosts, now)
+def made(
+    found: CertificateBundle | None = None, now: dt.datetime = NOW, hosts: tuple[str, ...] = HOSTS
+) -> CertificateBundle:
+    fresh = renewed_bundle(found, hosts, now)
     assert fresh is not None
     return fresh
 
 
-def shakes_hands(bundle: Bundle, host: str) -> bool:
+def shakes_hands(bundle: CertificateBundle, host: str) -> bool:
     """Whether a client that trusts the bundle's authorities believes its server, by OpenSSL's judgement."""
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cadata=bundle.trusted.decode())
     with tempfile.NamedTemporaryFile() as both:
@@ -61,8 +69,8 @@ def test_a_client_that_trusts_the_authority_believes_the_server_under_its_names_
 
 def test_nothing_is_renewed_before_its_time() -> None:
     bundle = made()
-    assert renewed(bundle, HOSTS, NOW) is None
-    assert renewed(bundle, tuple(reversed(HOSTS)), NOW + SERVER_LIFE / 2) is None
+    assert renewed_bundle(bundle, HOSTS, NOW) is None
+    assert renewed_bundle(bundle, tuple(reversed(HOSTS)), NOW + SERVER_LIFE / 2) is None
 
 
 def test_the_server_is_renewed_a_third_before_the_end_by_the_same_authority() -> None:
@@ -77,7 +85,7 @@ def test_a_new_authority_is_trusted_before_it_signs() -> None:
     """Whoever has only the old one, and whoever has both, believes the server at each step."""
     old = made()
     late = NOW + AUTHORITY_LIFE * 0.7
-    while (step := renewed(old, HOSTS, late)) is not None and step.authority == old.authority:
+    while (step := renewed_bundle(old, HOSTS, late)) is not None and step.authority == old.authority:
         old = step
     assert step is not None
     assert step.server == old.server
@@ -94,14 +102,14 @@ def test_a_new_authority_is_trusted_before_it_signs() -> None:
 @pytest.mark.parametrize("field", ["authority", "server", "trusted"])
 def test_what_was_damaged_is_made_anew(field: str) -> None:
     bundle = made()
-    odd = b"no PEM" if field == "trusted" else Pair(b"no PEM", b"no PEM")
+    odd = b"no PEM" if field == "trusted" else CertificatePair(b"no PEM", b"no PEM")
     fresh = made(msgspec.structs.replace(bundle, **{field: odd}))
     assert shakes_hands(fresh, HOSTS[0])
 
 
 def test_a_key_that_is_not_the_certificates_is_replaced() -> None:
     bundle, other = made(), made()
-    mixed = msgspec.structs.replace(bundle, server=Pair(bundle.server.certificate, other.server.key))
+    mixed = msgspec.structs.replace(bundle, server=CertificatePair(bundle.server.certificate, other.server.key))
     assert shakes_hands(made(mixed), HOSTS[0])
 
 
@@ -125,5 +133,5 @@ def test_what_a_verifier_must_understand_is_critical() -> None:
 def test_one_that_begins_this_second_is_not_renewed_and_one_that_begins_later_is() -> None:
     found = made()
     begins = x509.load_pem_x509_certificate(found.server.certificate).not_valid_before_utc
-    assert renewed(found, HOSTS, begins) is None
-    assert renewed(found, HOSTS, begins - dt.timedelta(seconds=1)) is not None
+    assert renewed_bundle(found, HOSTS, begins) is None
+    assert renewed_bundle(found, HOSTS, begins - dt.timedelta(seconds=1)) is not None

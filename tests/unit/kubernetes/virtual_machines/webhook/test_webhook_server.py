@@ -19,20 +19,24 @@ import pytest
 
 import support.admissions as made
 from aliquot.errors import UsageError
-from aliquot.kubernetes.client.admission_review import Request, Verdict
+from aliquot.kubernetes.client.admission_review import AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.errors import ForbiddenError
 from aliquot.kubernetes.virtual_machines.webhook import main as webhooks_main
 from aliquot.kubernetes.virtual_machines.webhook import server as https
-from aliquot.kubernetes.virtual_machines.webhook.certificate_source import MountedCertificate, OwnCertificate, Served
-from aliquot.kubernetes.virtual_machines.webhook.certificates import Bundle, Pair, renewed
+from aliquot.kubernetes.virtual_machines.webhook.certificate_source import (
+    MountedCertificate,
+    OwnCertificate,
+    ServedCertificate,
+)
+from aliquot.kubernetes.virtual_machines.webhook.certificates import CertificateBundle, CertificatePair, renewed_bundle
 from aliquot.kubernetes.virtual_machines.webhook.main import Webhook
 from aliquot.kubernetes.virtual_machines.webhook.server import HttpsServer, NotReadyError, application
 
 Story = Callable[["Client"], None]
 
 
-def bundle() -> Bundle:
-    found = renewed(None, ("localhost",), dt.datetime.now(dt.UTC))
+def bundle() -> CertificateBundle:
+    found = renewed_bundle(None, ("localhost",), dt.datetime.now(dt.UTC))
     assert found is not None
     return found
 
@@ -40,14 +44,14 @@ def bundle() -> Bundle:
 class Client:
     """``trust`` is changed to meet another certificate. ``server`` is called from its own thread alone."""
 
-    def __init__(self, server: HttpsServer, loop: asyncio.AbstractEventLoop, trust: Bundle) -> None:
+    def __init__(self, server: HttpsServer, loop: asyncio.AbstractEventLoop, trust: CertificateBundle) -> None:
         self.server, self.loop, self.trust = server, loop, trust
 
-    def certify(self, other: Bundle) -> None:
+    def certify(self, other: CertificateBundle) -> None:
         done = asyncio.run_coroutine_threadsafe(self._certify(other), self.loop)
         done.result(5)
 
-    async def _certify(self, other: Bundle) -> None:
+    async def _certify(self, other: CertificateBundle) -> None:
         self.server.certify(other.server.certificate, other.server.key)
 
     def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, str]:
@@ -62,10 +66,10 @@ class Client:
 
 
 def play(story: Story) -> None:
-    async def judge(request: Request) -> Verdict:
+    async def judge(request: AdmissionRequest) -> AdmissionVerdict:
         if request.name == "early":
             raise NotReadyError("not ready: nothing was read yet")
-        return Verdict(reasons=("no",)) if request.name == "bad" else Verdict()
+        return AdmissionVerdict(reasons=("no",)) if request.name == "bad" else AdmissionVerdict()
 
     async def run() -> None:
         first = bundle()
@@ -122,7 +126,7 @@ def test_answers_over_a_connection_that_is_kept_are_not_held_back() -> None:
 
 
 def test_what_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(https, "MOST_BYTES", 1000)
+    monkeypatch.setattr(https, "MAX_BYTES", 1000)
 
     def story(client: Client) -> None:
         assert client.ask("POST", "/judge", b"x" * 2000) == (413, "more than 1000 bytes\n")
@@ -178,7 +182,9 @@ def test_a_certificate_changes_without_a_pause() -> None:
         client.trust = other
         assert client.ask("GET", "/page")[0] == 200
         with pytest.raises(UsageError, match="cannot be used"):
-            client.certify(Bundle(other.authority, Pair(bundle().server.certificate, other.server.key), b""))
+            client.certify(
+                CertificateBundle(other.authority, CertificatePair(bundle().server.certificate, other.server.key), b"")
+            )
         assert client.ask("GET", "/page")[0] == 200
 
     play(story)
@@ -201,7 +207,7 @@ def test_a_mounted_certificate_is_read_where_it_lies(tmp_path: Path) -> None:
     assert MountedCertificate(str(tmp_path)).read().trusted == b""
     (tmp_path / "ca.crt").write_bytes(found.trusted)
     served = MountedCertificate(str(tmp_path)).read()
-    assert (served.pair, served.trusted) == (found.server, found.trusted)
+    assert (served.key_pair, served.trusted) == (found.server, found.trusted)
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
@@ -247,10 +253,10 @@ def test_a_certificate_that_cannot_be_used_is_reported_and_looked_at_again() -> 
                 enough.set()
             raise UsageError("half written")
 
-        options = SimpleNamespace(look_s=0.01)
-        hook: Any = SimpleNamespace(_options=options, missing="a certificate", _look=asyncio.Event(), _kept=kept)
-        hook._say = reported.append
-        keeping = asyncio.create_task(Webhook._keep(hook))
+        options = SimpleNamespace(check_s=0.01)
+        hook: Any = SimpleNamespace(_options=options, missing="a certificate", _wake=asyncio.Event(), _update=kept)
+        hook._log_new = reported.append
+        keeping = asyncio.create_task(Webhook._keep_updated(hook))
         async with asyncio.timeout(10):
             await enough.wait()
         keeping.cancel()
@@ -267,7 +273,7 @@ def test_a_mounted_certificate_needs_no_right_to_register_its_authority(monkeypa
 
     def registered(certificate: object) -> tuple[str, ...]:
         hook: Any = SimpleNamespace(_api=None, _certificate=certificate)
-        return asyncio.run(Webhook._registered(hook, b"authority"))
+        return asyncio.run(Webhook._register(hook, b"authority"))
 
     assert registered(MountedCertificate("/nowhere")) == ()
     with pytest.raises(ForbiddenError):
@@ -288,16 +294,18 @@ def test_the_leader_registers_an_authority(leads: bool, trusted: bytes, unread: 
     asked: list[bytes] = []
     reported: list[tuple[str, ...]] = []
 
-    async def look() -> Served:
-        return Served(bundle().server, trusted)
+    async def look() -> ServedCertificate:
+        return ServedCertificate(bundle().server, trusted)
 
     async def register(found: bytes) -> tuple[str, ...]:
         asked.append(found)
         return ("registered",)
 
-    hook: Any = SimpleNamespace(_certificate=SimpleNamespace(look=look), _use=lambda found: None, _say=reported.append)
+    hook: Any = SimpleNamespace(
+        _certificate=SimpleNamespace(load=look), _use_certificate=lambda found: None, _log_new=reported.append
+    )
     hook.missing = unread
-    hook._leads, hook._registered = (lambda: leads), register
-    asyncio.run(Webhook._kept(hook))
+    hook._leads, hook._register = (lambda: leads), register
+    asyncio.run(Webhook._update(hook))
     assert asked == registered
     assert reported == [("registered",) * len(registered)]

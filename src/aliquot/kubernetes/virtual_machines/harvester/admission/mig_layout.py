@@ -13,11 +13,11 @@ from functools import cache
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import Family
 from aliquot.core.planner import placement_search as pack
-from aliquot.core.planner.placement_table import Board, Placed, board
+from aliquot.core.planner.placement_table import PlacedInstance, PlacementTable, compiled_table
 from aliquot.core.planner.rules import allowed, refusals
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice
 
-Vector = tuple[tuple[int, int], ...]
+CapacityVector = tuple[tuple[int, int], ...]
 """(profile id, how many more of it can be made), ascending."""
 
 
@@ -27,17 +27,17 @@ def family_of(mig: MigConfiguration, function: PCIDevice | None) -> Family | Non
         return None
     device = f"0x{function.status.device_id}{function.status.vendor_id}".lower()
     found = [d.mig_family for d in catalog.devices() if d.pci_device.lower() == device and d.mig_family]
-    told = {each.id: each.total for each in mig.status.profile_status}
-    asked = {each.id for each in mig.spec.profile_spec}
+    totals = {each.id: each.total for each in mig.status.profile_status}
+    requested = {each.id for each in mig.spec.profile_spec}
     for name in dict.fromkeys(found):
         family = catalog.family(name)
-        most = {p.id: p.max_instances for p in family.profiles}
-        if told.items() <= most.items() and asked <= most.keys():
+        maxima = {p.id: p.max_instances for p in family.profiles}
+        if totals.items() <= maxima.items() and requested <= maxima.keys():
             return family
     return None
 
 
-def requested(mig: MigConfiguration) -> Counter[int]:
+def requested_counts(mig: MigConfiguration) -> Counter[int]:
     """How many of each profile are asked for, by profile id; what is 0 is left out."""
     found: Counter[int] = Counter()
     for each in mig.spec.profile_spec:
@@ -45,57 +45,57 @@ def requested(mig: MigConfiguration) -> Counter[int]:
     return +found
 
 
-def ever(mig: MigConfiguration, family: Family | None) -> str:
+def why_impossible(mig: MigConfiguration, family: Family | None) -> str:
     """Why this layout cannot exist on this GPU even when it is empty; "" if it can."""
-    counts = requested(mig)
+    counts = requested_counts(mig)
     if family is None:
         return _by_totals(mig, counts)
-    b = board(family)
-    for refusal in refusals(b, counts):
+    table = compiled_table(family)
+    for refusal in refusals(table, counts):
         return refusal.message
-    if next(pack.arrangements(b, counts), None) is None:
-        near = pack.nearest(b, counts)
-        hint = f"; the nearest that can: {_words(family, near)}" if near else ""
-        return f"{_words(family, counts)} cannot be placed together on this GPU{hint}"
+    if next(pack.arrangements(table, counts), None) is None:
+        near = pack.nearest(table, counts)
+        hint = f"; the nearest that can: {_counts_text(family, near)}" if near else ""
+        return f"{_counts_text(family, counts)} cannot be placed together on this GPU{hint}"
     return ""
 
 
-def now(mig: MigConfiguration, family: Family | None) -> str:
+def why_not_now(mig: MigConfiguration, family: Family | None) -> str:
     """Why this layout does not fit beside what is on the GPU now; "" if it does. For a configuration of which nothing
     is applied.
     """
-    counts = requested(mig)
+    counts = requested_counts(mig)
     free = {each.id: each.available for each in mig.status.profile_status}
     names = {each.id: each.name for each in mig.spec.profile_spec}
     for profile, count in sorted(counts.items()):
         if profile in free and count > free[profile]:
             why = f"{count} of profile {names[profile]} are requested, {free[profile]} can be made now"
-            return why + _blame(mig)
+            return why + _existing_text(mig)
     if family is None or not free:
         return ""
-    b = board(family)
-    vector = tuple(sorted((p, n) for p, n in free.items() if p in b.profiles))
-    known = _known(mig)
-    states = [s for s in _states(family.name).get(vector, ()) if not known - Counter(p for p, _ in s)]
-    if any(_beside(b, counts, state) for state in states or [()]):
+    table = compiled_table(family)
+    vector = tuple(sorted((p, n) for p, n in free.items() if p in table.profiles))
+    known = _tracked_counts(mig)
+    states = [s for s in _layouts_by_capacity(family.name).get(vector, ()) if not known - Counter(p for p, _ in s)]
+    if any(_fits_beside(table, counts, state) for state in states or [()]):
         both = counts + known  # no state agrees with what the object says: at least what it lists must fit, too
-        if states or (allowed(b, both) and next(pack.arrangements(b, both), None) is not None):
+        if states or (allowed(table, both) and next(pack.arrangements(table, both), None) is not None):
             return ""
-    return f"{_words(family, counts)} cannot be placed beside what is on the GPU now" + _blame(mig)
+    return f"{_counts_text(family, counts)} cannot be placed beside what is on the GPU now" + _existing_text(mig)
 
 
-def _blame(mig: MigConfiguration) -> str:
-    there = [f"{each.name} {', '.join(each.instances)}" for each in mig.status.profile_status if each.instances]
-    return f" (there are instances: {'; '.join(there)})" if there else ""
+def _existing_text(mig: MigConfiguration) -> str:
+    existing = [f"{each.name} {', '.join(each.instances)}" for each in mig.status.profile_status if each.instances]
+    return f" (there are instances: {'; '.join(existing)})" if existing else ""
 
 
-def _known(mig: MigConfiguration) -> Counter[int]:
+def _tracked_counts(mig: MigConfiguration) -> Counter[int]:
     return Counter({each.id: len(each.instances or ()) for each in mig.status.profile_status})
 
 
-def _beside(b: Board, counts: Mapping[int, int], state: tuple[Placed, ...]) -> bool:
+def _fits_beside(table: PlacementTable, counts: Mapping[int, int], state: tuple[PlacedInstance, ...]) -> bool:
     both = Counter(counts) + Counter(p for p, _ in state)
-    return allowed(b, both) and next(pack.arrangements(b, both, state), None) is not None
+    return allowed(table, both) and next(pack.arrangements(table, both, state), None) is not None
 
 
 def _by_totals(mig: MigConfiguration, counts: Counter[int]) -> str:
@@ -108,9 +108,9 @@ def _by_totals(mig: MigConfiguration, counts: Counter[int]) -> str:
         if count > totals.get(profile, 0):
             return f"{count} of profile {names[profile]} are requested, {totals.get(profile, 0)} fit on this GPU"
     slices = {profile: _slices(name) for profile, name in names.items()}
-    most = max(slices[profile] * total for profile, total in totals.items())
-    asked = sum(slices[profile] * count for profile, count in counts.items())
-    return f"{asked} compute slices are requested, this GPU has {most}" if asked > most > 0 else ""
+    limit = max(slices[profile] * total for profile, total in totals.items())
+    requested = sum(slices[profile] * count for profile, count in counts.items())
+    return f"{requested} compute slices are requested, this GPU has {limit}" if requested > limit > 0 else ""
 
 
 def _slices(name: str) -> int:
@@ -119,40 +119,40 @@ def _slices(name: str) -> int:
     return int(word) if word.isdecimal() else 0
 
 
-def _words(family: Family, counts: Mapping[int, int]) -> str:
+def _counts_text(family: Family, counts: Mapping[int, int]) -> str:
     return ", ".join(f"{n} x {family.by_id[p].name}" for p, n in sorted(counts.items()) if n)
 
 
 @cache
-def _states(name: str) -> dict[Vector, tuple[tuple[Placed, ...], ...]]:
+def _layouts_by_capacity(name: str) -> dict[CapacityVector, tuple[tuple[PlacedInstance, ...], ...]]:
     """Every placed geometry of a family by how many more of each profile it leaves room for (2,318 at most)."""
-    b = board(catalog.family(name))
-    every = sorted(b.masks)
-    found: dict[Vector, list[tuple[Placed, ...]]] = {}
-    todo: list[tuple[tuple[Placed, ...], int, int]] = [((), 0, 0)]
-    while todo:
-        placed, mask, first = todo.pop()
-        found.setdefault(_room(b, placed, mask), []).append(placed)
-        for n in range(first, len(every)):
-            if not b.masks[every[n]] & mask:
-                bigger = (*placed, every[n])
-                if allowed(b, Counter(p for p, _ in bigger)):
-                    todo.append((bigger, mask | b.masks[every[n]], n + 1))
+    table = compiled_table(catalog.family(name))
+    placements = sorted(table.masks)
+    found: dict[CapacityVector, list[tuple[PlacedInstance, ...]]] = {}
+    pending: list[tuple[tuple[PlacedInstance, ...], int, int]] = [((), 0, 0)]
+    while pending:
+        placed, mask, first = pending.pop()
+        found.setdefault(_capacities(table, placed, mask), []).append(placed)
+        for n in range(first, len(placements)):
+            if not table.masks[placements[n]] & mask:
+                bigger = (*placed, placements[n])
+                if allowed(table, Counter(p for p, _ in bigger)):
+                    pending.append((bigger, mask | table.masks[placements[n]], n + 1))
     return {vector: tuple(states) for vector, states in found.items()}
 
 
-def _room(b: Board, placed: tuple[Placed, ...], mask: int) -> Vector:
+def _capacities(table: PlacementTable, placed: tuple[PlacedInstance, ...], mask: int) -> CapacityVector:
     """How many more of each profile alone can be made beside what is placed."""
-    return tuple((profile, _more(b, placed, mask, profile)) for profile in sorted(b.profiles))
+    return tuple((profile, _creatable(table, placed, mask, profile)) for profile in sorted(table.profiles))
 
 
-def _more(b: Board, placed: tuple[Placed, ...], mask: int, profile: int) -> int:
+def _creatable(table: PlacementTable, placed: tuple[PlacedInstance, ...], mask: int, profile: int) -> int:
     counts, count = Counter(p for p, _ in placed), 0
-    for start in sorted(b.starts[profile]):
-        if not b.masks[profile, start] & mask:
+    for start in sorted(table.starts[profile]):
+        if not table.masks[profile, start] & mask:
             counts[profile] += 1
-            if not allowed(b, counts):
+            if not allowed(table, counts):
                 break
-            mask |= b.masks[profile, start]
+            mask |= table.masks[profile, start]
             count += 1
     return count

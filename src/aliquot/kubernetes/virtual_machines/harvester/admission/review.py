@@ -5,51 +5,51 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from aliquot.kubernetes.client.admission_review import DELETE, UPDATE, Request, Verdict
+from aliquot.kubernetes.client.admission_review import DELETE, UPDATE, AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.errors import ApiError
-from aliquot.kubernetes.client.object_base import KubeObject, Part
+from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject
 from aliquot.kubernetes.kinds.harvester import (
+    ADMISSION_KINDS,
     GROUP,
-    JUDGED,
 )
 from aliquot.kubernetes.virtual_machines.harvester.admission import mig_configurations as migs
 from aliquot.kubernetes.virtual_machines.harvester.admission import pci_device_claims as claims
 from aliquot.kubernetes.virtual_machines.harvester.admission import sriov_gpu_devices as gpus
 from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_devices as vgpus
-from aliquot.kubernetes.virtual_machines.harvester.admission.rules import unseen
-from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import Edit, World
+from aliquot.kubernetes.virtual_machines.harvester.admission.rules import missing_device_warnings
+from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, ObjectEdit
 
 K = TypeVar("K", bound=KubeObject)
 _RULES: dict[str, tuple[type[Any], Any]] = {
-    kind.TYPE.plural: (kind, rules) for kind, rules in zip(JUDGED, (migs, gpus, vgpus, claims), strict=True)
+    kind.TYPE.plural: (kind, rules) for kind, rules in zip(ADMISSION_KINDS, (migs, gpus, vgpus, claims), strict=True)
 }
 """By plural."""
 
 
-def judge(request: Request, world: World) -> Verdict:
+def judge(request: AdmissionRequest, snapshot: AdmissionSnapshot) -> AdmissionVerdict:
     """Whether the write may be done. Whatever is not judged here may; so may what our own programs write. Status is
     never judged: it says what is.
     """
     kind, rules = _RULES.get(request.resource.resource, (None, None))
-    if kind is None or request.resource.group != GROUP or request.sub_resource or world.trusts(request):
-        return Verdict()
+    if kind is None or request.resource.group != GROUP or request.sub_resource or snapshot.trusts(request):
+        return AdmissionVerdict()
     try:
         old, new = request.old(kind), request.new(kind)
     except ApiError as error:
-        return Verdict(reasons=(error.brief.replace("the API server sent", "this is"),))
+        return AdmissionVerdict(reasons=(error.brief.replace("the API server sent", "this is"),))
     # The name is not said where it is being made up, nor of each of all that are deleted at once.
     name = request.name or next((each.name for each in (new, old) if each is not None), "")
-    edit: Edit[KubeObject] = Edit(name, request.user, old, new)
+    edit: ObjectEdit[KubeObject] = ObjectEdit(name, request.user, old, new)
     if new is not None and new.metadata.deletion_timestamp is not None:
-        return Verdict()  # about to go: finalizers must come off
-    reasons = tuple(dict.fromkeys(_reasons(edit, rules, world)))
-    warned = [*getattr(rules, "warnings", _none)(edit, world)]
+        return AdmissionVerdict()  # about to go: finalizers must come off
+    reasons = tuple(dict.fromkeys(_reasons(edit, rules, snapshot)))
+    warnings = [*getattr(rules, "warnings", _no_warnings)(edit, snapshot)]
     if old is None and new is not None and not reasons:
-        warned += unseen(name, new.spec.node_name, world)
-    return Verdict(reasons=reasons, warnings=tuple(warned))
+        warnings += missing_device_warnings(name, new.spec.node_name, snapshot)
+    return AdmissionVerdict(reasons=reasons, warnings=tuple(warnings))
 
 
-def takes_away(request: Request) -> bool:
+def withdraws_device(request: AdmissionRequest) -> bool:
     """Whether the write, if it is done, takes a device from whoever uses it: a deletion, or a disabling."""
     if request.operation == DELETE:
         return request.resource.resource != "migconfigurations"
@@ -59,7 +59,7 @@ def takes_away(request: Request) -> bool:
     return old is not None and new is not None and old.spec.enabled and not new.spec.enabled
 
 
-class _Enabled(Part, frozen=True):
+class _Enabled(ApiStruct, frozen=True):
     enabled: bool = False
 
 
@@ -67,14 +67,14 @@ class _Switch(KubeObject, frozen=True):
     spec: _Enabled = _Enabled()
 
 
-def _reasons(edit: Edit[KubeObject], rules: Any, world: World) -> Iterator[str]:
+def _reasons(edit: ObjectEdit[KubeObject], rules: Any, snapshot: AdmissionSnapshot) -> Iterator[str]:
     if edit.new is None and edit.old is not None:
-        yield from rules.delete(edit, edit.old, world)
+        yield from rules.delete(edit, edit.old, snapshot)
     elif edit.old is None and edit.new is not None:
-        yield from rules.create(edit, edit.new, world)
+        yield from rules.create(edit, edit.new, snapshot)
     elif edit.old is not None and edit.new is not None:
-        yield from rules.update(edit, edit.old, edit.new, world)
+        yield from rules.update(edit, edit.old, edit.new, snapshot)
 
 
-def _none(edit: Edit[KubeObject], world: World) -> Iterator[str]:
+def _no_warnings(edit: ObjectEdit[KubeObject], snapshot: AdmissionSnapshot) -> Iterator[str]:
     yield from ()

@@ -7,8 +7,8 @@ from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
-from aliquot.kubernetes.client.admission_review import GARBAGE_COLLECTOR, Request
-from aliquot.kubernetes.client.object_base import KubeObject, Part, ResourceType
+from aliquot.kubernetes.client.admission_review import GARBAGE_COLLECTOR, AdmissionRequest
+from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import (
@@ -26,7 +26,7 @@ Key = tuple[str, str]
 """Namespace and name."""
 
 
-class USBDeviceClaimStatus(Part, frozen=True):
+class USBDeviceClaimStatus(ApiStruct, frozen=True):
     """``pci_address`` is that of the USB controller behind which the claimed device is."""
 
     node_name: str = ""
@@ -41,7 +41,7 @@ class USBDeviceClaim(KubeObject, frozen=True):
     status: USBDeviceClaimStatus = USBDeviceClaimStatus()
 
 
-class USBDeviceStatus(Part, frozen=True):
+class USBDeviceStatus(ApiStruct, frozen=True):
     node_name: str = ""
     resource_name: str = ""
 
@@ -54,7 +54,7 @@ class USBDevice(KubeObject, frozen=True):
     status: USBDeviceStatus = USBDeviceStatus()
 
 
-class World(msgspec.Struct, frozen=True):
+class AdmissionSnapshot(msgspec.Struct, frozen=True):
     """Objects by name, machines by namespace and name. ``accounts`` are the user names of the agents and
     controllers that keep these objects true: what they write is not judged.
     """
@@ -67,20 +67,20 @@ class World(msgspec.Struct, frozen=True):
     usb_claims: Mapping[str, USBDeviceClaim] = {}
     usb: Mapping[str, USBDevice] = {}
     nodes: Mapping[str, Node] = {}
-    machines: Mapping[Key, VirtualMachine] = {}
+    vms: Mapping[Key, VirtualMachine] = {}
     instances: Mapping[Key, VirtualMachineInstance] = {}
     accounts: frozenset[str] = frozenset()
 
-    def children(self, gpu: str) -> Iterator[VGPUDevice]:
+    def vgpus_of(self, gpu: str) -> Iterator[VGPUDevice]:
         """The VGPUDevices of a GPU, by the name that it has in every kind."""
         for each in self.vgpus.values():
-            if parent_of(each) == gpu:
+            if parent_gpu_name(each) == gpu:
                 yield each
 
-    def enabled_children(self, gpu: str) -> tuple[str, ...]:
-        return tuple(sorted(each.name for each in self.children(gpu) if each.spec.enabled))
+    def enabled_vgpus(self, gpu: str) -> tuple[str, ...]:
+        return tuple(sorted(each.name for each in self.vgpus_of(gpu) if each.spec.enabled))
 
-    def trusts(self, request: Request) -> bool:
+    def trusts(self, request: AdmissionRequest) -> bool:
         """Our own programs, and the garbage collector, which deletes only what nobody owns any more."""
         collected = request.operation == "DELETE" and request.user == GARBAGE_COLLECTOR
         return collected or request.user in self.accounts
@@ -89,7 +89,7 @@ class World(msgspec.Struct, frozen=True):
 K = TypeVar("K", bound=KubeObject)
 
 
-class Edit(msgspec.Struct, Generic[K], frozen=True):
+class ObjectEdit(msgspec.Struct, Generic[K], frozen=True):
     """A write to one object. ``old`` is None for a creation, ``new`` for a deletion."""
 
     name: str
@@ -98,14 +98,14 @@ class Edit(msgspec.Struct, Generic[K], frozen=True):
     new: K | None = None
 
 
-def parent_of(device: VGPUDevice) -> str:
+def parent_gpu_name(device: VGPUDevice) -> str:
     """The name of its GPU: from the addresses, which never change; a label is anybody's to change."""
     if device.spec.parent:
         return names.object_name(device.spec.node_name, device.spec.parent)
     return device.metadata.labels.get(names.PARENT_LABEL, "")
 
 
-def listed(found: tuple[str, ...], most: int = 4) -> str:
+def shorten_list(found: tuple[str, ...], limit: int = 4) -> str:
     """``a, b, c, d and 3 more``."""
-    rest = len(found) - most
-    return ", ".join(found[:most]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(found) - limit
+    return ", ".join(found[:limit]) + (f" and {rest} more" if rest > 0 else "")

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
-from aliquot.core.planner.vgpu.placement_policies import EqualRoom, MigRoom, Room
+from aliquot.core.planner.vgpu.placement_policies import EqualSizePolicy, MigBackedPolicy, PlacementPolicy
 from aliquot.kubernetes.kinds.harvester import PCIDevice, VGPUDevice
-from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import World, listed, parent_of
+from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import (
+    AdmissionSnapshot,
+    parent_gpu_name,
+    shorten_list,
+)
 
 
 def table_of(function: PCIDevice | None, type_name: str) -> VgpuTable | None:
@@ -24,40 +28,42 @@ def table_of(function: PCIDevice | None, type_name: str) -> VgpuTable | None:
     return None
 
 
-def beside(world: World, device: VGPUDevice) -> str:
+def explain_misfit(snapshot: AdmissionSnapshot, device: VGPUDevice) -> str:
     """Why a vGPU of this type does not fit beside the others that are enabled on its GPU; "" if it does, or if the
     tables do not know.
     """
-    parent = parent_of(device)
-    table = table_of(world.functions.get(parent), device.spec.type_name)
+    parent = parent_gpu_name(device)
+    table = table_of(snapshot.functions.get(parent), device.spec.type_name)
     if table is None:
         return ""
-    others = [v for v in world.children(parent) if v.name != device.name and v.spec.enabled and v.spec.type_name]
+    others = [v for v in snapshot.vgpus_of(parent) if v.name != device.name and v.spec.enabled and v.spec.type_name]
     types = [table.by_name.get(each.spec.type_name) for each in others]
     wanted = table.by_name[device.spec.type_name]
     known = [each for each in types if each is not None]
-    room = _room(world, parent, table, wanted, known)
-    if room is None:
+    policy = _placement_policy(snapshot, parent, table, wanted, known)
+    if policy is None:
         return ""
-    state = room.start([])
+    state = policy.initial_state([])
     for each in known:
-        found = room.put(state, each)
+        found = policy.place(state, each)
         if found is None:
             return ""  # what is there already breaks these rules: they are not this GPU's
         state = found[0]
-    if room.put(state, wanted) is not None:
+    if policy.place(state, wanted) is not None:
         return ""
-    there = tuple(f"{v.spec.type_name} on {v.name}" for v in sorted(others, key=lambda v: v.name))
+    enabled = tuple(f"{v.spec.type_name} on {v.name}" for v in sorted(others, key=lambda v: v.name))
     why = f"{device.spec.type_name} does not fit beside what is enabled on {parent}"
-    return f"{why} ({listed(there)})" if there else f"{why}: there is no GPU instance for it"
+    return f"{why} ({shorten_list(enabled)})" if enabled else f"{why}: there is no GPU instance for it"
 
 
-def _room(world: World, parent: str, table: VgpuTable, wanted: VgpuType, known: list[VgpuType]) -> Room | None:
+def _placement_policy(
+    snapshot: AdmissionSnapshot, parent: str, table: VgpuTable, wanted: VgpuType, known: list[VgpuType]
+) -> PlacementPolicy | None:
     if not wanted.mig_backed:
-        return EqualRoom()
-    mig = world.migs.get(parent)
+        return EqualSizePolicy()
+    mig = snapshot.migs.get(parent)
     if mig is None:
         return None
     instances = [(int(i), p.id) for p in mig.status.profile_status for i in (p.instances or ()) if i.isdecimal()]
     profiles = {p.name.removeprefix("MIG "): p.id for p in mig.status.profile_status}
-    return MigRoom(table, instances, profiles)
+    return MigBackedPolicy(table, instances, profiles)

@@ -10,68 +10,70 @@ import msgspec
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.model.vgpu_types import TIME_SLICED, VgpuTable, VgpuType
-from aliquot.core.planner.vgpu.vm_rules import MOST, VmDevice
+from aliquot.core.planner.vgpu.vm_rules import MAX_VGPUS_PER_VM, VmDevice
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
 from aliquot.kubernetes.kinds.kubevirt import DeviceRequest
-from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import World
+from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity
 
 MDEV, VENDOR_VFIO = "mdev", "vendor-vfio"
 
 
-class Cluster(msgspec.Struct, frozen=True):
+class VmClusterState(msgspec.Struct, frozen=True):
     """``permitted`` are the resources that KubeVirt's own settings permit, None where nobody could read them.
     ``capacity`` counts machines that were admitted a moment ago, too.
     """
 
-    world: World = World()
+    snapshot: AdmissionSnapshot = AdmissionSnapshot()
     permitted: frozenset[str] | None = None
     capacity: Capacity = Capacity({})
 
 
-class Meaning(msgspec.Struct, frozen=True):
-    """One resource. ``type`` is None for a whole function. ``worlds`` are those of the vGPUs that are offered as it."""
+class ResourceMeaning(msgspec.Struct, frozen=True):
+    """One resource. ``type`` is None for a whole function. ``frameworks`` are those of the vGPUs that are offered as
+    it.
+    """
 
     type: VgpuType | None = None
-    board: str = ""
-    worlds: frozenset[str] = frozenset()
+    product: str = ""
+    frameworks: frozenset[str] = frozenset()
 
 
-def meanings(world: World) -> dict[str, Meaning]:
+def resource_meanings(snapshot: AdmissionSnapshot) -> dict[str, ResourceMeaning]:
     """Every resource that the cluster's devices are, or should be, offered as."""
-    found: dict[str, Meaning] = {
-        function.status.resource_name: Meaning()
-        for function in world.functions.values()
+    found: dict[str, ResourceMeaning] = {
+        function.status.resource_name: ResourceMeaning()
+        for function in snapshot.functions.values()
         if function.status.resource_name
     }
-    for device in world.vgpus.values():
+    for device in snapshot.vgpus.values():
         name = device.status.configured or (device.spec.type_name if device.spec.enabled else "")
         if name:
             resource = names.vgpu_resource(name)
-            before = found.get(resource, Meaning()).worlds
-            found[resource] = _vgpu(name, before | {world_of(device)} - {""})
+            before = found.get(resource, ResourceMeaning()).frameworks
+            found[resource] = _vgpu_meaning(name, before | {framework_of(device)} - {""})
     return found
 
 
-def world_of(device: VGPUDevice) -> str:
+def framework_of(device: VGPUDevice) -> str:
     """The kernel world of a virtual function, by how its status counts types; "" where it says nothing yet."""
-    told = (device.status.uuid, *device.status.available_types.values())
-    first = next((each for each in told if each), "")
+    type_codes = (device.status.uuid, *device.status.available_types.values())
+    first = next((each for each in type_codes if each), "")
     return (VENDOR_VFIO if first.isdecimal() else MDEV) if first else ""
 
 
-def _vgpu(name: str, worlds: frozenset[str]) -> Meaning:
+def _vgpu_meaning(name: str, frameworks: frozenset[str]) -> ResourceMeaning:
     known = _types().get(name)
     if known is None:
         series = name[-1:] if name[-1:] in "ABCQ" else ""
-        return Meaning(_unlisted(name, series), name.rpartition("-")[0], worlds)
-    return Meaning(known[1], known[0].name, worlds)
+        return ResourceMeaning(_unlisted(name, series), name.rpartition("-")[0], frameworks)
+    return ResourceMeaning(known[1], known[0].name, frameworks)
 
 
 def _unlisted(name: str, series: str = "") -> VgpuType:
     """A vGPU of which nothing but its name is known."""
-    return VgpuType(name, series, TIME_SLICED, 0, 0, per_vm=MOST)
+    return VgpuType(name, series, TIME_SLICED, 0, 0, per_vm=MAX_VGPUS_PER_VM)
 
 
 @cache
@@ -85,12 +87,12 @@ def _types() -> Mapping[str, tuple[VgpuTable, VgpuType]]:
 
 
 @cache
-def resources() -> Mapping[str, str]:
+def type_names_by_resource() -> Mapping[str, str]:
     """Every vGPU type that the tables know, by its resource."""
     return {names.vgpu_resource(name): name for name in _types()}
 
 
-def vm_device(entry: DeviceRequest, meaning: Meaning, world: World) -> VmDevice:
+def vm_device(entry: DeviceRequest, meaning: ResourceMeaning, snapshot: AdmissionSnapshot) -> VmDevice:
     """The entry as the planner's rules see it. Which device it will be is not known before it starts: each counts as
     one of its own, and its name says a node only where it is an object's. ``display: {}`` means yes to KubeVirt, and
     so does ``ramFB: {}``. Of a DRA claim it is not known what it gives: perhaps a vGPU with a display.
@@ -98,19 +100,19 @@ def vm_device(entry: DeviceRequest, meaning: Meaning, world: World) -> VmDevice:
     display = entry.options.display if entry.options is not None else None
     ram_fb = display.ram_fb if display is not None else None
     return VmDevice(
-        gpu=Gpu(pci=entry.name, uuid="", index=0, product=meaning.board),
+        gpu=Gpu(pci=entry.name, uuid="", index=0, product=meaning.product),
         type=_unlisted(f"DRA claim {entry.claim_name}") if entry.claim_name else meaning.type,
         ramfb=None if ram_fb is None else ram_fb.enabled is not False,
         display=None if display is None else display.enabled is not False,
-        node=node_of(entry.name, world),
+        node=node_of_device(entry.name, snapshot),
     )
 
 
-def node_of(name: str, world: World) -> str:
+def node_of_device(name: str, snapshot: AdmissionSnapshot) -> str:
     """The node of the device whose object has this name; "" for a name of the user's own."""
-    if name in world.vgpus:
-        return world.vgpus[name].spec.node_name
-    for found in (world.functions.get(name), world.usb.get(name)):
+    if name in snapshot.vgpus:
+        return snapshot.vgpus[name].spec.node_name
+    for found in (snapshot.functions.get(name), snapshot.usb.get(name)):
         if found is not None:
             return found.status.node_name
     return ""

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from aliquot.kubernetes.client.admission_review import GARBAGE_COLLECTOR, Verdict, answer
+from aliquot.kubernetes.client.admission_review import GARBAGE_COLLECTOR, AdmissionVerdict, review_response
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.virtual_machines.harvester.admission import mig_layout as layout
-from aliquot.kubernetes.virtual_machines.harvester.admission.review import judge, takes_away
+from aliquot.kubernetes.virtual_machines.harvester.admission.review import judge, withdraws_device
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 from support.admissions import (
     GPU,
@@ -96,7 +96,7 @@ def test_what_others_made_by_hand_counts() -> None:
 
 
 def test_the_states_of_a_family_are_all_of_them_once() -> None:
-    states = [s for those in layout._states("a100-40gb").values() for s in those]
+    states = [s for those in layout._layouts_by_capacity("a100-40gb").values() for s in those]
     assert len(states) == len(set(states)) == 2319
 
 
@@ -310,7 +310,7 @@ def disabling(**given: Any) -> str:
 
 def test_a_vgpu_in_use_is_neither_disabled_nor_deleted() -> None:
     running = machine("vm1", entry("gpu", RES_4Q), annotations=allocated(DEVICE))
-    given: Any = {"machines": [running], "instances": [instance("vm1", "n1", entry("gpu", RES_4Q))]}
+    given: Any = {"vms": [running], "instances": [instance("vm1", "n1", entry("gpu", RES_4Q))]}
     assert disabling(**given).startswith(f"{DEVICE} is in use with VM vm1 in namespace default: stop it")
     assert "| next: kubectl patch vm vm1 -n default" in disabling(**given)
     assert "in use" in said("vgpudevices", OLD, None, vgpus=[OLD], **given)
@@ -322,66 +322,66 @@ def test_the_command_that_stops_a_machine_is_one_that_kubevirt_takes() -> None:
     running = machine("vm1", entry("gpu", RES_4Q), annotations=allocated(DEVICE))
     older = merged(running, spec={"running": True, "runStrategy": None})
     given: Any = {"instances": [instance("vm1", "n1", entry("gpu", RES_4Q))]}
-    assert """-p '{"spec":{"runStrategy":"Halted"}}' (or""" in disabling(machines=[running], **given)
-    assert """-p '{"spec":{"running":false}}' (or""" in disabling(machines=[older], **given)
+    assert """-p '{"spec":{"runStrategy":"Halted"}}' (or""" in disabling(vms=[running], **given)
+    assert """-p '{"spec":{"running":false}}' (or""" in disabling(vms=[older], **given)
 
 
 def test_a_gpu_stays_while_a_vgpu_is_used_whose_object_says_disabled() -> None:
     """An object that was restored, say, while its machine ran."""
     restored = vgpu("0000:08:00.4", A2_4Q, False, made=True)
     running = machine("vm1", entry("gpu", RES_4Q), annotations=allocated(DEVICE))
-    given: Any = {"machines": [running], "instances": [instance("vm1", "n1", entry("gpu", RES_4Q))]}
+    given: Any = {"vms": [running], "instances": [instance("vm1", "n1", entry("gpu", RES_4Q))]}
     refused = said("sriovgpudevices", gpu(True, DEVICE), gpu(False, DEVICE), vgpus=[restored], **given)
     assert refused.startswith(f"{DEVICE} is in use with VM vm1 in namespace default: stop it")
 
 
 def test_a_stopped_machine_that_names_a_function_without_a_vgpu_keeps_no_gpu() -> None:
     stopped = machine("vm1", entry(DEVICE, RES_4Q), strategy="Halted")
-    off: Any = {"machines": [stopped], "vgpus": [vgpu("0000:08:00.4")]}
+    off: Any = {"vms": [stopped], "vgpus": [vgpu("0000:08:00.4")]}
     assert said("sriovgpudevices", gpu(True, DEVICE), gpu(False, DEVICE), **off) == ""
-    lost: Any = {"machines": [stopped], "claims": [claim("0000:08:00.4")]}
+    lost: Any = {"vms": [stopped], "claims": [claim("0000:08:00.4")]}
     assert "in use with VM vm1" in said("sriovgpudevices", gpu(True, DEVICE), gpu(False, DEVICE), **lost)
 
 
 def test_what_another_machine_was_given_may_go() -> None:
     running = machine("vm1", entry(DEVICE, RES_4Q), annotations=allocated("n1-000008005"))
-    given: Any = {"machines": [running], "instances": [instance("vm1", "n1", entry(DEVICE, RES_4Q))]}
+    given: Any = {"vms": [running], "instances": [instance("vm1", "n1", entry(DEVICE, RES_4Q))]}
     assert disabling(**given) == ""
 
 
 def test_a_machine_made_through_the_api_without_annotation_still_uses_its_vgpu() -> None:
     """Its device's name is nobody's, and nothing is written about what it got."""
     given: Any = {
-        "machines": [machine("vm1", entry("gpu", RES_4Q))],
+        "vms": [machine("vm1", entry("gpu", RES_4Q))],
         "instances": [instance("vm1", "n1", entry("gpu", RES_4Q))],
     }
     assert "VM vm1 in namespace default runs on n1" in disabling(**given)
     elsewhere: Any = given | {"instances": [instance("vm1", "n2", entry("gpu", RES_4Q))]}
     assert disabling(**elsewhere) == ""
-    over: Any = given | {"machines": [], "instances": [instance("vm1", "n1", entry("gpu", RES_4Q), phase="Succeeded")]}
+    over: Any = given | {"vms": [], "instances": [instance("vm1", "n1", entry("gpu", RES_4Q), phase="Succeeded")]}
     assert disabling(**over) == ""
 
 
 def test_between_creation_and_the_first_look_there_is_no_blind_spot() -> None:
     one, two = machine("vm1", entry("gpu", RES_4Q)), machine("vm2", entry("gpu", RES_4Q))
-    assert disabling(machines=[one]) == ""
-    assert "is about to start with nvidia.com/NVIDIA_A2-4Q and would not find one" in disabling(machines=[one, two])
+    assert disabling(vms=[one]) == ""
+    assert "is about to start with nvidia.com/NVIDIA_A2-4Q and would not find one" in disabling(vms=[one, two])
 
 
 def test_a_stopped_machine_keeps_the_device_that_it_names() -> None:
     stopped = machine("vm1", entry(DEVICE, RES_4Q), strategy="Halted")
-    said = disabling(machines=[stopped])
+    said = disabling(vms=[stopped])
     assert said.startswith(f"{DEVICE} is in use with VM vm1 in namespace default, which does not run and has it among")
     assert said.endswith("| next: kubectl edit vm vm1 -n default")
     going = merged(stopped, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-    assert disabling(machines=[going]).endswith("being deleted | next: kubectl wait vm/vm1 -n default --for delete")
+    assert disabling(vms=[going]).endswith("being deleted | next: kubectl wait vm/vm1 -n default --for delete")
     unnamed = machine("vm1", entry("gpu", RES_4Q), strategy="Halted")
-    assert disabling(machines=[unnamed]) == ""
+    assert disabling(vms=[unnamed]) == ""
 
 
 def test_an_annotation_that_is_no_json_is_no_allocation() -> None:
     odd = machine("vm1", entry("gpu", RES_4Q), annotations={names.ALLOCATION_ANNOTATION: "{"})
-    given: Any = {"machines": [odd], "instances": [instance("vm1", "n1", entry("gpu", RES_4Q))]}
+    given: Any = {"vms": [odd], "instances": [instance("vm1", "n1", entry("gpu", RES_4Q))]}
     assert "may be it" in disabling(**given)
 
 
@@ -401,12 +401,14 @@ def test_a_claim_of_what_we_do_not_serve_passes_and_is_warned_about() -> None:
     nic, other = claim("0000:03:00.0"), merged(claim("0000:03:00.0"), spec={"address": "0000:04:00.0"})
     held = machine("vm1", entry("n1-000003000", "intel.com/82599"), field="hostDevices")
     for old, new in ((None, nic), (nic, other), (nic, None), (None, merged(nic, metadata={"name": "odd"}))):
-        assert said("pcideviceclaims", old, new, functions=[NIC], claims=[nic], machines=[held]) == ""
+        assert said("pcideviceclaims", old, new, functions=[NIC], claims=[nic], vms=[held]) == ""
     ours = node(aliquot={"reason": "Working"})
     (warning,) = judge(request("pcideviceclaims", None, nic), world(functions=[NIC], nodes=[ours])).warnings
     assert "n1-000003000 (8086:10ed) is not an NVIDIA device: on node n1 aliquot serves no other device" in warning
     for beside in (node(), node(aliquot={"reason": "PcidevicesRuns"})):
-        assert judge(request("pcideviceclaims", None, nic), world(functions=[NIC], nodes=[beside])) == Verdict()
+        assert (
+            judge(request("pcideviceclaims", None, nic), world(functions=[NIC], nodes=[beside])) == AdmissionVerdict()
+        )
 
 
 def test_a_claim_without_a_pci_device_passes_and_is_warned_about() -> None:
@@ -439,10 +441,10 @@ def test_a_shared_gpu_is_not_claimed_whole() -> None:
 def test_a_claim_in_use_stays() -> None:
     resource = "nvidia.com/GA107_A2"
     held = machine("vm1", entry(GPU, resource), field="hostDevices")
-    given: Any = {"functions": [function(resource=resource)], "claims": [claim()], "machines": [held]}
+    given: Any = {"functions": [function(resource=resource)], "claims": [claim()], "vms": [held]}
     assert f"{GPU} is in use with VM vm1 in namespace default" in said("pcideviceclaims", claim(), None, **given)
     assert said("pcideviceclaims", claim(), None, **(given | {"nodes": []})) == ""
-    assert said("pcideviceclaims", claim(), None, **(given | {"machines": []})) == ""
+    assert said("pcideviceclaims", claim(), None, **(given | {"vms": []})) == ""
 
 
 def test_a_vgpus_own_claim_is_left_to_the_programs() -> None:
@@ -468,8 +470,8 @@ def test_a_vgpus_own_claim_is_left_to_the_programs() -> None:
 
 def test_status_and_strangers_are_not_judged() -> None:
     off = request("sriovgpudevices", gpu(True), gpu(False), sub="status")
-    assert judge(off, world(vgpus=[OLD])) == Verdict()
-    assert judge(request("pcidevices", function(), None), world()) == Verdict()
+    assert judge(off, world(vgpus=[OLD])) == AdmissionVerdict()
+    assert judge(request("pcidevices", function(), None), world()) == AdmissionVerdict()
 
 
 def test_what_is_about_to_go_may_lose_its_finalizers() -> None:
@@ -484,13 +486,13 @@ def test_what_cannot_be_read_is_refused_with_a_sentence() -> None:
 
 def test_a_verdict_becomes_a_review() -> None:
     asked = request("sriovgpudevices", gpu(True), None)
-    found = answer(asked, Verdict(reasons=("no", "never"), warnings=("careful",)))["response"]
+    found = review_response(asked, AdmissionVerdict(reasons=("no", "never"), warnings=("careful",)))["response"]
     assert found["status"] == {"code": 403, "reason": "Forbidden", "message": "no; never"}
     assert (found["uid"], found["allowed"], found["warnings"]) == ("u-1", False, ["careful"])
 
 
 def test_what_takes_a_device_away_is_known_as_such() -> None:
-    assert takes_away(request("vgpudevices", OLD, OFF))
-    assert takes_away(request("pcideviceclaims", claim(), None))
-    assert not takes_away(request("vgpudevices", OFF, OLD))
-    assert not takes_away(request("migconfigurations", mig({}, enabled=False), None))
+    assert withdraws_device(request("vgpudevices", OLD, OFF))
+    assert withdraws_device(request("pcideviceclaims", claim(), None))
+    assert not withdraws_device(request("vgpudevices", OFF, OLD))
+    assert not withdraws_device(request("migconfigurations", mig({}, enabled=False), None))

@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from aliquot.errors import ConfigError
-from aliquot.kubernetes.client.admission_review import Request
+from aliquot.kubernetes.client.admission_review import AdmissionRequest
 from aliquot.kubernetes.client.codec import decode
 from aliquot.kubernetes.client.errors import ApiError
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine
 from aliquot.kubernetes.virtual_machines.harvester.admission.review import judge
 from aliquot.kubernetes.virtual_machines.kubevirt import allocation, rancher
-from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import Cluster
+from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import VmClusterState
 from aliquot.kubernetes.virtual_machines.kubevirt.admission.review import mutate, validate
-from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Seen, measure
+from aliquot.kubernetes.virtual_machines.kubevirt.capacity import ClusterObservation, measure
 from support.admissions import GPU, claim, entry, function, gpu, instance, machine, merged, mig, request, vgpu, world
 
 JSON = dict[str, Any]
@@ -30,24 +30,24 @@ DEEP = "[" * 5000 + "]" * 5000
 """What an API server takes in an annotation, and a decoder gives up on with another error than for nonsense."""
 
 
-def refused(asked: Request, **given: Any) -> str:
+def refused(asked: AdmissionRequest, **given: Any) -> str:
     return judge(asked, world(**given)).message
 
 
 # -- all of a kind at once: the API server asks about each object without saying its name
 
 
-def unnamed(kind: str, old: JSON) -> Request:
+def unnamed(kind: str, old: JSON) -> AdmissionRequest:
     return msgspec.structs.replace(request(kind, old, None), name="")
 
 
 def test_a_used_vgpu_is_not_deleted_with_all_others_at_once() -> None:
-    given: Any = {"vgpus": [ON], "machines": [machine("vm", entry(V4, Q))]}
+    given: Any = {"vgpus": [ON], "vms": [machine("vm", entry(V4, Q))]}
     assert f"{V4} is in use with VM vm" in refused(unnamed("vgpudevices", ON), **given)
 
 
 def test_a_used_claim_is_not_deleted_with_all_others_at_once() -> None:
-    given: Any = {"functions": [function(resource=CARD)], "machines": [machine("vm", entry(GPU, CARD))]}
+    given: Any = {"functions": [function(resource=CARD)], "vms": [machine("vm", entry(GPU, CARD))]}
     assert f"{GPU} is in use with VM vm" in refused(unnamed("pcideviceclaims", claim()), claims=[claim()], **given)
 
 
@@ -65,7 +65,7 @@ def told(text: str) -> JSON:
 
 def test_an_annotation_that_cannot_be_read_is_none() -> None:
     deep = f'{{"x":{DEEP}}}'
-    assert refused(request("vgpudevices", ON, OFF), vgpus=[ON], machines=[told(deep)]) == ""
+    assert refused(request("vgpudevices", ON, OFF), vgpus=[ON], vms=[told(deep)]) == ""
     assert allocation.parse(deep) is None
 
 
@@ -124,19 +124,19 @@ def test_a_vgpu_of_the_node_that_a_machine_moves_to_is_in_use() -> None:
 def test_a_machine_that_will_not_start_again_keeps_no_vgpu(strategy: str, phase: str, *, over: bool) -> None:
     ended = [instance("vm", "n1", entry("gpu", Q), phase=phase)]
     stopped = merged(machine("vm", entry("gpu", Q), strategy=strategy), status={"created": True})
-    message = refused(request("vgpudevices", ON, OFF), vgpus=[ON], machines=[stopped], instances=ended)
+    message = refused(request("vgpudevices", ON, OFF), vgpus=[ON], vms=[stopped], instances=ended)
     assert ("is about to start" not in message) == over
 
 
 # -- instances that no judged machine stands behind
 
 
-def cluster(**given: Any) -> Cluster:
+def cluster(**given: Any) -> VmClusterState:
     """One A2 on n1 with one A2-4Q, enabled."""
     found = world(vgpus=[ON], **given)
-    machines, instances = tuple(found.machines.values()), tuple(found.instances.values())
-    seen = Seen(tuple(found.nodes.values()), (*found.vgpus.values(),), machines=machines, instances=instances)
-    return Cluster(found, frozenset(), measure(seen))
+    machines, instances = tuple(found.vms.values()), tuple(found.instances.values())
+    seen = ClusterObservation(tuple(found.nodes.values()), (*found.vgpus.values(),), vms=machines, instances=instances)
+    return VmClusterState(found, frozenset(), measure(seen))
 
 
 def owned(*resources: str, by: str = "vm") -> JSON:
@@ -151,22 +151,22 @@ def started(one: JSON, **given: Any) -> str:
 
 def test_an_instance_that_says_it_is_some_machines_is_judged_itself() -> None:
     for behind in (machine("vm"), machine("vm", entry("gpu", Q), strategy="Halted")):
-        assert "2 of nvidia.com/NVIDIA_A2-4Q are asked for" in started(owned(Q, Q), machines=[behind])
-    assert "2 of nvidia.com/NVIDIA_A2-4Q are asked for" in started(owned(Q, Q, by="x"), machines=[machine("x")])
+        assert "2 of nvidia.com/NVIDIA_A2-4Q are asked for" in started(owned(Q, Q), vms=[behind])
+    assert "2 of nvidia.com/NVIDIA_A2-4Q are asked for" in started(owned(Q, Q, by="x"), vms=[machine("x")])
 
 
 def test_a_machine_that_is_started_by_hand_is_judged_when_it_starts() -> None:
     """``virtctl start`` changes nothing that admission of the machine sees."""
     manual, other = machine("vm", entry("gpu", Q), strategy="Manual"), machine("other", entry("gpu", Q))
-    assert started(owned(Q), machines=[manual]) == ""
-    assert "0 can still be allocated" in started(owned(Q), machines=[manual, other])
+    assert started(owned(Q), vms=[manual]) == ""
+    assert "0 can still be allocated" in started(owned(Q), vms=[manual, other])
 
 
 def test_devices_of_an_instance_type_are_judged_when_the_machine_starts() -> None:
     """The machine does not name them. Not by capacity: after a reboot they come a moment after it."""
     typed = merged(machine("vm"), spec={"instancetype": {"name": "gpus"}})
-    assert "not found" in started(owned("nvidia.com/NVIDIA_A2-4X"), machines=[typed])
-    assert started(owned(Q, Q), machines=[typed]) == ""
+    assert "not found" in started(owned("nvidia.com/NVIDIA_A2-4X"), vms=[typed])
+    assert started(owned(Q, Q), vms=[typed]) == ""
 
 
 # -- what our own agents write to machines

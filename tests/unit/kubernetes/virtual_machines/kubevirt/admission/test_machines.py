@@ -11,11 +11,11 @@ import pytest
 
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import Cluster
+from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import VmClusterState
 from aliquot.kubernetes.virtual_machines.kubevirt.admission.review import demand, mutate, validate
-from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Seen, measure
-from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import Demand
-from aliquot.kubernetes.virtual_machines.kubevirt.reservations import Reservations
+from aliquot.kubernetes.virtual_machines.kubevirt.capacity import ClusterObservation, measure
+from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
+from aliquot.kubernetes.virtual_machines.kubevirt.reservations import VmReservations
 from support.admissions import GPU, claim, entry, function, instance, machine, merged, request, vgpu, world
 
 JSON = dict[str, Any]
@@ -35,22 +35,24 @@ def node(name: str, **amounts: int) -> JSON:
     return {"metadata": {"name": name}, "status": {"capacity": figures, "allocatable": figures}}
 
 
-def cluster(permitted: frozenset[str] | None = frozenset(), reserved: tuple[Demand, ...] = (), **given: Any) -> Cluster:
+def cluster(
+    permitted: frozenset[str] | None = frozenset(), reserved: tuple[VmDemand, ...] = (), **given: Any
+) -> VmClusterState:
     given = {"vgpus": [*MDEVS, *VENDOR], "nodes": [node("n1", **{Q: 3, A: 1, L40S: 2})]} | given
     found = world(**given)
-    seen = Seen(
+    seen = ClusterObservation(
         tuple(msgspec.convert(given["nodes"], list[Node])),
         tuple(found.vgpus.values()),
         tuple(found.functions.values()),
         tuple(found.claims.values()),
-        tuple(found.machines.values()),
+        tuple(found.vms.values()),
         tuple(found.instances.values()),
         reserved,
     )
-    return Cluster(found, permitted, measure(seen))
+    return VmClusterState(found, permitted, measure(seen))
 
 
-def refused(new: JSON, old: JSON | None = None, at: Cluster | None = None) -> str:
+def refused(new: JSON, old: JSON | None = None, at: VmClusterState | None = None) -> str:
     return validate(request("virtualmachines", old, new), at or cluster()).message
 
 
@@ -252,7 +254,7 @@ def test_a_display_on_a_whole_gpu_is_refused() -> None:
 
 def test_more_machines_than_vgpus_are_refused_stopped_ones_are_not() -> None:
     running = [machine(f"vm{n}", entry("a", Q)) for n in range(3)]
-    full = cluster(machines=running, instances=[instance(f"vm{n}", "n1", entry("a", Q)) for n in range(3)])
+    full = cluster(vms=running, instances=[instance(f"vm{n}", "n1", entry("a", Q)) for n in range(3)])
     another = machine("vm9", entry("a", Q))
     assert refused(another, at=full) == (
         f"1 of {Q} is asked for, 0 can still be allocated (3 in the cluster, 3 allocated): see aliquot capacity"
@@ -279,11 +281,11 @@ def test_a_machine_that_is_stopped_while_it_starts_holds_nothing() -> None:
     one = machine("vm1", entry("a", L40S))
     for off in ({"spec": {"runStrategy": "Halted"}}, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}):
         asked = demand(request("virtualmachines", one, merged(one, **off)))
-        assert asked == Demand("default", "vm1", {})
-    kept = Reservations()
-    kept.keep(Demand("default", "vm1", {L40S: 1}), 0)
-    kept.keep(Demand("default", "vm1", {}), 0)
-    assert kept.now(0) == ()
+        assert asked == VmDemand("default", "vm1", {})
+    kept = VmReservations()
+    kept.reserve(VmDemand("default", "vm1", {L40S: 1}), 0)
+    kept.reserve(VmDemand("default", "vm1", {}), 0)
+    assert kept.active(0) == ()
     owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm1", "uid": "u"}
     started = merged(instance("vm1", "", entry("a", L40S)), metadata={"ownerReferences": [owner]})
     assert demand(request("virtualmachineinstances", None, started)) is None, "the machine itself is counted"
@@ -294,7 +296,7 @@ def test_a_running_machine_is_edited_without_being_counted_again() -> None:
     full = cluster(
         nodes=[node("n1", **{L40S: 1})],
         vgpus=[VENDOR[0]],
-        machines=[one],
+        vms=[one],
         instances=[instance("vm1", "n1", entry("a", L40S))],
     )
     renamed = machine("vm1", entry("b", L40S))

@@ -10,7 +10,7 @@ import msgspec
 
 from aliquot.sim.kernel.devices import refuse
 from aliquot.sim.node import SimNode
-from aliquot.sim.session import Session
+from aliquot.sim.session import SimSession
 from aliquot.sim.state import WHOLE
 
 
@@ -26,35 +26,35 @@ class KernelWrite(NamedTuple):
     quiet: bool = False
 
 
-def carry_out(node: SimNode, session: Session, write: KernelWrite, act: Callable[[], None]) -> None:
+def execute(node: SimNode, session: SimSession, write: KernelWrite, apply: Callable[[], None]) -> None:
     """Raises OSError with the kernel's refusal, which is logged too, and ``Gone`` when a fault killed the caller."""
     node.stall(session, write.call, write.gpu)
-    with node.lane(write.gpu):
-        doomed = None if session.hand else node.doomed()
-        if doomed == "before":
+    with node.write_lock(write.gpu):
+        kill_phase = None if session.hand else node.kill_phase()
+        if kill_phase == "before":
             node.kill(session)
         refusal: OSError | None = None
         try:
-            _faults(node, session, write)
+            _check_faults(node, session, write)
             with node.lock:
-                if session.hand or not node.faults.effectless(write.call, write.gpu, write.path):
-                    act()
+                if session.hand or not node.faults.has_no_effect(write.call, write.gpu, write.path):
+                    apply()
         except OSError as error:
             refusal = error
         else:
             if not session.hand and write.gpu != WHOLE and node.faults.loses(write.gpu):
                 node.lose(node.gpus[write.gpu])
         if not write.quiet:
-            node.changed()
+            node.files_changed()
         node.save()
-        _record(node, session, write, refusal)
-        if doomed == "after":
+        _log_write(node, session, write, refusal)
+        if kill_phase == "after":
             node.kill(session)
         if refusal is not None:
             raise refusal
 
 
-def _faults(node: SimNode, session: Session, write: KernelWrite) -> None:
+def _check_faults(node: SimNode, session: SimSession, write: KernelWrite) -> None:
     if not node.privileged(session):
         raise refuse(errno.EACCES)
     if write.gpu != WHOLE and node.gpus[write.gpu].state.lost:
@@ -63,14 +63,14 @@ def _faults(node: SimNode, session: Session, write: KernelWrite) -> None:
         return
     with node.lock:
         failing = node.faults.failing(write.call, write.gpu, write.path)
-        busy = None if failing else node.faults.busy(write.gpu, WHOLE, node.world.now())
+        busy = None if failing else node.faults.busy(write.gpu, WHOLE, node.environment.now())
     if failing:
         raise refuse(failing)
     if busy:
         raise refuse(errno.EBUSY)
 
 
-def _record(node: SimNode, session: Session, write: KernelWrite, refusal: OSError | None) -> None:
+def _log_write(node: SimNode, session: SimSession, write: KernelWrite, refusal: OSError | None) -> None:
     facts = {"path": write.path, "value": write.value}
     rm = getattr(refusal, "rm", None)
     if rm is not None:

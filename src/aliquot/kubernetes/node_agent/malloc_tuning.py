@@ -8,7 +8,7 @@ _TRIM_THRESHOLD, _ARENA_MAX = -1, -8
 """Numbers of glibc's mallopt(3)."""
 
 
-def be_frugal() -> None:
+def limit_heap() -> None:
     """Before any thread starts: one heap for all of them, given back from 128 KiB on. glibc otherwise makes a heap for
     each thread and raises the limit by itself, which is meant for programs that are busy all day. Where there is no
     glibc, nothing happens.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 
 
-def readable(descriptor: int, seconds: float) -> bool:
+def wait_readable(descriptor: int, seconds: float) -> bool:
     """Return whether a descriptor can be read, or has ended, within some seconds. Unlike ``select.select`` it takes
     numbers of 1,024 and more, which a process with many connections has.
     """

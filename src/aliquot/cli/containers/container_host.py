@@ -13,18 +13,18 @@ from aliquot.cli.framework.parser import Args
 from aliquot.errors import BlockedError, LockedError, UsageError
 
 if TYPE_CHECKING:
-    from aliquot.containers.runtime.cdi_names import Entry
+    from aliquot.containers.runtime.cdi_names import CdiEntry
     from aliquot.containers.runtime.choose import Busy
-    from aliquot.containers.runtime.expire import Settled
-    from aliquot.containers.runtime.models import Container, Device, Reservation
-    from aliquot.containers.runtime.runtimes import Runtime
+    from aliquot.containers.runtime.expire import ExpiryResult
+    from aliquot.containers.runtime.models import Container, ContainerDevice, ContainerReservation
+    from aliquot.containers.runtime.runtimes import ContainerRuntime
     from aliquot.node.connect import Connection
-    from aliquot.node.holders.reservations import Reservations
+    from aliquot.node.holders.reservations import ReservationFile
 
 _POLL_S = 0.05
 
 
-class Site:
+class ContainerHost:
     """What was found at one look: the node's devices, what they are called, and who has each."""
 
     __slots__ = ("busy", "containers", "devices", "entries", "names", "settled", "simulated")
@@ -33,38 +33,40 @@ class Site:
         from aliquot.cdi.spec_files import read
         from aliquot.containers.runtime.cdi_names import by_name, entries
         from aliquot.containers.runtime.devices import devices
-        from aliquot.containers.runtime.expire import settle
+        from aliquot.containers.runtime.expire import expire_reservations
         from aliquot.containers.runtime.reserve import busy
-        from aliquot.containers.runtime.runtimes import Answers
-        from aliquot.node.holders.reservations import Reservations
+        from aliquot.containers.runtime.runtimes import RuntimeQueries
+        from aliquot.node.holders.reservations import ReservationFile
 
         numbers = {d.uuid: d.index for d in connection.backend.facts().mig_devices if d.index >= 0}
-        self.devices: tuple[Device, ...] = devices(connection.backend.read(), numbers)
+        self.devices: tuple[ContainerDevice, ...] = devices(connection.backend.read(), numbers)
         self.simulated = connection.directory if connection.simulated else ""
-        self.entries: tuple[Entry, ...] = entries([found for d in directories for found in read(d)])
+        self.entries: tuple[CdiEntry, ...] = entries([found for d in directories for found in read(d)])
         self.names = by_name(self.entries, self.devices, self.simulated)
-        answers = Answers()
+        answers = RuntimeQueries()
         present = frozenset(d.uuid for d in self.devices)
-        recorded = Reservations(connection.directory).load()
-        self.settled: Settled = settle(recorded, answers.of, present, time.time(), answers.departed)
-        self.containers: tuple[Container, ...] = answers.here()
+        recorded = ReservationFile(connection.directory).load()
+        self.settled: ExpiryResult = expire_reservations(
+            recorded, answers.containers_for, present, time.time(), answers.departed
+        )
+        self.containers: tuple[Container, ...] = answers.local_containers()
         self.busy: Busy = busy(self.devices, self.containers, self.names)
-        for sentence in answers.silent:
+        for sentence in answers.errors:
             streams.note(f"note     {sentence}: what its containers have is known only where they run")
 
 
-class Order:
+class DeviceOrder:
     """What a command line asks for, checked as far as it can be without a machine."""
 
     __slots__ = ("args", "form", "hold", "runtime")
 
     def __init__(self, args: Args, counts: Sequence[int]) -> None:
         from aliquot.containers.runtime.run_arguments import form_of
-        from aliquot.containers.runtime.runtimes import Runtime
+        from aliquot.containers.runtime.runtimes import ContainerRuntime
 
         self.args = args
         self.hold = _hold(args)
-        self.runtime: Runtime = Runtime(args.runtime or _chosen(args.form))
+        self.runtime: ContainerRuntime = ContainerRuntime(args.runtime or _chosen(args.form))
         self.form = form_of(args.form, self.runtime.name, max(counts))
 
     def directories(self) -> tuple[str, ...]:
@@ -73,7 +75,7 @@ class Order:
         """
         from aliquot.cdi.spec_files import DIRECTORIES
 
-        reached = self._reached()
+        reached = self._check_runtime()
         if self.args.spec_dir:
             return tuple(self.args.spec_dir)
         if self.form != "cdi" or self.runtime.name != "docker" or not reached:
@@ -89,45 +91,54 @@ class Order:
             raise error
         return tuple(map(str, found))
 
-    def _reached(self) -> bool:
+    def _check_runtime(self) -> bool:
         """Whether there is a runtime to ask: whoever only picks may do so for later."""
-        from aliquot.containers.runtime.errors import RuntimeAwayError
+        from aliquot.containers.runtime.errors import RuntimeUnavailableError
 
         name, reached = self.runtime.name, self.runtime.worth_asking
-        if self.runtime.elsewhere:
-            raise RuntimeAwayError(
-                f"{name} speaks to {self.runtime.elsewhere}: its containers run on another machine",
+        if self.runtime.remote_address:
+            raise RuntimeUnavailableError(
+                f"{name} speaks to {self.runtime.remote_address}: its containers run on another machine",
                 next_step="unset DOCKER_HOST CONTAINER_HOST",
             )
         if not reached and not self.args.no_reserve:
             what = "does not run" if self.runtime.installed else "is not installed"
-            raise RuntimeAwayError(
+            raise RuntimeUnavailableError(
                 f"{name} {what}: nobody could tell when its container is gone",
-                details=(*_besides(name), "--no-reserve only picks a device"),
+                details=(*_other_runtimes(name), "--no-reserve only picks a device"),
                 next_step="aliquot docker check",
             )
         return reached
 
-    def cdi(self, site: Site, device: Device) -> str:
+    def cdi(self, host: ContainerHost, device: ContainerDevice) -> str:
         """The device's full CDI name. Raises BlockedError where no file has one that is right."""
         from aliquot.containers.runtime.cdi_names import name_of
 
         if self.form != "cdi":
             return ""
-        name = name_of(device, site.entries, site.simulated)
+        name = name_of(device, host.entries, host.simulated)
         if not name:
-            raise dockerview.no_name(device, site)
+            raise dockerview.no_name(device, host)
         if name.partition("=")[2] != device.uuid:
             streams.note(f"note     no CDI file names {device.uuid}: {name} is the same device only until a change")
         return name
 
-    def reserved(self, devices: Sequence[Device], asked: Sequence[str], name: str) -> Reservation:
+    def reservation(
+        self, devices: Sequence[ContainerDevice], requested: Sequence[str], name: str
+    ) -> ContainerReservation:
         import msgspec
 
         from aliquot.containers.runtime.reserve import reservation
 
         now = time.time()
-        made = reservation(devices, asked, runtime=self.runtime.name, where=self.runtime.where, name=name, now=now)
+        made = reservation(
+            devices,
+            requested,
+            runtime=self.runtime.name,
+            connection_env=self.runtime.connection_env,
+            name=name,
+            now=now,
+        )
         return msgspec.structs.replace(made, until=None if self.hold is None else now + self.hold)
 
 
@@ -135,38 +146,38 @@ def _chosen(form: str) -> str:
     """Choose the first runtime that is ready, by ``NAMES``; the first that is installed where none is: its error says
     what is missing. The only one that is installed is not asked.
     """
-    from aliquot.containers.runtime.errors import RuntimeAwayError
-    from aliquot.containers.runtime.runtimes import NAMES, Runtime
+    from aliquot.containers.runtime.errors import RuntimeUnavailableError
+    from aliquot.containers.runtime.runtimes import NAMES, ContainerRuntime
 
-    here = [each for each in map(Runtime, NAMES) if each.installed]
-    if not here:
-        raise RuntimeAwayError(
+    installed = [each for each in map(ContainerRuntime, NAMES) if each.installed]
+    if not installed:
+        raise RuntimeUnavailableError(
             "no container runtime is installed: neither docker, podman nor nerdctl", next_step="aliquot docker check"
         )
-    ready = (each for each in here if _ready(each, form))
-    return (here[0] if len(here) == 1 else next(ready, here[0])).name
+    ready = (each for each in installed if _ready(each, form))
+    return (installed[0] if len(installed) == 1 else next(ready, installed[0])).name
 
 
-def _ready(runtime: Runtime, form: str) -> bool:
+def _ready(runtime: ContainerRuntime, form: str) -> bool:
     """Whether a runtime answers and takes what is meant: Docker's daemon may be down, or have CDI switched off."""
-    from aliquot.containers.runtime.errors import RuntimeAwayError
+    from aliquot.containers.runtime.errors import RuntimeUnavailableError
 
-    if not runtime.worth_asking or runtime.elsewhere:
+    if not runtime.worth_asking or runtime.remote_address:
         return False
     if runtime.name != "docker":
         return (runtime.name, form) not in (("podman", "gpus"), ("nerdctl", "env"))
     try:
         info = runtime.info()
-    except RuntimeAwayError:
+    except RuntimeUnavailableError:
         return False
     return form != "cdi" or bool(info.get("CDISpecDirs"))
 
 
-def _besides(name: str) -> tuple[str, ...]:
+def _other_runtimes(name: str) -> tuple[str, ...]:
     """What to type for the runtimes that are here besides one that cannot be asked."""
-    from aliquot.containers.runtime.runtimes import NAMES, Runtime
+    from aliquot.containers.runtime.runtimes import NAMES, ContainerRuntime
 
-    return tuple(f"--runtime {n}: it can be asked" for n in NAMES if n != name and Runtime(n).worth_asking)
+    return tuple(f"--runtime {n}: it can be asked" for n in NAMES if n != name and ContainerRuntime(n).worth_asking)
 
 
 def _hold(args: Args) -> float | None:
@@ -182,12 +193,12 @@ def _hold(args: Args) -> float | None:
 
 
 @contextmanager
-def alone(args: Args, connection: Connection, store: Reservations) -> Iterator[None]:
+def exclusive_access(args: Args, connection: Connection, store: ReservationFile) -> Iterator[None]:
     """Pickers wait for each other; and for an apply, so that nothing is reserved that is about to be destroyed."""
     if not 0 <= args.wait < float("inf"):
         raise UsageError("--wait takes seconds, 0 or more", next_step=f"{args.prog} --help")
     deadline = time.monotonic() + args.wait
-    with store.alone(args.wait), ExitStack() as stack:
+    with store.exclusive(args.wait), ExitStack() as stack:
         while True:
             try:
                 stack.enter_context(connection.lock.hold())

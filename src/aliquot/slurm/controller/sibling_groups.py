@@ -11,21 +11,21 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from aliquot.slurm.client.models import SlurmNode
-from aliquot.slurm.controller.job_demand import Want
+from aliquot.slurm.controller.job_demand import JobDemand
 from aliquot.slurm.controller.settings import Limits, Siblings
-from aliquot.slurm.layouts.cloud_siblings import Act, is_open, keep, next_act
+from aliquot.slurm.layouts.cloud_siblings import SiblingAction, best_open, is_open, next_action
 
 
-class Group(msgspec.Struct, frozen=True):
-    """One host and its records as Slurm has them. ``target`` is the record that is to be open, ``act`` the next thing
-    to do for that. ``jobs`` are on any of its records.
+class SiblingGroup(msgspec.Struct, frozen=True):
+    """One host and its records as Slurm has them. ``target`` is the record that is to be open, ``action`` the next
+    thing to do for that. ``jobs`` are on any of its records.
     """
 
     host: str
     nodes: tuple[SlurmNode, ...]
     limits: Limits
     target: str
-    act: Act
+    action: SiblingAction
     jobs: int = 0
     idle_since: float = 0.0
     last: float = 0.0
@@ -33,46 +33,48 @@ class Group(msgspec.Struct, frozen=True):
     untouched: bool = False
 
 
-class Swap(msgspec.Struct, frozen=True):
+class SiblingSwap(msgspec.Struct, frozen=True):
     """Of a host another record is to be open from now on, for a job."""
 
     host: str
-    record: str
+    node_name: str
     jobs: tuple[int, ...] = ()
     user: str = ""
 
 
-def group(siblings: Siblings, nodes: Mapping[str, SlurmNode], busy: Mapping[str, int], target: str) -> Group | None:
+def group(
+    siblings: Siblings, nodes: Mapping[str, SlurmNode], busy: Mapping[str, int], target: str
+) -> SiblingGroup | None:
     """A host's records now. Without a ``target`` it is the one with the best right to be open. None where Slurm has
     none of them.
     """
-    found = tuple(nodes[name] for name in siblings.records if name in nodes)
+    found = tuple(nodes[name] for name in siblings.nodes if name in nodes)
     if not found:
         return None
     names = {n.name for n in found}
-    busy_here = {name for name in names if busy.get(name)}
+    busy_nodes = {name for name in names if busy.get(name)}
     if target not in names:
-        best = keep([n for n in found if is_open(n)], "", busy_here)
+        best = best_open([n for n in found if is_open(n)], "", busy_nodes)
         target = (best or found[0]).name
-    return Group(
+    return SiblingGroup(
         host=siblings.host,
         nodes=found,
         limits=siblings.limits,
         target=target,
-        act=next_act(found, target, busy_here),
+        action=next_action(found, target, busy_nodes),
         jobs=sum(busy.get(name, 0) for name in names),
         untouched=siblings.untouched,
     )
 
 
-def closed(group: Group, promised: Collection[str], now: float) -> str:
+def blocker(group: SiblingGroup, promised: Collection[str], now: float) -> str:
     """Why another record of a host is not opened now; "" if one may be."""
     limits = group.limits
     if group.untouched:
         return "it is to be left untouched (settings)"
-    if group.act.verb == "blocked":
-        return group.act.why
-    if group.act.verb != "done":
+    if group.action.verb == "blocked":
+        return group.action.why
+    if group.action.verb != "done":
         return f"{group.target} is being opened there"
     if group.jobs:
         return f"{group.jobs} {'job has' if group.jobs == 1 else 'jobs have'} resources on {group.target}"
@@ -87,18 +89,18 @@ def closed(group: Group, promised: Collection[str], now: float) -> str:
     return ""
 
 
-def offers(node: SlurmNode, want: Want) -> bool:
+def offers(node: SlurmNode, demand: JobDemand) -> bool:
     """Whether a record, when it is open, has what a job needs."""
-    if want.layouts and not set(want.layouts) & set(node.features):
+    if demand.layouts and not set(demand.layouts) & set(node.features):
         return False
-    return all(node.count(kind) >= n for kind, n in want.need.items())
+    return all(node.count(kind) >= n for kind, n in demand.need.items())
 
 
-def coming(groups: Sequence[Group], want: Want) -> str:
+def opening_node(groups: Sequence[SiblingGroup], demand: JobDemand) -> str:
     """The record that is being opened and will suit a job; "" if there is none."""
     for each in groups:
-        if each.act.verb not in ("done", "blocked"):
+        if each.action.verb not in ("done", "blocked"):
             target = next((n for n in each.nodes if n.name == each.target), None)
-            if target is not None and offers(target, want):
+            if target is not None and offers(target, demand):
                 return each.target
     return ""

@@ -9,58 +9,58 @@ import msgspec
 
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
 from aliquot.slurm.check.detect import kind
-from aliquot.slurm.check.devices import Opened, opened
-from aliquot.slurm.check.finding import Finding, Given, Group, error, warning
-from aliquot.slurm.check.minors import Capability
+from aliquot.slurm.check.devices import GresAccess, gres_accesses
+from aliquot.slurm.check.finding import CheckInput, NodeGroup, SlurmFinding, error, warning
+from aliquot.slurm.check.minors import MigCapability
 from aliquot.slurm.check.numbers import MOST
 from aliquot.slurm.conf.counts import entries
 from aliquot.slurm.conf.gres import GresLine
-from aliquot.slurm.conf.statements import Pair
+from aliquot.slurm.conf.statements import ConfPair
 from aliquot.slurm.gpus import gres_types as types
 
 _PROFILE = re.compile(r"(?:^|_)((?:\d+c\.)?\d+g\.\d+gb[^_]*)$")
 _APPLY = "aliquot slurm apply"
-_Slices = dict[Capability, tuple[Gpu, GpuInstance, ComputeInstance]]
+_Slices = dict[MigCapability, tuple[Gpu, GpuInstance, ComputeInstance]]
 
 
-def compared(given: Given) -> Iterator[Finding]:
+def compared(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """Each node whose GPUs are known against its lines."""
-    hosts = _Hosts(given)
-    for name, found, group in given.with_machine():
+    hosts = _Hosts(inputs)
+    for name, found, group in inputs.known_nodes():
         for finding in (*_lines(found, group), *_types(found, group), *_whole(hosts, name, found, group)):
             yield msgspec.structs.replace(finding, nodes=(name,))
 
 
-def _lines(found: Inventory, group: Group) -> Iterator[Finding]:
+def _lines(found: Inventory, group: NodeGroup) -> Iterator[SlurmFinding]:
     gpus = {gpu.minor: gpu for gpu in found.gpus}
     slices = _slices(found)
     for line in group.gres:
-        for gres in opened(line):
-            strange = next((m for m in gres.gpus if m not in gpus), None)
-            if strange is not None:
-                sentence = f"there is no GPU /dev/nvidia{strange}: it has {_counted(len(gpus), 'GPU')}"
-                yield error("NO_SUCH_GPU", gres.place, sentence, "a NodeName= of those that have it", _APPLY)
-            elif gres.slice:
+        for gres in gres_accesses(line):
+            unknown = next((m for m in gres.gpus if m not in gpus), None)
+            if unknown is not None:
+                sentence = f"there is no GPU /dev/nvidia{unknown}: it has {_counted(len(gpus), 'GPU')}"
+                yield error("NO_SUCH_GPU", gres.location, sentence, "a NodeName= of those that have it", _APPLY)
+            elif gres.is_mig:
                 yield from _slice(gres, slices, gpus)
             else:
                 yield from _for_jobs(gres, gpus)
 
 
-def _slice(gres: Opened, slices: _Slices, gpus: dict[int, Gpu]) -> Iterator[Finding]:
+def _slice(gres: GresAccess, slices: _Slices, gpus: dict[int, Gpu]) -> Iterator[SlurmFinding]:
     """The instance must be there, and be what its type says."""
     inner = next((c for c in gres.capabilities if c.ci is not None), None)
     if inner is None:
         return
     if inner not in slices:
         sentence = f"there is no {inner} (nvidia-cap{inner.minor})"
-        yield error("NO_SUCH_INSTANCE", gres.place, sentence + _instead(gpus.get(inner.gpu)), "", _APPLY)
+        yield error("NO_SUCH_INSTANCE", gres.location, sentence + _instead(gpus.get(inner.gpu)), "", _APPLY)
         return
     gpu, instance, compute = slices[inner]
-    said = _PROFILE.search(gres.line.type.lower())
-    if said and said[1] not in (compute.profile, instance.profile):
+    profile_match = _PROFILE.search(gres.line.type.lower())
+    if profile_match and profile_match[1] not in (compute.profile, instance.profile):
         sentence = f"Type={gres.line.type}, and {inner} is a {compute.profile}"
         fix = f"Type={types.type_of(gpu, instance, compute)}"
-        yield error("WRONG_TYPE", gres.place, sentence, fix, _APPLY)
+        yield error("WRONG_TYPE", gres.location, sentence, fix, _APPLY)
 
 
 def _instead(gpu: Gpu | None) -> str:
@@ -72,16 +72,18 @@ def _instead(gpu: Gpu | None) -> str:
     return f": GPU {gpu.index} has {have or 'none'}"
 
 
-def _for_jobs(gres: Opened, gpus: dict[int, Gpu]) -> Iterator[Finding]:
+def _for_jobs(gres: GresAccess, gpus: dict[int, Gpu]) -> Iterator[SlurmFinding]:
     """A whole GPU must be one that a job can use whole."""
     for gpu in (gpus[m] for m in gres.gpus):
         why = _unusable(gpu)
         if why:
-            yield error("NOT_WHOLE", gres.place, f"/dev/nvidia{gpu.minor} is offered whole, and it {why}", "", _APPLY)
-        said = _PROFILE.search(gres.line.type.lower())
-        if said and not why:
+            yield error(
+                "NOT_WHOLE", gres.location, f"/dev/nvidia{gpu.minor} is offered whole, and it {why}", "", _APPLY
+            )
+        profile_match = _PROFILE.search(gres.line.type.lower())
+        if profile_match and not why:
             sentence = f"Type={gres.line.type}, and /dev/nvidia{gpu.minor} is a whole {gpu.product}"
-            yield error("WRONG_TYPE", gres.place, sentence, f"Type={types.whole_type(gpu)}", _APPLY)
+            yield error("WRONG_TYPE", gres.location, sentence, f"Type={types.whole_type(gpu)}", _APPLY)
 
 
 def _unusable(gpu: Gpu) -> str:
@@ -94,36 +96,36 @@ def _unusable(gpu: Gpu) -> str:
     return "is in MIG mode: no job can compute on it" if gpu.mig.enabled else ""
 
 
-def _types(found: Inventory, group: Group) -> Iterator[Finding]:
+def _types(found: Inventory, group: NodeGroup) -> Iterator[SlurmFinding]:
     """Types of slurm.conf that no GPU of the node can ever have."""
     pair = group.line.pair("Gres") if group.line else None
     for entry in entries(pair.value) if pair else ():
-        if pair is None or not entry.type or not entry.count or entry.fault:
+        if pair is None or not entry.type or not entry.count or entry.error:
             continue
         if _PROFILE.search(entry.type.lower()) and not types.profile_of(entry.type, found.gpus, found.tables):
             sentence = f"Gres={entry.text}: none of its GPUs ({_products(found)}) has such a profile"
-            yield error("UNKNOWN_TYPE", pair.place, sentence, "", "aliquot profiles")
+            yield error("UNKNOWN_TYPE", pair.location, sentence, "", "aliquot profiles")
 
 
-def _whole(hosts: _Hosts, name: str, found: Inventory, group: Group) -> Iterator[Finding]:
+def _whole(hosts: _Hosts, name: str, found: Inventory, group: NodeGroup) -> Iterator[SlurmFinding]:
     """What the machine has and the files do not say; with detection: what it will find."""
-    given = hosts.given
+    inputs = hosts.given
     pair = group.line.pair("Gres") if group.line else None
-    detect = given.autodetect(name)
-    place = group.gres[0].place if group.gres else (pair.place if pair else given.file("gres.conf"))
+    detect = inputs.autodetect(name)
+    location = group.gres[0].location if group.gres else (pair.location if pair else inputs.file("gres.conf"))
     if detect and kind(detect.value) not in ("", "off"):
         if pair and kind(detect.value) == "nvml":
             yield from _detection(found, pair)
         return
-    every = [gres for line in hosts.lines(name) for gres in opened(line)]
-    given_out = {c for gres in every for c in gres.capabilities if c.ci is not None}
-    left = [c for c in _slices(found) if c not in given_out]
-    handed = {m for gres in every if not gres.slice for m in gres.gpus}
-    idle = [g.minor for g in found.gpus if not _unusable(g) and g.minor not in handed]
+    every = [gres for line in hosts.lines(name) for gres in gres_accesses(line)]
+    offered_instances = {c for gres in every for c in gres.capabilities if c.ci is not None}
+    left = [c for c in _slices(found) if c not in offered_instances]
+    offered_gpus = {m for gres in every if not gres.is_mig for m in gres.gpus}
+    idle = [g.minor for g in found.gpus if not _unusable(g) and g.minor not in offered_gpus]
     words = [str(c) for c in left] + [f"/dev/nvidia{m}" for m in idle]
     if words and (group.gres or pair):
         more = f" and {_counted(len(words) - 1, 'other')}" if len(words) > 1 else ""
-        yield warning("NOT_OFFERED", place, f"no line hands out {words[0]}{more}", "", _APPLY)
+        yield warning("NOT_OFFERED", location, f"no line hands out {words[0]}{more}", "", _APPLY)
 
 
 class _Hosts:
@@ -132,11 +134,11 @@ class _Hosts:
     at once.
     """
 
-    def __init__(self, given: Given) -> None:
-        self.given = given
+    def __init__(self, inputs: CheckInput) -> None:
+        self.given = inputs
         self._by_host: dict[str, dict[int, GresLine]] = {}
-        self._all = {n: line for n, line in enumerate(given.gpu_lines) if line.nodes is None}
-        for n, line in enumerate(given.gpu_lines):
+        self._all = {n: line for n, line in enumerate(inputs.gpu_lines) if line.nodes is None}
+        for n, line in enumerate(inputs.gpu_lines):
             for name in line.nodes or ():
                 self._by_host.setdefault(self._host(name), {})[n] = line
 
@@ -153,7 +155,7 @@ class _Hosts:
 def _slices(found: Inventory) -> _Slices:
     """Every MIG device by the capability of its compute instance, as the machine numbers it."""
     return {
-        Capability(gpu.minor, instance.id, compute.id): (gpu, instance, compute)
+        MigCapability(gpu.minor, instance.id, compute.id): (gpu, instance, compute)
         for gpu in found.gpus
         if gpu.mig.enabled and not gpu.passthrough and not gpu.vgpus
         for instance in gpu.instances
@@ -161,38 +163,38 @@ def _slices(found: Inventory) -> _Slices:
     }
 
 
-def numbered(given: Given) -> Iterator[Finding]:
+def numbered(inputs: CheckInput) -> Iterator[SlurmFinding]:
     """The machine's own minors against the formula, which is what files are made from."""
-    for name, found, _ in given.with_machine():
+    for name, found, _ in inputs.known_nodes():
         for cap, (_, instance, compute) in _slices(found).items():
             for minor, right in ((instance.capability_minor, cap.parent), (compute.capability_minor, cap)):
                 if minor not in (-1, right.minor):
                     sentence = f"{right} has minor {minor} on {name}, and by the formula {right.minor}"
-                    yield error("WRONG_MINOR", given.file("gres.conf"), sentence, "", "aliquot show")
+                    yield error("WRONG_MINOR", inputs.file("gres.conf"), sentence, "", "aliquot show")
 
 
-def _detection(found: Inventory, pair: Pair) -> Iterator[Finding]:
+def _detection(found: Inventory, pair: ConfPair) -> Iterator[SlurmFinding]:
     """What slurmd comes to: it takes what NVML finds in order of the longest name, and gives each the longest type left
     that is a part of it (gres_gpu.c); a type that is left over makes the node INVALID.
     """
     entered = entries(pair.value)
-    if any(entry.fault for entry in entered):
+    if any(entry.error for entry in entered):
         return
     left = sorted((e.type for e in entered for _ in range(min(e.count, MOST))), key=lambda t: (-len(t), t))
     names = [(types.detected_type(*each), True) for each in _slices(found).values()]
     names += [(types.detected_type(gpu, None, None), False) for gpu in found.gpus if not _unusable(gpu)]
     fix = f"it finds {', '.join(dict.fromkeys(name for name, _ in names)) or 'nothing'}"
-    for name, cut in sorted(names, key=lambda n: (-len(n[0]), n[0])):
+    for name, is_mig in sorted(names, key=lambda n: (-len(n[0]), n[0])):
         match = next((t for t in left if t.lower() in name), None)
         if match is None:
             continue
         left.remove(match)
-        if match and cut and not _PROFILE.search(match.lower()):
+        if match and is_mig and not _PROFILE.search(match.lower()):
             sentence = f"Gres={pair.value}: AutoDetect=nvml takes the slice {name} for {match}"
-            yield error("AUTODETECT_TYPE", pair.place, sentence, fix, _APPLY)
+            yield error("AUTODETECT_TYPE", pair.location, sentence, fix, _APPLY)
     for kind_left in dict.fromkeys(left):
         sentence = f"Gres={pair.value}: AutoDetect=nvml finds {left.count(kind_left)} too few of {kind_left or 'them'}"
-        yield error("AUTODETECT_TYPE", pair.place, f"{sentence}: the node will be INVALID", fix, _APPLY)
+        yield error("AUTODETECT_TYPE", pair.location, f"{sentence}: the node will be INVALID", fix, _APPLY)
 
 
 def _products(found: Inventory) -> str:

@@ -9,22 +9,22 @@ import msgspec
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Drift
-from aliquot.core.planner.fragmentation import Holes, Room, holes
-from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.planner.fragmentation import Fragmentation, ProfileCapacity, find_fragmentation
+from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import vgpu_picture as shares
 from aliquot.dashboard import formatting as words
 from aliquot.dashboard import gpu_bars as pictures
-from aliquot.dashboard.gpu_bars import Bar
-from aliquot.dashboard.view_models import NodeLook
+from aliquot.dashboard.gpu_bars import GpuBar
+from aliquot.dashboard.view_models import ObservedNode
 
 WANTED = "wanted"
 _AT = re.compile(r"(\d+) x (\S+) at memory slice (\d+)")
 
 
 class GpuView(msgspec.Struct, frozen=True):
-    """``facts`` are words beside the title, ``line`` what it holds, ``hole`` what is wrong with its free memory (""
-    where nothing is), ``closable`` the profiles that room can be made for, ``drift`` how it
-    differs from what was asked. ``lower`` is a second bar: vGPUs that live inside GPU instances have none.
+    """``facts`` are words beside the title, ``line`` what it holds, ``fragmentation_text`` what is wrong with its free
+    memory ("" where nothing is), ``closable`` the profiles that room can be made for, ``drift`` how it differs from
+    what was asked. ``lower`` is a second bar: vGPUs that live inside GPU instances have none.
     """
 
     id: str
@@ -33,19 +33,19 @@ class GpuView(msgspec.Struct, frozen=True):
     pci: str
     uuid: str
     path: str
-    bar: Bar
+    bar: GpuBar
     facts: tuple[str, ...] = ()
     line: str = ""
-    hole: str = ""
-    closable: tuple[Room, ...] = ()
+    fragmentation: str = ""
+    closable: tuple[ProfileCapacity, ...] = ()
     drift: tuple[str, ...] = ()
     lost: bool = False
 
 
-def view(look: NodeLook, inventory: Inventory, gpu: Gpu, found: Holes | None = None) -> GpuView:
+def gpu_view(view: ObservedNode, inventory: Inventory, gpu: Gpu, found: Fragmentation | None = None) -> GpuView:
     """Everything about one GPU of a node."""
-    found = found or holes(inventory, gpu)
-    drift = tuple(d for d in look.drift if d.gpu == gpu.pci)
+    found = found or find_fragmentation(inventory, gpu)
+    drift = tuple(d for d in view.drift if d.gpu == gpu.pci)
     bar = pictures.of_gpu(inventory, gpu, found, odd=_odd(gpu, drift))
     if found:
         bar = msgspec.structs.replace(bar, marks=_missing(inventory, gpu, drift))
@@ -55,11 +55,11 @@ def view(look: NodeLook, inventory: Inventory, gpu: Gpu, found: Holes | None = N
         product=words.product(gpu),
         pci=gpu.pci,
         uuid=words.clean(gpu.uuid),
-        path=words.path("nodes", look.name, "gpus", gpu.pci),
+        path=words.path("nodes", view.name, "gpus", gpu.pci),
         bar=bar,
         facts=facts(gpu),
         line=line(inventory, gpu, found),
-        hole=hole(inventory, gpu, found) if found else "",
+        fragmentation=fragmentation_text(inventory, gpu, found) if found else "",
         closable=offered(found) if found else (),
         drift=tuple(words.placed(words.clean(d.message.removeprefix(f"GPU {gpu.pci}: "), 300)) for d in drift),
         lost=gpu.lost,
@@ -70,20 +70,20 @@ def _odd(gpu: Gpu, drift: tuple[Drift, ...]) -> tuple[str, ...]:
     """The letters of instances that should not be there."""
     extra = [d.message for d in drift if d.kind == "extra"]
     ordered = sorted(gpu.instances, key=lambda i: i.place.start)
-    named = [(pieces.LETTERS[n], f"{i.profile} at {i.placement} (id {i.id},") for n, i in enumerate(ordered)]
+    named = [(mig_picture.LETTERS[n], f"{i.profile} at {i.placement} (id {i.id},") for n, i in enumerate(ordered)]
     return tuple(letter for letter, text in named if any(text in message for message in extra))
 
 
-def _missing(inventory: Inventory, gpu: Gpu, drift: tuple[Drift, ...]) -> tuple[pictures.Block, ...]:
+def _missing(inventory: Inventory, gpu: Gpu, drift: tuple[Drift, ...]) -> tuple[pictures.BarBlock, ...]:
     """Where an instance should be and is none, as far as a place was asked."""
     family = inventory.family(gpu)
-    marks: list[pictures.Block] = []
+    marks: list[pictures.BarBlock] = []
     for each in drift:
-        asked = _AT.search(each.message) if each.kind == "missing" else None
-        profile = family.by_name.get(asked[2]) if asked else None
-        if asked and profile:
-            place = Placement(int(asked[3]), profile.size)
-            marks += pictures.spots(family.memory_slices, [place], WANTED, f"{profile.name} should be here")
+        match = _AT.search(each.message) if each.kind == "missing" else None
+        profile = family.by_name.get(match[2]) if match else None
+        if match and profile:
+            place = Placement(int(match[3]), profile.size)
+            marks += pictures.marks(family.memory_slices, [place], WANTED, f"{profile.name} should be here")
     return tuple(marks)
 
 
@@ -100,12 +100,12 @@ def facts(gpu: Gpu) -> tuple[str, ...]:
     virtual = gpu.virtual
     if virtual and virtual.total:
         out.append(words.number(len(virtual.functions), "virtual function"))
-    if virtual and virtual.mixed:
+    if virtual and virtual.mixed_size:
         out.append("mixed-size mode")
     return tuple(out)
 
 
-def line(inventory: Inventory, gpu: Gpu, found: Holes | None) -> str:
+def line(inventory: Inventory, gpu: Gpu, found: Fragmentation | None) -> str:
     """What a GPU holds, in one line."""
     if gpu.lost:
         return "The driver does not reach this GPU any more. A reboot of the node usually brings it back."
@@ -127,34 +127,34 @@ def line(inventory: Inventory, gpu: Gpu, found: Holes | None) -> str:
 
 def _shares(inventory: Inventory, gpu: Gpu) -> str:
     table = inventory.vgpu_table(gpu)
-    text = shares.summary(shares.now(gpu, table)).split("  ")[0]
+    text = shares.summary(shares.current_vgpus(gpu, table)).split("  ")[0]
     held = sum(v.held for v in gpu.vgpus)
     return f"{words.number(len(gpu.vgpus), 'vGPU')} ({text}): {held} held, {len(gpu.vgpus) - held} idle"
 
 
-def hole(inventory: Inventory, gpu: Gpu, found: Holes) -> str:
+def fragmentation_text(inventory: Inventory, gpu: Gpu, found: Fragmentation) -> str:
     """What is wrong with free memory, and whether it can be helped; "" where nothing is."""
     lost = words.listed(f"{r.lost} more {r.profile}" if r.lost > 1 else f"one more {r.profile}" for r in found.lost)
-    said = []
+    sentences = []
     if found.stranded:
         many = len(found.stranded) > 1
         name = words.slices(found.stranded)
         text = f"{name[0].upper()}{name[1:]} {'are' if many else 'is'} free, but nothing fits there"
-        said.append(f"{text}{_why(inventory, gpu, found)}.")
+        sentences.append(f"{text}{_why(inventory, gpu, found)}.")
     if lost:
         moved = f"A hole: if idle instances moved, there would be room for {lost}"
-        said.append(f"{moved}{' (one or the other)' if len(found.lost) > 1 else ''}.")
-    return " ".join(said)
+        sentences.append(f"{moved}{' (one or the other)' if len(found.lost) > 1 else ''}.")
+    return " ".join(sentences)
 
 
-def offered(found: Holes) -> tuple[Room, ...]:
+def offered(found: Fragmentation) -> tuple[ProfileCapacity, ...]:
     """What room can be made for. Where one fits as things lie, making one moves nothing and closes no hole: such a
     profile is offered only where there is no other.
     """
-    return tuple(room for room in found.lost if not room.now) or found.lost
+    return tuple(profile for profile in found.lost if not profile.now) or found.lost
 
 
-def _why(inventory: Inventory, gpu: Gpu, found: Holes) -> str:
+def _why(inventory: Inventory, gpu: Gpu, found: Fragmentation) -> str:
     if found.lost:
         return ""
     family = inventory.family(gpu)

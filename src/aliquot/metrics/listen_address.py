@@ -10,7 +10,7 @@ from aliquot.foundation.decimals import decimal
 LOOPBACK = "127.0.0.1"
 
 
-def place(text: str) -> tuple[str, int]:
+def parse_listen_address(text: str) -> tuple[str, int]:
     """``ADDRESS:PORT``, ``[::1]:PORT``, ``:PORT`` (all addresses) or ``PORT`` (loopback). Raises UsageError."""
     address, colon, port = text.rpartition(":")
     bare = address.removeprefix("[").removesuffix("]")

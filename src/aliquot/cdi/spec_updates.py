@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from aliquot.cdi import devices, spec, spec_files
-from aliquot.cdi.options import MARK, SIMULATED_AT, SIMULATED_MAJORS, WHOLE_MIG, CdiOptions, Machine
+from aliquot.cdi.options import MARKER_VARIABLE, SIMULATED_MAJORS, SIMULATED_MOUNT_PATH, WHOLE_MIG, CdiHost, CdiOptions
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import AliquotError
 
@@ -29,9 +29,9 @@ _WHOLE = re.compile(r"GPU-.*|\d+|gpu\d+|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[^-]*")
 _GPU = re.compile(r"/dev/nvidia\d+")
 
 
-def follow(
+def update_specs(
     inventory: Inventory,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     simulated: str = "",
     directories: Iterable[str] = (),
 ) -> None:
@@ -41,41 +41,43 @@ def follow(
     other files follow.
     """
     for directory in directories or spec_files.DIRECTORIES:
-        ours = set(spec_files.ours(directory))
+        ours = set(spec_files.own_files(directory))
         known = {path: found for path, found in spec_files.read(directory) if path in ours} if ours else {}
-        for path, found in (*known.items(), *spec_files.resting(directory)):
+        for path, found in (*known.items(), *spec_files.suspended(directory)):
             try:
-                if _of(found, simulated):
-                    _follow(path, found, inventory, simulated, say)
+                if _belongs_to(found, simulated):
+                    _update_spec(path, found, inventory, simulated, log)
             except Exception as error:  # noqa: BLE001 - somebody may have edited the document, in any way
-                say(
-                    f"note: {path} does not follow the change: {_why(error)}; "
+                log(
+                    f"note: {path} does not follow the change: {_reason(error)}; "
                     "run the 'aliquot cdi generate' command again that made it"
                 )
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, AliquotError):
         return error.brief
     return f"it is not as Aliquot writes such files ({type(error).__name__}: {error})"
 
 
-def _follow(path: str, found: dict[str, Any], inventory: Inventory, simulated: str, say: Callable[[str], None]) -> None:
-    made = rewritten(found, inventory, _machine(inventory, found, simulated))
-    here = os.path.lexists(path)
+def _update_spec(
+    path: str, found: dict[str, Any], inventory: Inventory, simulated: str, log: Callable[[str], None]
+) -> None:
+    made = with_current_devices(found, inventory, _current_host(inventory, found, simulated))
+    exists = os.path.lexists(path)
     if not made["devices"]:
-        if here:
-            spec_files.rest(path)
-            say(f"took {path} away: there is no device to offer now; it comes back with the next one")
-    elif made["devices"] != found["devices"] or not here:
+        if exists:
+            spec_files.suspend(path)
+            log(f"took {path} away: there is no device to offer now; it comes back with the next one")
+    elif made["devices"] != found["devices"] or not exists:
         spec_files.write(path, made, form=spec_files.form_on_disk(path))
-        say(f"wrote {path}, which follows the change")
-        spec_files.forget(path)
+        log(f"wrote {path}, which follows the change")
+        spec_files.forget_suspended(path)
 
 
-def rewritten(document: Mapping[str, Any], inventory: Inventory, machine: Machine) -> dict[str, Any]:
+def with_current_devices(document: Mapping[str, Any], inventory: Inventory, host: CdiHost) -> dict[str, Any]:
     """Return the document with the devices of an inventory."""
-    made = spec.document(inventory, replace(options_of(document), machine=machine))
+    made = spec.document(inventory, replace(options_of(document), host=host))
     return {**document, "devices": made["devices"], "cdiVersion": max(document["cdiVersion"], made["cdiVersion"])}
 
 
@@ -83,33 +85,37 @@ def options_of(document: Mapping[str, Any]) -> CdiOptions:
     """Return the choices by which a document of ours was made, as far as they concern its devices."""
     vendor, _, class_name = str(document["kind"]).partition("/")
     managing = vendor == "management.nvidia.com"
-    mine = [device for device in document["devices"] if device["name"] != spec.ALL]
-    named = [form for device in mine for form, pattern in _FORMS.items() if pattern.fullmatch(device["name"])]
+    own_devices = [device for device in document["devices"] if device["name"] != spec.ALL]
+    named = [form for device in own_devices for form, pattern in _FORMS.items() if pattern.fullmatch(device["name"])]
     return CdiOptions(
         vendor="" if managing else vendor,
         class_name=class_name,
         names=tuple(dict.fromkeys(named)) or CdiOptions().names,
         mode="management" if managing else "workload",
-        all_device=managing or len(mine) < len(document["devices"]),
-        whole_mig=_says(document, WHOLE_MIG) or _offers_cut_gpus_whole(mine),
+        all_device=managing or len(own_devices) < len(document["devices"]),
+        whole_mig=_names_choice(document, WHOLE_MIG) or _offers_partitioned_gpus_whole(own_devices),
         dev_root=next(_roots(document), ""),
     )
 
 
-def _says(document: Mapping[str, Any], choice: str) -> bool:
+def _names_choice(document: Mapping[str, Any], choice: str) -> bool:
     """Whether our mark names a choice that the devices need not show."""
     env = document.get("containerEdits", {}).get("env", ())
-    return any(choice in value.split(",") for name, _, value in (word.partition("=") for word in env) if name == MARK)
+    return any(
+        choice in value.split(",")
+        for name, _, value in (word.partition("=") for word in env)
+        if name == MARKER_VARIABLE
+    )
 
 
-def _offers_cut_gpus_whole(mine: Iterable[Mapping[str, Any]]) -> bool:
+def _offers_partitioned_gpus_whole(own_devices: Iterable[Mapping[str, Any]]) -> bool:
     """Whether a GPU is offered whole beside its MIG devices: files of earlier releases say it in no other way."""
     whole: set[str] = set()
-    cut: set[str] = set()
-    for device in mine:
+    partitioned: set[str] = set()
+    for device in own_devices:
         paths = {node["path"] for node in device["containerEdits"].get("deviceNodes", ())}
-        (whole if _WHOLE.fullmatch(device["name"]) else cut).update(filter(_GPU.fullmatch, paths))
-    return bool(whole & cut)
+        (whole if _WHOLE.fullmatch(device["name"]) else partitioned).update(filter(_GPU.fullmatch, paths))
+    return bool(whole & partitioned)
 
 
 def _roots(document: Mapping[str, Any]) -> Iterator[str]:
@@ -120,18 +126,18 @@ def _roots(document: Mapping[str, Any]) -> Iterator[str]:
                 yield node["hostPath"].removesuffix(node["path"])
 
 
-def _of(document: Mapping[str, Any], simulated: str) -> bool:
+def _belongs_to(document: Mapping[str, Any], simulated: str) -> bool:
     """Whether a document is of this machine, or of the simulated node in a folder."""
     mounts = document.get("containerEdits", {}).get("mounts", ())
-    folder = next((m["hostPath"] for m in mounts if m["containerPath"] == SIMULATED_AT), "")
+    folder = next((m["hostPath"] for m in mounts if m["containerPath"] == SIMULATED_MOUNT_PATH), "")
     return folder == simulated or (bool(simulated) and folder.startswith(f"{simulated}/"))
 
 
-def _machine(inventory: Inventory, document: Mapping[str, Any], simulated: str) -> Machine:
+def _current_host(inventory: Inventory, document: Mapping[str, Any], simulated: str) -> CdiHost:
     if simulated:
-        return Machine(majors=SIMULATED_MAJORS)
+        return CdiHost(majors=SIMULATED_MAJORS)
     root = next(_roots(document), "") or "/"
-    return Machine(
+    return CdiHost(
         majors=devices.majors(),
         drm=devices.drm(gpu.pci for gpu in inventory.gpus),
         extras=devices.extras(root),

@@ -15,19 +15,19 @@ from aliquot.core.planner.vgpu.vm_rules import default_ramfb
 from aliquot.kubernetes.client.codec import UNREADABLE
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.kubevirt import DeviceRequest
-from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import World
+from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import (
     VENDOR_VFIO,
-    Cluster,
-    Meaning,
-    meanings,
+    ResourceMeaning,
+    VmClusterState,
+    resource_meanings,
     vm_device,
 )
 
 JSON = dict[str, Any]
 
 
-class Filled(msgspec.Struct, frozen=True):
+class FilledDevices(msgspec.Struct, frozen=True):
     """The device lists as they should be written, every field of theirs kept, and what the user should know."""
 
     gpus: list[JSON]
@@ -35,24 +35,26 @@ class Filled(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def fill(gpus: list[JSON], host_devices: list[JSON], cluster: Cluster) -> Filled:
+def fill_devices(gpus: list[JSON], host_devices: list[JSON], cluster: VmClusterState) -> FilledDevices:
     """Raises msgspec.ValidationError for entries that are none."""
-    known = meanings(cluster.world)
-    stay, moved, warnings = _moved(gpus, known)
+    known = resource_meanings(cluster.snapshot)
+    stay, moved, warnings = _move_to_host_devices(gpus, known)
     hosts = [*host_devices, *moved]
-    companions = _companions(hosts, cluster.world)
-    told = [f"{c['name']} shares an IOMMU group with a device of this VM and comes along" for c in companions]
-    return Filled(_one_ramfb(stay, known, cluster.world), [*hosts, *companions], (*warnings, *told))
+    companions = _iommu_companions(hosts, cluster.snapshot)
+    notes = [f"{c['name']} shares an IOMMU group with a device of this VM and comes along" for c in companions]
+    return FilledDevices(_assign_ramfb(stay, known, cluster.snapshot), [*hosts, *companions], (*warnings, *notes))
 
 
-def _moved(gpus: list[JSON], known: dict[str, Meaning]) -> tuple[list[JSON], list[JSON], tuple[str, ...]]:
+def _move_to_host_devices(
+    gpus: list[JSON], known: dict[str, ResourceMeaning]
+) -> tuple[list[JSON], list[JSON], tuple[str, ...]]:
     """vGPUs of vendor VFIO become host devices, which have no display; who asks for one by name keeps it in ``gpus``,
     where newer KubeVirts can give it.
     """
     stay, moved, warnings = [], [], []
     for each in gpus:
-        worlds = known.get(each.get("deviceName", ""), Meaning()).worlds
-        if worlds != {VENDOR_VFIO} or _asks_for_display(each):
+        frameworks = known.get(each.get("deviceName", ""), ResourceMeaning()).frameworks
+        if frameworks != {VENDOR_VFIO} or _requests_display(each):
             stay.append(each)
             continue
         moved.append({key: value for key, value in each.items() if key != "virtualGPUOptions"})
@@ -63,57 +65,61 @@ def _moved(gpus: list[JSON], known: dict[str, Meaning]) -> tuple[list[JSON], lis
     return stay, moved, tuple(warnings)
 
 
-def _asks_for_display(entry: JSON) -> bool:
+def _requests_display(entry: JSON) -> bool:
     display = (entry.get("virtualGPUOptions") or {}).get("display")
     return isinstance(display, dict) and display.get("enabled") is True
 
 
-def _companions(hosts: list[JSON], world: World) -> list[JSON]:
+def _iommu_companions(hosts: list[JSON], snapshot: AdmissionSnapshot) -> list[JSON]:
     """Devices of the same node and IOMMU group as one that is handed out whole, which are offered too. What is not
     offered is held back with the GPU and need not be in the machine.
     """
-    there = {str(each.get("name", "")) for each in hosts}
-    wanted = [world.functions[n] for n in there if n in world.functions and n in world.claims and n not in world.vgpus]
+    present = {str(each.get("name", "")) for each in hosts}
+    wanted = [
+        snapshot.functions[n]
+        for n in present
+        if n in snapshot.functions and n in snapshot.claims and n not in snapshot.vgpus
+    ]
     groups = {(f.status.node_name, f.status.iommu_group) for f in wanted if f.status.iommu_group}
     found = []
-    for name in sorted(world.functions):
-        status, claim = world.functions[name].status, world.claims.get(name)
-        if name in there or claim is None or not claim.status.passthrough_enabled or not status.resource_name:
+    for name in sorted(snapshot.functions):
+        status, claim = snapshot.functions[name].status, snapshot.claims.get(name)
+        if name in present or claim is None or not claim.status.passthrough_enabled or not status.resource_name:
             continue
         if (status.node_name, status.iommu_group) in groups:
             found.append({"name": name, "deviceName": status.resource_name})
     return found
 
 
-def _one_ramfb(gpus: list[JSON], known: dict[str, Meaning], world: World) -> list[JSON]:
+def _assign_ramfb(gpus: list[JSON], known: dict[str, ResourceMeaning], snapshot: AdmissionSnapshot) -> list[JSON]:
     """Of several GPUs exactly one has ramFB. A single one is KubeVirt's business, and so are several of which none can
     have a display.
     """
     if len(gpus) < 2:
         return gpus
     entries = msgspec.convert(gpus, list[DeviceRequest])
-    devices = [vm_device(e, known.get(e.device_name, Meaning()), world) for e in entries]
+    devices = [vm_device(e, known.get(e.device_name, ResourceMeaning()), snapshot) for e in entries]
     # A display without a word on ramFB has not asked for it: KubeVirt would give it to every one of them.
     chosen = default_ramfb(devices)
     if not any(each.ramfb for each in chosen):
         return gpus
-    return [_with(raw, before.ramfb, after) for raw, before, after in zip(gpus, devices, chosen, strict=True)]
+    return [_with_ramfb(raw, before.ramfb, after) for raw, before, after in zip(gpus, devices, chosen, strict=True)]
 
 
-def _with(raw: JSON, before: bool | None, after: Any) -> JSON:
+def _with_ramfb(raw: JSON, before: bool | None, after: Any) -> JSON:
     if before is not None:
         return raw
     options = dict(raw.get("virtualGPUOptions") or {})
     display = dict(options.get("display") or {})
     if after.ramfb:
         display |= {"enabled": True}
-    elif not after.can_show:
+    elif not after.has_display:
         display.setdefault("enabled", False)
     display["ramFB"] = {"enabled": bool(after.ramfb)}
     return raw | {"virtualGPUOptions": options | {"display": display}}
 
 
-def patches(base: str, before: tuple[list[JSON], list[JSON]], after: Filled) -> Iterator[JSON]:
+def patches(base: str, before: tuple[list[JSON], list[JSON]], after: FilledDevices) -> Iterator[JSON]:
     """JSON Patch from the lists that were to those that should be. Whole lists: what is taken out of one shifts the
     rest, so that a patch by position is right for the first one only.
     """
@@ -127,7 +133,7 @@ def patches(base: str, before: tuple[list[JSON], list[JSON]], after: Filled) -> 
             yield {"op": "remove", "path": f"{base}/{field}"}
 
 
-def annotation(raw: JSON, filled: Filled) -> Iterator[JSON]:
+def annotation_patch(raw: JSON, filled: FilledDevices) -> Iterator[JSON]:
     """For a stopped machine that has an allocation annotation: what it names now is what it holds."""
     found = (raw.get("metadata") or {}).get("annotations") or {}
     if names.ALLOCATION_ANNOTATION not in found:

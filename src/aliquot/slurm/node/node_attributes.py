@@ -18,7 +18,7 @@ from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.files import fence
 
 
-class Beside(msgspec.Struct, frozen=True):
+class NodeAttributes(msgspec.Struct, frozen=True):
     """``gres`` are entries of ``Gres=`` that are no GPUs, as they were written. ``weight`` 0: not known."""
 
     gres: tuple[str, ...] = ()
@@ -28,34 +28,34 @@ class Beside(msgspec.Struct, frozen=True):
     partitions: tuple[str, ...] = ()
 
 
-def of(node: SlurmNode | None, gres_text: str) -> Beside:
+def attributes_of(node: SlurmNode | None, gres_text: str) -> NodeAttributes:
     """What a node has now. ``gres_text`` is the value of its ``Gres=``."""
-    other = tuple(others(gres_text))
+    other = tuple(other_gres(gres_text))
     if node is None:
-        return Beside(other)
-    return Beside(other, node.weight, node.comment, node.extra, node.partitions)
+        return NodeAttributes(other)
+    return NodeAttributes(other, node.weight, node.comment, node.extra, node.partitions)
 
 
-def others(gres_text: str) -> Iterator[str]:
+def other_gres(gres_text: str) -> Iterator[str]:
     """The entries of a ``Gres=`` that are neither GPUs nor the fence, which is ours to say."""
     for part in grestext.parts(gres_text):
-        if part.partition(":")[0].lower() != "gpu" and not fence.ours(part):
+        if part.partition(":")[0].lower() != "gpu" and not fence.is_fence(part):
             yield part
 
 
-def joined(gpus: str, beside: Beside) -> str:
+def joined_gres(gpus: str, attributes: NodeAttributes) -> str:
     """The value of ``Gres=`` with all of it."""
-    return ",".join([gpus, *beside.gres])
+    return ",".join([gpus, *attributes.gres])
 
 
-def restore(beside: Beside, now: SlurmNode, slurm: Slurm, *, noted: bool) -> tuple[str, ...]:
+def restore(attributes: NodeAttributes, now: SlurmNode, slurm: Slurm, *, noted: bool) -> tuple[str, ...]:
     """Give a node that was registered anew what it had; sentences for what Slurm refuses. ``noted``: its Extra says
     something new.
     """
-    words = {"weight": str(beside.weight)} if beside.weight and beside.weight != now.weight else {}
-    words |= {"comment": beside.comment} if beside.comment and beside.comment != now.comment else {}
-    words |= {"extra": beside.extra} if beside.extra and beside.extra != now.extra and not noted else {}
-    return tuple(_refusals(words, [p for p in beside.partitions if p not in now.partitions], now.name, slurm))
+    words = {"weight": str(attributes.weight)} if attributes.weight and attributes.weight != now.weight else {}
+    words |= {"comment": attributes.comment} if attributes.comment and attributes.comment != now.comment else {}
+    words |= {"extra": attributes.extra} if attributes.extra and attributes.extra != now.extra and not noted else {}
+    return tuple(_refusals(words, [p for p in attributes.partitions if p not in now.partitions], now.name, slurm))
 
 
 def _refusals(words: dict[str, str], partitions: Iterable[str], name: str, slurm: Slurm) -> Iterator[str]:
@@ -63,8 +63,8 @@ def _refusals(words: dict[str, str], partitions: Iterable[str], name: str, slurm
         try:
             slurm.describe(name, words)
         except AliquotError as error:
-            said = " ".join(f"{key}={value!r}" for key, value in words.items())
-            yield f"{name} had {said}, and Slurm does not take that again: {error.brief}"
+            values = " ".join(f"{key}={value!r}" for key, value in words.items())
+            yield f"{name} had {values}, and Slurm does not take that again: {error.brief}"
     for partition in partitions:
         try:
             slurm.join(partition, name)
