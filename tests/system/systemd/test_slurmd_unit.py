@@ -10,6 +10,7 @@ from aliquot.errors import AliquotError, BlockedError
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node.request import SlurmNodeSettings
 from aliquot.slurm.node.slurmd import SlurmdCommands, SlurmdUnit, daemon_of
+from support.processes import until
 from system.systemd.conftest import SystemdHost
 
 WORDS = "CPUs=2 RealMemory=1000 Gres=gpu:a100_1g.5gb:7 State=DRAIN"
@@ -32,6 +33,7 @@ def test_a_unit_is_stopped_and_started_with_other_options(systemd: SystemdHost, 
     files.write(files.options_file(settings, WORDS))
     daemon.start(WORDS)
     assert systemd.systemctl("is-active", "slurmd.service") == "active"
+    until(told.exists)  # systemd calls a unit active before its program has done anything
     assert told.read_text().splitlines() == ["-D", "-s", "-Z", "--conf", WORDS]
     daemon.stop()
     assert systemd.systemctl("is-active", "slurmd.service", check=False) == "inactive"
