@@ -70,10 +70,10 @@ class _InvalidStateError(Exception):
 
 class StateFile(Generic[T]):
     """One value in one file. ``kind`` tells files apart, ``shape`` is the value's type and ``empty`` what holds where
-    nothing is stored. ``former`` is the file's name in releases before this store: the bare content, which ``older``
-    decodes if it has another form (it raises ValueError for what has not). ``merge`` joins our value with one that such
-    a release wrote since; without it the latter counts. Not ``durable``: a power loss
-    may take what was saved. One process at a time may save: its callers have a lock.
+    nothing is stored. ``legacy_name`` is the file's name in releases before this store: the bare content, which
+    ``decode_legacy`` decodes if it has another form (it raises ValueError for what has not). ``merge`` joins our value
+    with one that such a release wrote since; without it the latter counts. Not ``durable``: a power loss may take what
+    was saved. One process at a time may save: its callers have a lock.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ FRESH, STALE, UNKNOWN = STATES = ("fresh", "stale", "unknown")
 
 
 class FleetCollector(Collector):
-    """``looks`` tells each node's last look, and whether it is fresh, stale or unknown."""
+    """``snapshots`` tells each node's last look, and whether it is fresh, stale or unknown."""
 
     def __init__(self, snapshots: Callable[[], Iterable[tuple[NodeSnapshot, str]]]) -> None:
         self._snapshots = snapshots

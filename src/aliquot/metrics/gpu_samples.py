@@ -17,7 +17,7 @@ from aliquot.metrics.snapshot import NodeSnapshot
 
 
 class GpuCollector(Collector):
-    """``looks`` tells the last look at each node that the page is about."""
+    """``snapshots`` tells the last look at each node that the page is about."""
 
     def __init__(self, snapshots: Callable[[], Iterable[NodeSnapshot]]) -> None:
         self._snapshots = snapshots

@@ -34,7 +34,7 @@ USAGE_SAMPLE_S = 0.2
 
 class HostExporter:
     """``connect`` opens the node. It is open only while it is looked at: a session that stays is a client that keeps
-    the GPU from being reset. ``error`` is why the last look failed, None if it did not; ``said`` gets it as a
+    the GPU from being reset. ``error`` is why the last look failed, None if it did not; ``log`` gets it as a
     sentence, once until it is another, from looks that nobody waits for. ``observed`` is set when the first look ended.
     While a driver call hangs the page is that of a look that failed.
     """

@@ -24,7 +24,7 @@ class RenderedPage(msgspec.Struct, frozen=True):
 
 
 class MetricsPage:
-    """``registry`` has what is counted. ``looked`` has the figures that follow from the last look alone: they are
+    """``registry`` has what is counted. ``collector`` has the figures that follow from the last look alone: they are
     written anew when ``key``, that look or what stands for it, is another.
     """
 

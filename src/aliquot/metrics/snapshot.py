@@ -17,7 +17,7 @@ from aliquot.core.planner.verify import verify
 class SnapshotDetails(msgspec.Struct, frozen=True):
     """What is told of a look beside the GPUs themselves. ``at`` is when they were last read (seconds of wall time, 0
     for never). ``blocked`` has a rule for each wish that cannot be met now; ``unhealthy`` counts devices that get no
-    new work, None where nobody listens for faults. ``smaller_profiles`` are hints: GPU, instance, the profile that
+    new work, None where nobody listens for faults. ``smaller`` are hints: GPU, instance, the profile that
     would do.
     """
 

@@ -27,8 +27,8 @@ Shares = dict[tuple[str, int], float]
 
 
 class DcgmExporter:
-    """One exporter's page. ``said`` gets a sentence when it cannot be read, once until it can be. Raises UsageError for
-    an address that is none.
+    """One exporter's page. ``report`` gets a sentence when it cannot be read, once until it can be. Raises UsageError
+    for an address that is none.
     """
 
     def __init__(self, url: str, report: Callable[[str], None] = lambda _: None) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 class UnavailableDriver:
     """It has no GPUs, until ``reopen`` succeeds (one was taken back): then it stands for what that returned. Whatever
-    needs the driver before that raises ``reason``; with ``alone`` facts and health are none instead, for whoever goes
-    on with what the kernel does.
+    needs the driver before that raises ``reason``; with ``kernel_only`` facts and health are none instead, for whoever
+    goes on with what the kernel does.
     """
 
     def __init__(

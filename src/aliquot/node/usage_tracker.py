@@ -44,7 +44,7 @@ Fill = Callable[[Inventory, tuple[Usage, ...]], tuple[Usage, ...]]
 
 
 class UsageTracker:
-    """One node's, whose connection may be opened anew at every look. ``keep`` False leaves the record to others.
+    """One node's, whose connection may be opened anew at every look. ``persist`` False leaves the record to others.
     ``fill`` adds what others know of shares (see ``dcgm_exporter``).
     """
 

@@ -15,7 +15,7 @@ FileReads = tuple[tuple[str, str], ...]
 
 
 class PrefetchedFiles(SimFiles):
-    """See ``files.SimFiles``, for one look. ``foreseen`` is what an earlier look at this node, or one that is alike,
+    """See ``files.SimFiles``, for one look. ``prefetched`` is what an earlier look at this node, or one that is alike,
     has ``reads``; what is missing in it is read one by one. Writes go through.
     """
 

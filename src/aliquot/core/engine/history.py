@@ -30,7 +30,7 @@ class PastRun(msgspec.Struct, frozen=True):
     """One run. ``at`` and ``ended`` are seconds of wall time, 0 where the journal does not say; ``by`` is who asked, ""
     for unknown; ``name`` is the named config or what else the wish was called. ``outcome`` is done, undone, partial,
     refused (it ended before anything was touched), ``cut off`` for one that never ended, ``under way`` for one that
-    still runs, ``unknown`` for one of a newer format. ``actions`` are what was done, ``total_text`` that in sum
+    still runs, ``unknown`` for one of a newer format. ``actions`` are what was done, ``totals`` that in sum
     (``2 destroyed, 1 created, MIG mode set``), ``undone`` what of it was taken back; ``failure`` is what went wrong.
     """
 

@@ -79,7 +79,7 @@ class GpuChange(msgspec.Struct, frozen=True, omit_defaults=True):
 class RecordedChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change. ``fingerprint`` is that of the inventory that it was planned for, ``desired`` what was requested, in
     the form of the boot record. ``actions`` counts its actions; ``exclusive`` says that one of them needs a GPU that no
-    process has open. ``attempted_calls`` are GPU and step of what earlier runs of this change did before they were
+    process has open. ``attempted`` are GPU and step of what earlier runs of this change did before they were
     interrupted.
     """
 

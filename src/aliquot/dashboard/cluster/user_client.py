@@ -21,8 +21,8 @@ JSON = dict[str, Any]
 
 
 class UserClients:
-    """Opens connections for writers. ``own`` says that who has no token writes with the page's own credentials: a page
-    that somebody started with his kubeconfig.
+    """Opens connections for writers. ``own_credentials`` says that who has no token writes with the page's own
+    credentials: a page that somebody started with his kubeconfig.
     """
 
     def __init__(self, api: Api, access: ClusterAccess, *, own_credentials: bool) -> None:

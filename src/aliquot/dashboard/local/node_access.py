@@ -46,7 +46,7 @@ class NodeObservation(msgspec.Struct, frozen=True):
 
 
 class NodeAccess:
-    """This machine (``node`` None), or a simulated node of a state directory. With a ``habit`` it is one of many: then
+    """This machine (``node`` None), or a simulated node of a state directory. With a ``cache`` it is one of many: then
     the simulator is spoken to directly, else by whatever way ALIQUOT_BACKEND says.
     """
 

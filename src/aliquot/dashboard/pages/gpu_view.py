@@ -22,7 +22,7 @@ _AT = re.compile(r"(\d+) x (\S+) at memory slice (\d+)")
 
 
 class GpuView(msgspec.Struct, frozen=True):
-    """``facts`` are words beside the title, ``line`` what it holds, ``fragmentation_text`` what is wrong with its free
+    """``facts`` are words beside the title, ``line`` what it holds, ``fragmentation`` what is wrong with its free
     memory ("" where nothing is), ``closable`` the profiles that room can be made for, ``drift`` how it differs from
     what was asked. ``lower`` is a second bar: vGPUs that live inside GPU instances have none.
     """

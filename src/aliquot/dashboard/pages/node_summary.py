@@ -37,7 +37,7 @@ class ProfileCount(msgspec.Struct, frozen=True):
 
 class NodeSummary(msgspec.Struct, frozen=True):
     """``held`` and ``idle`` count GPU instances and vGPUs. ``free`` of ``slices`` memory slices are free, ``stranded``
-    of them fit nothing. ``capable`` GPUs could be in MIG mode. ``is_fragmented`` GPUs have a hole; of ``closable`` ones
+    of them fit nothing. ``capable`` GPUs could be in MIG mode. ``fragmented`` GPUs have a hole; of ``closable`` ones
     moving idle instances would close one.
     """
 

@@ -47,8 +47,8 @@ def _unknown_mixed_size(pci: str) -> bool | None:
 
 class Kernel:
     """``files``: the kernel's files; ``tools``: the driver's programs; ``directory``: where the owner map lies;
-    ``boot`` tells the id of this boot; ``say`` gets sentences while something takes long. With ``everything`` the GPUs
-    that another driver has, or none, are listed too: whole they can be handed out without NVIDIA's.
+    ``boot`` tells the id of this boot; ``report`` gets sentences while something takes long. With ``all_drivers`` the
+    GPUs that another driver has, or none, are listed too: whole they can be handed out without NVIDIA's.
     """
 
     def __init__(

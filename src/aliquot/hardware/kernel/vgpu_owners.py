@@ -27,7 +27,7 @@ _process_lock = Lock()
 
 class VgpuOwner(msgspec.Struct, frozen=True, omit_defaults=True):
     """A vGPU. ``number`` is its function's (-1: the GPU itself), which finds the function again where addresses have
-    moved; ``gpu`` the GPU's UUID; ``new_token`` empty for one that was found and not made here.
+    moved; ``gpu`` the GPU's UUID; ``ownership_token`` empty for one that was found and not made here.
     """
 
     function: str

@@ -23,10 +23,10 @@ LATE_S = 60.0
 
 
 class Informer(Generic[T]):
-    """``mine`` says which objects are this node's; others are forgotten at once. ``seen`` is what of an object matters
-    here: ``wake`` is called when it changes, but not for what we wrote ourselves. ``synced`` is True once it is clear
-    what there is, ``absent`` while the cluster does not have the kind; ``unavailable`` is why it cannot be read, "" if
-    it can.
+    """``is_own`` says which objects are this node's; others are forgotten at once. ``relevant_part`` is what of an
+    object matters here: ``wake`` is called when it changes, but not for what we wrote ourselves. ``synced`` is True
+    once it is clear what there is, ``absent`` while the cluster does not have the kind; ``unavailable`` is why it
+    cannot be read, "" if it can.
     """
 
     def __init__(

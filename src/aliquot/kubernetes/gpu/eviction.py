@@ -46,7 +46,7 @@ class RemainingPod(msgspec.Struct, frozen=True):
 
 
 class EvictionResult(msgspec.Struct, frozen=True):
-    """Which pods (``namespace/name``) are gone, and which stay. ``delete`` SUPERSEDED: nobody waited to the end."""
+    """Which pods (``namespace/name``) are gone, and which stay. ``end`` SUPERSEDED: nobody waited to the end."""
 
     end: WaitEnd
     gone: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ class PublishPace(msgspec.Struct, frozen=True):
 
 
 class DocumentPublisher:
-    """``which`` is the document's kind (``node_document.GPUS`` or ``VGPUS``), ``uses`` asks kubelet which pods have
+    """``kind`` is the document's kind (``node_document.GPUS`` or ``VGPUS``), ``uses`` asks kubelet which pods have
     what, None where there is none. ``problem`` is why it could not be written, "" if it could. ``on_held`` is told the
     GPUs with the pods that are on them.
     """

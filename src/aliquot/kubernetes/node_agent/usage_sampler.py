@@ -43,8 +43,8 @@ def read_held_inventory(connection: Connection, uses: Sequence[PodDeviceUse]) ->
 
 
 class UsageSampler:
-    """``uses`` asks kubelet which pods have what, None where there is none. ``held`` tells the GPUs with who holds
-    them; ``told`` gets each look: these, and what they are used for. ``sampling_interval_s`` 0: nobody looks.
+    """``uses`` asks kubelet which pods have what, None where there is none. ``read_inventory`` tells the GPUs with who
+    holds them; ``on_sample`` gets each look: these, and what they are used for. ``interval_s`` 0: nobody looks.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class _Api(msgspec.Struct):
 
 
 class SlurmRestClient:
-    """A cluster as slurmrestd shows it. ``wire`` leads there; ``commands`` are for what it cannot do."""
+    """A cluster as slurmrestd shows it. ``transport`` leads there; ``commands`` are for what it cannot do."""
 
     through = "slurmrestd"
 

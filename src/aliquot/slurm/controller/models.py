@@ -85,7 +85,7 @@ class SlurmState(msgspec.Struct, frozen=True):
 
 
 class Repartition(msgspec.Struct, frozen=True):
-    """A record to cut anew. ``gpus`` are the GPUs to change; all of them where only Slurm has to be told.
+    """A record to cut anew. ``placements`` are the GPUs to change; all of them where only Slurm has to be told.
     ``features`` replace the node's, None leaves them. ``user`` is that of the first job.
     """
 

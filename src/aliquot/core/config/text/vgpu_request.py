@@ -18,7 +18,7 @@ SUFFIXES = ("MEALL", "NOME", "ME", "GFX")
 
 class VgpuRequest(msgspec.Struct, frozen=True):
     """``count`` vGPUs of a type that was asked by its full or its short name, or by its number.
-    ``without_mig_attribute`` is the name without a MIG attribute where the format knows such: it holds if no type has
+    ``base_name`` is the name without a MIG attribute where the format knows such: it holds if no type has
     the whole name.
     """
 

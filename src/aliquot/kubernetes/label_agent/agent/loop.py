@@ -31,7 +31,7 @@ EXIT_S = 10.0
 
 class LabelAgentLoop:
     """The agent's heart. ``wake`` says that something happened; what, the next look finds out. ``error`` is why the
-    last step could not be done, "" if it could. ``looked`` is told of each look, and of the step that was decided.
+    last step could not be done, "" if it could. ``on_cycle`` is told of each look, and of the step that was decided.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Memoized(Generic[P, T]):
-    """A function whose last ``most`` answers are kept, by arguments that are equal: what it is asked about has no hash,
+    """A function whose last ``size`` answers are kept, by arguments that are equal: what it is asked about has no hash,
     for a driver's own geometry table has none. What it raises is not kept.
     """
 

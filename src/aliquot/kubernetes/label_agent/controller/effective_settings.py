@@ -48,7 +48,7 @@ class MergedSettings:
 
 
 class EffectiveSettingsPublisher:
-    """The effective ConfigMap. ``shelf`` has it as it is."""
+    """The effective ConfigMap. ``informer`` has it as it is."""
 
     def __init__(self, api: Api, informer: KindInformer[ConfigMap], metrics: ControllerMetrics) -> None:
         self._api, self._informer, self._metrics = api, informer, metrics

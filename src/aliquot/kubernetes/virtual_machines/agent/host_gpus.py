@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 class DriverAccess(msgspec.Struct, frozen=True):
     """Where the GPU driver's programs are: ``programs`` None is this machine. ``name`` tells one way from another.
-    Where there is none now, ``reason_word`` and ``error`` say why; ``hint`` is what is worth knowing where there turns
+    Where there is none now, ``reason`` and ``error`` say why; ``hint`` is what is worth knowing where there turns
     out to be no driver.
     """
 
@@ -48,7 +48,7 @@ class DriverAccess(msgspec.Struct, frozen=True):
 
 class HostObservation(msgspec.Struct, frozen=True):
     """What a look saw. ``inventory`` is None while no driver answers, or has only GPUs that the kernel hands out
-    without one; then ``reason_word`` and ``error`` say why.
+    without one; then ``reason`` and ``error`` say why.
     """
 
     functions: tuple[PciFunction, ...]

@@ -49,7 +49,7 @@ def launcher_pods(pods: Sequence[Pod]) -> dict[str, Pod]:
 
 
 class LauncherDevices:
-    """``uses`` asks kubelet who has which device (None: there is no kubelet to ask), ``environment_reader`` runs
+    """``uses`` asks kubelet who has which device (None: there is no kubelet to ask), ``environment`` runs
     ``env`` in a launcher (None: nobody does). What a pod was given never changes, so that each is asked about once.
     """
 

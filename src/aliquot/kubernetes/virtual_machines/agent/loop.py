@@ -26,9 +26,9 @@ UNREAD_S = 30.0
 
 
 class DevicesAgentLoop:
-    """``stand`` says why the agent must keep its hands off now, None where it need not. ``after`` is told of each
-    round, of None where nothing was done: plugins and annotations follow it. ``error`` is why the last round was not
-    finished, "" if it was; ``status`` how the agent stands.
+    """``idle_status`` says why the agent must keep its hands off now, None where it need not. ``after_round`` is told
+    of each round, of None where nothing was done: plugins and annotations follow it. ``error`` is why the last round
+    was not finished, "" if it was; ``status`` how the agent stands.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ ChangeListener = Callable[[KubeObject | None, KubeObject], Awaitable[None]]
 
 
 class ObjectWriter:
-    """``told`` hears of each change, ``count`` counts requests. What one object refuses hinders no other."""
+    """``on_change`` hears of each change, ``count`` counts requests. What one object refuses hinders no other."""
 
     def __init__(
         self,

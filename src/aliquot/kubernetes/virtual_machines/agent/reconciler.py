@@ -74,8 +74,8 @@ class PlannedIntent(msgspec.Struct, frozen=True):
 
 
 class Reconciler:
-    """``way`` finds the driver, ``uses`` asks kubelet who has which device (None: there is no kubelet to ask),
-    ``hands`` give devices away, ``boot`` tells the id of this boot.
+    """``locate_driver`` finds the driver, ``uses`` asks kubelet who has which device (None: there is no kubelet to
+    ask), ``plugins`` give devices away, ``boot`` tells the id of this boot.
     """
 
     def __init__(

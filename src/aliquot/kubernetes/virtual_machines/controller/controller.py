@@ -35,7 +35,7 @@ class VmControllerTiming(msgspec.Struct, frozen=True):
 
 class VmController:
     """``leads`` says whether this process may write. ``wake`` is to be called when nodes or GPUs changed. ``pages`` are
-    what pollers read; they belong on a port with TLS. ``claimed`` is called when claims changed.
+    what pollers read; they belong on a port with TLS. ``on_claims_changed`` is called when claims changed.
     """
 
     def __init__(

@@ -27,8 +27,8 @@ ChangeCallback = Callable[[], None]
 
 class VmClusterInformers:
     """``nodes`` and ``gpus`` are followed by whoever owns them, everything else by ``follow``. ``items`` of machines
-    and instances are by ``namespace/name``. ``changed`` is called whenever anything did,
-    ``claimed`` when a claim or a PCIDevice did.
+    and instances are by ``namespace/name``. ``on_change`` is called whenever anything did,
+    ``on_claims_changed`` when a claim or a PCIDevice did.
     """
 
     def __init__(

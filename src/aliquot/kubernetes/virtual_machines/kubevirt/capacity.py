@@ -38,7 +38,7 @@ class ClusterObservation(msgspec.Struct, frozen=True):
 
 class NodeCapacity(msgspec.Struct, frozen=True):
     """One resource on one node. ``total`` and ``usable`` are kubelet's figures (node.status.capacity and allocatable:
-    devices that it knows, and those of them that are healthy); ``count_configured`` is how many the objects say are
+    devices that it knows, and those of them that are healthy); ``configured`` is how many the objects say are
     made. ``allocated`` is what running machines have there. ``ready``: kubelet answers, and the node is not cordoned.
     """
 

@@ -61,7 +61,7 @@ class PermittedDevice(msgspec.Struct, frozen=True, order=True):
 
 class WantedEntries(msgspec.Struct, frozen=True):
     """``entries`` are known whole. ``requested`` are resources that should come, or come back: an entry that is there
-    for one of them stays, though nothing makes the resource at this moment. ``foreign_conflicts`` are resources of
+    for one of them stays, though nothing makes the resource at this moment. ``foreign`` are resources of
     nodes that pcidevices serves, and of functions that we do not: their entries stay as they are.
     """
 

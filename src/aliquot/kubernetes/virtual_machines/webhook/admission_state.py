@@ -27,7 +27,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class AdmissionState:
-    """``watched`` is followed by whoever made it, USB devices by ``follow``."""
+    """``informers`` is followed by whoever made it, USB devices by ``follow``."""
 
     def __init__(self, informers: Watched, accounts: frozenset[str], timing: WatchTiming = KIND_TIMING) -> None:
         self._informers, self._accounts = informers, accounts
