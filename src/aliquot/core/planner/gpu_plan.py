@@ -145,10 +145,8 @@ def change_instances(
     if held and policy.held == "refuse":
         return GpuPlan(blockers=(blocked.held(table, gpu, requests, held),))
     new = [k for k in end_state.placed if k not in end_state.retained]
-    gone, order = (
-        sorted(end_state.to_destroy, key=_held_first),
-        pack.creation_order(table, new, table.mask(end_state.retained), bool(gpu.slots_mirrored)),
-    )
+    gone = sorted(end_state.to_destroy, key=_held_first)
+    order = pack.creation_order(table, new, table.mask(end_state.retained), bool(gpu.slots_mirrored))
     moves = _moves(gone, order, search.fixed)
     origins = {destination: _placement(table, place) for place, destination in moves.items()}
     actions: list[Action] = []

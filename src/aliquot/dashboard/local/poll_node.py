@@ -35,10 +35,8 @@ def poll(
         return msgspec.structs.replace(previous, changing=changing), None
     try:
         found = observation or access.observe(read_usage=read_usage)
-        view, made = (
-            looks.fresh(previous, found, time.time() - (time.monotonic() - found.begun)),
-            rows.rows(found.inventory, found.recorded),
-        )
+        view = looks.fresh(previous, found, time.time() - (time.monotonic() - found.begun))
+        made = rows.rows(found.inventory, found.recorded)
     except AliquotError as error:
         return msgspec.structs.replace(looks.failed(previous, error, begun), changing=changing), None
     return msgspec.structs.replace(view, changing=changing), made

@@ -78,11 +78,8 @@ async def show(visit: Visit) -> PageContent:
     preview = change.preview
     tag = str(type(change.request).__struct_config__.tag)
     may = (await refusals(visit, (tag,)))[tag]
-    heads, outcome_context, fleet = (
-        HEADS.get(change.done.status if change.done else "", FAILED),
-        outcome(change, may),
-        visit.source.fleet,
-    )
+    heads = HEADS.get(change.done.status if change.done else "", FAILED)
+    outcome_context, fleet = outcome(change, may), visit.source.fleet
     nodes = tuple(
         (words.clean(n), words.path("nodes", n)) for n in preview.nodes if n in fleet.by_name or not fleet.ready
     )

@@ -86,11 +86,8 @@ class Kernel:
             absent, absent_notes = self._absent_gpus(context, {gpu.pci for gpu in gpus})
             virtualization = read_host(self.files, self.tools)
         except (OSError, Malformed) as failure:
-            absent, absent_notes, virtualization = (
-                (),
-                (f"the kernel cannot be asked about passthrough: {_failure_text(failure)}",),
-                HostVirtualization(),
-            )
+            absent, virtualization = (), HostVirtualization()
+            absent_notes = (f"the kernel cannot be asked about passthrough: {_failure_text(failure)}",)
         if absent:
             gpus = [replace(gpu, index=n) for n, gpu in enumerate(sorted((*gpus, *absent), key=lambda g: g.pci))]
         tables = {(t.pci_device, t.subsystem): t for t in (each.table for each in states) if t is not None}

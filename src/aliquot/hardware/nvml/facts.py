@@ -31,10 +31,8 @@ def read_facts(reader: NvmlReader, sys_root: str | None) -> Facts:
     devices: list[MigDevice] = []
     for nvml_gpu, mig in reader.present_gpus():
         with suppress(GpuLostError):
-            gpu, mig_devices = (
-                _gpu(reader, nvml_gpu, sys_root),
-                tuple(_mig_devices(reader, nvml_gpu)) if mig.enabled else (),
-            )
+            gpu = _gpu(reader, nvml_gpu, sys_root)
+            mig_devices = tuple(_mig_devices(reader, nvml_gpu)) if mig.enabled else ()
             gpus.append(gpu)
             devices += mig_devices
     cuda = int(_query(session, "reading the CUDA version", session.nv.nvmlSystemGetCudaDriverVersion_v2) or 0)

@@ -120,10 +120,8 @@ class ConfigSelection:
             return False
         next_step, advice = f"aliquot show {owner.pci}", "name the GPU itself"
         if entry.share == PASSTHROUGH:
-            next_step, advice = (
-                f"aliquot passthrough {'enable' if entry.on else 'disable'} {pci}",
-                "this is for whole GPUs",
-            )
+            next_step = f"aliquot passthrough {'enable' if entry.on else 'disable'} {pci}"
+            advice = "this is for whole GPUs"
         elif entry.types:
             types = quote(",".join(f"{request.name}:{request.count}" for request in entry.types))
             next_step = f"aliquot plan --gpu {owner.pci} --vgpu {types}" + " --mixed-size" * bool(entry.mixed_size)

@@ -227,11 +227,11 @@ class LabelAgent:
         sources = (
             observer.sources(observation.settings, observation.inventory) if observation.inventory is not None else ()
         )
-        document_ = build_document(observation, sources, self._pod, self.last_usage, self.hardware.past_runs)
+        node_document = build_document(observation, sources, self._pod, self.last_usage, self.hardware.past_runs)
         assert self.document_publisher is not None
-        if document_ is not None:
+        if node_document is not None:
             self.document_publisher.update(
-                document_, observation.uid, busy=bool(document_.drift) and not isinstance(step, WaitForEvent)
+                node_document, observation.uid, busy=bool(node_document.drift) and not isinstance(step, WaitForEvent)
             )
         elif observation.failure is not None:
             self.document_publisher.report_unreadable(observation.failure.message, observation.uid)

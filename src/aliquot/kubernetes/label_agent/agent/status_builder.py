@@ -41,19 +41,15 @@ def success(observation: Observation, memory: AgentMemory) -> AgentStatus:
     """The sentence of the last change stays until there is another: a look that finds nothing to do is no news."""
     previous = observation.status
     if memory.last_change and memory.last_change_for == observation.digest:
-        reason, message = (
-            "Healed" if previous is not None and previous.reason == HEALING else "Applied",
-            memory.last_change,
-        )
+        reason = "Healed" if previous is not None and previous.reason == HEALING else "Applied"
+        message = memory.last_change
         if previous is not None and previous.message == memory.last_change:
             reason = previous.reason
     elif previous is not None and previous.state == SUCCESS and previous.digest == observation.digest:
         reason, message = previous.reason, previous.message
     else:
-        reason, message = (
-            "AlreadyApplied",
-            f"nothing to do: {phrases.geometry(observation.inventory, observation.request)}",
-        )
+        reason = "AlreadyApplied"
+        message = f"nothing to do: {phrases.geometry(observation.inventory, observation.request)}"
     left_alone = (
         observation.request.desired.notes
         if observation.request is not None and observation.request.desired is not None

@@ -275,9 +275,9 @@ class DevicesAgent:
         node = self.informers.node
         if node is None:
             return
-        document_ = build_document(done, node.name, self._pod, self.last_usage, self.host_gpus.pasts)
-        if document_ is not None:
-            self.document_publisher.update(document_, node.metadata.uid)
+        node_document = build_document(done, node.name, self._pod, self.last_usage, self.host_gpus.pasts)
+        if node_document is not None:
+            self.document_publisher.update(node_document, node.metadata.uid)
         elif self.loop is not None and self.loop.status is not None:
             self.document_publisher.report_unreadable(self.loop.status.sentence, node.metadata.uid)
 
