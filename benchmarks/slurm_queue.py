@@ -1,5 +1,5 @@
-"""E12, a long queue: ``slurm apply`` beside jobs that wait, over the same where nobody asks for anything; and what the
-queue adds to the same change by hand, which is Slurm's own.
+"""E12, a long queue: compare ``slurm apply`` with and without pending jobs, and show what the queue adds to a change by
+hand, which Slurm alone takes.
 """
 
 from __future__ import annotations

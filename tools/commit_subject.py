@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 MOST = 72
-AREA = re.compile(r"(?:[a-z0-9][a-z0-9./_-]*(?:, | )?)+: \S")
+AREA = re.compile(r"[a-z0-9][a-z0-9./_-]*(?:,? [a-z0-9][a-z0-9./_-]*)*: \S")
 NOT_IMPERATIVE = re.compile(r": (?:[Aa]dded|[Ff]ixed|[Cc]hanged|[Rr]emoved|[Uu]pdated|[Rr]enamed|[Mm]oved)\b")
 
 
 def wrong(subject: str) -> str:
-    """Return what is wrong with a subject, "" if nothing is. Merges, reverts and fixups keep git's own words."""
+    """Return what is wrong with a subject, or "". Merges, reverts and fixups keep the words that git gives them."""
     if re.match(r"(?:Merge|Revert|fixup!|squash!) ", subject):
         return ""
     if len(subject) > MOST:

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("sim, docs: name the pipe", ""),
         ("Merge branch 'x'", ""),
         ("refuse before draining", "area"),
+        ("a" * 60, "area"),
         ("slurm: " + "x" * 80, "87 characters"),
         ("slurm: added a check", "imperative"),
         ("slurm: add a check.", "full stop"),
@@ -34,6 +35,7 @@ def test_a_commit_subject(tmp_path: Path, subject: str, reason: str) -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=20,
     )
     assert done.returncode == bool(reason)
     assert reason in done.stderr

@@ -64,7 +64,7 @@ def test_the_private_vocabulary_stays_out_of_names() -> None:
 
 
 def test_no_two_public_classes_share_a_name() -> None:
-    """Whoever reads a traceback, or searches for a class, finds one."""
+    """A reader who searches for a class of a traceback finds one."""
     names = Counter(
         node.name
         for path in SOURCES

@@ -46,7 +46,7 @@ def _interpreter(bed: Bed) -> str:
 
 
 def _at_a_terminal(bed: Bed) -> str:
-    """Our command line, whose changes have a terminal as stdin, as of ``ssh -tt``: nobody is there to answer them."""
+    """Write a program that gives our changes a terminal as stdin, as ``ssh -tt`` does; it never answers."""
     script = bed.bin / "aliquot-at-a-terminal"
     script.write_text(f'#!/bin/sh\n[ "$2" != apply ] || exec </dev/ptmx\nexec {bed.bin}/aliquot "$@"\n')
     script.chmod(0o755)

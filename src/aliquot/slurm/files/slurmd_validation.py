@@ -78,8 +78,8 @@ def parse(
 
 
 def _listing(slurmd: Sequence[str], node: str, folder: str) -> ProcessResult:
-    """What slurmd says. Control groups do not matter here, and can end it, of 22.05 without a word: where the host has
-    other ones than it takes it for, or none yet that a slurmd has set up (version 2). It is told others then.
+    """Return what slurmd lists. slurmd exits, 22.05 without a message, if the control groups that cgroup.conf names do
+    not exist yet, or are not those of the host. They do not matter for the list: try the other plugins then.
     """
     first = done = _run(slurmd, node, folder)
     for guess in _PLUGINS:
