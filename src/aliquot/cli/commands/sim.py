@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aliquot.cli.framework import output, streams
 from aliquot.cli.framework.parser import Args
@@ -13,7 +13,9 @@ from aliquot.errors import BlockedError, UsageError
 from aliquot.foundation.decimals import decimal
 from aliquot.foundation.paths import state_dir
 from aliquot.sim import lifecycle as control
-from aliquot.sim.client import SimClient
+
+if TYPE_CHECKING:
+    from aliquot.sim.client import SimClient
 
 NAMED = 10
 """So many nodes are named; there may be thousands."""
@@ -72,6 +74,8 @@ def _name(args: Args) -> str:
 
 
 def _node(args: Args) -> SimClient:
+    from aliquot.sim.client import SimClient  # most verbs talk to the server alone
+
     return SimClient(state_dir(), _name(args))
 
 
