@@ -5,6 +5,7 @@ checks each), and those that stand in the source.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ def texts(node: ast.AST) -> Iterator[str]:
         case ast.Constant(value=str(text)):
             yield text
         case ast.JoinedStr(values=parts):
-            yield "".join(str(p.value) if isinstance(p, ast.Constant) else "0" for p in parts)
+            for chosen in itertools.product(*map(_part, parts)):
+                yield "".join(chosen)
         case ast.IfExp(body=body, orelse=other):
             yield from texts(body)
             yield from texts(other)
@@ -36,6 +38,11 @@ def texts(node: ast.AST) -> Iterator[str]:
             for head in texts(left):
                 for tail in texts(right):
                     yield head + tail
+
+
+def _part(part: ast.expr) -> list[str]:
+    """What a part of an f-string may come to: a choice between texts is each of them, all else a number."""
+    return list(texts(part.value if isinstance(part, ast.FormattedValue) else part)) or ["0"]
 
 
 def steps(path: Path) -> Iterator[tuple[int, str]]:
