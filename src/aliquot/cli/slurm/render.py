@@ -133,7 +133,6 @@ def _version(args: Args) -> Version | None:
 
 
 def _parts(entries: list[RenderedNode], args: Args) -> dict[str, tuple[str, ...]]:
-    from aliquot.slurm.files import cgroup_conf as cgroup
     from aliquot.slurm.files import render
 
     nodes = render.node_lines(entries)
@@ -141,7 +140,7 @@ def _parts(entries: list[RenderedNode], args: Args) -> dict[str, tuple[str, ...]
         "gres": render.gres_conf(entries),
         "slurm": (*render.keys(entries, args.task_prolog or ""), *nodes),
         "nodes": nodes,
-        "cgroup": cgroup.lines(),
+        "cgroup": render.CGROUP_CONF,
         "dynamic": tuple(r.line.dynamic() for r in entries),
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from aliquot.slurm.check import block, detect, devices, features, host_gpus, numbers, settings
+from aliquot.slurm.check import detect, devices, features, host_gpus, numbers, settings
 from aliquot.slurm.check import fence as fenced
 from aliquot.slurm.check import scripts as script
 from aliquot.slurm.check import slurmctld as live
@@ -37,7 +37,7 @@ RULES: tuple[Callable[[CheckInput], Iterator[SlurmFinding]], ...] = (
     host_gpus.compared,
     features.changeable,
     features.siblings,
-    block.edited_blocks,
+    settings.edited_blocks,
     live.nodes,
     script.scripts,
 )

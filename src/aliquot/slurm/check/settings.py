@@ -1,4 +1,4 @@
-"""Rules about what GPUs need once for a cluster: GRES types, and the fence around each job."""
+"""Rules about what GPUs need once for a cluster: GRES types, the fence around each job, our blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from aliquot.slurm.check.devices import gres_accesses
 from aliquot.slurm.check.finding import CheckInput, SlurmFinding, error, warning
 from aliquot.slurm.client.models import Version
 from aliquot.slurm.conf import counts
-from aliquot.slurm.conf.statements import Conf
+from aliquot.slurm.conf.statements import Conf, ConfLocation
+from aliquot.slurm.files.managed_block import blocks
 
 _SELECTS = Version(23, 2)
 """From here on cons_tres may be the default of SelectType (seen: linear in 22.05, cons_tres in 24.11)."""
@@ -126,3 +127,19 @@ def unknown_nodes(inputs: CheckInput) -> Iterator[SlurmFinding]:
         if unknown and not dynamic:
             sentence = f"slurm.conf has no node {unknown[0]}: nobody reads this line"
             yield warning("UNKNOWN_NODE", line.location, sentence, "the node's name as slurm.conf has it")
+
+
+def edited_blocks(inputs: CheckInput) -> Iterator[SlurmFinding]:
+    """Blocks whose digest does not hold (the next apply would lose the change), and nodes with two blocks."""
+    seen: dict[str, int] = {}
+    for source in inputs.gres.sources if inputs.gres else ():
+        for block in blocks(source.text):
+            location = ConfLocation(source.path, block.first)
+            if block.node in seen:
+                sentence = f"the block of {block.node} is there twice (line {seen[block.node]})"
+                yield error("BLOCK_TWICE", location, sentence, "leave out one of them")
+            seen.setdefault(block.node, block.first)
+            if block.edited:
+                sentence = f"the lines of {block.node} between the marks were changed by hand"
+                fix = "move your lines out of the block; 'aliquot slurm apply --force' replaces it"
+                yield warning("HAND_EDITED", location, sentence, fix)

@@ -1,4 +1,4 @@
-"""What a set of Slurm nodes needs in gres.conf and slurm.conf. Pure: inventories in, lines out."""
+"""What a set of Slurm nodes needs in gres.conf, slurm.conf and cgroup.conf. Pure: inventories in, lines out."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from aliquot.slurm.files.gres_conf import GresForm
 from aliquot.slurm.files.job_devices import OfferedDevices
 from aliquot.slurm.files.node_line import RenderedNodeLine
 
+CGROUP_CONF = ("ConstrainDevices=yes",)
+"""The lines of cgroup.conf that GPUs need; yours may have more. Without it every job can open every instance, and the
+number in CUDA_VISIBLE_DEVICES is the only fence. It needs ProctrackType=proctrack/cgroup and TaskPlugin=task/cgroup."""
 _ANY = "\0"
 """Stands for a node's name while lines of several nodes are compared."""
 

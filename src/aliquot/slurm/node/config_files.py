@@ -20,10 +20,10 @@ from contextlib import contextmanager
 import msgspec
 
 from aliquot.errors import BlockedError, ConfigError, LockedError
-from aliquot.slurm.conf import api as conf
+from aliquot.slurm.conf import files as conf
 from aliquot.slurm.conf import hostlist
-from aliquot.slurm.conf.nodes import ConfiguredNodeLine
-from aliquot.slurm.conf.statements import ConfPair
+from aliquot.slurm.conf.nodes import ConfiguredNodeLine, node_line
+from aliquot.slurm.conf.statements import Conf, ConfPair, ConfStatement, replaced
 from aliquot.slurm.files import fence
 from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.node import node_conf as nodeconf
@@ -44,7 +44,7 @@ class DesiredFile(msgspec.Struct, frozen=True):
     text: str
 
 
-def conf_of(settings: SlurmNodeSettings) -> conf.Conf:
+def conf_of(settings: SlurmNodeSettings) -> Conf:
     """slurm.conf with what it includes. Raises ConfigError where there is none, or Slurm could not read it."""
     path = os.path.join(settings.conf_dir, "slurm.conf")
     found = conf.read(path)
@@ -63,9 +63,9 @@ def conf_of(settings: SlurmNodeSettings) -> conf.Conf:
     return found
 
 
-def kind_of(settings: SlurmNodeSettings, found: conf.Conf) -> str:
+def kind_of(settings: SlurmNodeSettings, found: Conf) -> str:
     """``static`` for a node that slurm.conf names. Raises ConfigError where that is not what was said."""
-    line = conf.node_line(found, settings.name)
+    line = node_line(found, settings.name)
     kind = STATIC if line else DYNAMIC
     if settings.kind and settings.kind != kind:
         where = f"{line.statement.location} names it" if line else f"{found.path} does not name it"
@@ -76,7 +76,7 @@ def kind_of(settings: SlurmNodeSettings, found: conf.Conf) -> str:
     return kind
 
 
-def has_fence_gres(settings: SlurmNodeSettings, found: conf.Conf) -> bool:
+def has_fence_gres(settings: SlurmNodeSettings, found: Conf) -> bool:
     """Whether slurm.conf has the GRES that keeps jobs from other GPUs, and no line about it for this node that has a
     type or no file: slurmd does not start where some have them and others not.
     """
@@ -87,7 +87,7 @@ def has_fence_gres(settings: SlurmNodeSettings, found: conf.Conf) -> bool:
     return all(not s.pair("Type") and s.pair("File", "Files", "MultipleFiles") for s in own)
 
 
-def _about(statement: conf.ConfStatement, name: str) -> bool:
+def _about(statement: ConfStatement, name: str) -> bool:
     """Whether a line of gres.conf is one of this node's, or of all nodes."""
     about = statement.get("NodeName")
     try:
@@ -144,7 +144,7 @@ def _refuse_other_lines(path: str, name: str, mine: Sequence[block.ManagedBlock]
         )
 
 
-def _removal_command(found: conf.Conf, lines: Sequence[conf.ConfStatement], name: str) -> str:
+def _removal_command(found: Conf, lines: Sequence[ConfStatement], name: str) -> str:
     """The command that takes lines out of gres.conf. Those that other nodes may read are for people."""
     first = lines[0].location
     text = found.source(first.file).text
@@ -155,13 +155,11 @@ def _removal_command(found: conf.Conf, lines: Sequence[conf.ConfStatement], name
     return f"sed -i.bak '{numbers}' {shlex.quote(first.file)}"
 
 
-def node_file(
-    settings: SlurmNodeSettings, found: conf.Conf, text: str, features: tuple[str, ...] | None
-) -> DesiredFile:
+def node_file(settings: SlurmNodeSettings, found: Conf, text: str, features: tuple[str, ...] | None) -> DesiredFile:
     """slurm.conf (or the file it includes) with other values on the node's line. Raises ConfigError for a line that
     covers other nodes, too: theirs would change with it.
     """
-    line = conf.node_line(found, settings.name)
+    line = node_line(found, settings.name)
     if line is None:
         raise ConfigError(f"{found.path} does not name {settings.name}", next_step="aliquot slurm render")
     changes = dict(_changes(line, "Gres", text))
@@ -171,7 +169,7 @@ def node_file(
     previous = found.source(path).text
     if changes and len(line.names) > 1:
         raise _shared(settings, line, previous, text)
-    return DesiredFile(path, conf.replaced(previous, changes))
+    return DesiredFile(path, replaced(previous, changes))
 
 
 def _changes(line: ConfiguredNodeLine, key: str, value: str) -> Iterator[tuple[ConfPair, str]]:

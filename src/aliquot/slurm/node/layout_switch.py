@@ -19,7 +19,8 @@ from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.planner.restore_point import make_restore_point
 from aliquot.errors import BlockedError
 from aliquot.slurm.client import gres_text as grestext
-from aliquot.slurm.conf import api as conf
+from aliquot.slurm.conf import files as conf
+from aliquot.slurm.conf.nodes import node_line
 from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.layouts.families import FamilyError, FeatureLayout, current_layout
 from aliquot.slurm.node import config_files as files
@@ -152,7 +153,7 @@ def require_count(
 def _configured(settings: SlurmNodeSettings, context: SlurmChangeContext) -> tuple[int, str]:
     """How many gpu GRES the node has for Slurm, and who says so: its line, else slurmctld."""
     path = os.path.join(settings.conf_dir, "slurm.conf")
-    line = conf.node_line(files.conf_of(settings), settings.name) if os.path.exists(path) else None
+    line = node_line(files.conf_of(settings), settings.name) if os.path.exists(path) else None
     gres = context.slurm.node(settings.name).gres if line is None else grestext.parse_configured(line.get("Gres"))
     where = str(line.statement.location) if line else "slurmctld"
     return sum(each.count for each in gres if each.name == "gpu"), where

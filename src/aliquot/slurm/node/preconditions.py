@@ -13,12 +13,13 @@ from aliquot.core.planner.restore_point import make_restore_point
 from aliquot.errors import BlockedError, UsageError
 from aliquot.slurm.client.errors import NoNodeError
 from aliquot.slurm.client.models import SlurmJob, SlurmNode
-from aliquot.slurm.conf import api as conf
+from aliquot.slurm.conf import files as conf
+from aliquot.slurm.conf.nodes import node_line
+from aliquot.slurm.conf.statements import Conf
 from aliquot.slurm.files import fence
 from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import conflicts as guards
-from aliquot.slurm.node import fence_secrecy as hiding
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import node_attributes, reconfigure, target
 from aliquot.slurm.node import node_conf as nodeconf
@@ -76,7 +77,7 @@ def prepare_change(
     )
     _refuse(record, made, node, context)
     if interrupted is None and not made.changes and _is_settled(record, node):
-        hiding.hide_fences(settings, context)
+        reconfigure.hide_fences(settings, context)
         return None
     if change.jobs == REFUSE and jobs:
         raise waiting.busy(settings.name, jobs, "jobs are on it")
@@ -109,14 +110,14 @@ def _node(name: str, kind: str, context: SlurmChangeContext) -> SlurmNode | None
 
 
 def _restore_point(
-    change: SlurmChange, inventory: Inventory, found: conf.Conf, node: SlurmNode | None, earlier: ChangeRecord | None
+    change: SlurmChange, inventory: Inventory, found: Conf, node: SlurmNode | None, earlier: ChangeRecord | None
 ) -> NodeRestorePoint:
     settings = change.settings
     pcis = settings.gpus or tuple(w.pci for w in change.desired.gpus)
     path = os.path.join(settings.conf_dir, "gres.conf")
     text = conf.text_of(path) if os.path.exists(path) else ""
     mine = next((b for b in block.blocks(text) if b.node == settings.name), None)
-    line = conf.node_line(found, settings.name)
+    line = node_line(found, settings.name)
     words = "" if line else _node_conf(change, node)
     gres_text = ",".join(map(fence.gres_entry, node.gres)) if node else ""
     current_gres = line.get("Gres") if line else fence.with_fence(gres_text, mine.lines if mine else ())

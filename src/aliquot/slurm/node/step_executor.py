@@ -16,7 +16,6 @@ from aliquot.slurm.files import slurmd_validation as validate
 from aliquot.slurm.files.job_devices import OfferedDevices
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import conflicts as guards
-from aliquot.slurm.node import fence_secrecy as hiding
 from aliquot.slurm.node import gpu_apply as cutting
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import node_attributes, reconfigure, target
@@ -138,7 +137,7 @@ def _start(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
 def _verify(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     node = waiting.wait_for_registration(record, context)
     context.report(f"{record.name} registered with {record.expected.text}")
-    hiding.hide_fences(record.change.settings, context)
+    reconfigure.hide_fences(record.change.settings, context)
     _refuse_moved(record, context)
     if record.kind == DYNAMIC and not record.change.settings.by_commands:
         files.write(files.options_file(record.change.settings, target.conf(record)))

@@ -7,12 +7,14 @@ failure undoes what was done and leaves the node drained, with the reason. A fai
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 
 from msgspec.structs import replace
 
 from aliquot.errors import AliquotError, ApplyInterruptedError, BlockedError
 from aliquot.slurm.client.errors import OldSlurmError, SlurmUnavailableError
+from aliquot.slurm.client.models import Gres
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import preconditions as begin
 from aliquot.slurm.node import step_executor as acts
@@ -21,7 +23,6 @@ from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import DONE, OPEN, REFUSED, UNDONE, ChangeRecord
 from aliquot.slurm.node.context import SlurmChangeContext, SlurmChangeOutcome
 from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings, held_by_others
-from aliquot.slurm.node.vanished_types import vanished_types
 
 CONTINUE = "aliquot slurm apply --continue"
 
@@ -148,7 +149,7 @@ def _finish(record: ChangeRecord, context: SlurmChangeContext, failure: AliquotE
     record = replace(record, status=UNDONE if record.undoing else DONE)
     context.save(record, required=False)
     node = waiting.fetch_node(record.name, context)
-    gone = vanished_types(record, context) if record.status == DONE else ()
+    gone = _vanished_types(record, context) if record.status == DONE else ()
     return SlurmChangeOutcome(
         record.status,
         record.name,
@@ -163,3 +164,27 @@ def _finish(record: ChangeRecord, context: SlurmChangeContext, failure: AliquotE
         code=failure.code if failure else "",
         exit_code=failure.exit_code if failure else 20 if record.undoing else 0,
     )
+
+
+def _vanished_types(record: ChangeRecord, context: SlurmChangeContext) -> tuple[str, ...]:
+    """A sentence for the types that the change took away and that no record of the cluster has any more: Slurm holds a
+    pending job that asks for one (BadConstraints), and does not let it go by itself. None where Slurm does not answer.
+    """
+    gone = _types(record.restore_point.gres) - _types(record.expected.gres)
+    if not gone:
+        return ()
+    try:
+        gone -= {kind for node in context.slurm.nodes() for kind in _types(node.gres)}
+    except AliquotError:
+        return ()
+    if not gone:
+        return ()
+    return (
+        f"no node has {', '.join(sorted(gone))} now: Slurm may hold jobs that ask for it; "
+        "'squeue --states=PENDING --Format=JobID,UserName,tres-per-node,tres-per-job,Reason' shows them, and "
+        "'scontrol release JOB' lets one go when a node has it again",
+    )
+
+
+def _types(gres: Iterable[Gres]) -> set[str]:
+    return {each.type for each in gres if each.name == "gpu" and each.type}

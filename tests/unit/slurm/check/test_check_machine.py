@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from aliquot.core.model.inventory import Inventory
-from aliquot.slurm.check import block
+from aliquot.slurm.check import settings
 from aliquot.slurm.check.minors import MigCapability, capability
 from aliquot.slurm.client.models import Version
 from aliquot.slurm.files.gres_conf import GresForm, lines
@@ -231,5 +231,5 @@ def test_our_block_changed_by_hand() -> None:
     node = "NodeName=n1 Gres=gpu:a100:1\n"
     assert rules(node, ours) == []
     assert rules(node, ours.replace("Name=gpu", "Name=gpu Cores=0")) == ["warning HAND_EDITED gres.conf:1"]
-    found = [f.rule for f in block.edited_blocks(given(node, ours + ours))]
+    found = [f.rule for f in settings.edited_blocks(given(node, ours + ours))]
     assert found == ["BLOCK_TWICE"]
