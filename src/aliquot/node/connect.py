@@ -135,7 +135,7 @@ def simulated_host(node: str) -> SimHost:
 
 
 def _tools(programs: DriverPrograms) -> Tools:
-    from aliquot.hardware.nvidia_smi.sriov_manage import ProgramTools
+    from aliquot.hardware.nvidia_smi.host import ProgramTools
 
     return ProgramTools(programs)
 

@@ -88,8 +88,7 @@ class UnavailableDriver:
 
     def health(self, policy: XidPolicy) -> Health:
         if self._kernel_only and self._opened is None:
-            from aliquot.hardware.nvidia_smi.health import NoXidEvents
-            from aliquot.hardware.nvml.health import Health
+            from aliquot.hardware.nvml.health import Health, NoXidEvents
 
             return Health(NoXidEvents(tuple), policy)
         return self.driver.health(policy)

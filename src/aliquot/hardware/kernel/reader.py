@@ -10,10 +10,9 @@ import msgspec
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, IommuGroupPeer, Vgpu, VirtualFunction
 from aliquot.core.model.vgpu_types import VgpuTable
-from aliquot.hardware.kernel import framework_detection as worlds
 from aliquot.hardware.kernel import pci as bus
 from aliquot.hardware.kernel import sriov
-from aliquot.hardware.kernel.framework import MDEV, KernelVgpu, VgpuFramework, VgpuTypeOffer
+from aliquot.hardware.kernel.framework import MDEV, KernelVgpu, VgpuFramework, VgpuTypeOffer, detect_framework
 from aliquot.hardware.kernel.mig_backed import with_vgpu_holders
 from aliquot.hardware.kernel.vfio_holders import Holders
 from aliquot.hardware.kernel.vgpu_owners import OwnerMap, VgpuOwner
@@ -54,7 +53,7 @@ def read_gpu_state(context: KernelReadContext, gpu: Gpu) -> GpuKernelState:
     max_functions = sriov.total(files, pci)
     links = sriov.links(files, pci) if max_functions and sriov.count(files, pci) else ()
     addresses = sriov.function_addresses(files, pci, max_functions)
-    framework = worlds.detect_framework(files, pci, [link.pci for link in links], bool(max_functions))
+    framework = detect_framework(files, pci, [link.pci for link in links], bool(max_functions))
     group = bus.group(files, pci)
     members = () if group is None else bus.members(files, group)
     functions = tuple(_function(context, link) for link in links)

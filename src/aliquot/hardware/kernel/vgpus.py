@@ -11,10 +11,9 @@ from aliquot.core.model.inventory import Gpu
 from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError, StorageError
 from aliquot.foundation.backoff import Backoff
-from aliquot.hardware.kernel import framework_detection as worlds
 from aliquot.hardware.kernel import sriov
 from aliquot.hardware.kernel.errors import kernel_file_error
-from aliquot.hardware.kernel.framework import MDEV, KernelVgpu, VgpuFramework
+from aliquot.hardware.kernel.framework import MDEV, KernelVgpu, VgpuFramework, detect_framework
 from aliquot.hardware.kernel.mig_backed import expected_instance
 from aliquot.hardware.kernel.reader import uuid_of
 from aliquot.hardware.kernel.sysfs import Malformed
@@ -126,9 +125,7 @@ class Vgpus:
 
     def _framework(self, pci: str, function: str) -> VgpuFramework:
         try:
-            framework = worlds.detect_framework(
-                self._files, pci, [function] if function != pci else [], function != pci
-            )
+            framework = detect_framework(self._files, pci, [function] if function != pci else [], function != pci)
         except OSError as failure:
             raise kernel_file_error(failure, f"looking at {function}", function) from failure
         if framework is None:

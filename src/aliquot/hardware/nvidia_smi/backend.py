@@ -176,8 +176,7 @@ class SmiBackend:
 
     def health(self, policy: XidPolicy) -> Health:
         """nvidia-smi reports no XIDs: every GPU is unwatched."""
-        from aliquot.hardware.nvidia_smi.health import NoXidEvents
-        from aliquot.hardware.nvml.health import Health
+        from aliquot.hardware.nvml.health import Health, NoXidEvents
 
         return Health(NoXidEvents(lambda: tuple(g.pci for g in self._last_reading.gpus)), policy)
 

@@ -9,6 +9,7 @@ A fault ends when what it concerns ends: that of an instance with the instance, 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from aliquot.core.model.inventory import Inventory
@@ -73,3 +74,17 @@ class Health:
             gone = [p for p in self._active if p[0] == pci and instance in (None, p[1])]
             for place in gone:
                 del self._active[place]
+
+
+class NoXidEvents:
+    """Implements ``nvml.health.XidEvents`` for GPUs whose XIDs cannot be heard."""
+
+    def __init__(self, gpus: Callable[[], tuple[str, ...]]) -> None:
+        self._gpus = gpus
+
+    @property
+    def unwatched(self) -> tuple[str, ...]:
+        return self._gpus()
+
+    def take(self) -> list[Xid]:
+        return []

@@ -27,9 +27,8 @@ from aliquot.foundation import signals
 from aliquot.hardware.kernel.sriov_manage import PROGRAM
 from aliquot.hardware.nvidia_smi.backend import SmiBackend
 from aliquot.hardware.nvidia_smi.command import Smi, code_of
-from aliquot.hardware.nvidia_smi.host import SmiHost
+from aliquot.hardware.nvidia_smi.host import ProgramTools, SmiHost
 from aliquot.hardware.nvidia_smi.reader import SmiReader
-from aliquot.hardware.nvidia_smi.sriov_manage import ProgramTools
 from aliquot.hardware.programs import LocalPrograms
 from support.processes import ended, until
 
