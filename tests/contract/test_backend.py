@@ -12,7 +12,7 @@ import pytest
 from aliquot.core.engine.ports import GpuDriver
 from aliquot.core.model.inventory import Gpu
 from aliquot.errors import AliquotError, GpuLostError, HardwareError, InUseError, NoDriverError, PermissionDeniedError
-from aliquot.node.local import ThreadWorkers
+from aliquot.foundation.threads import ThreadWorkers
 from aliquot.sim.client import SimClient
 from contract.conftest import EVERY, Machine
 

@@ -11,10 +11,10 @@ import pytest
 from aliquot.core.engine.ports import Backend, Clock, HostControl, Journal, JournalEntry, Lock, Workers
 from aliquot.errors import AliquotError, BlockedError, InUseError, LockedError, NoDriverError, UsageError
 from aliquot.foundation import paths
+from aliquot.hardware.host import LocalHost
 from aliquot.hardware.nvml.backend import NvmlBackend, unavailable_reason
 from aliquot.node.connect import connect
 from aliquot.node.connection import Connection, nvidia_smi_root
-from aliquot.node.local import LocalHost
 from aliquot.node.simulated.backend import SimBackend
 from aliquot.sim import lifecycle as control
 from aliquot.sim import shim_build as library

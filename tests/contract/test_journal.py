@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from aliquot.core.engine.ports import Journal, JournalEntry
 from aliquot.errors import StorageError
 from aliquot.hardware.state import journal, journal_reader
+from aliquot.hardware.state.journal import FileJournal
 from aliquot.hardware.state.journal_reader import JournalPosition, last_run, read, read_added
-from aliquot.node.local import FileJournal
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_a_failed_fsync_fails_for_every_lane_that_wrote_before_it(path: str, mon
 def test_kill_9_after_a_durable_append_loses_nothing(path: str) -> None:
     program = (
         "import os, sys\n"
-        "from aliquot.node.local import FileJournal\n"
+        "from aliquot.hardware.state.journal import FileJournal\n"
         "from aliquot.core.engine.ports import JournalEntry\n"
         "log = FileJournal(sys.argv[1], 'b')\n"
         "log.append(JournalEntry('intent', 'r', step='before the kill'), durable=True)\n"

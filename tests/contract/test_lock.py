@@ -17,12 +17,11 @@ from aliquot.core.engine.ports import Lock
 from aliquot.errors import LockedError, StorageError
 from aliquot.foundation import atomic_file as store
 from aliquot.foundation import lock
-from aliquot.foundation.lock import since
-from aliquot.node.local import FileLock
+from aliquot.foundation.lock import FileLock, since
 
 HOLDER = """
 import sys
-from aliquot.node.local import FileLock
+from aliquot.foundation.lock import FileLock
 with FileLock(sys.argv[1]).hold():
     print("held", flush=True)
     sys.stdin.read()

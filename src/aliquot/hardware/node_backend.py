@@ -30,7 +30,13 @@ class NodeGpuDriver(GpuDriver, Protocol):
         ...
 
     def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
-        """What each piece is used for now (see ``model.usage``), read apart: no plan depends on it."""
+        """What each piece is used for now (see ``model.usage``), read apart: no plan depends on it. One entry per GPU
+        instance that has a MIG device, one per whole GPU outside MIG mode; none for GPUs that are lost or handed out
+        whole. It reads much less than a look at the GPUs does, writes nothing, and opens no session beside its own.
+
+        GPM's shares (Hopper and later) are of the time since the last call, None at the first; ``over_s`` makes a
+        first call wait so many seconds for them. Raises what the driver's refusals mean.
+        """
         ...
 
 

@@ -6,18 +6,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from aliquot.containers.runtime.models import Container, ContainerReservation
-from aliquot.core.model.claims import Claim, HolderSource
-from aliquot.core.model.inventory import Gpu
+from aliquot.core.model.claims import Claim, Claims, HolderSource, gpu_with_claims, with_claims
+from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.errors import StorageError
-from aliquot.node.claims_backend import HeldBackend
+from aliquot.hardware.node_backend import NodeBackend, NodeGpuDriver
 from aliquot.node.holders import containers as visible
 
 if TYPE_CHECKING:
     from aliquot.node.connect import Connection
 
+D = TypeVar("D", bound=NodeGpuDriver, covariant=True)
 _PATIENCE_S = 3.0
 _FRESH_S = 2.0
 
@@ -116,3 +117,21 @@ class ClaimCollector:
             ).active
             self._settled = (time.monotonic(), recorded, active)
         return active
+
+
+class HeldBackend(NodeBackend[D]):
+    """The node of another backend. ``claims`` is asked at every look: for a plan, and again by the engine before each
+    act that destroys, so that a container which started meanwhile stops it.
+    """
+
+    def __init__(self, node: NodeBackend[D], claims: Claims) -> None:
+        super().__init__(node.nvml, node.kernel)
+        self._claims = claims
+
+    def read(self) -> Inventory:
+        found = super().read()
+        return with_claims(found, self._claims(found.gpus))
+
+    def read_gpu(self, pci: str) -> Gpu:
+        gpu = super().read_gpu(pci)
+        return gpu_with_claims(gpu, self._claims((gpu,)))

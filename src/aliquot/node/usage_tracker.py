@@ -29,7 +29,6 @@ from aliquot.core.planner.usage_tracking import (
 from aliquot.errors import AliquotError
 from aliquot.foundation.state_store import StateFile
 from aliquot.hardware.state.journal_follower import JournalFollower
-from aliquot.node.usage import read_usage
 
 if TYPE_CHECKING:
     from aliquot.node.connect import Connection
@@ -69,7 +68,7 @@ class UsageTracker:
         """Reads, and adds it up. ``inventory`` is a look at the same moment: it says who holds what. Raises what the
         driver's refusals mean; then nothing is added.
         """
-        usage = read_usage(connection, over_s)
+        usage = connection.backend.usage(over_s)
         if self._fill is not None:
             usage = self._fill(inventory, usage)
         recreated = self._journal.recreated(self.history.at)

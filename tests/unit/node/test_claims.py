@@ -6,7 +6,7 @@ from aliquot.core.model.claims import Claim, gpu_with_claims, with_claims
 from aliquot.core.model.inventory import Holder
 from aliquot.core.planner.plan import plan
 from aliquot.errors import InUseError
-from aliquot.node.claims_backend import HeldBackend
+from aliquot.node.claims import HeldBackend
 from support.simworld import Node
 from unit.containers.runtime.nodes import all_devices, node, uuid
 

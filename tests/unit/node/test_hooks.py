@@ -10,7 +10,7 @@ import pytest
 
 from aliquot.core.engine.ports import Hooks
 from aliquot.errors import AliquotError
-from aliquot.node.local import CommandHooks, NoHooks
+from aliquot.node.hooks import CommandHooks, NoHooks
 
 
 class Entry(msgspec.Struct, frozen=True):

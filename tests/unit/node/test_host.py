@@ -22,7 +22,7 @@ from aliquot.errors import (
     PermissionDeniedError,
 )
 from aliquot.foundation import signals
-from aliquot.node.local import LocalHost
+from aliquot.hardware.host import LocalHost
 
 PCI = "0000:07:00.0"
 

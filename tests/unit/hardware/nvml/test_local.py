@@ -14,8 +14,8 @@ import pytest
 from aliquot.core.engine.ports import Clock, Workers
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance
 from aliquot.foundation import paths
+from aliquot.foundation.threads import SystemClock, ThreadWorkers
 from aliquot.hardware.nvml.capability_minors import CapabilityFiles, ci_minor, gi_minor
-from aliquot.node.local import SystemClock, ThreadWorkers
 
 
 def test_lanes_run_side_by_side_and_answer_in_order() -> None:
