@@ -126,7 +126,7 @@ WRITES = {"write_text", "write_bytes"}
 NO_STATE = {
     "cdi/spec_files.py",  # CDI's own format, made again from the GPUs
     "cli/framework/output.py",  # a file that the user named
-    "metrics/textfile.py",  # Prometheus' own format
+    "metrics/page.py",  # Prometheus' own format
     "sim/server.py",  # words of the simulator's process
     "sim/shim_build.py",  # a compiled library
     "sim/tools/api.py",  # programs

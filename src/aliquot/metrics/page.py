@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import os
+import shlex
 from collections.abc import Callable, Hashable, Mapping
 
 import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+
+from aliquot.errors import StorageError
+from aliquot.foundation import atomic_file
 
 _END = b"# EOF\n"
 _WORTH_BYTES = 4096
@@ -74,3 +79,19 @@ def _takes_gzip(accepted: str) -> bool:
         if word.strip().lower() == "gzip":
             return quality.replace(" ", "") not in ("q=0", "q=0.0")
     return False
+
+
+def write_textfile(path: str, text: bytes) -> None:
+    """Replace the file of node_exporter's textfile collector, which must never read half a page. It is readable by
+    everybody, for node_exporter is another user. Raises StorageError.
+    """
+    folder = os.path.dirname(path) or "."
+    try:
+        os.stat(folder)  # a misspelt one is not made
+        atomic_file.replace(path, text, durable=False)
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"cannot write {path}: there is no folder {folder}", next_step=f"mkdir -p {shlex.quote(folder)}"
+        ) from error
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror or error}", next_step=f"ls -ld {folder}") from error

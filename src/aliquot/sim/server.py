@@ -31,12 +31,12 @@ from aliquot.sim import template
 from aliquot.sim.change_feed import ChangeFeed
 from aliquot.sim.listener import Acceptor, bind, hung_up, last_sequence_number, open_for_append
 from aliquot.sim.node import SimEnvironment, SimNode
-from aliquot.sim.node_names import names_for
 from aliquot.sim.protocol import NodeLink
 from aliquot.sim.session import CallerGone
 from aliquot.sim.shim_build import DRIVER
 from aliquot.sim.state import NodeState
 from aliquot.sim.store import Store
+from aliquot.sim.template import names_for
 from aliquot.sim.tools import api as tools
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Container
 
 import msgspec
 
 from aliquot.core.model import catalog
 from aliquot.errors import UsageError
+from aliquot.foundation.decimals import decimal
 from aliquot.sim.driver.sensor_values import total_memory_mib
 from aliquot.sim.state import DEFAULT_DRIVER, GpuState, NeighbourState, NodeState
 
@@ -33,6 +35,8 @@ ALIASES = {
 
 MAX_GPUS = 32
 """Device minors 0 to 31 have capability minors (MIG User Guide)."""
+MAX_NODES = 2000
+"""Nodes that one command may start: a server holds four files of each open."""
 
 _DGX_BUSES = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)
 _DGX_MINORS = (2, 3, 0, 1, 6, 7, 4, 5)
@@ -191,3 +195,20 @@ def mig_uuid(gpu: GpuState, gi: int, ci: int, driver_major: int) -> str:
     if driver_major < 470:
         return f"MIG-{gpu.uuid}/{gi}/{ci}"
     return "MIG-" + name_uuid(f"{gpu.uuid}/{gi}/{ci}")
+
+
+def names_for(requested: str | None, plain: str, count: str | None, taken: Container[str]) -> list[str]:
+    """``requested`` itself, or ``plain`` (what the template suggests) with a number where that is taken. With a
+    ``count`` numbered names, ``gpu-0001`` to ``gpu-1000``, of equal length so that they sort. Raises UsageError.
+    """
+    if count is None:
+        if requested is not None:
+            return [requested]
+        return [next(n for n in (plain, *(f"{plain}-{i}" for i in range(2, 10_000))) if n not in taken)]
+    number = decimal(count) or 0
+    if not 1 <= number <= MAX_NODES:
+        raise UsageError(
+            f"--count {count}: the number of nodes is 1 to {MAX_NODES}", next_step="aliquot sim start --help"
+        )
+    width = max(len(count), 2)
+    return [f"{requested or plain}-{n:0{width}d}" for n in range(1, number + 1)]

@@ -18,9 +18,8 @@ from aliquot.node.connect import connect
 from aliquot.sim import lifecycle as control
 from aliquot.sim.change_feed import ChangeFeed
 from aliquot.sim.client import SimClient
-from aliquot.sim.files import SimFiles
-from aliquot.sim.node_names import MAX_NODES, names_for
-from aliquot.sim.prefetched_files import PrefetchedFiles
+from aliquot.sim.files import PrefetchedFiles, SimFiles
+from aliquot.sim.template import MAX_NODES, names_for
 
 PATIENCE_S = 30.0
 

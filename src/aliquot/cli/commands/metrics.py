@@ -58,13 +58,13 @@ def _once(host: HostExporter, args: Args) -> int:
         streams.result(host.page.text().decode(), end="")
     else:
         from aliquot.cli.framework import owned_files
-        from aliquot.metrics.textfile import replace
+        from aliquot.metrics.page import write_textfile
 
         owned_files.refuse_foreign(args.out, force=args.force)
         host.start(every_s=LATER_S)
         _wait_first_sample(host, LATER_S)
         host.close()
-        replace(args.out, host.page.text())
+        write_textfile(args.out, host.page.text())
     error = host.error
     if error is None:
         return 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aliquot.node.connect import Connection
-    from aliquot.sim.prefetched_files import FileReads
+    from aliquot.sim.files import FileReads
 
 FRESH_S = 2.0
 """How long it is believed that no container and no job runs on this machine."""
@@ -47,7 +47,7 @@ class SharedCache:
     @contextmanager
     def reading(self, connection: Connection) -> Iterator[None]:
         """Of a simulated node the kernel's files that the last look at any read are read at once."""
-        from aliquot.sim.prefetched_files import PrefetchedFiles
+        from aliquot.sim.files import PrefetchedFiles
 
         sim = connection.sim
         if sim is None:
