@@ -31,7 +31,6 @@ from aliquot.cli.tables import metrics as metrics_commands
 from aliquot.cli.tables import mig_parted as migparted_commands
 from aliquot.cli.tables import passthrough as passthrough_commands
 from aliquot.cli.tables import sim as sim_commands
-from aliquot.cli.tables import usage as usage_commands
 from aliquot.cli.tables import vgpu as vgpu_commands
 
 _SHOW = CliCommand(
@@ -229,7 +228,7 @@ ROOT = CliCommand(
     "Aliquot divides NVIDIA GPUs: it plans the least disruptive change, shows it, does it and proves it.",
     children=(
         _SHOW,
-        usage_commands.USAGE,
+        metrics_commands.USAGE,
         _PROFILES,
         _PLAN,
         _APPLY,
