@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from aliquot.dashboard.change_requests import AnyChangeRequest
-from aliquot.dashboard.cluster.connect import open_cluster
+from aliquot.dashboard.cluster.connect import ClusterAuthenticator, open_cluster
 from aliquot.dashboard.cluster.outcome_watch import OutcomeTimeouts
 from aliquot.dashboard.cluster.source import ClusterSource as ClusterSource
-from aliquot.dashboard.cluster.token_review import ClusterAuthenticator
 from aliquot.dashboard.view_models import ChangeOutcome, ChangePreview, ObservedNode, Person
 from support.cluster import Cluster
 
