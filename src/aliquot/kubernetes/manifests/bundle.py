@@ -5,11 +5,20 @@ Two folders, for containers and for virtual machines; each is whole by itself, a
 
 from __future__ import annotations
 
-from aliquot.kubernetes.manifests import access, admission, agent, controller, dashboard, network, webhooks
+from aliquot.kubernetes.manifests import access, admission, agent, dashboard, webhooks, workload
 from aliquot.kubernetes.manifests import admission_vms as admission_devices
 from aliquot.kubernetes.manifests import config_maps as maps
 from aliquot.kubernetes.manifests import vm_agent as devices
-from aliquot.kubernetes.manifests.values import AGENT, AGENT_ACCOUNT, CONTROLLER, DEVICES, Object, Values, labels
+from aliquot.kubernetes.manifests.values import (
+    AGENT,
+    AGENT_ACCOUNT,
+    CONTROLLER,
+    DEVICES,
+    Object,
+    Values,
+    labels,
+    metadata,
+)
 
 OPTIONAL = "optional"
 """The folder of what needs something that not every cluster has, and of rights that not every cluster should give."""
@@ -17,6 +26,9 @@ BOTH, CONTAINERS, MACHINES, CERTIFICATE = "both", "containers", "machines", "cer
 """Which installations a group of objects belongs to; the last are those for virtual machines whose controller makes
 the webhooks' certificate itself, and registers them.
 """
+MONITORING = "monitoring"
+"""The namespace in which kube-prometheus and most of its packages put Prometheus."""
+METRICS_FROM: list[Object] = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": MONITORING}}}]
 Files = dict[str, list[Object]]
 
 
@@ -66,22 +78,22 @@ def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
             (MACHINES, [devices.config_map(values)]),
         ],
         "30-agent": [(CONTAINERS, [agent.daemon_set(values)])],
-        "31-controller": [(BOTH, [controller.deployment(values)])],
+        "31-controller": [(BOTH, [controller_deployment(values)])],
         "32-devices": [(MACHINES, [devices.daemon_set(values)])],
         "33-webhooks": [(MACHINES, [devices.service(values)]), (CERTIFICATE, webhooks.empty_configurations())],
         "40-metrics": [
-            (CONTAINERS, [controller.metrics(AGENT, "agent", values)]),
-            (BOTH, [controller.metrics(CONTROLLER, "controller", values)]),
-            (MACHINES, [controller.metrics(DEVICES, "devices", values)]),
+            (CONTAINERS, [metrics_service(AGENT, "agent", values)]),
+            (BOTH, [metrics_service(CONTROLLER, "controller", values)]),
+            (MACHINES, [metrics_service(DEVICES, "devices", values)]),
         ],
         "41-network": [
-            (CONTAINERS, [network.policy(values.daemon_set, "agent", values)]),
-            (BOTH, [network.policy(CONTROLLER, "controller", values, https=True)]),
-            (MACHINES, [network.policy(DEVICES, "devices", values)]),
+            (CONTAINERS, [network_policy(values.daemon_set, "agent", values)]),
+            (BOTH, [network_policy(CONTROLLER, "controller", values, https=True)]),
+            (MACHINES, [network_policy(DEVICES, "devices", values)]),
         ],
         f"{OPTIONAL}/dashboard": [(BOTH, dashboard.objects(values))],
         f"{OPTIONAL}/evictions": [(CONTAINERS, access.roles(AGENT_ACCOUNT, values, evictions=True))],
-        f"{OPTIONAL}/servicemonitor": [(BOTH, [controller.service_monitor(values)])],
+        f"{OPTIONAL}/servicemonitor": [(BOTH, [service_monitor(values)])],
     }
 
 
@@ -92,4 +104,61 @@ def namespace(values: Values) -> Object:
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": values.namespace, "labels": labels("namespace") | privileged},
+    }
+
+
+def network_policy(name: str, component: str, values: Values, *, https: bool = False) -> Object:
+    """Build the policy of one component: metrics for METRICS_FROM, and with ``https`` webhooks and capacity for all.
+
+    The API server calls webhooks from an address that no selector matches and that we cannot guess. A pod that forges a
+    review gets nothing admitted, but can hold a free device for some seconds: docs/harvester.md.
+
+    No policy filters a pod's own node, so that kubelet's probes always arrive, and none would hold for a pod with
+    ``hostNetwork``: none of ours has it. Outgoing traffic stays open. All of it goes to the API server, whose address
+    differs from cluster to cluster, and a policy can name an address outside the cluster's pods only by its number.
+    """
+    ingress: list[Object] = [{"ports": [{"port": "http"}], "from": METRICS_FROM}]
+    if https:
+        ingress.append({"ports": [{"port": "https"}]})
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(name, component, values.namespace),
+        "spec": {
+            "podSelector": {"matchLabels": labels(component)},
+            "policyTypes": ["Ingress"],
+            "ingress": ingress,
+        },
+    }
+
+
+def controller_deployment(values: Values) -> Object:
+    container = workload.WorkloadContainer(
+        name=CONTROLLER,
+        component="controller",
+        args=("controller", f"--port={values.port}"),
+        variables=[
+            *workload.pod_field_variables(POD_NAME="metadata.name", POD_NAMESPACE="metadata.namespace"),
+            *devices.variables(),
+        ],
+        ports={"http": values.port, "https": values.https_port},
+    )
+    return workload.deployment(container, values)
+
+
+def metrics_service(app: str, component: str, values: Values) -> Object:
+    """A name without an address for a kind of pod: every pod is scraped by itself."""
+    return workload.service(metadata(app, component, values.namespace), app, "http", values.port, clusterIP="None")
+
+
+def service_monitor(values: Values) -> Object:
+    """For clusters with the Prometheus Operator, whose kind this is."""
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": metadata("aliquot", "metrics", values.namespace),
+        "spec": {
+            "selector": {"matchLabels": {"app.kubernetes.io/name": "aliquot"}},
+            "endpoints": [{"port": "http", "path": "/metrics", "interval": "30s"}],
+        },
     }
