@@ -30,7 +30,7 @@ def _none(inventory: Inventory) -> str:
 
 
 def _fits(gpu: Gpu, family: Family) -> Fits:
-    from aliquot.core.planner.free_placements import legal_placements
+    from aliquot.core.planner.fragmentation import legal_placements
 
     return legal_placements(family, gpu)
 

@@ -8,8 +8,9 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from aliquot.core.model.catalog import Family
 from aliquot.core.model.inventory import Gpu, Inventory
-from aliquot.core.model.placement import slices
+from aliquot.core.model.placement import Placement, slices
 from aliquot.core.planner import placement_search as pack
 from aliquot.core.planner.placement_table import PlacedInstance, PlacementTable, compiled_table
 from aliquot.core.planner.rules import allowed
@@ -122,3 +123,12 @@ def _count_additional(
         if not allowed(table, counts) or next(pack.arrangements(table, counts, fixed), None) is None:
             return more
         more += 1
+
+
+def legal_placements(family: Family, gpu: Gpu) -> dict[int, tuple[Placement, ...]]:
+    """Profile id -> the placements at which one more instance is legal beside what exists."""
+    table = compiled_table(family)
+    placed = [k for k in map(placed_key, gpu.instances) if k in table.masks]
+    return {
+        p.id: tuple(p.placement(start) for start in pack.legal_starts(table, placed, p.id)) for p in family.profiles
+    }
