@@ -1,4 +1,6 @@
-"""Whole numbers that people and files write: a few ASCII digits, and nothing else that Python takes for a number."""
+"""Whole numbers that people and files write: a few ASCII digits, and nothing else that Python takes for a number. And
+numbers of things, as people read them.
+"""
 
 from __future__ import annotations
 
@@ -8,3 +10,8 @@ def decimal(text: str, digits: int = 9) -> int | None:
     that ``int`` refuses, as it refuses numbers of thousands of digits.
     """
     return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
+
+
+def counted(number: int, word: str) -> str:
+    """Return ``1 file``, ``2 files``."""
+    return f"{number} {word}" + ("" if number == 1 else "s")

@@ -10,6 +10,7 @@ from aliquot.cli.framework import output, streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import BlockedError, DriftError, UsageError
+from aliquot.foundation.decimals import counted
 
 if TYPE_CHECKING:
     from aliquot.cdi.options import CdiOptions
@@ -36,7 +37,7 @@ def _generate(args: Args) -> int:
         streams.result(write.encoded(document, args.format or "yaml").rstrip("\n"))
         return 0
     write.write(args.output, document, form=args.format or "", force=args.force)
-    streams.note(f"wrote {args.output}: {cdiview.counted(len(document['devices']), 'name')} of {document['kind']}")
+    streams.note(f"wrote {args.output}: {counted(len(document['devices']), 'name')} of {document['kind']}")
     return 0
 
 

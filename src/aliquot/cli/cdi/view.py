@@ -85,7 +85,3 @@ def table(rows: Iterable[CdiDeviceRow]) -> str:
         return "no device to offer: no GPU, or GPUs in MIG mode without instances"
     widths = [max(len(line[n]) for line in lines) for n in range(3)]
     return "\n".join("  ".join(f"{c:<{w}}" for c, w in zip(line, [*widths, 0], strict=True)).rstrip() for line in lines)
-
-
-def counted(number: int, word: str) -> str:
-    return f"{number} {word}" + ("" if number == 1 else "s")

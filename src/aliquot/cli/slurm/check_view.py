@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aliquot.cli.framework import next_command as following
+from aliquot.foundation.decimals import counted
 from aliquot.slurm.check.finding import ERROR, SlurmFinding
 from aliquot.slurm.conf import hostlist
 
@@ -49,13 +50,9 @@ def _short(names: Sequence[str]) -> str:
 
 def _sum(findings: Sequence[SlurmFinding]) -> str:
     errors = sum(f.severity == ERROR for f in findings)
-    return f"{_counted(errors, 'error')}, {_counted(len(findings) - errors, 'warning')}"
+    return f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
 
 
 def commands(findings: Sequence[SlurmFinding], typed: str) -> str:
     """The commands to type, each once, in the order of what they are for."""
     return "\n".join(dict.fromkeys(following.addressed(f.command, typed) for f in findings if f.command))
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}" + ("" if number == 1 else "s")

@@ -20,6 +20,7 @@ from aliquot.containers.check.facts import (
 )
 from aliquot.containers.runtime.cdi_names import Documents
 from aliquot.containers.runtime.errors import RuntimeUnavailableError
+from aliquot.containers.runtime.inspect import mapping
 from aliquot.containers.runtime.runtimes import NAMES, ContainerRuntime
 
 DAEMON_JSON = "/etc/docker/daemon.json"
@@ -64,14 +65,14 @@ def runtime_facts(client: ContainerRuntime) -> RuntimeFacts:
     except RuntimeUnavailableError as error:
         return RuntimeFacts(client.name, True, error=error.brief, remote_address=client.remote_address)
     if client.name == "podman":
-        host = _mapping(info.get("host"))
-        oci = str(_mapping(host.get("ociRuntime")).get("name", ""))
-        return msgspec.structs.replace(found, server=version(_mapping(info.get("version")).get("Version")), oci=oci)
+        host = mapping(info.get("host"))
+        oci = str(mapping(host.get("ociRuntime")).get("name", ""))
+        return msgspec.structs.replace(found, server=version(mapping(info.get("version")).get("Version")), oci=oci)
     return msgspec.structs.replace(
         found,
         server=version(info.get("ServerVersion")),
         cdi_dirs=tuple(map(str, info.get("CDISpecDirs") or ())) if client.name == "docker" else None,
-        runtimes=tuple(sorted(_mapping(info.get("Runtimes")))),
+        runtimes=tuple(sorted(mapping(info.get("Runtimes")))),
     )
 
 
@@ -88,7 +89,7 @@ def daemon_json(path: str) -> DaemonJson:
         return DaemonJson(path, True, str(error))
     if not isinstance(found, dict):
         return DaemonJson(path, True, "it is no JSON object")
-    cdi = _mapping(found.get("features")).get("cdi")
+    cdi = mapping(found.get("features")).get("cdi")
     if cdi is not None and not isinstance(cdi, bool):
         return DaemonJson(path, True, f"features.cdi is {cdi!r}, not true or false")
     return DaemonJson(path, True, cdi=cdi)
@@ -130,14 +131,10 @@ def _program_output(program: str, *words: str) -> str:
 
 def spec_facts(path: str, document: Mapping[str, Any]) -> SpecFacts:
     """One CDI file, and what it wants of the host that is not there."""
-    every = [document.get("containerEdits"), *(_mapping(d).get("containerEdits") for d in document.get("devices", ()))]
+    every = [document.get("containerEdits"), *(mapping(d).get("containerEdits") for d in document.get("devices", ()))]
     wanted: list[str] = []
     for edits in every:
-        wanted += [str(_mapping(m).get("hostPath", "")) for m in _mapping(edits).get("mounts") or ()]
-        wanted += [str(_mapping(h).get("path", "")) for h in _mapping(edits).get("hooks") or ()]
+        wanted += [str(mapping(m).get("hostPath", "")) for m in mapping(edits).get("mounts") or ()]
+        wanted += [str(mapping(h).get("path", "")) for h in mapping(edits).get("hooks") or ()]
     missing = tuple(p for p in dict.fromkeys(wanted) if p and not os.path.lexists(p))
     return SpecFacts(path, version(document.get("cdiVersion")), missing)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -26,21 +26,21 @@ _VOLUMES = "/var/run/nvidia-container-devices/"
 
 def container(document: Mapping[str, Any], runtime: str) -> Container:
     """One element of what ``RUNTIME inspect`` prints. What is not there counts as not asked for."""
-    config = _mapping(document.get("Config"))
-    state = _mapping(document.get("State"))
+    config = mapping(document.get("Config"))
+    state = mapping(document.get("State"))
     return Container(
         runtime=runtime,
         id=str(document.get("Id", "")),
         name=str(document.get("Name", "")).lstrip("/"),
         state=str(state.get("Status", "")).lower(),
-        reservation=str(_mapping(config.get("Labels")).get(LABEL, "")),
+        reservation=str(mapping(config.get("Labels")).get(LABEL, "")),
         requested=requested_devices(document),
     )
 
 
 def requested_devices(document: Mapping[str, Any]) -> RequestedDevices:
     """What one container asked for."""
-    host, config = _mapping(document.get("HostConfig")), _mapping(document.get("Config"))
+    host, config = mapping(document.get("HostConfig")), mapping(document.get("Config"))
     words = [*_requests(host), *_command(config), *_variable(host, config), *_volumes(document)]
     nodes = [n for n in _nodes(host) if _NODE.fullmatch(n)]
     names = tuple(dict.fromkeys(w for w in words if w not in _NOTHING and w != "all"))
@@ -53,18 +53,18 @@ def removed_reservation(line: str) -> str:
         event = msgspec.json.decode(line)
     except msgspec.DecodeError:
         return ""
-    found = _mapping(event)
+    found = mapping(event)
     # Docker has "Action" and the labels below "Actor", Podman "Status" and the labels at the top.
     if found.get("Action", found.get("Status")) not in ("destroy", "remove"):
         return ""
-    attributes = found.get("Attributes") or _mapping(found.get("Actor")).get("Attributes")
-    return str(_mapping(attributes).get(LABEL, ""))
+    attributes = found.get("Attributes") or mapping(found.get("Actor")).get("Attributes")
+    return str(mapping(attributes).get(LABEL, ""))
 
 
 def _requests(host: Mapping[str, Any]) -> Iterator[str]:
     for request in _sequence(host.get("DeviceRequests")):
-        ids = [str(each) for each in _sequence(_mapping(request).get("DeviceIDs"))]
-        count = _mapping(request).get("Count", 0)
+        ids = [str(each) for each in _sequence(mapping(request).get("DeviceIDs"))]
+        count = mapping(request).get("Count", 0)
         if ids:
             yield from (_plain(each) for each in ids)
         elif isinstance(count, int):
@@ -107,16 +107,17 @@ def _variable(host: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[st
 
 def _volumes(document: Mapping[str, Any]) -> Iterator[str]:
     for mount in _sequence(document.get("Mounts")):
-        destination = str(_mapping(mount).get("Destination", ""))
+        destination = str(mapping(mount).get("Destination", ""))
         if destination.startswith(_VOLUMES):
             yield destination.removeprefix(_VOLUMES).replace("/", ":")
 
 
 def _nodes(host: Mapping[str, Any]) -> list[str]:
-    return [str(_mapping(each).get("PathOnHost", "")) for each in _sequence(host.get("Devices"))]
+    return [str(mapping(each).get("PathOnHost", "")) for each in _sequence(host.get("Devices"))]
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
+    """The value where it is an object, else an empty one: what runtimes print is not ours."""
     return value if isinstance(value, Mapping) else {}
 
 

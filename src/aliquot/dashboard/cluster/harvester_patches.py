@@ -9,8 +9,8 @@ import msgspec
 
 from aliquot.dashboard.change_requests import SetLayout, SetVgpus, SwitchFunctions
 from aliquot.dashboard.cluster.harvester_rows import plain
+from aliquot.dashboard.local.preview_requests import split_place
 from aliquot.dashboard.view_models import ActionLine, Obstacle
-from aliquot.errors import UsageError
 from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, MigProfileSpec, SRIOVGPUDevice, VGPUDevice
@@ -71,24 +71,16 @@ class _Patches:
         self.obstacles.append(Obstacle("NO_OBJECT", text, node, gpu, next_step=f"kubectl get {what.lower()}s"))
 
 
-def split(word: str) -> tuple[str, str]:
-    """``node/name``. Raises UsageError."""
-    node, slash, name = word.partition("/")
-    if not (slash and node and name):
-        raise UsageError(f"{word!r} is not NODE/NAME")
-    return node, name
-
-
 def judge(request: ObjectChangeRequest, snapshot: AdmissionSnapshot) -> JudgedPatches:
     """Raises UsageError for a word that is not NODE/NAME."""
     found = _Patches(snapshot)
     match request:
         case SwitchFunctions():
             for word in dict.fromkeys(request.gpus):
-                _functions(found, *split(word), on=request.on)
+                _functions(found, *split_place(word), on=request.on)
         case SetVgpus():
             for word in dict.fromkeys(request.places):
-                _vgpu(found, *split(word), request.type)
+                _vgpu(found, *split_place(word), request.type)
         case SetLayout():
             _layout(found, request)
     return found.done()

@@ -5,7 +5,6 @@ more.
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -13,6 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from aliquot.core.engine.history import PastRun
+from aliquot.dashboard.cluster.node_views import unix_seconds
 from aliquot.dashboard.local import history as past
 from aliquot.dashboard.view_models import PastChange
 from aliquot.kubernetes.client.client import Api
@@ -69,7 +69,7 @@ def _known(event: _AgentEvent, pasts: Sequence[PastRun]) -> bool:
     """Whether it tells the end of a change that the journal tells better: that was a moment before, or some minutes
     where clients of the GPUs had to come back first.
     """
-    at, label = _seconds(event.last_timestamp), _label(event)
+    at, label = unix_seconds(event.last_timestamp), _label(event)
     return event.reason in _RAN and any(label in ("", p.name) and -5 <= at - p.ended <= _LATE_S for p in pasts)
 
 
@@ -86,7 +86,7 @@ def _of_past(node: str, run: PastRun, by: str, wanted: str, *, last: bool) -> Pa
 
 def _of_event(event: _AgentEvent, requesters: dict[str, tuple[str, str]]) -> PastChange:
     name = event.involved_object.name
-    at = _seconds(event.last_timestamp)
+    at = unix_seconds(event.last_timestamp)
     outcome = _ENDED.get(event.reason, "refused" if event.type == "Warning" else "done")
     if event.reason == "ApplyFailed" and "the former state is back" not in event.message:
         outcome = "partial"
@@ -122,10 +122,3 @@ async def _requesters(api: Api, node: str | None) -> dict[str, tuple[str, str]]:
         if requester.by:
             found[each.name] = (requester.by, requester.config)
     return found
-
-
-def _seconds(text: str | None) -> float:
-    try:
-        return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else 0.0
-    except ValueError:
-        return 0.0

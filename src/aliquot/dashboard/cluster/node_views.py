@@ -118,7 +118,7 @@ def _error(parts: NodeParts) -> tuple[str, str, float]:
     if ready is not None and ready.status != "True":
         why = f": {ready.message}" if ready.message else ""
         text = f"node {name} is not ready{why}"
-        return text, f"kubectl describe node {name}", _seconds(ready.last_transition_time)
+        return text, f"kubectl describe node {name}", unix_seconds(ready.last_transition_time)
     if parts.gpus is None and parts.vgpus is None:
         return _not_published(parts)
     for document, app in _shown_documents(parts):
@@ -129,7 +129,7 @@ def _error(parts: NodeParts) -> tuple[str, str, float]:
         if document.read_error:
             # What it says to type is left out: a document is a node's word, and whoever reads this may do anything.
             text = f"the GPUs of {name} are not read: {document.read_error.partition(' | next: ')[0]}"
-            return text, f"kubectl describe node {name}", _seconds(document.at)
+            return text, f"kubectl describe node {name}", unix_seconds(document.at)
     return "", "", 0.0
 
 
@@ -167,7 +167,7 @@ def _agent_unavailable(pods: Sequence[Pod], app: str) -> tuple[str, float] | Non
             return None
         waiting = ", ".join(c.reason for c in pod.status.conditions if c.status != "True" and c.reason)
         why = f" ({waiting})" if waiting else ""
-        reason = f"its pod {pod.name} is not ready{why}", _seconds(ready.last_transition_time if ready else None)
+        reason = f"its pod {pod.name} is not ready{why}", unix_seconds(ready.last_transition_time if ready else None)
     return reason
 
 
@@ -190,14 +190,14 @@ def _observed_at(parts: NodeParts, error: str, since: float, now: float) -> floa
         return 0.0
     if not error:
         return now
-    return max(since, *(_seconds(document.at) for document, _ in shown))
+    return max(since, *(unix_seconds(document.at) for document, _ in shown))
 
 
 def _condition(found: Sequence[Condition], kind: str) -> Condition | None:
     return next((c for c in found if c.type == kind), None)
 
 
-def _seconds(text: str | None) -> float:
+def unix_seconds(text: str | None) -> float:
     """A time of Kubernetes (RFC 3339) as seconds of wall time, 0 for none."""
     try:
         return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else 0.0

@@ -40,9 +40,9 @@ def nodes_of(request: AnyChangeRequest) -> tuple[str, ...]:
     """The nodes that an ask is about, each once. Raises UsageError for one that is about none."""
     match request:
         case SwitchFunctions():
-            found = tuple(dict.fromkeys(node for node, _ in map(_split, request.gpus)))
+            found = tuple(dict.fromkeys(node for node, _ in map(split_place, request.gpus)))
         case SetVgpus():
-            found = tuple(dict.fromkeys(node for node, _ in map(_split, request.places)))
+            found = tuple(dict.fromkeys(node for node, _ in map(split_place, request.places)))
         case UseConfig():
             found = tuple(dict.fromkeys(request.nodes))
         case _:
@@ -52,7 +52,7 @@ def nodes_of(request: AnyChangeRequest) -> tuple[str, ...]:
     return found
 
 
-def _split(word: str) -> tuple[str, str]:
+def split_place(word: str) -> tuple[str, str]:
     """``node/name``. Raises UsageError."""
     node, slash, name = word.partition("/")
     if not (slash and node and name):
@@ -127,7 +127,7 @@ def desired_for(request: AnyChangeRequest, node: str, observation: NodeObservati
 
 
 def _names_on(words: Sequence[str], node: str) -> tuple[str, ...]:
-    return tuple(name for where, name in map(_split, words) if where == node)
+    return tuple(name for where, name in map(split_place, words) if where == node)
 
 
 def title(request: AnyChangeRequest) -> str:

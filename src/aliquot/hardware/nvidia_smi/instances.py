@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from aliquot.core.model.catalog import Family
-from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance
 from aliquot.hardware.nvidia_smi.list_output import ListedInstance
 from aliquot.hardware.nvml.capability_minors import ci_minor, gi_minor
-from aliquot.hardware.nvml.instances import NO_INSTANCE, Process
+from aliquot.hardware.nvml.instances import NO_INSTANCE, Process, distinct
 from aliquot.hardware.nvml.partition_ids import slots_mirrored
 
 MigDeviceIds = tuple[str, int, int | None]
@@ -32,7 +32,7 @@ def with_instances(
         _instance(gpu, table, each, [c for c in rows.compute if c.instance == each.instance], uuids, processes)
         for each in sorted(rows.instances, key=lambda i: i.instance)
     )
-    gpu_holders = _distinct(h for gi, _, h in processes if gi == NO_INSTANCE)
+    gpu_holders = distinct(h for gi, _, h in processes if gi == NO_INSTANCE)
     return msgspec.structs.replace(
         gpu, instances=found, holders=gpu_holders, slots_mirrored=slots_mirrored(table, found)
     )
@@ -49,7 +49,7 @@ def _instance(
     profile = table.by_id.get(row.profile)
     kinds = {c.id: c.name for c in profile.compute} if profile is not None else {}
     gi = row.instance
-    holders = _distinct(h for g, _, h in processes if g == gi)
+    holders = distinct(h for g, _, h in processes if g == gi)
     return GpuInstance(
         id=gi,
         profile=profile.name if profile is not None else row.name,
@@ -66,12 +66,8 @@ def _instance(
                 placement=str(each.place),
                 uuid=uuids.get((gpu.uuid, gi, ci), ""),
                 capability_minor=ci_minor(gpu.minor, gi, ci),
-                holders=_distinct(h for g, c, h in processes if (g, c) == (gi, ci)),
+                holders=distinct(h for g, c, h in processes if (g, c) == (gi, ci)),
             )
             for ci, each in sorted((c.compute or 0, c) for c in compute_rows)
         ),
     )
-
-
-def _distinct(holders: Iterable[Holder]) -> tuple[Holder, ...]:
-    return tuple(dict.fromkeys(holders))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aliquot.core.config import settings, settings_text
+from aliquot.core.config.formats import gpu_clients
 from aliquot.core.config.formats import yaml_writer as write
 from aliquot.core.config.generate import generate
 from aliquot.core.config.select.selector import packed
@@ -10,19 +11,6 @@ from aliquot.core.model import catalog
 from aliquot.core.model.inventory import Gpu, Inventory, Mig
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.manifests.values import Object, Values, metadata
-
-SERVICES = (
-    "nvsm.service",
-    "nvsm-mqtt.service",
-    "nvsm-core.service",
-    "nvsm-api-gateway.service",
-    "nvsm-notifier.service",
-    "nv_peer_mem.service",
-    "nvidia-dcgm.service",
-    "dcgm.service",
-    "dcgm-exporter.service",
-)
-"""GPU clients that DGX software installs on the host. Source: the GPU Operator's ConfigMap of the same name."""
 
 
 def agent(values: Values) -> list[Object]:
@@ -60,7 +48,7 @@ def fallback() -> str:
 
 
 def clients() -> str:
-    return write.to_yaml({"version": "v1", "systemd-services": list(SERVICES)})
+    return write.to_yaml({"version": "v1", "systemd-services": list(gpu_clients.DEFAULT)})
 
 
 def blank_settings() -> str:

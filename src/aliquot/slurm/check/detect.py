@@ -59,14 +59,10 @@ def _known(inputs: CheckInput, pair: ConfPair) -> Iterator[SlurmFinding]:
         sentence = f"AutoDetect={pair.value} is no plugin: nothing is detected"
         yield error("AUTODETECT_UNKNOWN", pair.location, sentence, "AutoDetect=nvml, or off")
     elif inputs.version and inputs.version < _SINCE[found]:
-        sentence = f"AutoDetect={found} came with {_short(_SINCE[found])}, and this is {inputs.version}"
+        sentence = f"AutoDetect={found} came with {_SINCE[found].release}, and this is {inputs.version}"
         yield error(
             "AUTODETECT_OLD", pair.location, f"{sentence}: nothing is detected", "explicit lines", _render("none")
         )
-
-
-def _short(version: Version) -> str:
-    return f"{version.major}.{version.minor:02}"
 
 
 def _render(form: str) -> str:
@@ -102,7 +98,7 @@ def _mig(inputs: CheckInput, pair: ConfPair, has_mig: bool) -> Iterator[SlurmFin
         sentence = "AutoDetect=nvidia knows no MIG: it finds whole GPUs that are cut"
         yield error("AUTODETECT_NO_MIG", pair.location, sentence, "AutoDetect=nvml, or explicit lines", _render("none"))
     elif kind(pair.value) == "nvml" and inputs.version and inputs.version < _MIG_SINCE:
-        sentence = f"AutoDetect=nvml knows MIG from {_short(_MIG_SINCE)} on, and this is {inputs.version}"
+        sentence = f"AutoDetect=nvml knows MIG from {_MIG_SINCE.release} on, and this is {inputs.version}"
         yield error("AUTODETECT_OLD", pair.location, sentence, "explicit lines", _render("none"))
     elif kind(pair.value) == "nvml" and inputs.version and inputs.version < _MINORS_RIGHT:
         sentence = f"AutoDetect=nvml of {inputs.version} takes nvidia-smi's index for the device minor"
@@ -155,7 +151,7 @@ def _unknown(version: Version | None, word: str) -> str:
     if word not in _FLAGS:
         return f"Flags={word} is no flag"
     old = since and version and version < since
-    return f"Flags={word} came with {_short(since)}, and this is {version}" if since and old else ""
+    return f"Flags={word} came with {since.release}, and this is {version}" if since and old else ""
 
 
 def _takes_variables(version: Version | None) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
+from aliquot.foundation.decimals import counted
 from aliquot.slurm.check.detect import kind
 from aliquot.slurm.check.devices import GresAccess, gres_accesses
 from aliquot.slurm.check.finding import CheckInput, NodeGroup, SlurmFinding, error, warning
@@ -38,7 +39,7 @@ def _lines(found: Inventory, group: NodeGroup) -> Iterator[SlurmFinding]:
         for gres in gres_accesses(line):
             unknown = next((m for m in gres.gpus if m not in gpus), None)
             if unknown is not None:
-                sentence = f"there is no GPU /dev/nvidia{unknown}: it has {_counted(len(gpus), 'GPU')}"
+                sentence = f"there is no GPU /dev/nvidia{unknown}: it has {counted(len(gpus), 'GPU')}"
                 yield error("NO_SUCH_GPU", gres.location, sentence, "a NodeName= of those that have it", _APPLY)
             elif gres.is_mig:
                 yield from _slice(gres, slices, gpus)
@@ -124,7 +125,7 @@ def _whole(hosts: _Hosts, name: str, found: Inventory, group: NodeGroup) -> Iter
     idle = [g.minor for g in found.gpus if not _unusable(g) and g.minor not in offered_gpus]
     words = [str(c) for c in left] + [f"/dev/nvidia{m}" for m in idle]
     if words and (group.gres or pair):
-        more = f" and {_counted(len(words) - 1, 'other')}" if len(words) > 1 else ""
+        more = f" and {counted(len(words) - 1, 'other')}" if len(words) > 1 else ""
         yield warning("NOT_OFFERED", location, f"no line hands out {words[0]}{more}", "", _APPLY)
 
 
@@ -199,7 +200,3 @@ def _detection(found: Inventory, pair: ConfPair) -> Iterator[SlurmFinding]:
 
 def _products(found: Inventory) -> str:
     return ", ".join(dict.fromkeys(gpu.product for gpu in found.gpus)) or "it has none"
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}" + ("" if number == 1 else "s")

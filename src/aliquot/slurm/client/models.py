@@ -30,7 +30,12 @@ class Version(msgspec.Struct, frozen=True, order=True):
     micro: int = 0
 
     def __str__(self) -> str:
-        return f"{self.major}.{self.minor:02}.{self.micro}"
+        return f"{self.release}.{self.micro}"
+
+    @property
+    def release(self) -> str:
+        """Without the last number: 22.05."""
+        return f"{self.major}.{self.minor:02}"
 
 
 class SlurmNode(msgspec.Struct, frozen=True):

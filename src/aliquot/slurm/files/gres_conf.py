@@ -83,18 +83,18 @@ def _refuse_old(form: GresForm) -> None:
     since = _SINCE.get(form.autodetect)
     if since and version < since:
         raise OldSlurmError(
-            f"AutoDetect={form.autodetect} came with Slurm {_short(since)}, and this is {version}",
+            f"AutoDetect={form.autodetect} came with Slurm {since.release}, and this is {version}",
             next_step="aliquot slurm render --autodetect none",
         )
     if form.environment == "uuid" and version < _UUID_SINCE:
         raise OldSlurmError(
-            f"the flag env_uuid came with Slurm {_short(_UUID_SINCE)}, and this is {version}",
+            f"the flag env_uuid came with Slurm {_UUID_SINCE.release}, and this is {version}",
             details=("a TaskProlog exports the UUID on every release: 'aliquot slurm task-prolog'",),
             next_step="aliquot slurm render --env nvidia",
         )
     if version < _FLAGS_SINCE:
         raise OldSlurmError(
-            f"Slurm {version} knows no GRES of several device files: MIG devices need {_short(_FLAGS_SINCE)}",
+            f"Slurm {version} knows no GRES of several device files: MIG devices need {_FLAGS_SINCE.release}",
             next_step="slurmd -V",
         )
 
@@ -117,7 +117,7 @@ def _refuse_detection(offered: OfferedDevices, form: GresForm) -> None:
     if slices and form.version is not None and form.version < _NAMES_RIGHT:
         raise OldSlurmError(
             f"Slurm {form.version} names MIG types by their memory, rounded, without c and +: a 7g.40gb is its 7g.39gb",
-            details=(f"{_short(_NAMES_RIGHT)} and later call them as the driver does",),
+            details=(f"{_NAMES_RIGHT.release} and later call them as the driver does",),
             next_step="aliquot slurm render --autodetect none",
         )
     wrong = misread(offered)
@@ -145,7 +145,3 @@ def misread(offered: OfferedDevices) -> tuple[str, ...]:
         if kind != device.type:
             wrong.append(f"{device.detected} of GPU {device.gpu} would be {kind or 'left out'}, not {device.type}")
     return tuple(dict.fromkeys(wrong))
-
-
-def _short(version: Version) -> str:
-    return f"{version.major}.{version.minor:02}"

@@ -12,6 +12,7 @@ import yaml
 
 from aliquot.cli.tables.agent import AGENT, CONTROLLER
 from aliquot.core.config import settings_text
+from aliquot.core.config.formats import gpu_clients
 from aliquot.core.config.formats.yaml_writer import to_yaml
 from aliquot.core.config.generate import generate
 from aliquot.core.config.load import load
@@ -254,8 +255,8 @@ def test_every_policy_is_bound_and_denies() -> None:
 
 def test_the_nine_services_of_the_operator() -> None:
     text = one("ConfigMap", "default-gpu-clients")["data"]["clients.yaml"]
-    assert yaml.safe_load(text) == {"version": "v1", "systemd-services": list(maps.SERVICES)}
-    assert len(maps.SERVICES) == 9
+    assert yaml.safe_load(text) == {"version": "v1", "systemd-services": list(gpu_clients.DEFAULT)}
+    assert len(gpu_clients.DEFAULT) == 9
 
 
 def test_the_settings_map_says_nothing_and_shows_everything() -> None:

@@ -20,7 +20,9 @@ DEFAULT = (
     "dcgm.service",
     "dcgm-exporter.service",
 )
-"""What NVIDIA's default list names, in the order in which they stop."""
+"""GPU clients that DGX software installs on the host, in the order in which they stop. Source: the GPU Operator's
+ConfigMap ``default-gpu-clients``.
+"""
 
 _STOPPABLE = ("service", "socket", "timer", "path")
 """Unit types that may be listed: a service, and what would start it again by itself."""

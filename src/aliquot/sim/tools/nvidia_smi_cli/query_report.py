@@ -7,13 +7,10 @@ from collections.abc import Sequence
 
 from aliquot.sim.codes import NvmlRefusal
 from aliquot.sim.tools.nvidia_smi_cli.driver import SmiDevice
+from aliquot.sim.tools.nvidia_smi_cli.table_layout import fact
 from aliquot.sim.tools.nvidia_smi_cli.vgpus import hosts
 
 _MIB = 1 << 20
-
-
-def _fact(depth: int, name: str, value: object) -> str:
-    return f"{' ' * 4 * depth}{name}".ljust(42) + f": {value}"
 
 
 def log(devices: Sequence[SmiDevice]) -> list[str]:
@@ -23,14 +20,14 @@ def log(devices: Sequence[SmiDevice]) -> list[str]:
         "",
         "==============NVSMI LOG==============",
         "",
-        _fact(0, "Timestamp", time.strftime("%a %b %e %H:%M:%S %Y")),
-        _fact(0, "Driver Version", driver.version),
-        _fact(0, "CUDA Version", "Not Found" if host else driver.cuda),
+        fact(0, "Timestamp", time.strftime("%a %b %e %H:%M:%S %Y")),
+        fact(0, "Driver Version", driver.version),
+        fact(0, "CUDA Version", "Not Found" if host else driver.cuda),
     ]
     if host:
         able = "Supported" if any(d.facts["mixed"] is not None for d in host) else "Not Supported"
-        lines += ["vGPU Driver Capability", _fact(2, "Heterogenous Multi-vGPU", able)]
-    lines += ["", _fact(0, "Attached GPUs", len(driver.devices))]
+        lines += ["vGPU Driver Capability", fact(2, "Heterogenous Multi-vGPU", able)]
+    lines += ["", fact(0, "Attached GPUs", len(driver.devices))]
     for device in devices:
         lines += [f"GPU {device.bus_id}", *_gpu(device), ""]
     return lines
@@ -42,33 +39,33 @@ def _gpu(device: SmiDevice) -> list[str]:
     total, reserved, free, used = device.request("DeviceGetMemoryInfo")
     domain, bus, place = device.bus_id.split(":")
     return [
-        _fact(1, "Product Name", facts["product"]),
-        _fact(1, "Product Architecture", str(facts["architecture"]).capitalize()),
-        _fact(1, "Persistence Mode", "Enabled" if device.number("DeviceGetPersistenceMode") else "Disabled"),
+        fact(1, "Product Name", facts["product"]),
+        fact(1, "Product Architecture", str(facts["architecture"]).capitalize()),
+        fact(1, "Persistence Mode", "Enabled" if device.number("DeviceGetPersistenceMode") else "Disabled"),
         "    MIG Mode",
-        _fact(2, "Current", mode["current"]),
-        _fact(2, "Pending", mode["pending"]),
+        fact(2, "Current", mode["current"]),
+        fact(2, "Pending", mode["pending"]),
         *_mig_devices(device),
-        _fact(1, "Serial Number", device.text("DeviceGetSerial")),
-        _fact(1, "GPU UUID", facts["uuid"]),
-        _fact(1, "Minor Number", facts["minor"]),
+        fact(1, "Serial Number", device.text("DeviceGetSerial")),
+        fact(1, "GPU UUID", facts["uuid"]),
+        fact(1, "Minor Number", facts["minor"]),
         "    GPU Virtualization Mode",
         *_virtualization(device),
         "    PCI",
-        _fact(2, "Bus", f"0x{bus}"),
-        _fact(2, "Device", f"0x{place.partition('.')[0]}"),
-        _fact(2, "Domain", f"0x{domain[4:]}"),
-        _fact(2, "Device Id", "0x" + str(facts["pci_device"]).removeprefix("0x").upper()),
-        _fact(2, "Bus Id", device.bus_id),
-        _fact(2, "Sub System Id", "0x" + str(facts["subsystem"]).removeprefix("0x").upper()),
+        fact(2, "Bus", f"0x{bus}"),
+        fact(2, "Device", f"0x{place.partition('.')[0]}"),
+        fact(2, "Domain", f"0x{domain[4:]}"),
+        fact(2, "Device Id", "0x" + str(facts["pci_device"]).removeprefix("0x").upper()),
+        fact(2, "Bus Id", device.bus_id),
+        fact(2, "Sub System Id", "0x" + str(facts["subsystem"]).removeprefix("0x").upper()),
         "    FB Memory Usage",
-        _fact(2, "Total", f"{total // _MIB} MiB"),
-        _fact(2, "Reserved", f"{reserved // _MIB} MiB"),
-        _fact(2, "Used", f"{used // _MIB} MiB"),
-        _fact(2, "Free", f"{free // _MIB} MiB"),
+        fact(2, "Total", f"{total // _MIB} MiB"),
+        fact(2, "Reserved", f"{reserved // _MIB} MiB"),
+        fact(2, "Used", f"{used // _MIB} MiB"),
+        fact(2, "Free", f"{free // _MIB} MiB"),
         "    Utilization",
-        _fact(2, "GPU", _percent(device, 0)),
-        _fact(2, "Memory", _percent(device, 1)),
+        fact(2, "GPU", _percent(device, 0)),
+        fact(2, "Memory", _percent(device, 1)),
         *_processes(device),
     ]
 
@@ -88,14 +85,14 @@ def _mig_devices(device: SmiDevice) -> list[str]:
         total, reserved, free, used = device.request("DeviceGetMemoryInfo", gi=gi, ci=ci)
         lines += [
             "    MIG Device",
-            _fact(2, "Index", number),
-            _fact(2, "GPU Instance ID", gi),
-            _fact(2, "Compute Instance ID", ci),
+            fact(2, "Index", number),
+            fact(2, "GPU Instance ID", gi),
+            fact(2, "Compute Instance ID", ci),
             "        FB Memory Usage",
-            _fact(3, "Total", f"{total // _MIB} MiB"),
-            _fact(3, "Reserved", f"{reserved // _MIB} MiB"),
-            _fact(3, "Used", f"{used // _MIB} MiB"),
-            _fact(3, "Free", f"{free // _MIB} MiB"),
+            fact(3, "Total", f"{total // _MIB} MiB"),
+            fact(3, "Reserved", f"{reserved // _MIB} MiB"),
+            fact(3, "Used", f"{used // _MIB} MiB"),
+            fact(3, "Free", f"{free // _MIB} MiB"),
         ]
     return lines
 
@@ -103,16 +100,16 @@ def _mig_devices(device: SmiDevice) -> list[str]:
 def _processes(device: SmiDevice) -> list[str]:
     """The clients, each after the instances that it is in."""
     found = device.facts["processes"]
-    lines = ["    Processes"] if found else [_fact(1, "Processes", "None")]
+    lines = ["    Processes"] if found else [fact(1, "Processes", "None")]
     for each in found:
         gi, ci = each["instance"], each["compute_instance"]
         lines += [
-            _fact(2, "GPU instance ID", "N/A" if gi is None else gi),
-            _fact(2, "Compute instance ID", "N/A" if ci is None else ci),
-            _fact(2, "Process ID", each["pid"]),
-            _fact(3, "Type", "C"),
-            _fact(3, "Name", each["name"]),
-            _fact(3, "Used GPU Memory", f"{each['memory_mib']} MiB"),
+            fact(2, "GPU instance ID", "N/A" if gi is None else gi),
+            fact(2, "Compute instance ID", "N/A" if ci is None else ci),
+            fact(2, "Process ID", each["pid"]),
+            fact(3, "Type", "C"),
+            fact(3, "Name", each["name"]),
+            fact(3, "Used GPU Memory", f"{each['memory_mib']} MiB"),
         ]
     return lines
 
@@ -125,7 +122,7 @@ def _virtualization(device: SmiDevice) -> list[str]:
     else:
         mode, kind = "Pass-Through" if facts["guest"] else "None", "N/A"
     return [
-        _fact(2, "Virtualization Mode", mode),
-        _fact(2, "Host VGPU Mode", kind),
-        _fact(2, "vGPU Heterogeneous Mode", mixed),
+        fact(2, "Virtualization Mode", mode),
+        fact(2, "Host VGPU Mode", kind),
+        fact(2, "vGPU Heterogeneous Mode", mixed),
     ]

@@ -39,3 +39,8 @@ def head(width: int, *lines: str) -> list[str]:
     """The head of a table: lines, each begun after its bar, between two rules."""
     rows = [f"| {line}".ljust(width - 1) + "|" for line in lines]
     return [rule(width), *rows, rule(width, "=", "|")]
+
+
+def fact(depth: int, name: str, value: object) -> str:
+    """A line of a report, which has no table: a name, as deep as what it belongs to, and its value."""
+    return f"{' ' * 4 * depth}{name}".ljust(42) + f": {value}"

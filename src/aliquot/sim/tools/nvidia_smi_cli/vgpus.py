@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.vgpu_types import VgpuType
 from aliquot.sim.tools.nvidia_smi_cli.driver import SmiDevice
-from aliquot.sim.tools.nvidia_smi_cli.table_layout import left, right, rule
+from aliquot.sim.tools.nvidia_smi_cli.table_layout import fact, left, right, rule
 from aliquot.sim.tools.nvidia_smi_cli.table_layout import row as plain
 
 _WIDTH = 79
@@ -93,16 +93,12 @@ def _truncated(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def _fact(depth: int, name: str, value: object) -> str:
-    return f"{' ' * 4 * depth}{name}".ljust(42) + f": {value}"
-
-
 def report(devices: Sequence[SmiDevice], vms: Sequence[dict[str, Any]]) -> list[str]:
     """``vgpu -q``."""
     lines = []
     for device in devices:
         found = active(device, vms)
-        lines += [f"GPU {device.bus_id}", _fact(1, "Active vGPUs", len(found))]
+        lines += [f"GPU {device.bus_id}", fact(1, "Active vGPUs", len(found))]
         for each in found:
             lines += _instance(device, each)
         lines.append("")
@@ -114,26 +110,26 @@ def _instance(device: SmiDevice, each: ActiveVgpu) -> list[str]:
     memory = kind.fb_mib if kind else 0
     instance, place = facts["instance"], facts["placement"]
     return [
-        _fact(1, "vGPU ID", each.number),
-        _fact(2, "VM ID", each.vm_id),
-        _fact(2, "VM Name", each.vm_name),
-        _fact(2, "vGPU Name", facts["type"]),
-        _fact(2, "vGPU Type", facts["type_id"]),
-        _fact(2, "vGPU UUID", facts["uuid"] or uuid.uuid5(uuid.NAMESPACE_OID, f"{each.vm}/{facts['function']}")),
-        *([_fact(2, "MDEV UUID", facts["uuid"])] if facts["uuid"] else []),
-        _fact(2, "Guest Driver Version", "N/A"),
-        _fact(2, "License Status", "N/A (Expiry: N/A)"),
-        _fact(2, "GPU Instance ID", "N/A" if instance is None else instance),
-        _fact(2, "Placement ID", "N/A" if place is None else place),
-        _fact(2, "Accounting Mode", "N/A"),
-        _fact(2, "ECC Mode", "N/A"),
-        _fact(2, "Frame Rate Limit", f"{kind.frl} FPS" if kind else "N/A"),
-        _fact(2, "PCI", "").rstrip(": "),
-        _fact(3, "Bus Id", f"00000000:{facts['function'].partition(':')[2].upper()}"),
-        _fact(2, "FB Memory Usage", "").rstrip(": "),
-        _fact(3, "Total", f"{memory} MiB"),
-        _fact(3, "Used", "0 MiB"),
-        _fact(3, "Free", f"{memory} MiB"),
+        fact(1, "vGPU ID", each.number),
+        fact(2, "VM ID", each.vm_id),
+        fact(2, "VM Name", each.vm_name),
+        fact(2, "vGPU Name", facts["type"]),
+        fact(2, "vGPU Type", facts["type_id"]),
+        fact(2, "vGPU UUID", facts["uuid"] or uuid.uuid5(uuid.NAMESPACE_OID, f"{each.vm}/{facts['function']}")),
+        *([fact(2, "MDEV UUID", facts["uuid"])] if facts["uuid"] else []),
+        fact(2, "Guest Driver Version", "N/A"),
+        fact(2, "License Status", "N/A (Expiry: N/A)"),
+        fact(2, "GPU Instance ID", "N/A" if instance is None else instance),
+        fact(2, "Placement ID", "N/A" if place is None else place),
+        fact(2, "Accounting Mode", "N/A"),
+        fact(2, "ECC Mode", "N/A"),
+        fact(2, "Frame Rate Limit", f"{kind.frl} FPS" if kind else "N/A"),
+        fact(2, "PCI", "").rstrip(": "),
+        fact(3, "Bus Id", f"00000000:{facts['function'].partition(':')[2].upper()}"),
+        fact(2, "FB Memory Usage", "").rstrip(": "),
+        fact(3, "Total", f"{memory} MiB"),
+        fact(3, "Used", "0 MiB"),
+        fact(3, "Free", f"{memory} MiB"),
     ]
 
 
@@ -159,22 +155,22 @@ def listed(devices: Sequence[SmiDevice], call: str, verbose: bool) -> list[str]:
 def _details(device: SmiDevice, kind: VgpuType) -> list[str]:
     wide, _, high = (kind.max_res or "4096x2160").partition("x")
     memory = f"0x{str(device.facts['pci_device']).removeprefix('0x').lower()}"
-    inside = [_fact(2, "Max Instances Per GI", kind.per_instance)] if kind.mig_backed else []
+    inside = [fact(2, "Max Instances Per GI", kind.per_instance)] if kind.mig_backed else []
     return [
-        _fact(1, "vGPU Type ID", hex(kind.id or 0)),
-        _fact(2, "Name", kind.name),
-        _fact(2, "Class", _CLASSES.get(kind.series[:1], "Compute")),
-        _fact(2, "GPU Instance Profile ID", kind.profile_id if kind.mig_backed else "N/A"),
-        _fact(2, "Max Instances", kind.max),
+        fact(1, "vGPU Type ID", hex(kind.id or 0)),
+        fact(2, "Name", kind.name),
+        fact(2, "Class", _CLASSES.get(kind.series[:1], "Compute")),
+        fact(2, "GPU Instance Profile ID", kind.profile_id if kind.mig_backed else "N/A"),
+        fact(2, "Max Instances", kind.max),
         *inside,
-        _fact(2, "Max Instances Per VM", kind.per_vm),
-        _fact(2, "Multi vGPU Exclusive", "False"),
-        _fact(2, "Device ID", memory),
-        _fact(2, "Sub System ID", "0x000010de"),
-        _fact(2, "FB Memory", f"{kind.fb_mib} MiB"),
-        _fact(2, "Display Heads", kind.heads),
-        _fact(2, "Maximum X Resolution", wide),
-        _fact(2, "Maximum Y Resolution", high),
-        _fact(2, "Frame Rate Limit", f"{kind.frl} FPS" if kind.frl else "N/A"),
-        _fact(2, "GRID License", _LICENSES.get(kind.series[:1], "N/A")),
+        fact(2, "Max Instances Per VM", kind.per_vm),
+        fact(2, "Multi vGPU Exclusive", "False"),
+        fact(2, "Device ID", memory),
+        fact(2, "Sub System ID", "0x000010de"),
+        fact(2, "FB Memory", f"{kind.fb_mib} MiB"),
+        fact(2, "Display Heads", kind.heads),
+        fact(2, "Maximum X Resolution", wide),
+        fact(2, "Maximum Y Resolution", high),
+        fact(2, "Frame Rate Limit", f"{kind.frl} FPS" if kind.frl else "N/A"),
+        fact(2, "GRID License", _LICENSES.get(kind.series[:1], "N/A")),
     ]
