@@ -17,9 +17,9 @@ from aliquot.foundation.state_store import Unreadable
 from aliquot.metrics import instruments as make
 from aliquot.metrics.apply_metrics import ApplyMetrics
 from aliquot.metrics.gpu_samples import GpuCollector
+from aliquot.metrics.instruments import StateFileGauge
 from aliquot.metrics.page import MetricsPage
 from aliquot.metrics.snapshot import NodeSnapshot, SnapshotDetails, smaller_profiles
-from aliquot.metrics.state_file_metrics import StateFileGauge
 
 
 class AgentMetrics:

@@ -1,4 +1,4 @@
-"""The figures about one node's GPUs, from the last look at them."""
+"""The figures about one node's GPUs and instances, from the last look at them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable, Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
+from aliquot.core.model.usage import Usage
 from aliquot.core.planner.fragmentation import find_fragmentation
-from aliquot.metrics import instance_samples as instances
-from aliquot.metrics.dcgm_labels import confidence, device, labels
 from aliquot.metrics.instruments import MetricFamilies
 from aliquot.metrics.snapshot import NodeSnapshot
+
+MIB = 1024 * 1024
+_DOUBTS = ("unknown", "estimate", "inferred-open", "inferred-exact", "derived", "secondary", "partly-captured")
+"""Words of confidence that are less than a capture or NVIDIA's own tables, the least first."""
 
 
 class GpuCollector(Collector):
@@ -67,7 +70,7 @@ def _gpu(snapshot: NodeSnapshot, inventory: Inventory, gpu: Gpu, out: MetricFami
         out.add("aliquot_gpu_mig_enabled", label_values, gpu.mig.enabled)
         out.add("aliquot_gpu_mig_pending", label_values, gpu.mig.pending != gpu.mig.current)
         _capacity(snapshot, inventory, gpu, out)
-    instances.add_gpu(snapshot, gpu, out)
+    _instances(snapshot, gpu, out)
 
 
 def _capacity(snapshot: NodeSnapshot, inventory: Inventory, gpu: Gpu, out: MetricFamilies) -> None:
@@ -93,3 +96,76 @@ def _virtual(label_values: tuple[str, ...], gpu: Gpu, out: MetricFamilies) -> No
     for kind in sorted({v.type for v in gpu.vgpus}):
         out.add("aliquot_vgpus", (*label_values, kind, "held"), held[kind, True])
         out.add("aliquot_vgpus", (*label_values, kind, "idle"), held[kind, False])
+
+
+def _instances(snapshot: NodeSnapshot, gpu: Gpu, out: MetricFamilies) -> None:
+    """The instances of one GPU, and what is used of them. A GPU outside MIG mode has its memory told instead."""
+    label_values = labels(snapshot.node, gpu)
+    counts = Counter((i.profile, i.held) for i in gpu.instances)
+    for profile in sorted({i.profile for i in gpu.instances}):
+        out.add("aliquot_instances", (*label_values, profile, "held"), counts[profile, True])
+        out.add("aliquot_instances", (*label_values, profile, "idle"), counts[profile, False])
+    used = {u.instance: u for u in snapshot.details.usage if u.gpu == gpu.pci}
+    for instance in gpu.instances:
+        _instance((*label_values, str(instance.id), instance.profile), gpu, instance, out)
+        use = used.get(instance.id)
+        if use is not None and use.profile in ("", instance.profile):  # else of one before that had this id
+            _used((*label_values, str(instance.id), instance.profile), use, out)
+    if None in used and not gpu.mig.enabled:
+        _memory("aliquot_gpu_memory_used_bytes", label_values, used[None].memory_used_mib, out)
+        _memory("aliquot_gpu_memory_size_bytes", label_values, used[None].memory_total_mib, out)
+    for pci, instance_id, smaller in snapshot.details.smaller:
+        found = gpu.instance(instance_id) if pci == gpu.pci else None
+        if found is not None:
+            out.add("aliquot_instance_smaller_profile_info", (*label_values, str(found.id), found.profile, smaller))
+
+
+def _instance(label_values: tuple[str, ...], gpu: Gpu, instance: GpuInstance, out: MetricFamilies) -> None:
+    inner = instance.compute_instances
+    uuid = inner[0].uuid if len(inner) == 1 else ""
+    out.add("aliquot_instance_info", (*label_values, device(gpu), gpu.product, instance.placement, uuid))
+    out.add("aliquot_instance_held", label_values, instance.held)
+
+
+def _used(label_values: tuple[str, ...], usage: Usage, out: MetricFamilies) -> None:
+    """What nobody measured is left out: a 0 would be a lie."""
+    _memory("aliquot_instance_memory_used_bytes", label_values, usage.memory_used_mib, out)
+    _memory("aliquot_instance_memory_size_bytes", label_values, usage.memory_total_mib, out)
+    _memory("aliquot_instance_memory_peak_bytes", label_values, usage.peak_mib, out)
+    if usage.compute is not None:
+        out.add("aliquot_instance_compute_utilization_ratio", label_values, usage.compute)
+    if usage.idle_since is not None:
+        out.add("aliquot_instance_idle_since_timestamp_seconds", label_values, usage.idle_since)
+
+
+def _memory(name: str, label_values: tuple[str, ...], mib: int | None, out: MetricFamilies) -> None:
+    if mib is not None:
+        out.add(name, label_values, mib * MIB)
+
+
+def labels(node: str, gpu: Gpu) -> tuple[str, str, str, str]:
+    """The values of ``labels.GPU``: a GPU as dcgm-exporter names it."""
+    return node, str(gpu.index) if gpu.index >= 0 else "", gpu.uuid, bus_id(gpu.pci)
+
+
+def bus_id(pci: str) -> str:
+    """``00000000:0A:00.0`` for ``0000:0a:00.0``: NVML writes eight digits of domain, in capitals."""
+    domain, _, rest = pci.upper().partition(":")
+    return f"{domain:0>8}:{rest}"
+
+
+def device(gpu: Gpu) -> str:
+    """``nvidia0``, "" for a GPU that has no device node."""
+    return f"nvidia{gpu.minor}" if gpu.minor >= 0 else ""
+
+
+def confidence(inventory: Inventory, gpu: Gpu) -> str:
+    """The least sure word about where the profiles of its table may lie; "" for a GPU without a table."""
+    if gpu.family is None:
+        return ""
+    try:
+        profiles = inventory.family(gpu).profiles
+    except KeyError:
+        return ""
+    words = {p.confidence.get("placements", "captured") for p in profiles}
+    return next((word for word in _DOUBTS if word in words), min(words, default=""))

@@ -18,9 +18,9 @@ from aliquot.foundation.state_store import found_unreadable
 from aliquot.hardware.state.boot_record_file import boot_record_file
 from aliquot.metrics import instruments as make
 from aliquot.metrics.gpu_samples import GpuCollector
+from aliquot.metrics.instruments import StateFileGauge
 from aliquot.metrics.page import MetricsPage
 from aliquot.metrics.snapshot import NodeSnapshot, SnapshotDetails, smaller_profiles, take_snapshot
-from aliquot.metrics.state_file_metrics import StateFileGauge
 
 if TYPE_CHECKING:
     from aliquot.node.connect import Connection

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,6 +19,9 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 from aliquot import __version__
 from aliquot.metrics.metric import COUNTER, GAUGE, HISTOGRAM, INFO, Metric
 from aliquot.metrics.registry import NAMES, row
+
+if TYPE_CHECKING:
+    from aliquot.foundation.state_store import Unreadable
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Buckets of durations: from one call of the driver to a node that drains."""
@@ -94,3 +98,16 @@ def _row(name: str, kind: str) -> Metric:
     if found.type != kind:
         raise ValueError(f"{name} is a {found.type} in the table")
     return found
+
+
+class StateFileGauge:
+    """How many state files of a node cannot be understood."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._gauge = gauge("aliquot_state_files_unreadable", registry)
+
+    def count(self, node: str, files: Iterable[Unreadable]) -> None:
+        """Count these files by their kinds, and no others."""
+        self._gauge.clear()
+        for each in files:
+            self._gauge.labels(node, each.kind).inc()

@@ -11,8 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from aliquot.errors import UsageError
 from aliquot.metrics import instruments as make
 from aliquot.metrics.agent_metrics import AgentMetrics
-from aliquot.metrics.dcgm_labels import bus_id
-from aliquot.metrics.gpu_samples import GpuCollector
+from aliquot.metrics.gpu_samples import GpuCollector, bus_id
 from aliquot.metrics.listen_address import parse_listen_address
 from aliquot.metrics.page import MetricsPage
 from aliquot.metrics.snapshot import NodeSnapshot, SnapshotDetails, take_snapshot

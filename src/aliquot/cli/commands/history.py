@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.cli.framework import output, streams
 from aliquot.cli.framework.parser import Args
-from aliquot.cli.framework.state_files import set_aside
+from aliquot.cli.framework.target_node import set_aside
 from aliquot.errors import UsageError
 
 if TYPE_CHECKING:

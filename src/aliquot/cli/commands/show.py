@@ -6,7 +6,6 @@ from aliquot.cli.framework import color as colour
 from aliquot.cli.framework import output, streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
-from aliquot.cli.framework.state_files import set_aside
 from aliquot.cli.framework.views import gpu_drawing as draw
 from aliquot.cli.framework.views import vgpu_view as vgpuview
 from aliquot.cli.watch.snapshot import WatchSnapshot
@@ -40,7 +39,7 @@ def snapshot(args: Args) -> WatchSnapshot:
     gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
     document = output.document(inventory) | {"fingerprint": inventory.fingerprint, "verdicts": list(verdicts)}
     advice = vgpuview.advice(gpus, inventory)
-    document["notes"] = notes = [*inventory.notes, *drivers.notes(inventory), *advice, *set_aside(args.node)]
+    document["notes"] = notes = [*inventory.notes, *drivers.notes(inventory), *advice, *node.set_aside(args.node)]
     document["gpus"] = [output.document(g) for g in gpus]
     for tables in ("tables", "vgpu_tables"):
         document.pop(tables, None)

@@ -70,3 +70,13 @@ def _names(gpu: Gpu) -> tuple[str, ...]:
     )
     short = gpu.pci.partition(":")[2]
     return (*names, short, f"0000{pci_address(gpu.pci)}")
+
+
+def set_aside(node: str | None) -> list[str]:
+    """Return a sentence for each state file of this host (``node`` None) or of a simulated node that could not be
+    understood and that still lies there.
+    """
+    from aliquot.foundation.paths import directories
+    from aliquot.foundation.state_store import found_unreadable
+
+    return [str(each) for each in found_unreadable(*directories(node)) if not each.why]

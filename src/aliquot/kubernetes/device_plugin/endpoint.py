@@ -9,16 +9,21 @@ import time
 from collections.abc import Callable
 
 import msgspec
+from grpclib.exceptions import GRPCError
 
 from aliquot.errors import AliquotError
 from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.device_plugin.allocate import AllocationOptions
-from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError
-from aliquot.kubernetes.device_plugin.grpc_sockets import Identity, SocketServer
-from aliquot.kubernetes.device_plugin.registration import register
-from aliquot.kubernetes.device_plugin.service import ResourcePlugin
+from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError, OfferError
+from aliquot.kubernetes.device_plugin.grpc_sockets import Identity, NoReplyError, SocketServer, call_socket
+from aliquot.kubernetes.device_plugin.protos import deviceplugin_pb2 as pb
+from aliquot.kubernetes.device_plugin.protos.deviceplugin_grpc import RegistrationStub
+from aliquot.kubernetes.device_plugin.service import OPTIONS, ResourcePlugin
 
 log = logging.getLogger(__name__)
+
+KUBELET_SOCKET = "kubelet.sock"
+API_VERSION = "v1beta1"
 
 
 class PluginTiming(msgspec.Struct, frozen=True):
@@ -108,3 +113,23 @@ class Endpoint:
 def socket_name(resource: str) -> str:
     """The socket's file name for a resource: ``aliquot-nvidia.com_mig-1g.5gb.sock``."""
     return f"aliquot-{resource.replace('/', '_')}.sock"
+
+
+async def register(directory: str, endpoint: str, resource: str, timeout_s: float) -> None:
+    """Tell kubelet that ``endpoint``, a socket in its directory, serves a resource. Kubelet dials back before it
+    answers. Raises KubeletAwayError where it does not answer in time, OfferError where it refuses.
+    """
+    path = os.path.join(directory, KUBELET_SOCKET)
+    request = pb.RegisterRequest(version=API_VERSION, endpoint=endpoint, resource_name=resource, options=OPTIONS)
+    try:
+        await call_socket(
+            path, timeout_s, lambda channel: RegistrationStub(channel).Register(request, timeout=timeout_s)
+        )
+    except NoReplyError as failure:
+        raise KubeletUnavailableError(
+            f"kubelet does not answer on {path}: {failure}", next_step="systemctl status kubelet"
+        ) from failure
+    except GRPCError as failure:
+        raise OfferError(
+            f"kubelet refused {resource}: {failure.message}", next_step="journalctl -u kubelet | grep device"
+        ) from failure

@@ -20,10 +20,9 @@ from contextlib import suppress
 
 from aliquot.errors import AliquotError
 from aliquot.kubernetes.device_plugin.allocate import AllocationOptions, ResourceSnapshot
-from aliquot.kubernetes.device_plugin.endpoint import Endpoint, PluginTiming
+from aliquot.kubernetes.device_plugin.endpoint import KUBELET_SOCKET, Endpoint, PluginTiming
 from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError, OfferError
 from aliquot.kubernetes.device_plugin.grpc_sockets import identity
-from aliquot.kubernetes.device_plugin.registration import KUBELET_SOCKET
 from aliquot.kubernetes.gpu.device_resources import ResourceOffer
 
 __all__ = ["DIRECTORY", "AllocationOptions", "DevicePlugins", "PluginTiming"]
