@@ -47,6 +47,7 @@ def test_each_change_is_told_once_and_refusals_by_their_events(page: Bed, make_a
     agent.wish("no-such-config", "failed", "UnknownConfig")
     agent.until(lambda: len(ended(agent)) >= 2, "what the agent said of them")
     page.until(lambda: len(page.source.cache.pasts(agent.name)[agent.name]) == 2, "the journal")
+    page.until(lambda: len(past(page, agent)) == 3, "the event of the refusal, which comes after the label")
     found = past(page, agent)
     assert [c.outcome for c in found] == ["refused", "done", "done"]
     assert [c.title.partition(",")[0] for c in found[1:]] == ["all-balanced", "all-1g.5gb"]
