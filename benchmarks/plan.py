@@ -56,7 +56,7 @@ def run(say: Say, quick: bool) -> None:
 
 def forget() -> None:
     """Throw away every table that the planner compiled: the next plan is as cold as the first of a process."""
-    board.clear_cache()
+    board.compiled_table.cache_clear()
 
 
 def _keep() -> None:

@@ -54,6 +54,22 @@ def test_one_module_runs_programs() -> None:
     assert not {name: found for name, dotted, _ in names() if (found := dotted & others)}
 
 
+def test_the_core_keys_nothing_by_the_identity_of_objects() -> None:
+    """The same values give the same result, whichever objects carry them."""
+    found = [
+        name
+        for name, tree in modules()
+        if name.startswith("core/")
+        and (
+            any(module.partition(".")[0] == "weakref" for module in imported(tree))
+            or any(
+                isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "id" for n in ast.walk(tree)
+            )
+        )
+    ]
+    assert not found
+
+
 def test_two_modules_fork() -> None:
     """A watch forks what draws its picture, and the simulator's server detaches itself."""
     forking = {name for name, dotted, _ in names() if dotted & {"os.fork", "os.forkpty", "pty.fork"}}

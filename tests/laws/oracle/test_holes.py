@@ -95,14 +95,14 @@ def test_what_is_remembered_of_layouts_stays_below_16_mib() -> None:
     """What a sample of layouts takes, times the most that are kept: a fleet can show other layouts for ever."""
     every = raw.states("a100-40gb")
     looked("a100-40gb", every[0])
-    fragmentation._measurements.clear()
+    fragmentation._measure.cache_clear()
     tracemalloc.start()
     try:
         for now in every[:50]:
             looked("a100-40gb", now)
-        kept = next(iter(fragmentation._measurements.values()))
+        kept = fragmentation._measure.cache_info()
         size = sum(each.size for each in tracemalloc.take_snapshot().filter_traces(PLANNER).statistics("filename"))
     finally:
         tracemalloc.stop()
-    assert len(kept) == 50
-    assert size / len(kept) * fragmentation._MOST < 16 << 20
+    assert kept.currsize == 50
+    assert size / kept.currsize * (kept.maxsize or 0) < 16 << 20

@@ -126,6 +126,13 @@ class Family(msgspec.Struct, frozen=True, dict=True):
     source: str = "catalog"
     estimates: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._content_hash
+
+    @cached_property
+    def _content_hash(self) -> int:
+        return hash(msgspec.json.encode(self, order="deterministic"))
+
     @cached_property
     def by_id(self) -> dict[int, Profile]:
         return {p.id: p for p in self.profiles}

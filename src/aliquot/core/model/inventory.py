@@ -108,6 +108,11 @@ class Vgpu(msgspec.Struct, frozen=True):
     def held(self) -> bool:
         return bool(self.holders)
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from the others of its GPU."""
+        return self.function, self.uuid
+
 
 class GpuVirtualization(msgspec.Struct, frozen=True):
     """What the kernel says about sharing one GPU with virtual machines.

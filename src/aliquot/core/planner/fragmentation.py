@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from weakref import WeakKeyDictionary
+from functools import lru_cache
 
 import msgspec
 
@@ -61,7 +61,7 @@ def find_fragmentation(inventory: Inventory, gpu: Gpu, wanted: Collection[str] |
     table = compiled_table(inventory.family(gpu))
     placed = tuple(k for k in map(placed_key, gpu.instances) if k in table.masks)
     held = tuple(k for k, i in ((placed_key(i), i) for i in gpu.instances) if i.held and k in table.masks)
-    free, capacities, reach = _measure_cached(table, tuple(sorted(placed)), tuple(sorted(held)))
+    free, capacities, reach = _measure(table.family, tuple(sorted(placed)), tuple(sorted(held)))
     names = {p.name: p.id for p in table.family.profiles}
     wanted_ids = {names[name] for name in wanted or () if name in names} or set(names.values())
     reachable = 0
@@ -70,28 +70,12 @@ def find_fragmentation(inventory: Inventory, gpu: Gpu, wanted: Collection[str] |
     return Fragmentation(gpu.pci, slices(free), slices(free & ~reachable), capacities)
 
 
-_Measurement = tuple[int, tuple[ProfileCapacity, ...], dict[int, int]]
-_Places = tuple[tuple[PlacedInstance, ...], tuple[PlacedInstance, ...]]
-_measurements: WeakKeyDictionary[PlacementTable, dict[_Places, _Measurement]] = WeakKeyDictionary()
-_MOST = 4096
-
-
-def _measure_cached(
-    table: PlacementTable, placed: tuple[PlacedInstance, ...], held: tuple[PlacedInstance, ...]
-) -> _Measurement:
-    """Free slices, rooms, and the free slices that each profile reaches. Remembered: GPUs of a fleet look alike."""
-    known = _measurements.setdefault(table, {})
-    found = known.get((placed, held))
-    if found is None:
-        if len(known) >= _MOST:
-            known.clear()
-        found = known[placed, held] = _measure(table, placed, held)
-    return found
-
-
+@lru_cache(maxsize=4096)  # GPUs of a fleet look alike
 def _measure(
-    table: PlacementTable, placed: tuple[PlacedInstance, ...], held: tuple[PlacedInstance, ...]
-) -> _Measurement:
+    family: Family, placed: tuple[PlacedInstance, ...], held: tuple[PlacedInstance, ...]
+) -> tuple[int, tuple[ProfileCapacity, ...], dict[int, int]]:
+    """Free slices, capacities, and the free slices that each profile reaches."""
+    table = compiled_table(family)
     free = ((1 << table.family.memory_slices) - 1) & ~table.mask(placed)
     capacities, reach = [], {}
     for profile in table.family.profiles:

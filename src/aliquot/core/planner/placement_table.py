@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 
 from aliquot.core.model.catalog import ENGINES, Family, Profile, Rule
 
@@ -77,36 +78,9 @@ class PlacementTable:
         return sorted(profile_ids, key=self.order.__getitem__)
 
 
-_MOST = 64
-_tables: dict[str, list[PlacementTable]] = {}
-_known: dict[int, tuple[Family, PlacementTable]] = {}
-"""By the place of a table in memory, which is its own for as long as it is kept here."""
-
-
+@lru_cache(maxsize=64)
 def compiled_table(family: Family) -> PlacementTable:
     """The compiled table of a family. Tables that say the same share one: a driver's own comes anew with each session,
     and with each document of an agent.
     """
-    known = _known.get(id(family))
-    if known is None:
-        if len(_known) >= _MOST:
-            _known.clear()
-        known = _known[id(family)] = family, _compile(family)
-    return known[1]
-
-
-def clear_cache() -> None:
-    """The next table is compiled anew, as in a process that begins."""
-    _tables.clear()
-    _known.clear()
-
-
-def _compile(family: Family) -> PlacementTable:
-    alike = _tables.get(family.name, [])
-    found = next((each for each in alike if each.family == family), None)
-    if found is None:
-        if sum(map(len, list(_tables.values()))) >= _MOST:
-            _tables.clear()
-        found = PlacementTable(family)
-        _tables.setdefault(family.name, []).append(found)
-    return found
+    return PlacementTable(family)

@@ -57,7 +57,7 @@ def describe_action(action: Action, gpu: Gpu, actions: Sequence[Action]) -> tupl
             return "create", letter, f"{_vgpu(action)}{_where(action)}"
         case DestroyVgpu():
             named = (action.function, action.uuid)
-            owner = next((v.gpu_instance for v in gpu.vgpus if (v.function, v.uuid) == named), None)
+            owner = next((v.gpu_instance for v in gpu.vgpus if v.key == named), None)
             return (
                 "destroy",
                 mig_picture.instance_letter(gpu, owner) or _vgpu_letter(shares.current_vgpus(gpu, None), action),

@@ -46,7 +46,7 @@ def current_vgpus(gpu: Gpu, table: VgpuTable | None) -> tuple[DrawnVgpu, ...]:
     for n, each in enumerate(gpu.vgpus):
         kind = _kind(table, each.type_id)
         place = each.placement if mixed else None
-        name, key = short(each.type), (each.function, each.uuid)
+        name, key = short(each.type), each.key
         found.append(DrawnVgpu(vgpu_letter(gpu, n), name, key, _size(kind), place, each.held))
     return tuple(found)
 

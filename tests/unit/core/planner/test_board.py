@@ -24,7 +24,7 @@ def anew(**other: object) -> Family:
 
 
 def test_tables_that_say_the_same_share_one() -> None:
-    boards.clear_cache()
+    boards.compiled_table.cache_clear()
     first = compiled_table(anew())
     assert all(compiled_table(anew()) is first for _ in range(300))
     assert compiled_table(anew(driver_min="1.0")) is not first
@@ -33,7 +33,7 @@ def test_tables_that_say_the_same_share_one() -> None:
 
 def test_tables_of_documents_are_not_kept_for_ever() -> None:
     """A driver's own table comes with each document of its node; a hostile one may come with any."""
-    boards.clear_cache()
+    boards.compiled_table.cache_clear()
     inventory = factory.inventory("a100-sxm4-40gb*2", enabled=True)
     kept: weakref.WeakSet[PlacementTable] = weakref.WeakSet()
     for n in range(300):

@@ -96,8 +96,8 @@ def rows(gpu: Gpu) -> list[tuple[str, ...]]:
         for f in gpu.virtual.functions
         if f.driver == "vfio-pci"
     ]
-    present = {(v.function, v.uuid) for v in gpu.vgpus}
-    gone = [v for v in gpu.virtual.recorded_vgpus if (v.function, v.uuid) not in present]
+    present = {v.key for v in gpu.vgpus}
+    gone = [v for v in gpu.virtual.recorded_vgpus if v.key not in present]
     return found + [("", v.type, v.function, v.uuid, "", "remembered: a reboot took it") for v in gone]
 
 

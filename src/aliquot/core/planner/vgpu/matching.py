@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from aliquot.core.model.desired import DesiredVgpu
@@ -39,8 +39,8 @@ class VgpuTarget(NamedTuple):
         return sum(h.vgpu.held for h in self.to_destroy), len(self.to_destroy)
 
 
-MatchKey = Hashable
-"""What a wanted vGPU can be met by: one function, one UUID, one place, or any of a type."""
+MatchKey = int | str | None
+"""What a vGPU can meet: a request for one function, UUID or place (its number), any of its type, or none."""
 
 
 class VgpuMatches:
@@ -51,24 +51,24 @@ class VgpuMatches:
     def __init__(self, items: Sequence[WantedVgpu], places: bool) -> None:
         self.places = places
         self.items: dict[MatchKey, list[WantedVgpu]] = {}
-        self._pins: dict[tuple[str, str | int], WantedVgpu] = {}
-        for item in items:
+        self._pins: dict[tuple[str, str | int], tuple[int, WantedVgpu]] = {}
+        for n, item in enumerate(items):
             request = item.request
             pins: list[tuple[str, str | int]] = []
             pins += [("function", request.function)] if request.function else []
             pins += [("uuid", request.uuid)] if request.uuid else []
             pins += [("place", request.placement)] if places and request.placement is not None else []
-            self._pins.update(dict.fromkeys(pins, item))
-            self.items.setdefault(id(item) if pins else f"type {request.type_id}", []).append(item)
+            self._pins.update(dict.fromkeys(pins, (n, item)))
+            self.items.setdefault(n if pins else f"type {request.type_id}", []).append(item)
 
     def match_key(self, present: PresentVgpu) -> MatchKey:
         """The bucket of a vGPU that is there, None if it meets no wish."""
         vgpu = present.vgpu
         place = -1 if present.placement is None else present.placement
         for key in (("function", vgpu.function), ("uuid", vgpu.uuid), ("place", place)):
-            item = self._pins.get(key)
+            n, item = self._pins.get(key, (0, None))
             if item is not None and (key[0] != "place" or item.request.type_id == vgpu.type_id):
-                return id(item) if self._meets(present, item.request) else None
+                return n if self._meets(present, item.request) else None
         return f"type {vgpu.type_id}" if f"type {vgpu.type_id}" in self.items else None
 
     def _meets(self, present: PresentVgpu, request: DesiredVgpu) -> bool:

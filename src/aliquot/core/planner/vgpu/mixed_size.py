@@ -62,9 +62,9 @@ def find_mixed_size_target(
         item = item or min((i for i in mine if i.request.placement is None), key=_order)
         left.remove(item)
         out.append((item, place))
-    original = {id(h.vgpu): h for h in present}
+    original = {h.vgpu.key: h for h in present}
     return VgpuTarget(
-        tuple(original[id(h.vgpu)] for h in retained), tuple(original[id(h.vgpu)] for h in to_destroy), tuple(out)
+        tuple(original[h.vgpu.key] for h in retained), tuple(original[h.vgpu.key] for h in to_destroy), tuple(out)
     )
 
 

@@ -36,8 +36,8 @@ def find_vgpu_target(
         found = None if state in failed else find_order(policy, state, missing)
         failed.add(state)
         if found is not None:
-            stays = {id(h) for h in retained}
-            return VgpuTarget(tuple(retained), tuple(h for h in present if id(h) not in stays), tuple(found))
+            stays = {h.vgpu.key for h in retained}
+            return VgpuTarget(tuple(retained), tuple(h for h in present if h.vgpu.key not in stays), tuple(found))
     raise AssertionError("an empty room took the items before")
 
 
