@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from aliquot.core.model.actions import (
     Action,
     Create,
@@ -22,7 +20,7 @@ from aliquot.core.model.actions import (
 
 def describe(action: Action) -> str:
     """One action, done, as a line of progress."""
-    return f"GPU {action.gpu}: {_done(action)}"
+    return f"GPU {action.gpu}: {_words(action)[0]}"
 
 
 def creation_step(action: Create | CreateCompute | CreateVgpu) -> str:
@@ -36,69 +34,51 @@ def creation_step(action: Create | CreateCompute | CreateVgpu) -> str:
             return f"create vgpu {action.type} {action.function} {action.uuid}"
 
 
-def _done(action: Action) -> str:
-    match action:
-        case Destroy():
-            return f"destroyed {action.profile} at {action.placement} (instance {action.instance})"
-        case Create():
-            return f"created {action.profile} at {action.placement}"
-        case DestroyCompute():
-            return f"destroyed compute instance {action.profile} in instance {action.instance}"
-        case CreateCompute():
-            return f"created compute instance {action.profile} in instance {action.instance}"
-        case SetMode():
-            return f"MIG mode set to {action.mode}"
-        case Reset():
-            return "reset"
-        case SetFunctions():
-            return f"virtual functions {functions(action.count)}"
-        case SetMixedSize():
-            return f"mixed-size mode {'on' if action.on else 'off'}"
-        case CreateVgpu():
-            return f"created vGPU {action.type} on {action.function} ({action.uuid})"
-        case DestroyVgpu():
-            return f"destroyed vGPU {action.type} on {action.function}"
-        case SetPassthrough():
-            return _passthrough(action, "given back to its driver")
-        case _:
-            assert_never(action)
-
-
 def undone(action: Action) -> str:
     """One action of the way back."""
-    match action:
-        case Create():
-            what = f"{action.profile} at {action.placement} is back"
-        case Destroy():
-            what = f"the new {action.profile} at {action.placement} is gone again"
-        case CreateCompute():
-            what = f"compute instance {action.profile} in instance {action.instance} is back"
-        case DestroyCompute():
-            what = f"the new compute instance {action.profile} in instance {action.instance} is gone again"
-        case Reset():
-            what = "reset"
-        case SetMode():
-            what = f"MIG mode is {action.mode} again"
-        case SetFunctions():
-            what = f"virtual functions are {functions(action.count)} again"
-        case SetMixedSize():
-            what = f"mixed-size mode is {'on' if action.on else 'off'} again"
-        case CreateVgpu():
-            what = f"vGPU {action.type} on {action.function} is back ({action.uuid})"
-        case DestroyVgpu():
-            what = f"the new vGPU {action.type} on {action.function} is gone again"
-        case SetPassthrough():
-            what = f"{_passthrough(action, 'with its driver')} again"
-        case _:
-            assert_never(action)
-    return f"GPU {action.gpu}: {what}"
+    return f"GPU {action.gpu}: {_words(action)[1]}"
+
+
+_WORDS: dict[type[Action], tuple[str, str]] = {
+    Destroy: (
+        "destroyed {0.profile} at {0.placement} (instance {0.instance})",
+        "the new {0.profile} at {0.placement} is gone again",
+    ),
+    Create: ("created {0.profile} at {0.placement}", "{0.profile} at {0.placement} is back"),
+    DestroyCompute: (
+        "destroyed compute instance {0.profile} in instance {0.instance}",
+        "the new compute instance {0.profile} in instance {0.instance} is gone again",
+    ),
+    CreateCompute: (
+        "created compute instance {0.profile} in instance {0.instance}",
+        "compute instance {0.profile} in instance {0.instance} is back",
+    ),
+    SetMode: ("MIG mode set to {0.mode}", "MIG mode is {0.mode} again"),
+    Reset: ("reset", "reset"),
+    SetFunctions: ("virtual functions {1}", "virtual functions are {1} again"),
+    SetMixedSize: ("mixed-size mode {1}", "mixed-size mode is {1} again"),
+    CreateVgpu: (
+        "created vGPU {0.type} on {0.function} ({0.uuid})",
+        "vGPU {0.type} on {0.function} is back ({0.uuid})",
+    ),
+    DestroyVgpu: ("destroyed vGPU {0.type} on {0.function}", "the new vGPU {0.type} on {0.function} is gone again"),
+}
+"""Each action that was done, and on the way back; {1} is what it switches to."""
+
+
+def _words(action: Action) -> tuple[str, str]:
+    if isinstance(action, SetPassthrough):
+        what = f"virtual function {action.function}" if action.function else "the whole GPU"
+        if action.on:
+            return f"{what} handed to vfio-pci", f"{what} handed to vfio-pci again"
+        return f"{what} given back to its driver", f"{what} with its driver again"
+    state = functions(action.count) if isinstance(action, SetFunctions) else ""
+    if isinstance(action, SetMixedSize):
+        state = "on" if action.on else "off"
+    done, back = _WORDS[type(action)]
+    return done.format(action, state), back.format(action, state)
 
 
 def functions(count: int) -> str:
     """``on (16)`` or ``off``."""
     return f"on ({count})" if count else "off"
-
-
-def _passthrough(action: SetPassthrough, back: str) -> str:
-    what = f"virtual function {action.function}" if action.function else "the whole GPU"
-    return f"{what} {'handed to vfio-pci' if action.on else back}"

@@ -27,6 +27,7 @@ from aliquot.core.planner import placement_search as pack
 from aliquot.core.planner import target_state as target
 from aliquot.core.planner.placement_table import PlacedInstance, PlacementTable, compiled_table
 
+replace = msgspec.structs.replace
 MIG_DISABLED_REASON = "MIG mode goes off"
 
 
@@ -53,20 +54,14 @@ def plan_gpu(family: Family | None, gpu: Gpu, desired_gpu: DesiredGpu, name: str
     requested_by = f'asked by "{name}"' if name else "asked"
     wants_mig = gpu.mig.enabled if desired_gpu.mig is None else desired_gpu.mig
     instances = desired_gpu.instances if wants_mig else ()
-    if instances:
-        blocker = blocked.infeasible(table, gpu, instances)
-        if blocker is not None:
-            return GpuPlan(blockers=(blocker,))
-    if instances is None and wants_mig == gpu.mig.enabled:
-        instance_plan = GpuPlan(unchanged=len(gpu.instances))
-    else:
-        instance_plan = change_instances(
-            target.TargetSearch(table, gpu, instances or ()),
-            instances or (),
-            "" if wants_mig else MIG_DISABLED_REASON,
-            requested_by,
-            policy,
-        )
+    blocker = blocked.infeasible(table, gpu, instances) if instances else None
+    if blocker is not None:
+        return GpuPlan(blockers=(blocker,))
+    instance_plan = GpuPlan(unchanged=len(gpu.instances))
+    if instances is not None or wants_mig != gpu.mig.enabled:
+        search = target.TargetSearch(table, gpu, instances or ())
+        clear_reason = "" if wants_mig else MIG_DISABLED_REASON
+        instance_plan = change_instances(search, instances or (), clear_reason, requested_by, policy)
     if instance_plan.blockers:
         return instance_plan
     mode_plan = change_mode(family, gpu, wants_mig, requested_by, policy)
@@ -76,23 +71,18 @@ def plan_gpu(family: Family | None, gpu: Gpu, desired_gpu: DesiredGpu, name: str
     creates = tuple(a for a in instance_plan.actions if isinstance(a, Create | CreateCompute))
     if creates and gpu.holders and policy.held == "refuse":
         return GpuPlan(blockers=(blocked.busy(gpu, "no instance can be created"),))
-    if mode_plan.reboot:
-        creates = ()
-    return GpuPlan(
-        destroys + mode_plan.actions + creates,
-        instance_plan.unchanged,
-        (),
-        mode_plan.reboot,
-        mode_plan.notes + instance_plan.notes,
-    )
+    actions = destroys + mode_plan.actions + (() if mode_plan.reboot else creates)
+    return replace(mode_plan, actions=actions, unchanged=instance_plan.unchanged)
 
 
-def change_mode(family: Family, gpu: Gpu, enabled: bool, requested_by: str, policy: Policy) -> GpuPlan:
+def change_mode(family: Family | None, gpu: Gpu, enabled: bool, requested_by: str, policy: Policy) -> GpuPlan:
     """Set MIG mode only where it differs, and reset only where the mode needs it.
 
     Ampere keeps the wish on the board and needs a reset (the driver does it inside the call on an idle GPU); Hopper
     and later change at once. In a guest with the GPU passed through a reset is not possible: only a reboot helps.
     """
+    if family is None or not gpu.mig.capable:
+        return GpuPlan()
     want = "enabled" if enabled else "disabled"
     if gpu.mig.current == want:
         if gpu.mig.pending == want:

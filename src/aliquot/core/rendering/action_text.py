@@ -25,54 +25,60 @@ from aliquot.core.rendering import vgpu_picture as shares
 
 def describe_action(action: Action, gpu: Gpu, actions: Sequence[Action]) -> tuple[str, str, str]:
     """An action as verb, letter and object."""
+    verb = str(action.__struct_config__.tag).partition("-")[0]
+    return verb, _letter(action, gpu, actions), _object(action)
+
+
+def _letter(action: Action, gpu: Gpu, actions: Sequence[Action]) -> str:
     match action:
         case Destroy():
-            letter = mig_picture.letter_at(mig_picture.current_instances(gpu), action.placement)
-            return "destroy", letter, f"{action.profile} at {action.placement}"
+            return mig_picture.letter_at(mig_picture.current_instances(gpu), action.placement)
         case Create():
-            letter = mig_picture.letter_at(mig_picture.planned_instances(gpu, actions), action.placement)
-            inside = [part.profile for part in action.compute]
-            more = "" if inside == [action.profile] else f" with {' + '.join(inside) or 'no compute instance'}"
-            return "create", letter, f"{action.profile} at {action.placement}{more}"
-        case DestroyCompute():
-            return "destroy", mig_picture.instance_letter(gpu, action.instance), f"{action.profile} (compute instance)"
-        case CreateCompute():
-            return "create", mig_picture.instance_letter(gpu, action.instance), f"{action.profile} (compute instance)"
+            return mig_picture.letter_at(mig_picture.planned_instances(gpu, actions), action.placement)
+        case DestroyCompute() | CreateCompute():
+            return mig_picture.instance_letter(gpu, action.instance)
+        case CreateVgpu():
+            planned = mig_picture.planned_instances(gpu, actions)
+            letter = mig_picture.letter_at(planned, action.instance) if action.instance is not None else ""
+            return letter or _vgpu_letter(shares.planned_vgpus(gpu, actions, None), action)
+        case DestroyVgpu():
+            owner = next((v.gpu_instance for v in gpu.vgpus if v.key == (action.function, action.uuid)), None)
+            return mig_picture.instance_letter(gpu, owner) or _vgpu_letter(shares.current_vgpus(gpu, None), action)
+        case _:
+            return ""
+
+
+def _object(action: Action) -> str:
+    match action:
+        case Destroy() | Create():
+            return f"{action.profile} at {action.placement}{_inside(action)}"
+        case DestroyCompute() | CreateCompute():
+            return f"{action.profile} (compute instance)"
         case SetMode():
-            return "set", "", f"MIG mode {action.mode}"
+            return f"MIG mode {action.mode}"
         case Reset():
-            return "reset", "", "the GPU"
+            return "the GPU"
         case SetFunctions():
             count = "1 virtual function" if action.count == 1 else f"{action.count} virtual functions"
-            return "set", "", f"{count} on" if action.count else "virtual functions off"
+            return f"{count} on" if action.count else "virtual functions off"
         case SetMixedSize():
-            return "set", "", f"mixed-size mode {'on' if action.on else 'off'}"
-        case CreateVgpu():
-            letter = (
-                mig_picture.letter_at(mig_picture.planned_instances(gpu, actions), action.instance)
-                if action.instance is not None
-                else ""
-            )
-            letter = letter or _vgpu_letter(shares.planned_vgpus(gpu, actions, None), action)
-            return "create", letter, f"{_vgpu(action)}{_where(action)}"
-        case DestroyVgpu():
-            named = (action.function, action.uuid)
-            owner = next((v.gpu_instance for v in gpu.vgpus if v.key == named), None)
-            return (
-                "destroy",
-                mig_picture.instance_letter(gpu, owner) or _vgpu_letter(shares.current_vgpus(gpu, None), action),
-                _vgpu(action),
-            )
+            return f"mixed-size mode {'on' if action.on else 'off'}"
+        case CreateVgpu() | DestroyVgpu():
+            return f"{shares.short(action.type)} on {action.function}{_where(action)}"
         case SetPassthrough():
             what = f"passthrough of {action.function}" if action.function else "passthrough"
-            return "set", "", f"{what} {'on' if action.on else 'off'}"
+            return f"{what} {'on' if action.on else 'off'}"
 
 
-def _vgpu(action: CreateVgpu | DestroyVgpu) -> str:
-    return f"{shares.short(action.type)} on {action.function}"
+def _inside(action: Create | Destroy) -> str:
+    if isinstance(action, Destroy) or [part.profile for part in action.compute] == [action.profile]:
+        return ""
+    return f" with {' + '.join(part.profile for part in action.compute) or 'no compute instance'}"
 
 
-def _where(action: CreateVgpu) -> str:
+def _where(action: CreateVgpu | DestroyVgpu) -> str:
+    if isinstance(action, DestroyVgpu):
+        return ""
     if action.instance is not None:
         return f", instance at {action.instance}"
     return f" at {action.placement} GiB" if action.placement is not None else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -78,3 +78,7 @@ ACTIONS: list[tuple[Action, str, str]] = [
 def test_an_action_is_described(action: Action, done: str, back: str) -> None:
     assert describe(action) == f"GPU {GPU}: {done}"
     assert undone(action) == f"GPU {GPU}: {back}"
+
+
+def test_no_action_is_left_out() -> None:
+    assert {type(action) for action, _, _ in ACTIONS} == set(get_args(Action))

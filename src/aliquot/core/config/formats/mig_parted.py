@@ -6,6 +6,8 @@ be meant. ``compat`` reading accepts exactly what mig-parted does. Source: the t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aliquot.core.config.file import MIG_PARTED, ConfigEntry, ConfigFile
 from aliquot.core.config.formats.device_entries import DeviceEntryReader
 from aliquot.core.config.select.selector import Selector
@@ -87,12 +89,15 @@ class _MigParted(DeviceEntryReader):
             self.diagnostics.add(node, "every count is zero (write {} for MIG mode without instances)")
         requests = [w for w in found if w is not None]
         if not self.compat:
-            for request in repeated_requests(requests):
-                self.diagnostics.add(request, f"{request.text!r} names a profile that this entry has already")
-            for request in requests:
-                if not request.count:
-                    self.diagnostics.add(request, f"the count of {request.text!r} is zero: leave it out")
+            self.superfluous(requests)
         return tuple(w for w in requests if w.count)
+
+    def superfluous(self, requests: Sequence[InstanceRequest]) -> None:
+        for request in repeated_requests(requests):
+            self.diagnostics.add(request, f"{request.text!r} names a profile that this entry has already")
+        for request in requests:
+            if not request.count:
+                self.diagnostics.add(request, f"the count of {request.text!r} is zero: leave it out")
 
     def instance(self, key: Scalar, node: Node) -> InstanceRequest | None:
         name = None

@@ -59,24 +59,19 @@ class GpuTransition(msgspec.Struct, frozen=True):
     def _destroy_reason(self, vgpu: Vgpu) -> str:
         wanted = sum(i.request.type_id == vgpu.type_id for i in self.task.items)
         have = sum(v.type_id == vgpu.type_id for v in self.task.gpu.vgpus)
-        if self.task.desired.passthrough:
-            why = "the GPU is handed out"
-        elif vgpu.function in self.goal.vfio_bound:
-            why = f"its virtual function is handed out, {self.task.requested_by}"
-        elif not wanted and self.task.desired.vgpus is not None:
-            why = f"not {self.task.requested_by}"
-        elif self.mode:
-            why = f"MIG mode goes {'on' if self.goal.mig else 'off'}"
-        elif self.off or self.on:
-            why = "virtual functions go off"
-        elif self.goal.mixed_size != mixed_now(self.task):
-            why = "mixed-size mode changes only without vGPUs"
-        elif have > wanted and self.task.desired.vgpus is not None:
-            why = f"fewer {self.task.requested_by}"
-        elif wanted:
-            why = "in the way: the driver chooses the places of new ones itself, and ends complete only without it"
-        else:
-            why = "its GPU instance goes"
+        requested_by, explicit = self.task.requested_by, self.task.desired.vgpus is not None
+        bound = vgpu.function in self.goal.vfio_bound
+        reasons = (
+            (self.task.desired.passthrough, "the GPU is handed out"),
+            (bound, f"its virtual function is handed out, {requested_by}"),
+            (not wanted and explicit, f"not {requested_by}"),
+            (self.mode, f"MIG mode goes {'on' if self.goal.mig else 'off'}"),
+            (self.off or self.on, "virtual functions go off"),
+            (self.goal.mixed_size != mixed_now(self.task), "mixed-size mode changes only without vGPUs"),
+            (have > wanted and explicit, f"fewer {requested_by}"),
+            (wanted, "in the way: the driver chooses the places of new ones itself, and ends complete only without it"),
+        )
+        why = next((text for applies, text in reasons if applies), "its GPU instance goes")
         if vgpu.held:
             why += f"; held by {', '.join(map(str, vgpu.holders))}, policy {self.task.policy.held}"
         return why

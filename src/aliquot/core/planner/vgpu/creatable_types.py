@@ -128,26 +128,28 @@ class _TypeEvaluator:
 
     def _permanent_reason(self, vgpu_type: VgpuType) -> tuple[str, str]:
         """What stands in the way of every vGPU of this type, as the GPU is."""
-        host = self.inventory.host
-        if vgpu_type.id is None:
-            return "TYPE_WITHOUT_ID", "no source gives its number, so that it cannot be made"
-        if self.gpu.lost:
-            return "GPU_LOST", "the GPU has fallen off the bus"
-        if self.gpu.passthrough:
-            return "PASSTHROUGH", "the GPU is handed out whole"
-        if self.gpu.virtual is None or (host is not None and host.vgpu_manager is False):
-            return "NO_VGPU_DRIVER", "NVIDIA's vGPU host driver is not here"
-        if self.virtual.framework == "" and self.virtual.total == 0:
-            return "NO_VGPU_DRIVER", "no vGPU driver is at work on the GPU"
-        if self.virtual.total and host is not None and not host.iommu:
-            return "NO_IOMMU", "the IOMMU is off"
-        if vgpu_type.mig_backed and not self.gpu.mig.enabled:
-            return "MIG_TYPE", f"MIG mode is off: it needs a GPU instance {vgpu_type.profile}"
-        if not vgpu_type.mig_backed and self.gpu.mig.enabled:
-            return "MIG_TYPE", "MIG mode is on: it needs the GPU undivided"
-        if not self._accepts_vgpus():
-            return "NO_FUNCTION", "virtual functions are off"
-        return "", ""
+        gpu, host, virtual = self.gpu, self.inventory.host, self.virtual
+        ordinary = host is not None and host.vgpu_manager is False
+        reasons = (
+            (vgpu_type.id is None, "TYPE_WITHOUT_ID", "no source gives its number, so that it cannot be made"),
+            (gpu.lost, "GPU_LOST", "the GPU has fallen off the bus"),
+            (gpu.passthrough, "PASSTHROUGH", "the GPU is handed out whole"),
+            (gpu.virtual is None or ordinary, "NO_VGPU_DRIVER", "NVIDIA's vGPU host driver is not here"),
+            (not (virtual.framework or virtual.total), "NO_VGPU_DRIVER", "no vGPU driver is at work on the GPU"),
+            (virtual.total and host is not None and not host.iommu, "NO_IOMMU", "the IOMMU is off"),
+            (
+                vgpu_type.mig_backed and not gpu.mig.enabled,
+                "MIG_TYPE",
+                f"MIG mode is off: it needs a GPU instance {vgpu_type.profile}",
+            ),
+            (
+                not vgpu_type.mig_backed and gpu.mig.enabled,
+                "MIG_TYPE",
+                "MIG mode is on: it needs the GPU undivided",
+            ),
+            (not self._accepts_vgpus(), "NO_FUNCTION", "virtual functions are off"),
+        )
+        return next(((rule, why) for applies, rule, why in reasons if applies), ("", ""))
 
     def _count(self, vgpu_type: VgpuType) -> int:
         state, count = self.state, 0

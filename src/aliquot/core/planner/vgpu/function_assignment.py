@@ -54,34 +54,28 @@ def assign_functions(
     taken = set() if shared else {v.function for v in retained}
     uuids = {v.uuid for v in retained if v.uuid} | {item.request.uuid for item, _ in to_create if item.request.uuid}
     free = {pci for _, pci in candidates} - taken
-    assigned: dict[int, tuple[str, str]] = {}
-    for n, (item, _) in enumerate(to_create):
-        if item.request.function and not shared:
-            if item.request.function not in free:
-                return RuleRefusal(
-                    "NO_FUNCTION", f"{item.request.function} is no virtual function that can carry a vGPU"
-                )
-            free.discard(item.request.function)
-            assigned[n] = item.request.function, item.request.uuid
+    requests = [item.request for item, _ in to_create]
+    requested = {n: request.function for n, request in enumerate(requests) if request.function and not shared}
+    for function in requested.values():
+        if function not in free:
+            return RuleRefusal("NO_FUNCTION", f"{function} is no virtual function that can carry a vGPU")
+        free.discard(function)
+    assigned = {n: (function, requests[n].uuid) for n, function in requested.items()}
     for n, recorded in _match_recorded(gpu, to_create, assigned):
-        if shared or recorded.function in free:
-            if recorded.uuid in uuids:
-                continue
+        if recorded.uuid not in uuids and (shared or recorded.function in free):
             free -= set() if shared else {recorded.function}
-            assigned[n] = recorded.function, to_create[n][0].request.uuid or recorded.uuid
+            assigned[n] = recorded.function, requests[n].uuid or recorded.uuid
             uuids.add(recorded.uuid)
     numbers = [(n, pci) for n, pci in candidates if pci in free and stable_uuid(gpu, n) not in uuids]
+    missing = [n for n in range(len(to_create)) if n not in assigned]
+    if len(missing) > len(numbers):
+        wanted = len(to_create) + len(retained)
+        return RuleRefusal("NO_FUNCTION", f"{wanted} vGPUs asked, {len(candidates)} functions can carry one")
+    for n, (number, pci) in zip(missing, numbers, strict=False):
+        assigned[n] = pci, requests[n].uuid or stable_uuid(gpu, number)
     known = {pci: n for n, pci in candidates}
     out: list[FunctionAssignment] = []
     for n, (item, placement) in enumerate(to_create):
-        if n not in assigned:
-            if not numbers:
-                total = len(candidates)
-                return RuleRefusal(
-                    "NO_FUNCTION", f"{len(to_create) + len(retained)} vGPUs asked, {total} functions can carry one"
-                )
-            number, pci = numbers.pop(0)
-            assigned[n] = pci, item.request.uuid or stable_uuid(gpu, number)
         function, uuid = assigned[n]
         out.append(FunctionAssignment(item, placement, function, uuid or stable_uuid(gpu, known[function])))
     return tuple(out)

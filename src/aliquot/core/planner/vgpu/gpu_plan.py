@@ -160,9 +160,7 @@ def _plan_sharing(task: Task, goal: Goal) -> GpuPlan:
     unlisted = passthrough.unlisted_type_blocker(task, [c.item.type.name for c in assignments])
     if unlisted is not None:
         return GpuPlan(blockers=(unlisted,))
-    mode = GpuPlan()
-    if task.family is not None and task.gpu.mig.capable:
-        mode = gpu_plan.change_mode(task.family, task.gpu, goal.mig, task.requested_by, task.policy)
+    mode = gpu_plan.change_mode(task.family, task.gpu, goal.mig, task.requested_by, task.policy)
     if mode.blockers:
         return mode
     gone = [a for a in instances.actions if isinstance(a, Destroy | DestroyCompute)]

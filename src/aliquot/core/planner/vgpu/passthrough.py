@@ -69,10 +69,9 @@ def foreign_devices(gpu: Gpu) -> tuple[str, ...]:
 
 def passthrough_blocker(inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu, policy: Policy) -> Blocker | None:
     """Why the whole GPU cannot be handed out."""
-    if inventory.host is None or not inventory.host.iommu:
-        return blocking.no_iommu(gpu, "passthrough")
-    if not inventory.host.vfio:
-        return blocking.no_vfio(gpu)
+    blocker = _vfio_blocker(inventory, gpu, "passthrough")
+    if blocker is not None:
+        return blocker
     others = foreign_devices(gpu)
     if others:
         return blocking.foreign_group(gpu, others)
@@ -88,6 +87,13 @@ def passthrough_blocker(inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu,
     return None
 
 
+def _vfio_blocker(inventory: Inventory, gpu: Gpu, what: str) -> Blocker | None:
+    """What this machine lacks for handing devices to virtual machines."""
+    if inventory.host is None or not inventory.host.iommu:
+        return blocking.no_iommu(gpu, what)
+    return None if inventory.host.vfio else blocking.no_vfio(gpu)
+
+
 def _active_functions(gpu: Gpu) -> Sequence[str]:
     """What is at work on the GPU's virtual functions (or on the GPU itself, where it carries vGPUs)."""
     vgpus = [f"{v.type} on {v.function}" for v in gpu.vgpus]
@@ -101,10 +107,9 @@ def host_blocker(task: Task, goal: Goal, switching_on: bool) -> Blocker | None:
     host, virtual = task.inventory.host, task.virtual
     making = bool(task.items) and not _wanted_vgpus_exist(task)
     if goal.vfio_bound - {f.pci for f in virtual.functions if f.driver == VFIO}:
-        if not (host and host.iommu):
-            return blocking.no_iommu(task.gpu, "handing out virtual functions")
-        if not host.vfio:
-            return blocking.no_vfio(task.gpu)
+        blocker = _vfio_blocker(task.inventory, task.gpu, "handing out virtual functions")
+        if blocker is not None:
+            return blocker
         if virtual.framework == "vendor-vfio":
             why = f"{VFIO} takes no virtual function of vendor-specific VFIO: a virtual machine has it as it is"
             return blocking.refused(task.gpu, RuleRefusal("NO_FUNCTION", why), f"aliquot vgpu list {task.gpu.pci}")

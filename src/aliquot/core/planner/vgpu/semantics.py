@@ -50,12 +50,7 @@ def apply_action(inventory: Inventory, gpu: Gpu, action: VgpuAction) -> Gpu:
         case SetFunctions():
             return _set_functions(gpu, gpu.virtual, action.count)
         case SetMixedSize():
-            table = inventory.vgpu_table(gpu)
-            if not gpu.virtual.enabled or gpu.mig.enabled or table is None or not table.mixed_size:
-                raise StepRefused("MIXED_SIZE: no such mode here")
-            if gpu.vgpus:
-                raise StepRefused("IN_USE: vGPUs exist")
-            return replace(gpu, virtual=replace(gpu.virtual, mixed_size=action.on))
+            return _set_mixed_size(inventory, gpu, gpu.virtual, action.on)
         case CreateVgpu():
             return _create(inventory, gpu, action)
         case DestroyVgpu():
@@ -78,6 +73,15 @@ def _set_functions(gpu: Gpu, virtual: GpuVirtualization, count: int) -> Gpu:
     made = tuple(VirtualFunction(pci, n, "nvidia") for n, pci in enumerate(virtual.addresses[:count]))
     framework = (virtual.framework or "sriov-mdev") if count else ""
     return replace(gpu, instances=(), virtual=replace(virtual, functions=made, framework=framework, mixed_size=False))
+
+
+def _set_mixed_size(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization, on: bool) -> Gpu:
+    table = inventory.vgpu_table(gpu)
+    if not virtual.enabled or gpu.mig.enabled or table is None or not table.mixed_size:
+        raise StepRefused("MIXED_SIZE: no such mode here")
+    if gpu.vgpus:
+        raise StepRefused("IN_USE: vGPUs exist")
+    return replace(gpu, virtual=replace(virtual, mixed_size=on))
 
 
 def _create(inventory: Inventory, gpu: Gpu, action: CreateVgpu) -> Gpu:
