@@ -222,32 +222,22 @@ def _reset(node: SimNode, session: SimSession, request: Request) -> object:
 
 
 def _fault(node: SimNode, session: SimSession, request: Request) -> object:
-    if request.get("kind") == "none":
+    kind = request.get("kind")
+    if kind == "none":
         node.faults.active.clear()
         node.save()
         return {}
     given = {k: v for k, v in request.items() if v is not None and k not in ("do", "kind")}
-    kind, call = request.get("kind"), given.get("call")
+    call = given.get("call")
     error = (unknown_call(str(call), kind) if call is not None else "") or faults.field_error(kind, given)
     if error:
         raise BadRequest(error)
     if kind == "xid":
         return _xid(node, request)
-    facts = {k: v for k, v in request.items() if v is not None and k not in ("do", "seconds", "after", "gpu")}
-    if request.get("gpu") is not None:
-        facts["gpu"] = find_gpu(node, request["gpu"]).state.index
-    if request.get("seconds") is not None:
-        facts["until"] = node.environment.now() + float(request["seconds"])
-    if request.get("kind") in ("vf-delay", "slow"):
-        facts["delay"], facts["until"] = float(request.get("seconds") or 0), None
-    after = request.get("after")
-    if facts.get("kind") in ("lost", "replace-driver"):
-        facts["nth"] = int(after or 0)
-    if facts.get("kind") == "replace-driver":
-        facts["version"] = _other_driver(node, facts.get("version"))
-    fault = msgspec.convert(facts, InjectedFault)
+    fault = _injected_fault(node, kind, given)
     if inconsistency := faults.consistency_error(fault):
         raise BadRequest(inconsistency)
+    after = given.get("after")
     if fault.kind == "lost" and not after:
         node.lose(node.gpu(fault.gpu if fault.gpu is not None else WHOLE))
     elif fault.kind == "replace-driver" and not after:
@@ -256,6 +246,22 @@ def _fault(node: SimNode, session: SimSession, request: Request) -> object:
         node.faults.active.append(fault)
     node.save()
     return {}
+
+
+def _injected_fault(node: SimNode, kind: object, given: Request) -> InjectedFault:
+    facts = {k: v for k, v in given.items() if k not in ("seconds", "after", "gpu")} | {"kind": kind}
+    seconds = given.get("seconds")
+    if "gpu" in given:
+        facts["gpu"] = find_gpu(node, given["gpu"]).state.index
+    if kind in ("vf-delay", "slow"):
+        facts["delay"] = float(seconds or 0)
+    elif seconds is not None:
+        facts["until"] = node.environment.now() + float(seconds)
+    if kind in ("lost", "replace-driver"):
+        facts["nth"] = int(given.get("after") or 0)
+    if kind == "replace-driver":
+        facts["version"] = _other_driver(node, facts.get("version"))
+    return msgspec.convert(facts, InjectedFault)
 
 
 def _other_driver(node: SimNode, version: object) -> str:

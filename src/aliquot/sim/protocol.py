@@ -50,36 +50,41 @@ class NodeLink:
 
     def answer(self, line: str) -> str:
         """The answer to one request line. Raises ``Gone`` when a fault killed the caller."""
+        try:
+            return self._answer(line)
+        except NvmlRefusal as refusal:
+            return str(refusal.code)
+
+    def _answer(self, line: str) -> str:
         head, _, text = line.partition("|")
         words = head.split()
         if not words:
-            return f"{codes.INVALID_ARGUMENT}"
+            raise NvmlRefusal(codes.INVALID_ARGUMENT)
         call = words[0]
         if call == "control":
             return self._control(text)
         if call == "hello":
-            try:
-                return self._hello(words[1] if len(words) > 1 else "", "restricted" in words[2:])
-            except NvmlRefusal as refusal:
-                return str(refusal.code)
-        session = self.session
-        if session is None or not self.node.is_open(session):
-            if call != "DeviceReset":
-                return f"{codes.UNINITIALIZED}"
-            session = SimSession("", self.pid, self.privileged)
-        session.caller_ended = self.caller_ended
+            return self._hello(words[1] if len(words) > 1 else "", "restricted" in words[2:])
+        session = self._session_for(call)
         if not nvml_functions.known(call, self.node.state.driver_major):
             return f"{codes.FUNCTION_NOT_FOUND}"  # what the library of that driver does not export reaches no driver
         try:
             numbers = [int(w) for w in words[1:]] if call != "unimplemented" else []
         except ValueError:
-            return f"{codes.INVALID_ARGUMENT}"
-        try:
-            if call in DEVICE_WRITES:
-                return _joined(DEVICE_WRITES[call](self.node, session, [*numbers, *[WHOLE] * (4 - len(numbers))]))
-            return self._read(session, call, numbers, text, words)
-        except NvmlRefusal as refusal:
-            return str(refusal.code)
+            raise NvmlRefusal(codes.INVALID_ARGUMENT) from None
+        if call in DEVICE_WRITES:
+            return _joined(DEVICE_WRITES[call](self.node, session, [*numbers, *[WHOLE] * (4 - len(numbers))]))
+        return self._read(session, call, numbers, text, words)
+
+    def _session_for(self, call: str) -> SimSession:
+        """The open session. A reset needs none."""
+        session = self.session
+        if session is None or not self.node.is_open(session):
+            if call != "DeviceReset":
+                raise NvmlRefusal(codes.UNINITIALIZED)
+            session = SimSession("", self.pid, self.privileged)
+        session.caller_ended = self.caller_ended
+        return session
 
     def _hello(self, token: str, restricted: bool) -> str:
         if not token or self.session is not None:

@@ -161,9 +161,7 @@ def choose(gpu: GpuState, function: str, type_id: int) -> tuple[int, int]:
         raise DriverRefused(NOT_SUPPORTED)
     if len(gpu.vgpus) >= (MAX_TIME_SLICED if gpu.mixed else min(wanted.max, MAX_TIME_SLICED)):
         raise DriverRefused(INSUFFICIENT_RESOURCES)
-    if not placements(gpu, wanted):
-        return WHOLE, WHOLE
-    placement = free_placement(gpu, wanted)
+    placement = free_placement(gpu, wanted) if placements(gpu, wanted) else WHOLE
     if placement is None:
         raise DriverRefused(INVALID_STATE)
     return WHOLE, placement

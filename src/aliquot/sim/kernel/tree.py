@@ -25,6 +25,11 @@ class TreeSnapshot(NamedTuple):
     until: float
 
 
+def _parts(path: str) -> list[str]:
+    """The names in a path, last first."""
+    return [w for w in reversed(path.split("/")) if w and w != "."]
+
+
 class Tree:
     """The files of one node. A path is absolute; every method raises OSError with the kernel's errno."""
 
@@ -101,19 +106,15 @@ class Tree:
         """The entry at a path, and its path with every link resolved; ``last``: a link at the end is followed too."""
         if not path.startswith("/"):
             raise refuse(errno.ENOENT)
-        todo = [w for w in path.split("/") if w and w != "."]
-        todo.reverse()
-        names: list[str] = []
-        entries: list[Entry] = [self._top()]
+        todo, top = _parts(path), self._top()
+        trail: list[tuple[str, Entry]] = []
         links = 0
         while todo:
             word = todo.pop()
             if word == "..":
-                if names:
-                    names.pop()
-                    entries.pop()
+                del trail[-1:]
                 continue
-            current = entries[-1]
+            current = trail[-1][1] if trail else top
             if not isinstance(current, Dir):
                 raise refuse(errno.ENOTDIR)
             found = current.get(word)
@@ -124,12 +125,11 @@ class Tree:
                 if links > _MAX_LINKS:
                     raise refuse(errno.ELOOP)
                 if found.target.startswith("/"):
-                    names, entries = [], entries[:1]
-                todo += [w for w in reversed(found.target.split("/")) if w and w != "."]
-                continue
-            names.append(word)
-            entries.append(found)
-        return "/" + "/".join(names), entries[-1]
+                    trail.clear()
+                todo += _parts(found.target)
+            else:
+                trail.append((word, found))
+        return "/" + "/".join(name for name, _ in trail), trail[-1][1] if trail else top
 
     def _top(self) -> Dir:
         """The tree as the node is now: made anew when something has changed, or has appeared by itself."""

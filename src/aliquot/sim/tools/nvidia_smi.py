@@ -109,6 +109,15 @@ def _query(devices: Sequence[SmiDevice], found: dict[str, str], print_line: Line
         return codes.INVALID_ARGUMENT
 
 
+_MIG_LISTS: dict[str, Callable[[list[SmiDevice], list[int] | None], list[str]]] = {
+    "-lgip": lambda devices, _: lists.gpu_instance_profiles(devices),
+    "-lgipp": lambda devices, _: lists.placements(devices),
+    "-lgi": lambda devices, _: lists.gpu_instances(devices),
+    "-lcip": lists.compute_instance_profiles,
+    "-lci": lists.compute_instances,
+}
+
+
 def _mig(driver: SmiDriver, found: dict[str, str], print_line: LinePrinter) -> int:
     if "-h" in found:
         print_line(_USAGE)
@@ -128,16 +137,9 @@ def _mig(driver: SmiDriver, found: dict[str, str], print_line: LinePrinter) -> i
         return acts.destroy_compute(devices, instances, compute, print_line)
     if "-dgi" in found:
         return acts.destroy(devices, instances, print_line)
-    if "-lgip" in found:
-        return _print(lists.gpu_instance_profiles(devices), print_line)
-    if "-lgipp" in found:
-        return _print(lists.placements(devices), print_line)
-    if "-lgi" in found:
-        return _print(lists.gpu_instances(devices), print_line)
-    if "-lcip" in found:
-        return _print(lists.compute_instance_profiles(devices, instances), print_line)
-    if "-lci" in found:
-        return _print(lists.compute_instances(devices, instances), print_line)
+    for option, listing in _MIG_LISTS.items():
+        if option in found:
+            return _print(listing(devices, instances), print_line)
     raise InvalidArguments("Option is missing. Please run 'nvidia-smi mig -h' for help.")
 
 
