@@ -121,20 +121,15 @@ def twice(inputs: CheckInput) -> Iterator[SlurmFinding]:
 
 def _twice(group: NodeGroup) -> Iterator[SlurmFinding]:
     every = [gres for line in group.gres for gres in gres_accesses(line)]
-    whole: dict[int, GresAccess] = {}
-    taken: dict[MigCapability, GresAccess] = {}
+    first: dict[int | MigCapability, GresAccess] = {}
     for gres in every:
-        if not gres.is_mig:
-            for gpu in gres.gpus:
-                if gpu in whole:
-                    yield _same(gres, whole[gpu], f"/dev/nvidia{gpu}")
-                whole.setdefault(gpu, gres)
-        for cap in gres.capabilities:
-            if cap.ci is not None and cap in taken:
-                yield _same(gres, taken[cap], str(cap))
-            if cap.ci is not None:
-                taken.setdefault(cap, gres)
-    for gpu, gres in whole.items():
+        whole = () if gres.is_mig else gres.gpus
+        devices: tuple[int | MigCapability, ...] = (*whole, *_compute_instances(gres))
+        for device in devices:
+            if device in first:
+                yield _same(gres, first[device], _name(device))
+            first.setdefault(device, gres)
+    for gpu, gres in first.items():
         mig_gres = next(
             (g for g in every if g.is_mig and (gpu in g.gpus or any(c.gpu == gpu for c in g.capabilities))), None
         )
@@ -161,14 +156,22 @@ def _shared(inputs: CheckInput, host: str, names: Collection[str]) -> Iterator[S
     for line in inputs.gpu_lines:
         for name in (n for n in line.nodes or () if n in names):
             for gres in gres_accesses(line):
-                inner = [c for c in gres.capabilities if c.ci is not None]
-                for what in inner or gres.gpus:
+                for what in _compute_instances(gres) or gres.gpus:
                     owner = owners.setdefault(what, name)
                     if owner != name and (owner, name) not in reported:
                         reported.add((owner, name))
-                        shown = str(what) if inner else f"/dev/nvidia{what}"
-                        sentence = f"{shown} is {owner}'s and {name}'s, which are both on {host}: jobs would share it"
+                        sentence = (
+                            f"{_name(what)} is {owner}'s and {name}'s, which are both on {host}: jobs would share it"
+                        )
                         yield warning("SHARED_BY_NODES", line.location, sentence, "each record its own GPUs", _RENDER)
+
+
+def _compute_instances(gres: GresAccess) -> tuple[MigCapability, ...]:
+    return tuple(c for c in gres.capabilities if c.ci is not None)
+
+
+def _name(device: int | MigCapability) -> str:
+    return f"/dev/nvidia{device}" if isinstance(device, int) else str(device)
 
 
 def _same(gres: GresAccess, first: GresAccess, what: str) -> SlurmFinding:

@@ -56,10 +56,7 @@ def prepare_change(
     inventory = context.gpus.backend.read()
     guards.refuse_conflicts(settings, kind, node, [gpu.pci for gpu in inventory.gpus], context)
     jobs = waiting.observe(settings.name, context).jobs if node is not None else ()
-    # What holds an instance while jobs run may be theirs, and gone when they are: it is looked at again then.
-    # Only for jobs that are requeued it matters now who else is there: they would have been stopped for nothing.
-    made = feasible(change, freed(inventory, _stopped(change, jobs)) if jobs else inventory)
-    now = expected_gres(inventory, settings, version)
+    made = _feasible(change, inventory, jobs)
     interrupted = earlier if earlier and earlier.status == OPEN and earlier.touched else None
     record = ChangeRecord(
         run=os.urandom(4).hex(),
@@ -68,7 +65,7 @@ def prepare_change(
         version=version,
         began=time.time(),
         restart=bool(made.resets) or node is None or not node.answers,
-        expected=now,
+        expected=expected_gres(inventory, settings, version),
         drained=_drained_by_us(node, earlier),
         touched=interrupted is not None,
         restore_point=_inherited_restore_point(interrupted, node)
@@ -82,6 +79,13 @@ def prepare_change(
     if change.jobs == REFUSE and jobs:
         raise waiting.busy(settings.name, jobs, "jobs are on it")
     return replace(record, phase=steps.route(record)[0])
+
+
+def _feasible(change: SlurmChange, inventory: Inventory, jobs: tuple[SlurmJob, ...]) -> Plan:
+    """What holds an instance while jobs run may be theirs, and gone when they are: it is looked at again then. Only for
+    jobs that are requeued it matters now who else is there: they would have been stopped for nothing.
+    """
+    return feasible(change, freed(inventory, _stopped(change, jobs)) if jobs else inventory)
 
 
 def _stopped(change: SlurmChange, jobs: tuple[SlurmJob, ...]) -> tuple[int, ...] | None:
