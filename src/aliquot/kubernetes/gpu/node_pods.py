@@ -166,17 +166,15 @@ async def delete_validators(
     def match(pod: Pod) -> bool:
         return pod.metadata.namespace in namespaces and pod.metadata.labels.get("app") in apps
 
-    async def attempt() -> None:
-        found = [p for p in await api.list(Pod, "*", fields=f"spec.nodeName={node}") if match(p)]
-        for pod in found:
-            if pod.metadata.deletion_timestamp is None:
-                await delete_pod(api, pod)
-            deleted[f"{pod.metadata.namespace}/{pod.metadata.name}"] = None
-
     async def retry() -> None:
         while True:
             try:
-                return await attempt()
+                found = [p for p in await api.list(Pod, "*", fields=f"spec.nodeName={node}") if match(p)]
+                for pod in found:
+                    if pod.metadata.deletion_timestamp is None:
+                        await delete_pod(api, pod)
+                    deleted[f"{pod.metadata.namespace}/{pod.metadata.name}"] = None
+                return
             except ApiError as error:
                 if not is_retryable(error):
                     raise

@@ -29,6 +29,7 @@ the webhooks' certificate itself, and registers them.
 MONITORING = "monitoring"
 """The namespace in which kube-prometheus and most of its packages put Prometheus."""
 METRICS_FROM: list[Object] = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": MONITORING}}}]
+_ACCOUNTS = ((CONTAINERS, AGENT_ACCOUNT), (BOTH, CONTROLLER), (MACHINES, DEVICES))
 Files = dict[str, list[Object]]
 
 
@@ -52,14 +53,9 @@ def _files_of(values: Values, *installations: str) -> Files:
 
 def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
     """Every file, its objects by the installations that they belong to."""
-    accounts = {account_name: [access.account(account_name, values)] for account_name in access.COMPONENTS}
     return {
         "00-namespace": [(BOTH, [namespace(values)])],
-        "10-accounts": [
-            (CONTAINERS, accounts[AGENT_ACCOUNT]),
-            (BOTH, accounts[CONTROLLER]),
-            (MACHINES, accounts[DEVICES]),
-        ],
+        "10-accounts": [(installation, [access.account(name, values)]) for installation, name in _ACCOUNTS],
         "11-rights": [
             (CONTAINERS, access.roles(AGENT_ACCOUNT, values)),
             (BOTH, access.roles(CONTROLLER, values)),
