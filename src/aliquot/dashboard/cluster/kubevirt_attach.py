@@ -49,26 +49,11 @@ def attach(
 ) -> DeviceLists:
     """``raw`` is the machine as the API server has it, ``row`` as the page shows it."""
     gpus, hosts = lists(raw)
-    free = {device.id: device for device in (row.free if row is not None else ())}
-    obstacles: list[Obstacle] = []
-    actions: list[ActionLine] = []
     before = len(gpus) + len(hosts)
     if isinstance(request, AttachDevices):
-        chosen = [_chosen(request, each, free, obstacles) for each in dict.fromkeys(request.devices)]
-        for device in filter(None, chosen):
-            whole = not _is_vgpu(device, cluster)
-            (hosts if whole else gpus).append({"name": device.id, "deviceName": device.resource})
-            actions.append(
-                ActionLine(device.node, device.parent, "attach", "", f"{device.type} ({device.id})", "asked for")
-            )
+        obstacles, actions = _add(request, gpus, hosts, row, cluster)
     else:
-        for name in dict.fromkeys(request.devices):
-            if not any(each.get("name") == name for each in (*gpus, *hosts)):
-                text = f"{request.vm} has no device {name} (any more)"
-                obstacles.append(Obstacle("NO_DEVICE", text, request.node))
-            actions.append(ActionLine(request.node, "", "detach", "", name, "asked for"))
-        gpus = [each for each in gpus if each.get("name") not in request.devices]
-        hosts = [each for each in hosts if each.get("name") not in request.devices]
+        obstacles, actions = _remove(request, gpus, hosts)
     try:
         filled = fill_devices(gpus, hosts, cluster)
     except (msgspec.ValidationError, AttributeError, TypeError):
@@ -86,6 +71,34 @@ def attach(
         obstacles=tuple(obstacles),
         warnings=(*_warnings(gpus, filled, before, row), *filled.warnings),
     )
+
+
+def _add(
+    request: AttachDevices, gpus: list[JSON], hosts: list[JSON], row: VmRow | None, cluster: VmClusterState
+) -> tuple[list[Obstacle], list[ActionLine]]:
+    obstacles: list[Obstacle] = []
+    actions: list[ActionLine] = []
+    free = {device.id: device for device in (row.free if row is not None else ())}
+    chosen = [_chosen(request, each, free, obstacles) for each in dict.fromkeys(request.devices)]
+    for device in filter(None, chosen):
+        of_kind = gpus if _is_vgpu(device, cluster) else hosts
+        of_kind.append({"name": device.id, "deviceName": device.resource})
+        what = f"{device.type} ({device.id})"
+        actions.append(ActionLine(device.node, device.parent, "attach", "", what, "asked for"))
+    return obstacles, actions
+
+
+def _remove(request: DetachDevices, gpus: list[JSON], hosts: list[JSON]) -> tuple[list[Obstacle], list[ActionLine]]:
+    requested = list(dict.fromkeys(request.devices))
+    present = [each.get("name") for each in (*gpus, *hosts)]
+    for devices in (gpus, hosts):
+        devices[:] = [each for each in devices if each.get("name") not in requested]
+    obstacles = [
+        Obstacle("NO_DEVICE", f"{request.vm} has no device {name} (any more)", request.node)
+        for name in requested
+        if name not in present
+    ]
+    return obstacles, [ActionLine(request.node, "", "detach", "", name, "asked for") for name in requested]
 
 
 def lists(raw: JSON) -> tuple[list[JSON], list[JSON]]:

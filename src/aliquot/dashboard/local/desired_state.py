@@ -155,14 +155,18 @@ def _type(inventory: Inventory, target: Gpu, name: str) -> tuple[int, str]:
     return found.id, found.name
 
 
-def config(file: ConfigFile, name: str, inventory: Inventory) -> Desired:
-    """Raises ConfigError for a name that the file does not have."""
+def config(file: ConfigFile | None, name: str, inventory: Inventory) -> Desired:
+    """Raises ConfigError for a name that the file does not have, or where there is no file."""
+    if file is None:
+        raise ConfigError("this page was started without a config file: give it one with --file")
     from aliquot.core.config.select.named_config import select
 
     return select(file, name, inventory)
 
 
 def repair(recorded: Sequence[RecordedRequest], inventory: Inventory) -> Desired:
-    """What was asked last, for the GPUs that are there."""
+    """What was asked last, for the GPUs that are there. Raises ConfigError where nothing was."""
+    if not recorded:
+        raise ConfigError("nothing is recorded to go back to: nobody has asked for anything yet")
     desired, gone = replay(recorded, inventory)
     return msgspec.structs.replace(desired, notes=(*desired.notes, *(f.message for f in gone)))

@@ -28,7 +28,7 @@ from aliquot.dashboard.local import desired_state, previews
 from aliquot.dashboard.local.node_access import NodeObservation
 from aliquot.dashboard.local.previews import Address, PlannedNode
 from aliquot.dashboard.view_models import ChangePreview
-from aliquot.errors import AliquotError, BlockedError, ConfigError, UsageError
+from aliquot.errors import AliquotError, BlockedError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.core.config.file import ConfigFile
@@ -115,12 +115,8 @@ def desired_for(request: AnyChangeRequest, node: str, observation: NodeObservati
         case SetVgpus():
             return desired_state.vgpus(_names_on(request.places, node), request.type, inventory)
         case UseConfig():
-            if file is None:
-                raise ConfigError("this page was started without a config file: give it one with --file")
             return desired_state.config(file, request.config, inventory)
         case Repair():
-            if not observation.recorded:
-                raise ConfigError("nothing is recorded to go back to: nobody has asked for anything yet")
             return desired_state.repair(observation.recorded, inventory)
         case AttachDevices() | DetachDevices():
             raise AssertionError("machines are asked of libvirt, not of the planner")
@@ -151,10 +147,9 @@ def title(request: AnyChangeRequest) -> str:
             return f'Use the named config "{request.config}" on {_some(request.nodes, "node")}'
         case Repair():
             return f"Bring {request.node} back to what was asked last"
-        case AttachDevices():
-            return f"Attach {_some(request.devices, 'device')} to {request.vm}"
-        case DetachDevices():
-            return f"Detach {_some(request.devices, 'device')} from {request.vm}"
+        case AttachDevices() | DetachDevices():
+            verb, where = ("Attach", "to") if isinstance(request, AttachDevices) else ("Detach", "from")
+            return f"{verb} {_some(request.devices, 'device')} {where} {request.vm}"
 
 
 def _some(words: Sequence[str], what: str) -> str:
