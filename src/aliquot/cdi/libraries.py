@@ -146,13 +146,12 @@ def find_driver_files(local_root: str, host: str, version: str) -> DriverFiles:
     for name in _SOCKETS:
         files.add_first((f"/run/{name}", f"/var/run/{name}"), options=_SOCKET_OPTIONS)
     files.add_first(("/tmp/nvidia-mps",), options=_SOCKET_OPTIONS)
-    for name in _CONFIGS:
-        files.add_first((f"/usr/share/{name}", f"/etc/{name}"), container=f"/usr/share/{name}")
-    for name in _ETC_CONFIGS:
-        files.add_first((f"/etc/{name}", f"/usr/share/{name}"), container=f"/etc/{name}")
+    for home, other, names in (("/usr/share", "/etc", _CONFIGS), ("/etc", "/usr/share", _ETC_CONFIGS)):
+        for name in names:
+            files.add_first((f"{home}/{name}", f"{other}/{name}"), container=f"{home}/{name}")
     for folder in (f"{f}/{x}" for f in (*files.folders, "/usr/lib", "/usr/lib64") for x in _XORG):
-        for pattern in ("nvidia_drv.so", f"libglxserver_nvidia.so.{version}"):
-            files.add_first(root.find(folder, pattern))
+        files.add_first(root.find(folder, "nvidia_drv.so"))
+        files.add_first(root.find(folder, f"libglxserver_nvidia.so.{version}"))
     for folder in _FIRMWARE:
         for path in root.find(f"{folder}/nvidia/{version}", "gsp*.bin"):
             files.add_first((path,))

@@ -50,10 +50,20 @@ def connect(
     """
     if node is None:
         return _local_host(report, programs, all_gpus)
+    return _simulated_node(node, programs, all_gpus, state_dir or paths.state_dir(), backend, report)
+
+
+def _simulated_node(
+    node: str,
+    programs: DriverPrograms | None,
+    all_gpus: bool,
+    base: str,
+    backend: str,
+    report: Callable[[str], None],
+) -> Connection:
     from aliquot.sim import lifecycle as control
     from aliquot.sim.client import SimClient
 
-    base = state_dir or paths.state_dir()
     sim = SimClient(base, node)
     folder = control.folder(base, node)
     from aliquot.hardware.kernel.backend import Kernel

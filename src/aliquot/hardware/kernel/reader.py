@@ -81,15 +81,12 @@ def read_gpu_state(context: KernelReadContext, gpu: Gpu) -> GpuKernelState:
         creatable=None if framework is None else tuple(o.type_id for o in offers if o.available > 0),
         recorded_vgpus=recorded_vgpus(context, gpu, addresses, vgpus),
     )
-    nameless = sorted({v.type_id for v in vgpus if v.type_id not in names})
-    notes = [
+    notes = tuple(
         f"GPU {pci} carries a vGPU of type {n}, which no table names: it is shown, but cannot be asked for"
-        for n in nameless
-    ]
-    gpu_with_holders = with_vgpu_holders(replace(gpu, vgpus=vgpus, virtual=virtual), types)
-    return GpuKernelState(
-        gpu_with_holders, types if types is not None and types.source == "driver" else None, tuple(notes)
+        for n in sorted({v.type_id for v in vgpus} - names.keys())
     )
+    learnt = types if types is not None and types.source == "driver" else None
+    return GpuKernelState(with_vgpu_holders(replace(gpu, vgpus=vgpus, virtual=virtual), types), learnt, notes)
 
 
 def _function(context: KernelReadContext, link: sriov.VirtualFunctionLink) -> VirtualFunction:
