@@ -11,6 +11,7 @@ from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
     from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions
+    from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
     from aliquot.kubernetes.virtual_machines.agent.options import DevicesAgentOptions as DevicesOptions
 
 
@@ -67,19 +68,15 @@ def missing_extra(error: ModuleNotFoundError) -> Exception:
     )
 
 
-def _options(args: Args) -> LabelAgentOptions:
-    from aliquot.cdi.options import CdiOptions
-    from aliquot.foundation.paths import state_dir
-    from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions
+def _setup(args: Args) -> AgentSetup:
     from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
-    from aliquot.slurm.holders import jobs
 
     environment = dict(os.environ)
     if args.with_reboot:
         environment["WITH_REBOOT"] = "true"
     if args.with_shutdown_host_gpu_clients:
         environment["WITH_SHUTDOWN_HOST_GPU_CLIENTS"] = "true"
-    place = AgentSetup(
+    return AgentSetup(
         args.node_name,
         environment,
         args.config_file or "",
@@ -87,6 +84,14 @@ def _options(args: Args) -> LabelAgentOptions:
         args.gpu_clients_file or "",
         args.default_gpu_clients_namespace or "",
     )
+
+
+def _options(args: Args) -> LabelAgentOptions:
+    from aliquot.cdi.options import CdiOptions
+    from aliquot.foundation.paths import state_dir
+    from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions
+    from aliquot.slurm.holders import jobs
+
     simulated = ""
     if args.node is not None:
         from aliquot.sim import lifecycle as control
@@ -95,7 +100,7 @@ def _options(args: Args) -> LabelAgentOptions:
     # Strategy none offers GPUs in MIG mode whole: their names must be there when kubelet's answer says them.
     options = CdiOptions(hook=args.nvidia_cdi_hook_path or "", simulated=simulated, whole_mig=True)
     return LabelAgentOptions(
-        setup=place,
+        setup=_setup(args),
         holders=(jobs.source,),
         node=args.node,
         kubeconfig=args.kubeconfig,
