@@ -156,5 +156,17 @@ def test_files_stay_readable() -> None:
     assert not long
 
 
+def test_functions_stay_readable() -> None:
+    """At most 40 lines. Their complexity is ruff's to limit."""
+    long = {
+        f"{path.relative_to(ROOT)}: {node.name}": lines
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > 40
+    }
+    assert not long
+
+
 def test_the_version_is_one_constant() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", aliquot.__version__)
