@@ -32,7 +32,7 @@ ENDS = {
     "_without_config": "no label",
     "_fail": "something is wrong",
     "_satisfied": "the GPUs are as wished",
-    "_change": "a change",
+    "_prepare_and_apply": "a change",
     "_blocked": "a change that something is in the way of",
     "_reboot": "a change that only a reboot completes",
     "_locked": "a change while another process is changing the GPUs",

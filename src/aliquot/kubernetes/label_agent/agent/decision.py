@@ -181,36 +181,36 @@ def _change(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
         return _blocked(observation, memory, plan)
     if not plan.actions:
         return _reboot(observation, memory, plan)
-    stop = _unsafe(observation, plan)
-    if stop is not None:
-        return _fail(observation, memory, stop)
+    if plan.reboots and not observation.settings.with_reboot:
+        return _fail(observation, memory, _needs_reboot(plan))  # before anything is destroyed for it
+    if observation.kubelet_error and touches(plan) and observation.holder_policy.policy != "force":
+        next_step = f"kubectl annotate node {observation.node} {names.HOLDERS_ANNOTATION}=force"
+        return _fail(observation, memory, ConfigFailure("KubeletAway", observation.kubelet_error, (), next_step))
+    return _prepare_and_apply(observation, memory, plan)
+
+
+def _prepare_and_apply(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
     drift = f"the GPUs drifted from {observation.label!r}: " if status_builder.was_met(observation) else ""
     reason = status_builder.HEALING if drift else "Changing"
     status = status_builder.status(observation, PENDING, reason, drift + phrases.intent(plan))
-    operands, cordon = operands_for(plan), observation.holder_policy.cordon
-    pauses = pause(observation.marks, operands, requested=observation.digest, cordon=cordon, owner=observation.owner)
-    paused = observation.marks.pause_record is not None
-    steps: tuple[tuple[object, Step], ...] = (
-        (pauses, Pause(operands, cordon, status)),
-        (observation.state != PENDING, ReportStatus(status)),
-        (paused and not memory.operands_gone, AwaitOperands(operands, status)),
-        (
-            observation.services and not memory.services_stopped and _resets_gpus(plan),
-            StopServices(observation.services),
-        ),
-        (status_builder.needs_report(observation, status), ReportStatus(status)),  # whom the last step waited for
-    )
-    return next((step for due, step in steps if due), Apply(plan, status))
-
-
-def _unsafe(observation: Observation, plan: Plan) -> ConfigFailure | None:
-    """What forbids to destroy anything for a change."""
-    if plan.reboots and not observation.settings.with_reboot:
-        return _needs_reboot(plan)
-    if observation.kubelet_error and touches(plan) and observation.holder_policy.policy != "force":
-        next_step = f"kubectl annotate node {observation.node} {names.HOLDERS_ANNOTATION}=force"
-        return ConfigFailure("KubeletAway", observation.kubelet_error, (), next_step)
-    return None
+    operands = operands_for(plan)
+    if pause(
+        observation.marks,
+        operands,
+        requested=observation.digest,
+        cordon=observation.holder_policy.cordon,
+        owner=observation.owner,
+    ):
+        return Pause(operands, observation.holder_policy.cordon, status)
+    if observation.state != PENDING:
+        return ReportStatus(status)
+    if observation.marks.pause_record is not None and not memory.operands_gone:
+        return AwaitOperands(operands, status)
+    if observation.services and not memory.services_stopped and _resets_gpus(plan):
+        return StopServices(observation.services)
+    if status_builder.needs_report(observation, status):
+        return ReportStatus(status)  # it says whom the last step waited for
+    return Apply(plan, status)
 
 
 def _locked(observation: Observation, memory: AgentMemory) -> Step:
