@@ -12,7 +12,7 @@ import msgspec
 
 from aliquot.core.engine.history import PastRun
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.kind_informer import KIND_TIMING, KindInformer
+from aliquot.kubernetes.client.informer import KIND_TIMING, Informer, InformerGroup, Key
 from aliquot.kubernetes.client.object_base import KubeObject, ObjectMeta, ResourceType
 from aliquot.kubernetes.client.objects import ConfigMap, Node, Pod
 from aliquot.kubernetes.client.watch import WatchTiming
@@ -57,13 +57,14 @@ class ClusterCache:
     ) -> None:
         self.api = api
         self._node_changed, self._changed, self._timing = node_changed, changed, timing
-        self.nodes: KindInformer[Node] = KindInformer(Node, self._of_nodes, timing)
-        self.documents: KindInformer[DocumentMap] = KindInformer(DocumentMap, self._of_documents, timing)
-        self.pods: KindInformer[Pod] = KindInformer(Pod, self._of_pods, timing)
-        self.gpus: KindInformer[SRIOVGPUDevice] = KindInformer(SRIOVGPUDevice, self._of_anything, timing)
+        self.nodes = Informer(Node, self._of_nodes, timing=timing)
+        self.documents = Informer(DocumentMap, self._of_documents, labels=document.LABEL, timing=timing)
+        self.pods = Informer(Pod, self._of_pods, labels=AGENT_PODS, timing=timing)
+        self.gpus = Informer(SRIOVGPUDevice, self._of_anything, timing=timing)
+        self._agents = InformerGroup(self.nodes, self.documents)
         self.informers = VmClusterInformers(self.nodes, self.gpus, changed, namespace=kubevirt_namespace, timing=timing)
         self.admission_state = AdmissionState(self.informers, frozenset(), timing)
-        self.maps: dict[str, KindInformer[ConfigMap]] = {}
+        self.maps: dict[str, Informer[ConfigMap]] = {}
         self._read: dict[str, tuple[DocumentMap, NodeDocument | None]] = {}
         self._pods_of: dict[str, dict[str, Pod]] = {}
         self._node_of: dict[str, str] = {}
@@ -73,25 +74,21 @@ class ClusterCache:
         """For ever."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            group.create_task(self.nodes.follow(self.api))
-            group.create_task(self.documents.follow(self.api, labels=document.LABEL))
-            group.create_task(self.pods.follow(self.api, labels=AGENT_PODS))
-            group.create_task(self.gpus.follow(self.api))
-            group.create_task(self.informers.follow(self.api))
-            group.create_task(self.admission_state.follow(self.api))
+            for each in (self._agents, self.pods, self.gpus, self.informers, self.admission_state):
+                group.create_task(each.follow(self.api))
 
     @property
     def ready(self) -> bool:
         """Nodes and documents were read once."""
-        return self.nodes.synced and self.documents.synced
+        return self._agents.synced
 
     @property
     def unavailable(self) -> str:
         """Why nodes or documents cannot be read now; "" if they can."""
-        return self.nodes.unavailable or self.documents.unavailable
+        return self._agents.unavailable
 
     @property
-    def virtualization_informers(self) -> tuple[KindInformer[Any], ...]:
+    def virtualization_informers(self) -> tuple[Informer[Any], ...]:
         """Those of Harvester's kinds and of KubeVirt's."""
         informers = self.informers
         return (
@@ -107,7 +104,7 @@ class ClusterCache:
     def document(self, node: str, which: str) -> NodeDocument | None:
         """What an agent published; None where it did not, or nobody understands it."""
         name = document.map_name(node, which)
-        found = self.documents.items.get(name)
+        found = self.documents.get(name, self.api.namespace)
         if found is None:
             self._read.pop(name, None)
             return None
@@ -118,7 +115,7 @@ class ClusterCache:
 
     def pasts(self, node: str | None) -> dict[str, list[PastRun]]:
         """The newest changes of every node, or of this one, as both its agents tell them."""
-        nodes = [node] if node is not None else list(self.nodes.items)
+        nodes = [node] if node is not None else list(self.nodes.by_name)
         found = {name: [self.document(name, which) for which in (document.GPUS, document.VGPUS)] for name in nodes}
         return {
             name: [past for each in documents if each is not None for past in each.past_runs]
@@ -133,28 +130,28 @@ class ClusterCache:
         """Follow these ConfigMaps from now on, too; no more than ``MOST_MAPS``."""
         for name in names:
             if name not in self.maps and self._group is not None and len(self.maps) < MOST_MAPS:
-                informer = self.maps[name] = KindInformer(ConfigMap, self._of_anything, self._timing)
-                self._group.create_task(informer.follow(self.api, name=name))
+                informer = self.maps[name] = Informer(ConfigMap, self._of_anything, name=name, timing=self._timing)
+                self._group.create_task(informer.follow(self.api))
 
     def text(self, name: str) -> str | None:
         """What a ConfigMap says of named configs; None where there is none, or it is not known yet."""
         informer = self.maps.get(name)
-        found = informer.items.get(name) if informer is not None else None
+        found = next(iter(informer.items), None) if informer is not None else None
         return found.data.get("config.yaml") if found is not None else None
 
     # -- what changed
 
-    def _of_nodes(self, names: set[str]) -> None:
-        self._node_changed(names)
+    def _of_nodes(self, keys: set[Key]) -> None:
+        self._node_changed({name for _, name in keys})
 
-    def _of_documents(self, names: set[str]) -> None:
-        nodes = {name.removesuffix(f"-{which}") for name in names for which in (document.GPUS, document.VGPUS)}
+    def _of_documents(self, keys: set[Key]) -> None:
+        nodes = {name.removesuffix(f"-{which}") for _, name in keys for which in (document.GPUS, document.VGPUS)}
         self._node_changed(nodes)
 
-    def _of_pods(self, names: set[str]) -> None:
+    def _of_pods(self, keys: set[Key]) -> None:
         touched = set()
-        for name in names:
-            pod, previous = self.pods.items.get(name), self._node_of.pop(name, "")
+        for namespace, name in keys:
+            pod, previous = self.pods.get(name, namespace), self._node_of.pop(name, "")
             if previous:
                 self._pods_of.get(previous, {}).pop(name, None)
                 touched.add(previous)
@@ -164,5 +161,5 @@ class ClusterCache:
                 touched.add(pod.spec.node_name)
         self._node_changed(touched)
 
-    def _of_anything(self, names: set[str]) -> None:
+    def _of_anything(self, _: set[Key]) -> None:
         self._changed()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from aliquot.dashboard.view_models import ChangeOutcome
-from aliquot.kubernetes.client.kind_informer import KindInformer
+from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.object_base import Condition, KubeObject
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.gpu import names
@@ -28,7 +28,7 @@ class OutcomeTimeouts(msgspec.Struct, frozen=True):
 
 
 async def node(
-    nodes: KindInformer[Node], written: Node, label: str, report: OutcomeReporter, timeouts: OutcomeTimeouts
+    nodes: Informer[Node], written: Node, label: str, report: OutcomeReporter, timeouts: OutcomeTimeouts
 ) -> ChangeOutcome:
     """Until the agent says that this node's label is met, or why not. ``written`` is the node as the write left it: the
     watch may still tell of a time before that.
@@ -36,10 +36,10 @@ async def node(
     name = written.name
     begun, last_line = time.monotonic(), ""
     while True:
-        found = nodes.items.get(name)
+        found = nodes.get(name)
         if found is None:
             return ChangeOutcome("partial", f"Node {name} is no longer in the cluster.")
-        found = written if _older(found, written) else found
+        found = written if found.is_older_than(written) else found
         labels = found.metadata.labels
         status = parse(found.metadata.annotations.get(names.STATUS_ANNOTATION))
         if labels.get(names.CONFIG_LABEL) != label:
@@ -63,12 +63,6 @@ async def node(
         await asyncio.sleep(POLL_S)
 
 
-def _older(one: Node, other: Node) -> bool:
-    """Versions are in order wherever they are numbers."""
-    older, newer = one.metadata.resource_version, other.metadata.resource_version
-    return older.isdecimal() and newer.isdecimal() and int(older) < int(newer)
-
-
 def _failed(name: str, status: AgentStatus) -> ChangeOutcome:
     """Its GPUs are as they were unless an apply could not be undone. The wish stays, and is tried again."""
     word = "refused"
@@ -79,12 +73,12 @@ def _failed(name: str, status: AgentStatus) -> ChangeOutcome:
 
 
 async def ready(
-    informer: KindInformer[KubeObject], name: str, generation: int, report: OutcomeReporter, timeouts: OutcomeTimeouts
+    informer: Informer[KubeObject], name: str, generation: int, report: OutcomeReporter, timeouts: OutcomeTimeouts
 ) -> ChangeOutcome:
     """Until an object's condition ``Ready`` answers for this generation: it is as wished, or why not."""
     begun, last_line = time.monotonic(), ""
     while True:
-        found = informer.items.get(name)
+        found = informer.get(name)
         if found is None:
             return ChangeOutcome("partial", f"{name} is gone.")
         status = getattr(found, "status", None)

@@ -185,7 +185,7 @@ class ClusterSource:
         return looks.current(
             NodeParts(
                 name,
-                cache.nodes.items.get(name),
+                cache.nodes.get(name),
                 cache.document(name, document.GPUS),
                 cache.document(name, document.VGPUS),
                 cache.pods_on(name),

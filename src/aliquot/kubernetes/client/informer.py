@@ -1,52 +1,78 @@
-"""What the agent knows of one kind, kept by a watch, with what our own writes were answered."""
+"""What is known of one kind, kept by a watch, with what our own writes were answered; and several of these as one."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from aliquot.foundation.logfmt import agent_log as log
+from aliquot.foundation.logfmt import controller_log
 from aliquot.kubernetes.client.client import Api, Selector
 from aliquot.kubernetes.client.errors import ApiError, NotFoundError
 from aliquot.kubernetes.client.object_base import KubeObject
-from aliquot.kubernetes.client.watch import InitialList, ObjectChanged, ObjectDeleted, WatchTiming, watch
+from aliquot.kubernetes.client.watch import (
+    Change,
+    InitialList,
+    ObjectChanged,
+    ObjectDeleted,
+    Report,
+    WatchTiming,
+    watch,
+)
 
 T = TypeVar("T", bound=KubeObject)
 Key = tuple[str, str]
+"""Namespace and name; the namespace is "" for kinds that are in none."""
+Changed = Callable[[set[Key]], None]
+Ended = Callable[[asyncio.Task[None]], None]
 
-TIMING = WatchTiming(refused_s=15)
+KIND_TIMING = WatchTiming(refused_s=15)
 """A kind that is not installed is asked for again this often, in seconds."""
-_REMEMBERED = 4096
 LATE_S = 60.0
-"""How long after a write the watch may still tell of what was before it."""
+"""How long after a write or a deletion the watch may still tell of what was before it."""
 
 
 class Informer(Generic[T]):
-    """``is_own`` says which objects are this node's; others are forgotten at once. ``relevant_part`` is what of an
-    object matters here: ``wake`` is called when it changes, but not for what we wrote ourselves. ``synced`` is True
-    once it is clear what there is, ``absent`` while the cluster does not have the kind; ``unavailable`` is why it
-    cannot be read, "" if it can.
+    """Follows what of a kind is selected: in the client's namespace, the one that is given, or ``*`` for every one.
+    ``is_own`` says which of it is kept; the rest is forgotten at once. ``relevant_part`` is what of an object matters:
+    ``changed`` is called with the keys of objects that came, went, or changed in it, but not for what we wrote
+    ourselves; without keys where it changed whether the kind can be read. ``synced`` is True once it is clear what
+    there is, ``absent`` while the cluster does not have the kind; ``unavailable`` is why it cannot be read, "" if it
+    can. Failures go to ``report`` where there is one, in place of the last two and of ``log``.
     """
 
     def __init__(
         self,
         kind: type[T],
-        wake: Callable[[], None],
+        changed: Changed = lambda _: None,
         *,
+        namespace: str | None = None,
+        name: str | None = None,
+        labels: Selector | None = None,
+        fields: Selector | None = None,
         is_own: Callable[[T], bool] = lambda _: True,
         relevant_part: Callable[[T], object] = lambda item: item,
+        timing: WatchTiming = KIND_TIMING,
+        report: Report | None = None,
+        log: logging.Logger = controller_log,
     ) -> None:
         self.kind = kind
         self.synced = False
         self.absent = False
         self.unavailable = ""
         self._items: dict[Key, T] = {}
-        self._deleted_uids: dict[str, None] = {}
         self._written: dict[Key, tuple[T, float]] = {}
-        self._wake = wake
+        self._deleted: dict[str, float] = {}
+        self._changed = changed
+        self._namespace, self._name, self._labels, self._fields = namespace, name, labels, fields
         self._is_own = is_own
         self._relevant_part = relevant_part
+        self._timing = timing
+        self._report = report or self.note_failure
+        self._log = log
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def items(self) -> tuple[T, ...]:
@@ -54,117 +80,163 @@ class Informer(Generic[T]):
 
     @property
     def by_name(self) -> dict[str, T]:
-        """By name; for kinds that are in no namespace."""
+        """By name; not for what is followed in every namespace."""
         return {name: item for (_, name), item in self._items.items()}
 
-    async def follow(
-        self,
-        api: Api,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        labels: Selector | None = None,
-        fields: Selector | None = None,
-    ) -> None:
-        """For ever: what these selectors select."""
+    def get(self, name: str, namespace: str = "") -> T | None:
+        return self._items.get((namespace, name))
+
+    # -- following
+
+    async def follow(self, api: Api) -> None:
+        """For ever."""
         changes = watch(
             api,
             self.kind,
-            namespace=namespace,
-            name=name,
-            labels=labels,
-            fields=fields,
-            timing=TIMING,
+            namespace=self._namespace,
+            name=self._name,
+            labels=self._labels,
+            fields=self._fields,
+            timing=self._timing,
             report=self._report,
         )
         async for change in changes:
-            match change:
-                case InitialList(items):
-                    self._replace(items)
-                case ObjectChanged(item):
-                    self._put(item)
-                case ObjectDeleted(item):
-                    self._drop(item)
+            self.apply(change)
 
-    def record_write(self, written: T) -> None:
-        """What a write was answered: the next look must see it, and it is no news."""
-        if _is_finally_deleted(written):
-            self.record_deletion(written)
-        elif self._is_own(written) and not self._outdated(written):
-            known = self._items.get(written.key)
+    def start(self, api: Api, ended: Ended) -> None:
+        """Follow it in a task; ``ended`` is called when that ends, which it should not by itself."""
+        self._task = asyncio.create_task(self.follow(api))
+        self._task.add_done_callback(ended)
+
+    def stop(self) -> None:
+        """Begin to end what ``start`` began."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """End what ``start`` began."""
+        self.stop()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def apply(self, change: Change[T]) -> None:
+        """Take in what the watch tells."""
+        match change:
+            case InitialList(items):
+                self._replace(items)
+            case ObjectChanged(item) if self._is_own(item):
+                self._put(item)
+            case ObjectChanged(item) | ObjectDeleted(item):
+                self._deleted.pop(item.metadata.uid, None)
+                if self._forget(item):
+                    self._changed({item.key})
+
+    # -- our own writes
+
+    def record_write(self, previous: T | None, written: T) -> None:
+        """What a write was answered: the next look must see it, and it is no news. Unless the watch brought something
+        newer meanwhile, or told that what was known before (``previous``) went.
+        """
+        known = self._items.get(written.key)
+        if written.metadata.deletion_timestamp is not None and not written.metadata.finalizers:
+            self.record_deletion(written)  # its last finalizer was taken
+        elif known is None and previous is not None:
+            return
+        elif self._is_own(written) and (known is None or not written.is_older_than(known)):
             self._items[written.key] = written
-            if known is None or _is_older(known, written):  # else nothing was written, and nothing will show
+            if known is None or known.is_older_than(written):  # else nothing was written, and nothing will show
                 self._written[written.key] = (written, time.monotonic())
 
     def record_deletion(self, item: T) -> None:
         """It is gone by our own hand. What the watch still tells of its life is late."""
-        self._deleted_uids[item.metadata.uid] = None
-        for uid in list(self._deleted_uids)[:-_REMEMBERED]:
-            del self._deleted_uids[uid]
-        known = self._items.get(item.key)
-        if known is not None and known.metadata.uid == item.metadata.uid:
-            del self._items[item.key]
-            self._written.pop(item.key, None)
+        now = time.monotonic()
+        self._deleted = {uid: since for uid, since in self._deleted.items() if now - since < LATE_S}
+        self._deleted[item.metadata.uid] = now
+        self._forget(item)
+
+    # -- what the watch tells
 
     def _replace(self, items: Iterable[T]) -> None:
         """A list is the whole truth, but for what we wrote after it was made."""
-        listed = {
-            item.key: item for item in items if self._is_own(item) and item.metadata.uid not in self._deleted_uids
-        }
+        listed = {item.key: item for item in items if self._is_own(item) and not self._is_deleted(item)}
         for key, known in self._items.items():
             if key in listed and self._predates_write(listed[key]):
                 listed[key] = known
-        self._items, self.synced, self.absent = listed, True, False
-        self._wake()
+        before, self._items = self._items, listed
+        self.synced = True
+        self._changed({*before, *listed})
 
     def _put(self, item: T) -> None:
-        if not self._is_own(item):
-            self._drop(item)  # it has become another node's
-            return
-        if item.metadata.uid in self._deleted_uids or self._predates_write(item):
+        if self._is_deleted(item) or self._predates_write(item):
             return
         previous = self._items.get(item.key)
         self._items[item.key] = item
+        self._written.pop(item.key, None)
         if previous is None or self._relevant_part(previous) != self._relevant_part(item):
-            self._wake()
+            self._changed({item.key})
 
-    def _drop(self, item: T) -> None:
+    def _forget(self, item: T) -> bool:
+        """False where it is not what is known under its name."""
         known = self._items.get(item.key)
-        if known is not None and known.metadata.uid == item.metadata.uid:
-            del self._items[item.key]
-            self._written.pop(item.key, None)
-            self._wake()
+        if known is None or known.metadata.uid != item.metadata.uid:
+            return False
+        del self._items[item.key]
+        self._written.pop(item.key, None)
+        return True
 
-    def _outdated(self, item: T) -> bool:
-        known = self._items.get(item.key)
-        return known is not None and known.metadata.uid == item.metadata.uid and _is_older(item, known)
+    def _is_deleted(self, item: T) -> bool:
+        return time.monotonic() - self._deleted.get(item.metadata.uid, -LATE_S) < LATE_S
 
     def _predates_write(self, item: T) -> bool:
         """What the watch tells is the truth, lower versions included: a store that went back to a backup has them. But
         it may be from before a write of ours, until that shows in the watch, too.
         """
+        known = self._items.get(item.key)
         written, since = self._written.get(item.key, (None, 0.0))
-        ours = written is not None and self._items.get(item.key) is written
-        return ours and self._outdated(item) and time.monotonic() - since < LATE_S
+        if known is None or written is not known or known.metadata.uid != item.metadata.uid:
+            return False
+        return item.is_older_than(known) and time.monotonic() - since < LATE_S
 
-    def _report(self, error: ApiError | None) -> None:
+    def note_failure(self, error: ApiError | None) -> None:
+        """Take in why a try failed, None once the API server answers again."""
         if isinstance(error, NotFoundError):
             self.unavailable = ""
             if not self.absent:
-                self._items, self.synced, self.absent = {}, True, True
-                self._wake()
+                self.absent = True
+                self._replace(())
             return
-        before, self.unavailable = self.unavailable, "" if error is None else error.brief
-        if self.unavailable != before:
-            log.warning("%s", self.unavailable or f"{self.kind.TYPE} can be read again")
-            self._wake()
+        before = self.absent, self.unavailable
+        self.absent, self.unavailable = self.absent and error is not None, "" if error is None else error.brief
+        if self.unavailable != before[1]:
+            self._log.warning("%s", self.unavailable or f"{self.kind.TYPE} can be read again")
+        if (self.absent, self.unavailable) != before:
+            self._changed(set())
 
 
-def _is_finally_deleted(item: KubeObject) -> bool:
-    """True for the answer to the write that took the last finalizer of an object that was to be deleted."""
-    return item.metadata.deletion_timestamp is not None and not item.metadata.finalizers
+class InformerGroup:
+    """Several informers as one. Those that are ``shared`` are followed by whoever owns them."""
 
+    def __init__(self, *informers: Informer[Any], shared: tuple[Informer[Any], ...] = ()) -> None:
+        self._followed = informers
+        self.all_informers = (*shared, *informers)
 
-def _is_older(one: KubeObject, other: KubeObject) -> bool:
-    older, newer = one.metadata.resource_version, other.metadata.resource_version
-    return older.isdecimal() and newer.isdecimal() and int(older) < int(newer)
+    async def follow(self, api: Api) -> None:
+        """For ever."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._followed:
+                group.create_task(informer.follow(api))
+
+    @property
+    def unsynced(self) -> str:
+        """What was not read yet, "" when all was. A kind that the cluster does not have is known: there is nothing."""
+        return next((str(informer.kind.TYPE) for informer in self.all_informers if not informer.synced), "")
+
+    @property
+    def synced(self) -> bool:
+        """Everything was read once."""
+        return not self.unsynced
+
+    @property
+    def unavailable(self) -> str:
+        """Why something cannot be read from the API server now, "" if all can."""
+        return next((informer.unavailable for informer in self.all_informers if informer.unavailable), "")

@@ -75,6 +75,13 @@ class KubeObject(ApiStruct, frozen=True):
         """Namespace and name."""
         return self.metadata.namespace, self.metadata.name
 
+    def is_older_than(self, other: KubeObject) -> bool:
+        """Whether this is of a time before the other. Versions are in order over all objects of a kind, whatever their
+        uid, wherever they are numbers.
+        """
+        older, newer = self.metadata.resource_version, other.metadata.resource_version
+        return older.isdecimal() and newer.isdecimal() and int(older) < int(newer)
+
 
 class Condition(ApiStruct, frozen=True, omit_defaults=False):
     """Written with all its fields: a status that is left out is no condition to the API server."""

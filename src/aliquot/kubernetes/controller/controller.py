@@ -16,14 +16,13 @@ from aliquot.foundation.http_probes import Negotiated, Page
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
-from aliquot.kubernetes.client.kind_informer import KIND_TIMING
+from aliquot.kubernetes.client.informer import KIND_TIMING, Key
 from aliquot.kubernetes.client.leader_election import LeaderElector, LeaseTiming
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.client.work_loop import WorkLoop
 from aliquot.kubernetes.controller.informers import ClusterInformers
 from aliquot.kubernetes.controller.metrics import ControllerStateCollector
-from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
 from aliquot.kubernetes.label_agent.controller import node_labels as nodes
 from aliquot.kubernetes.label_agent.controller.effective_settings import (
@@ -85,7 +84,7 @@ class Controller:
         self.informers = ClusterInformers(self._nodes_changed, self._all_changed, pace.watch)
         self.waiting = PendingPodWatcher(
             api,
-            lambda: self.informers.nodes.items.values(),
+            lambda: self.informers.nodes.items,
             self.metrics,
             patience_s=pace.patience_s,
             timing=pace.watch,
@@ -151,24 +150,24 @@ class Controller:
             self.webhook.leadership_changed()
         self._all_changed(set())
 
-    def _all_changed(self, _: set[str]) -> None:
+    def _all_changed(self, _: set[Key]) -> None:
         self._mark_all_dirty()
         if self.vms is not None:
             self.vms.wake()
 
     def _mark_all_dirty(self) -> None:
         """All nodes are to be looked at again."""
-        self._dirty |= set(self.informers.nodes.items)
+        self._dirty |= set(self.informers.nodes.by_name)
         self._work_loop.wake()
 
-    def _nodes_changed(self, changed: set[str]) -> None:
+    def _nodes_changed(self, changed: set[Key]) -> None:
         """A heartbeat is no reason to look at a node again."""
         self.waiting.nodes_changed()
         if self.vms is not None:
             self.vms.wake()
-        for name in changed:
-            node = self.informers.nodes.items.get(name)
-            observed = None if node is None else (node.metadata.labels, node.metadata.annotations)
+        for _, name in changed:
+            node = self.informers.nodes.get(name)
+            observed = None if node is None else _observed_part(node)
             if observed != self._observed.get(name, ()):
                 self._observed[name] = observed
                 self._dirty.add(name)
@@ -189,19 +188,19 @@ class Controller:
 
     async def _reconcile(self) -> bool:
         """False if something has to be tried again."""
-        policy = read_cluster_policy(self.informers.policies.items.values())
-        settings, errors = self._settings.read(policy, self.informers.settings.items.get(names.SETTINGS_MAP))
+        policy = read_cluster_policy(self.informers.policies.items)
+        settings, errors = self._settings.read(policy, next(iter(self.informers.settings.items), None))
         self._log_new((*policy.notes, *errors))
         self.waiting.set_active(settings.hints, settings.config_map)
         done = await self._effective.publish(policy, errors)
         wanted = nodes.WantedNodeLabels(not policy.manager, settings.default_config)
-        claims = self.vms.informers.claims.items.values() if self.vms is not None else ()
-        functions = self.vms.informers.functions.items if self.vms is not None else {}
-        reserved = nodes.reserved(self.informers.devices.items.values(), claims, functions)
+        claims = self.vms.informers.claims.items if self.vms is not None else ()
+        functions = self.vms.informers.functions.by_name if self.vms is not None else {}
+        reserved = nodes.reserved(self.informers.devices.items, claims, functions)
         dirty, self._dirty = self._dirty, set()
         self.metrics.set_nodes(len(self.informers.nodes.items))
         for name in sorted(dirty):
-            node = self.informers.nodes.items.get(name)
+            node = self.informers.nodes.get(name)
             if node is None:
                 continue
             patch = nodes.patch(node, wanted, reserved.get(name, ()))
@@ -230,6 +229,7 @@ class Controller:
             return self._failed("node", error)
         log.info("node %s: %s", node.name, _sentence(patch))
         self.informers.nodes.record_write(node, written)
+        self._observed[node.name] = _observed_part(written)  # who takes it back changes the node
         self.metrics.count_write("node")
         return True
 
@@ -250,6 +250,10 @@ class Controller:
         if self.webhook is not None and self.webhook.missing:
             return 503, "text/plain", f"{self.webhook.missing}\n".encode()
         return 200, "text/plain", b"ok\n"
+
+
+def _observed_part(node: Node) -> object:
+    return node.metadata.labels, node.metadata.annotations
 
 
 def _sentence(patch: NodePatch) -> str:

@@ -6,24 +6,21 @@ goes into the corner at once: the next look must see what the last step wrote.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, NotFoundError
+from aliquot.kubernetes.client.informer import Ended, Informer, Key
 from aliquot.kubernetes.client.objects import ConfigMap, Event, Node
-from aliquot.kubernetes.client.watch import InitialList, ObjectChanged, ObjectDeleted, watch
+from aliquot.kubernetes.client.watch import DEFAULT_TIMING
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_pods as pods
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
 from aliquot.kubernetes.gpu.node_patch import change_node, node_marks
 from aliquot.kubernetes.gpu.node_status import FAILED, AgentStatus, rfc3339
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
-
-STALE_S = 10.0
-"""A watch is no further behind what the server answered to us than this."""
 
 
 class NotReadYetError(Exception):
@@ -41,42 +38,64 @@ class NodeInformer:
         node: str,
         namespace: str,
         wake: Callable[[], None],
-        ended: Callable[[asyncio.Task[None]], None] = lambda _: None,
+        ended: Ended = lambda _: None,
     ) -> None:
         self.api = api
         self.name = node
         self.namespace = namespace
-        self.node: Node | None = None
-        self.config_maps: dict[str, dict[str, str] | None] = {}
         self.changes = 0
+        self.nodes = Informer(
+            Node,
+            self._notify,
+            name=node,
+            relevant_part=_relevant_fields,
+            timing=DEFAULT_TIMING,
+            report=self._reporter(""),
+        )
+        self.followed_maps: dict[str, Informer[ConfigMap]] = {}
         self._errors: dict[str, str] = {}
-        self._changed_at = -STALE_S
         self._wake = wake
         self._ended = ended
-        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     # -- reading
 
     async def start(self) -> None:
         """Begins to watch the node."""
-        self._tasks[""] = asyncio.create_task(self._follow_node())
-        self._tasks[""].add_done_callback(self._ended)
+        self.nodes.start(self.api, self._ended)
 
     async def close(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self.nodes.close()
+        for informer in self.followed_maps.values():
+            await informer.close()
 
     def follow(self, config_maps: Iterable[str]) -> None:
         """Watch exactly these ConfigMaps of the agent's namespace from now on."""
         wanted = set(filter(None, config_maps))
-        for name in set(self._tasks) - wanted - {""}:
-            self._tasks.pop(name).cancel()
-            self.config_maps.pop(name, None)
+        for name in set(self.followed_maps) - wanted:
+            self.followed_maps.pop(name).stop()
             self._errors.pop(name, None)
-        for name in wanted - set(self._tasks):
-            self._tasks[name] = asyncio.create_task(self._follow_map(name))
-            self._tasks[name].add_done_callback(self._ended)
+        for name in wanted - set(self.followed_maps):
+            self.followed_maps[name] = self._config_map_informer(name)
+            self.followed_maps[name].start(self.api, self._ended)
+
+    def _config_map_informer(self, name: str) -> Informer[ConfigMap]:
+        report = self._reporter(name)
+        return Informer(
+            ConfigMap, self._notify, namespace=self.namespace, name=name, timing=DEFAULT_TIMING, report=report
+        )
+
+    @property
+    def node(self) -> Node | None:
+        return self.nodes.get(self.name)
+
+    @property
+    def config_maps(self) -> dict[str, dict[str, str] | None]:
+        """What those that were read say, None for one that is not there."""
+        return {
+            name: next((found.data for found in informer.items), None)
+            for name, informer in self.followed_maps.items()
+            if informer.synced
+        }
 
     def has_read(self, name: str) -> bool:
         """True once it is known what that ConfigMap says, or that it is not there."""
@@ -94,41 +113,7 @@ class NodeInformer:
         """Why something cannot be read from the API server, "" if all can."""
         return next(iter(self._errors.values()), "")
 
-    async def _follow_node(self) -> None:
-        async for change in watch(self.api, Node, name=self.name, report=self._reporter("")):
-            match change:
-                case InitialList(items):
-                    self._set_node(items[0] if items else None)
-                case ObjectChanged(item) if not self._is_outdated(item):
-                    self._set_node(item)
-                case ObjectDeleted():
-                    self._set_node(None)
-
-    async def _follow_map(self, name: str) -> None:
-        report = self._reporter(name)
-        async for change in watch(self.api, ConfigMap, namespace=self.namespace, name=name, report=report):
-            match change:
-                case InitialList(items):
-                    self.config_maps[name] = items[0].data if items else None
-                case ObjectChanged(item):
-                    self.config_maps[name] = item.data
-                case ObjectDeleted():
-                    self.config_maps[name] = None
-            self._notify()
-
-    def _set_node(self, node: Node | None) -> None:
-        previous, self.node = self.node, node
-        if node is None or previous is None or _relevant_fields(previous) != _relevant_fields(node):
-            self._notify()
-
-    def _is_outdated(self, node: Node) -> bool:
-        """True if the watch tells of a time before our own last change, whose answer is known already."""
-        known = self.node
-        if known is None or known.metadata.uid != node.metadata.uid or time.monotonic() - self._changed_at > STALE_S:
-            return False
-        return _is_older(node, known)
-
-    def _notify(self) -> None:
+    def _notify(self, _: set[Key]) -> None:
         self.changes += 1
         self._wake()
 
@@ -165,11 +150,8 @@ class NodeInformer:
         """Changes the node by what ``change`` makes of it as it is now, not as it was when it was last seen: nobody's
         label is overwritten. Raises ApiError.
         """
-        answer = await change_node(self.api, self.name, change)
-        # The watch may have told of a still newer change while this answer was on its way.
-        if self.node is None or not _is_older(answer, self.node):
-            self.node = answer
-        self._changed_at = time.monotonic()
+        previous = self.node
+        self.nodes.record_write(previous, await change_node(self.api, self.name, change))
 
     async def event(self, status: AgentStatus, now: float) -> None:
         """Write what has become of the wish as an event on the node."""
@@ -204,20 +186,14 @@ class NodeInformer:
 
     async def write_config_map(self, name: str, body: dict[str, object]) -> None:
         """Creates a ConfigMap of the agent's namespace, or makes it say this. Raises ApiError."""
+        followed = self.followed_maps.get(name)
+        previous = followed.get(name, self.namespace) if followed is not None else None
         try:
             found = await self.api.patch(ConfigMap, name, body, namespace=self.namespace)
         except NotFoundError:
             found = await self.api.create(ConfigMap, body, self.namespace)
-        if name in self._tasks:
-            self.config_maps[name] = found.data
-
-
-def _is_older(node: Node, known: Node) -> bool:
-    """True if the one is of a time before the other. Versions are in order over all nodes of a cluster, whatever their
-    uid, wherever they are numbers.
-    """
-    older, newer = node.metadata.resource_version, known.metadata.resource_version
-    return older.isdecimal() and newer.isdecimal() and int(older) < int(newer)
+        if followed is not None:
+            followed.record_write(previous, found)
 
 
 def _relevant_fields(node: Node) -> tuple[object, ...]:

@@ -11,7 +11,7 @@ from aliquot.errors import AliquotError
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
-from aliquot.kubernetes.client.kind_informer import KindInformer
+from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.objects import ClusterPolicy, ConfigMap
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.label_agent.controller import cluster_policy_settings as settings_from
@@ -50,7 +50,7 @@ class MergedSettings:
 class EffectiveSettingsPublisher:
     """The effective ConfigMap. ``informer`` has it as it is."""
 
-    def __init__(self, api: Api, informer: KindInformer[ConfigMap], metrics: ControllerMetrics) -> None:
+    def __init__(self, api: Api, informer: Informer[ConfigMap], metrics: ControllerMetrics) -> None:
         self._api, self._informer, self._metrics = api, informer, metrics
 
     async def publish(self, policy: PolicySettings, errors: tuple[str, ...]) -> bool:
@@ -59,7 +59,7 @@ class EffectiveSettingsPublisher:
         """
         notes = "".join(f"{sentence}\n" for sentence in (*policy.notes, *errors))
         data = {names.SETTINGS_KEY: settings_text.to_text(policy.layer)} | ({NOTES_KEY: notes} if notes else {})
-        found = self._informer.items.get(names.EFFECTIVE_MAP)
+        found = next(iter(self._informer.items), None)
         if found is None and not policy.layer.values and not notes:
             return True
         if found is not None and found.data == data:

@@ -17,9 +17,10 @@ import msgspec
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError, ThrottledError
+from aliquot.kubernetes.client.informer import Informer, Key
 from aliquot.kubernetes.client.objects import ConfigMap, Event, Node
 from aliquot.kubernetes.client.pending_pod import UNSCHEDULED, PendingPod
-from aliquot.kubernetes.client.watch import InitialList, ObjectChanged, ObjectDeleted, WatchTiming, watch
+from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.gpu import node_document as documents
 from aliquot.kubernetes.label_agent.controller.hints import NodeFleet, build_fleet, hints, partitionable_nodes
 from aliquot.kubernetes.label_agent.controller.pod_demand import PodDemand, demand
@@ -73,7 +74,7 @@ class PendingPodQueue:
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
-        self._pods: dict[tuple[str, str], _WaitingPod] = {}
+        self._pods: dict[Key, _WaitingPod] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -88,8 +89,8 @@ class PendingPodQueue:
         else:
             self._pods[pod.key] = _WaitingPod(pod.metadata.uid, wanted, now)
 
-    def drop(self, pod: PendingPod) -> None:
-        self._pods.pop(pod.key, None)
+    def drop(self, key: Key) -> None:
+        self._pods.pop(key, None)
 
     def counts(self, now: float, wall: float) -> PendingPodCounts:
         """What is kept, in figures. ``wall`` is the time of day at ``now``."""
@@ -107,7 +108,7 @@ class PendingPodQueue:
         demands = {each.demand for _, each in self._overdue(now)}
         return frozenset().union(*(partitionable_nodes(each, fleet) for each in demands))
 
-    def _overdue(self, now: float) -> list[tuple[tuple[str, str], _WaitingPod]]:
+    def _overdue(self, now: float) -> list[tuple[Key, _WaitingPod]]:
         """The pods that have waited long enough."""
         return [item for item in self._pods.items() if now - item[1].since >= self._patience_s]
 
@@ -181,20 +182,26 @@ class PendingPodWatcher:
 
     async def _follow(self) -> None:
         await asyncio.sleep(min(SETTLE_S, self._patience_s))
-        changes = watch(
-            self.api, PendingPod, namespace=ALL_NAMESPACES, fields=UNSCHEDULED, timing=self._timing, report=self._report
+        pods = Informer(
+            PendingPod,
+            lambda keys: self._pods_changed(pods, keys),
+            namespace=ALL_NAMESPACES,
+            fields=UNSCHEDULED,
+            is_own=lambda pod: demand(pod) is not None,
+            timing=self._timing,
+            report=self._report,
         )
-        async for change in changes:
-            match change:
-                case InitialList(items):
-                    for item in items:
-                        self._queue.put(item, self._clock())
-                case ObjectChanged(item):
-                    self._queue.put(item, self._clock())
-                case ObjectDeleted(item):
-                    self._queue.drop(item)
-            if len(self._queue):
-                self._wake.set()
+        await pods.follow(self.api)
+
+    def _pods_changed(self, pods: Informer[PendingPod], keys: set[Key]) -> None:
+        for namespace, name in keys:
+            pod = pods.get(name, namespace)
+            if pod is not None:
+                self._queue.put(pod, self._clock())
+            else:
+                self._queue.drop((namespace, name))
+        if len(self._queue):
+            self._wake.set()
 
     async def _send_hints(self) -> None:
         while True:

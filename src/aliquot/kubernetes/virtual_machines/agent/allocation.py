@@ -9,7 +9,6 @@ what was missed.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from aliquot.errors import AliquotError
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.errors import ConflictError, NotFoundError
-from aliquot.kubernetes.client.informer import Informer
+from aliquot.kubernetes.client.informer import Ended, Informer
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
@@ -67,33 +66,35 @@ class VmAllocationPublisher:
         *,
         uses: Uses | None = None,
         environment: Environment | None = None,
-        ended: Callable[[asyncio.Task[None]], None] = lambda _: None,
+        ended: Ended = lambda _: None,
     ) -> None:
         self.error = ""
         self._api = api
         self._node = node
         self._launchers = LauncherDevices(uses, environment)
         self._ended = ended
-        self._informer = Informer(VirtualMachineInstance, wake, is_own=self._is_local, relevant_part=_relevant_fields)
+        self._informer = Informer(
+            VirtualMachineInstance,
+            lambda _: wake(),
+            namespace=ALL_NAMESPACES,
+            labels={NODE_LABEL: node},
+            is_own=self._is_local,
+            relevant_part=_relevant_fields,
+            log=log,
+        )
         self._own = re.compile(re.escape(node) + "-[0-9a-f]{9,13}")
         self._published: dict[Key, _PublishedAllocation] = {}
         self._renamed: dict[str, None] = {}
         self._swept_at: float | None = None
-        self._task: asyncio.Task[None] | None = None
 
     # -- coming and going
 
     def start(self) -> None:
         """Begins to watch."""
-        follow = self._informer.follow(self._api, namespace=ALL_NAMESPACES, labels={NODE_LABEL: self._node})
-        self._task = asyncio.create_task(follow)
-        self._task.add_done_callback(self._ended)
+        self._informer.start(self._api, self._ended)
 
     async def close(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._informer.close()
 
     # -- work
 

@@ -6,12 +6,12 @@ Claims and MigConfigurations have no such label in Harvester; all are read, and 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable
 from typing import Any
 
+from aliquot.foundation.logfmt import agent_log
 from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
-from aliquot.kubernetes.client.informer import Informer
+from aliquot.kubernetes.client.informer import Ended, Informer, InformerGroup, Key
 from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
@@ -23,57 +23,52 @@ _LONGEST_LABEL = 63
 AnyInformer = Informer[Any]
 
 
-class NodeDeviceInformers:
+class NodeDeviceInformers(InformerGroup):
     """``wake`` is called whenever something in it changed; ``ended`` for a watch that ends, which none should."""
 
-    def __init__(
-        self,
-        api: Api,
-        node: str,
-        wake: Callable[[], None],
-        ended: Callable[[asyncio.Task[None]], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, api: Api, node: str, wake: Callable[[], None], ended: Ended = lambda _: None) -> None:
+        def changed(_: set[Key]) -> None:
+            wake()
+
+        def is_own(item: SRIOVGPUDevice | VGPUDevice | MigConfiguration | PCIDeviceClaim | Pod) -> bool:
+            return item.spec.node_name == node
+
         self.api = api
         self.name = node
-        self.gpus = Informer(SRIOVGPUDevice, wake, is_own=lambda item: item.spec.node_name == node)
-        self.vgpus = Informer(VGPUDevice, wake, is_own=lambda item: item.spec.node_name == node)
-        self.migs = Informer(MigConfiguration, wake, is_own=lambda item: item.spec.node_name == node)
-        self.functions = Informer(PCIDevice, wake, is_own=self._is_own_function)
-        self.claims = Informer(PCIDeviceClaim, wake, is_own=lambda item: item.spec.node_name == node)
-        self.nodes = Informer(Node, wake, is_own=lambda item: item.name == node, relevant_part=_relevant_node_fields)
+        # A longer name cannot be a label's value: then all are read.
+        labels = {names.NODE_LABEL: node} if len(node) <= _LONGEST_LABEL else None
+        log = agent_log
+        self.gpus = Informer(SRIOVGPUDevice, changed, labels=labels, is_own=is_own, log=log)
+        self.vgpus = Informer(VGPUDevice, changed, labels=labels, is_own=is_own, log=log)
+        self.migs = Informer(MigConfiguration, changed, is_own=is_own, log=log)
+        self.functions = Informer(PCIDevice, changed, labels=labels, is_own=self._is_own_function, log=log)
+        self.claims = Informer(PCIDeviceClaim, changed, is_own=is_own, log=log)
+        self.nodes = Informer(Node, changed, name=node, relevant_part=_relevant_node_fields, log=log)
         self.pods = Informer(
-            Pod, wake, is_own=lambda item: item.spec.node_name == node, relevant_part=_relevant_pod_fields
+            Pod,
+            changed,
+            namespace=ALL_NAMESPACES,
+            fields={"spec.nodeName": node},
+            is_own=is_own,
+            relevant_part=_relevant_pod_fields,
+            log=log,
         )
+        self.device_informers: tuple[AnyInformer, ...] = self.gpus, self.vgpus, self.migs, self.functions, self.claims
+        super().__init__(*self.device_informers, self.nodes, self.pods)
         self._ended = ended
-        self._tasks: list[asyncio.Task[None]] = []
 
     def _is_own_function(self, item: PCIDevice) -> bool:
         """A PCIDevice says whose it is in its status, which a moment after its creation is still empty."""
         return (item.status.node_name or item.metadata.labels.get(names.NODE_LABEL)) == self.name
-
-    @property
-    def device_informers(self) -> tuple[AnyInformer, ...]:
-        """The shelves of Harvester's kinds."""
-        return self.gpus, self.vgpus, self.migs, self.functions, self.claims
 
     def informer(self, kind: str) -> AnyInformer:
         """That of a kind by name. Raises KeyError for one that is none of ours."""
         return {informer.kind.TYPE.kind: informer for informer in self.device_informers}[kind]
 
     @property
-    def unsynced(self) -> str:
-        """What was not read yet, "" when all was."""
-        return next((str(s.kind.TYPE) for s in (*self.device_informers, self.nodes, self.pods) if not s.synced), "")
-
-    @property
     def missing_kinds(self) -> tuple[str, ...]:
         """The kinds that the cluster does not have."""
         return tuple(informer.kind.TYPE.kind for informer in self.device_informers if informer.absent)
-
-    @property
-    def unavailable(self) -> str:
-        """Why something cannot be read from the API server, "" if all can."""
-        return next((s.unavailable for s in (*self.device_informers, self.nodes, self.pods) if s.unavailable), "")
 
     @property
     def node(self) -> Node | None:
@@ -91,25 +86,12 @@ class NodeDeviceInformers:
 
     async def start(self) -> None:
         """Begins to watch."""
-        for work in self._watches():
-            task = asyncio.create_task(work)
-            task.add_done_callback(self._ended)
-            self._tasks.append(task)
-
-    def _watches(self) -> Iterator[Coroutine[Any, Any, None]]:
-        # A longer name cannot be a label's value: then all are read.
-        labels = {names.NODE_LABEL: self.name} if len(self.name) <= _LONGEST_LABEL else None
-        for informer in (self.gpus, self.vgpus, self.functions):
-            yield informer.follow(self.api, labels=labels)
-        for whole in (self.migs, self.claims):
-            yield whole.follow(self.api)
-        yield self.nodes.follow(self.api, name=self.name)
-        yield self.pods.follow(self.api, namespace=ALL_NAMESPACES, fields={"spec.nodeName": self.name})
+        for informer in self.all_informers:
+            informer.start(self.api, self._ended)
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for informer in self.all_informers:
+            await informer.close()
 
 
 def _relevant_node_fields(node: Node) -> object:

@@ -78,9 +78,10 @@ class NodeStatusReporter:
         patch = _patch(NodeMarks(meta.labels, meta.annotations), stamped, driver_needed)
         if not patch:
             return
-        self._informers.nodes.record_write(
-            await change_node(self._informers.api, self._informers.name, lambda m: _patch(m, stamped, driver_needed))
+        written = await change_node(
+            self._informers.api, self._informers.name, lambda m: _patch(m, stamped, driver_needed)
         )
+        self._informers.nodes.record_write(node, written)
         if previous is not None and (previous.state, previous.reason) == (stamped.state, stamped.reason):
             return
         log.log(30 if stamped.degraded else 20, "%s", stamped.sentence)

@@ -82,16 +82,16 @@ class ObjectWriter:
             case "status":
                 written = await self._patch(informer, change, "status")
                 self._pruned.learn(change, written)
-                informer.record_write(written)
+                informer.record_write(previous, written)
             case _:
-                informer.record_write(await self._patch(informer, change, None))
+                informer.record_write(previous, await self._patch(informer, change, None))
         now = informer.by_name.get(change.name)
         if now is not None:
             await self._on_change(previous, now)
 
     async def _create(self, informer: Informer[Any], change: ObjectChange) -> None:
         body = {**change.body, "metadata": {**change.body.get("metadata", {}), "name": change.name}}
-        informer.record_write(await self._informers.api.create(informer.kind, body))
+        informer.record_write(None, await self._informers.api.create(informer.kind, body))
 
     async def _patch(self, informer: Informer[Any], change: ObjectChange, subresource: str | None) -> Any:
         body = dict(change.body)
@@ -119,23 +119,22 @@ class ObjectWriter:
         if change.verb == "create" and known is None:
             await self._reclaim(informer, change, found)
         else:
-            informer.record_write(found)
+            informer.record_write(known, found)
         return change.name in informer.by_name
 
     async def _reclaim(self, informer: Informer[Any], change: ObjectChange, found: KubeObject) -> None:
         """One that our watch does not show, though it has the name that we would give: it has lost the label by which
         it is watched (a restore from a backup can do that), which it gets back; or it is another node's.
         """
-        informer.record_write(found)
+        informer.record_write(None, found)
         if change.name not in informer.by_name:
             owner = getattr(getattr(found, "spec", None), "node_name", "") or "another node"
             self._refuse(change, f"it exists already, and says that it is {owner}'s")
             return
         labels = change.body.get("metadata", {}).get("labels", {})
         if labels and any(found.metadata.labels.get(key) != value for key, value in labels.items()):
-            informer.record_write(
-                await self._informers.api.patch(informer.kind, change.name, {"metadata": {"labels": labels}})
-            )
+            labelled = await self._informers.api.patch(informer.kind, change.name, {"metadata": {"labels": labels}})
+            informer.record_write(found, labelled)
 
 
 def _key(change: ObjectChange) -> Key:

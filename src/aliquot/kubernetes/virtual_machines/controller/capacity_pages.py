@@ -63,7 +63,7 @@ class CapacityPages:
         def page(query: Mapping[str, str]) -> object:
             if query.get("link", "") in ("deviceCapacity", "machineTypes"):
                 # Harvester answers both links with the same figures.
-                return poll.remaining_by_resource(self._informers.nodes.items.values(), self._informers.capacity())
+                return poll.remaining_by_resource(self._informers.nodes.items, self._informers.capacity())
             return poll.cluster(path)
 
         return page

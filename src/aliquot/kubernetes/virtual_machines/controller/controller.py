@@ -9,7 +9,7 @@ import msgspec
 
 from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.client.client import Api
-from aliquot.kubernetes.client.kind_informer import KIND_TIMING, KindInformer
+from aliquot.kubernetes.client.informer import KIND_TIMING, Informer
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.client.work_loop import WorkLoop
@@ -42,7 +42,7 @@ class VmController:
         self,
         api: Api,
         leads: Callable[[], bool],
-        shared_informers: tuple[KindInformer[Node], KindInformer[SRIOVGPUDevice]],
+        shared_informers: tuple[Informer[Node], Informer[SRIOVGPUDevice]],
         metrics: ControllerMetrics,
         *,
         namespace: str = KUBEVIRT_NAMESPACE,

@@ -5,13 +5,11 @@ Every replica of the controller keeps it: webhooks and the capacity pages answer
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
 
-from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
-from aliquot.kubernetes.client.kind_informer import KIND_TIMING, KindInformer
+from aliquot.kubernetes.client.client import ALL_NAMESPACES
+from aliquot.kubernetes.client.informer import KIND_TIMING, Informer, InformerGroup, Key
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
@@ -25,16 +23,15 @@ KUBEVIRT_NAMESPACE = "harvester-system"
 ChangeCallback = Callable[[], None]
 
 
-class VmClusterInformers:
-    """``nodes`` and ``gpus`` are followed by whoever owns them, everything else by ``follow``. ``items`` of machines
-    and instances are by ``namespace/name``. ``on_change`` is called whenever anything did,
+class VmClusterInformers(InformerGroup):
+    """``nodes`` and ``gpus`` are followed by whoever owns them. ``on_change`` is called whenever anything changed,
     ``on_claims_changed`` when a claim or a PCIDevice did.
     """
 
     def __init__(
         self,
-        nodes: KindInformer[Node],
-        gpus: KindInformer[SRIOVGPUDevice],
+        nodes: Informer[Node],
+        gpus: Informer[SRIOVGPUDevice],
         on_change: ChangeCallback,
         *,
         namespace: str = KUBEVIRT_NAMESPACE,
@@ -42,60 +39,38 @@ class VmClusterInformers:
         clock: Callable[[], float] = time.monotonic,
         on_claims_changed: ChangeCallback = lambda: None,
     ) -> None:
-        def notify(_: set[str]) -> None:
+        def notify(_: set[Key]) -> None:
             on_change()
 
-        def notify_claims(_: set[str]) -> None:
+        def notify_claims(_: set[Key]) -> None:
             on_change()
             on_claims_changed()
 
         self.nodes, self.gpus = nodes, gpus
         self.namespace = namespace
-        self.vgpus: KindInformer[VGPUDevice] = KindInformer(VGPUDevice, notify, timing)
-        self.migs: KindInformer[MigConfiguration] = KindInformer(MigConfiguration, notify, timing)
-        self.functions: KindInformer[PCIDevice] = KindInformer(PCIDevice, notify_claims, timing)
-        self.claims: KindInformer[PCIDeviceClaim] = KindInformer(PCIDeviceClaim, notify_claims, timing)
-        self.vms: KindInformer[VirtualMachine] = KindInformer(VirtualMachine, self._vms_changed, timing)
-        self.instances: KindInformer[VirtualMachineInstance] = KindInformer(VirtualMachineInstance, notify, timing)
-        self.kubevirts: KindInformer[KubeVirtSettings] = KindInformer(KubeVirtSettings, notify, timing)
+        self.vgpus = Informer(VGPUDevice, notify, timing=timing)
+        self.migs = Informer(MigConfiguration, notify, timing=timing)
+        self.functions = Informer(PCIDevice, notify_claims, timing=timing)
+        self.claims = Informer(PCIDeviceClaim, notify_claims, timing=timing)
+        self.vms = Informer(VirtualMachine, self._vms_changed, namespace=ALL_NAMESPACES, timing=timing)
+        self.instances = Informer(VirtualMachineInstance, notify, namespace=ALL_NAMESPACES, timing=timing)
+        self.kubevirts = Informer(KubeVirtSettings, notify, namespace=namespace, timing=timing)
+        super().__init__(
+            *(self.vgpus, self.migs, self.functions, self.claims, self.vms, self.instances, self.kubevirts),
+            shared=(nodes, gpus),
+        )
         self._on_change, self._clock = on_change, clock
         self._reservations = VmReservations()
-
-    async def follow(self, api: Api) -> None:
-        """For ever."""
-        async with asyncio.TaskGroup() as group:
-            for informer in (self.vgpus, self.migs, self.functions, self.claims):
-                group.create_task(informer.follow(api))
-            group.create_task(self.vms.follow(api, namespace=ALL_NAMESPACES))
-            group.create_task(self.instances.follow(api, namespace=ALL_NAMESPACES))
-            group.create_task(self.kubevirts.follow(api, namespace=self.namespace))
-
-    @property
-    def all_informers(self) -> tuple[KindInformer[Any], ...]:
-        return (
-            *(self.nodes, self.gpus, self.vgpus, self.migs, self.functions, self.claims),
-            *(self.vms, self.instances, self.kubevirts),
-        )
-
-    @property
-    def synced(self) -> bool:
-        """Everything was read once. A kind that the cluster does not have is known: there is nothing of it."""
-        return all(informer.synced for informer in self.all_informers)
-
-    @property
-    def unavailable(self) -> str:
-        """Why something cannot be read now; empty if all can."""
-        return next((informer.unavailable for informer in self.all_informers if informer.unavailable), "")
 
     def capacity(self) -> Capacity:
         return measure(
             ClusterObservation(
-                tuple(self.nodes.items.values()),
-                tuple(self.vgpus.items.values()),
-                tuple(self.functions.items.values()),
-                tuple(self.claims.items.values()),
-                tuple(self.vms.items.values()),
-                tuple(self.instances.items.values()),
+                self.nodes.items,
+                self.vgpus.items,
+                self.functions.items,
+                self.claims.items,
+                self.vms.items,
+                self.instances.items,
                 self._reservations.active(self._clock()),
             )
         )
@@ -104,12 +79,11 @@ class VmClusterInformers:
         """A machine was admitted with this; it counts at once, and until its object shows it."""
         self._reservations.reserve(demand, self._clock())
 
-    def _vms_changed(self, changed: set[str]) -> None:
-        for name in changed:
-            vm = self.vms.items.get(name)
+    def _vms_changed(self, changed: set[Key]) -> None:
+        for namespace, name in changed:
+            vm = self.vms.get(name, namespace)
             if vm is None:
-                namespace, _, deleted = name.partition("/")
-                self._reservations.drop((namespace, deleted))
+                self._reservations.drop((namespace, name))
             elif vm.should_run:
                 self._reservations.observe(vm_demand(vm))
         self._on_change()

@@ -40,7 +40,7 @@ class NodeCleanup:
         informers, now = self._informers, self._clock()
         object_informers = (informers.claims, informers.vgpus, informers.migs, informers.gpus, informers.functions)
         found = orphans(
-            informers.nodes.items.keys(), [item for informer in object_informers for item in informer.items.values()]
+            informers.nodes.by_name.keys(), [item for informer in object_informers for item in informer.items]
         )
         missing = {each.node for each in found}
         self._missing_since = {node: self._missing_since.get(node, now) for node in missing}

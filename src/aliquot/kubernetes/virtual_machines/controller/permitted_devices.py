@@ -31,7 +31,7 @@ class PermittedDevicesWriter:
         """False if something has to be tried again."""
         want = self._wanted_entries()
         done = True
-        for name, settings in sorted(self._informers.kubevirts.items.items()):
+        for name, settings in sorted(self._informers.kubevirts.by_name.items()):
             self._log_new(foreign_conflicts(settings, want))
             body = patch(settings, want)
             if body and leads():
@@ -40,11 +40,10 @@ class PermittedDevicesWriter:
 
     def _wanted_entries(self) -> WantedEntries:
         informers = self._informers
-        running, waiting, _ = demands(informers.vms.items.values(), informers.instances.items.values())
+        running, waiting, _ = demands(informers.vms.items, informers.instances.items)
         used = {resource for each in (*running, *waiting) for resource in each.counts}
-        foreign = foreign_nodes(informers.nodes.items.values())
-        vgpus, functions, claims = informers.vgpus.items, informers.functions.items, informers.claims.items
-        return wanted_entries(vgpus.values(), functions.values(), claims.values(), used, foreign)
+        foreign = foreign_nodes(informers.nodes.items)
+        return wanted_entries(informers.vgpus.items, informers.functions.items, informers.claims.items, used, foreign)
 
     async def _write(self, name: str, settings: KubeVirtSettings, body: dict[str, object]) -> bool:
         try:

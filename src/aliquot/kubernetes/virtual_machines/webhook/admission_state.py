@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -10,7 +9,7 @@ import msgspec
 
 from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.errors import NotFoundError
-from aliquot.kubernetes.client.kind_informer import KIND_TIMING, KindInformer
+from aliquot.kubernetes.client.informer import KIND_TIMING, Informer, InformerGroup
 from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.client.watch import WatchTiming
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
@@ -31,14 +30,9 @@ class AdmissionState:
 
     def __init__(self, informers: Watched, accounts: frozenset[str], timing: WatchTiming = KIND_TIMING) -> None:
         self._informers, self._accounts = informers, accounts
-        self._usb: KindInformer[USBDevice] = KindInformer(USBDevice, _ignore, timing)
-        self._usb_claims: KindInformer[USBDeviceClaim] = KindInformer(USBDeviceClaim, _ignore, timing)
-
-    async def follow(self, api: Api) -> None:
-        """For ever."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._usb.follow(api))
-            group.create_task(self._usb_claims.follow(api))
+        self._usb = Informer(USBDevice, timing=timing)
+        self._usb_claims = Informer(USBDeviceClaim, timing=timing)
+        self.follow = InformerGroup(self._usb, self._usb_claims).follow
 
     @property
     def missing(self) -> str:
@@ -52,16 +46,16 @@ class AdmissionState:
         """Everything as it is known now."""
         informers = self._informers
         return AdmissionSnapshot(
-            gpus=dict(informers.gpus.items),
-            vgpus=dict(informers.vgpus.items),
-            migs=dict(informers.migs.items),
-            functions=dict(informers.functions.items),
-            claims=dict(informers.claims.items),
-            usb_claims=dict(self._usb_claims.items),
-            usb=dict(self._usb.items),
-            nodes=dict(informers.nodes.items),
-            vms={each.key: each for each in informers.vms.items.values()},
-            instances={each.key: each for each in informers.instances.items.values()},
+            gpus=informers.gpus.by_name,
+            vgpus=informers.vgpus.by_name,
+            migs=informers.migs.by_name,
+            functions=informers.functions.by_name,
+            claims=informers.claims.by_name,
+            usb_claims=self._usb_claims.by_name,
+            usb=self._usb.by_name,
+            nodes=informers.nodes.by_name,
+            vms={each.key: each for each in informers.vms.items},
+            instances={each.key: each for each in informers.instances.items},
             accounts=self._accounts,
         )
 
@@ -84,7 +78,7 @@ class AdmissionState:
     def _permitted(self) -> frozenset[str] | None:
         """None without a KubeVirt: nobody says what is permitted."""
         found = self._informers.kubevirts.items
-        lists = [(each.spec.configuration.permitted_host_devices or {}).values() for each in found.values()]
+        lists = [(each.spec.configuration.permitted_host_devices or {}).values() for each in found]
         entries = [entry for those in lists for entry_list in those for entry in entry_list or ()]
         return frozenset(str(each.get("resourceName", "")) for each in entries) if found else None
 
@@ -95,7 +89,3 @@ async def _list_all(api: Api, kind: type[T]) -> tuple[T, ...]:
         return await api.list(kind, ALL_NAMESPACES)
     except NotFoundError:
         return ()
-
-
-def _ignore(names: set[str]) -> None:
-    """Verdicts are made when somebody asks."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any, cast
 
 import pytest
 
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiUnavailableError, ForbiddenError
-from aliquot.kubernetes.client.objects import Node, ObjectMeta
+from aliquot.kubernetes.client.objects import ConfigMap, Node, ObjectMeta
+from aliquot.kubernetes.client.watch import InitialList, ObjectChanged, ObjectDeleted
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
 from aliquot.kubernetes.gpu.node_status import FAILED, SUCCESS, AgentStatus
-from aliquot.kubernetes.label_agent.agent.node_informer import STALE_S, NodeInformer
+from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
 
 
 def node(version: int, label: str, uid: str = "u") -> Node:
@@ -32,7 +32,7 @@ class SlowAnswer:
 
     async def patch(self, kind: type[Node], name: str, body: dict[str, Any]) -> Node:
         assert self.corner is not None
-        self.corner._set_node(self.meanwhile)
+        self.corner.nodes.apply(ObjectChanged(self.meanwhile))
         return node(2, "old")
 
 
@@ -52,23 +52,48 @@ def test_an_answer_that_comes_late_does_not_hide_a_newer_label(meanwhile: Node, 
     assert corner.marks.labels["wish"] == seen
 
 
-@pytest.mark.parametrize(
-    ("late", "seen"),
-    [
-        (node(1, "old"), "mine"),
-        (node(3, "new"), "new"),
-        (node(1, "reborn", uid="another"), "reborn"),
-    ],
-    ids=["older", "newer", "another node of that name"],
-)
-def test_a_watch_that_lags_does_not_take_back_what_we_wrote(late: Node, seen: str) -> None:
-    corner = NodeInformer(cast(Api, None), "n", "ns", lambda: None)
-    corner.node, corner._changed_at = node(2, "mine"), time.monotonic()
-    if not corner._is_outdated(late):
-        corner._set_node(late)
-    assert corner.marks.labels["wish"] == seen
-    corner._changed_at -= STALE_S + 1
-    assert not corner._is_outdated(node(1, "old")), "a store that went back to a backup is believed after a while"
+def test_a_heartbeat_is_no_change_and_a_label_is() -> None:
+    woken: list[str] = []
+    corner = NodeInformer(cast(Api, None), "n", "ns", lambda: woken.append("up"))
+    corner.nodes.apply(InitialList((node(1, "old"),)))
+    corner.nodes.apply(ObjectChanged(node(2, "old")))
+    assert (corner.changes, woken) == (1, ["up"])
+    corner.nodes.apply(ObjectChanged(node(3, "new")))
+    corner.nodes.apply(ObjectDeleted(node(4, "new")))
+    assert (corner.changes, corner.node) == (3, None)
+
+
+class Maps:
+    """An API with one ConfigMap, and watches that tell nothing."""
+
+    async def patch(self, kind: type[ConfigMap], name: str, body: dict[str, Any], namespace: str) -> ConfigMap:
+        return config_map(name, 5, "mine")
+
+
+def config_map(name: str, version: int, text: str) -> ConfigMap:
+    return ConfigMap(ObjectMeta(name=name, namespace="ns", uid=name, resource_version=str(version)), {"text": text})
+
+
+def test_a_config_map_is_known_once_it_was_read_and_until_it_is_followed_no_more() -> None:
+    corner = NodeInformer(cast(Api, Maps()), "n", "ns", lambda: None)
+
+    async def play() -> None:
+        corner.follow(["a", "", "b"])
+        assert [corner.has_read(name) for name in ("a", "b", "")] == [False, False, True]
+        maps = corner.followed_maps
+        maps["a"].apply(InitialList(()))
+        maps["b"].apply(InitialList((config_map("b", 4, "theirs"),)))
+        assert corner.config_maps == {"a": None, "b": {"text": "theirs"}}
+        await corner.write_config_map("b", {})
+        maps["b"].apply(ObjectChanged(config_map("b", 4, "theirs")))
+        assert corner.config_maps["b"] == {"text": "mine"}, "what we wrote is not taken back by a watch that lags"
+        maps["b"].apply(ObjectDeleted(config_map("b", 6, "mine")))
+        assert corner.config_maps["b"] is None
+        corner.follow(["a"])
+        assert list(corner.config_maps) == ["a"]
+        await corner.close()
+
+    asyncio.run(play())
 
 
 def test_each_missing_right_is_told_once_and_one_answer_does_not_hide_another(

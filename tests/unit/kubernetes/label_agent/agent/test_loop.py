@@ -20,6 +20,7 @@ from aliquot.foundation.lock import FileLock
 from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
+from aliquot.kubernetes.client.watch import InitialList, ObjectChanged
 from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
@@ -102,9 +103,10 @@ def paused() -> Node:
 
 def loop_over(first: Node, meanwhile: Callable[[NodeInformer], None], hands: Hands) -> LabelAgentLoop:
     corner = NodeInformer(cast(Api, None), "gpu-1", "ns", lambda: loop.wake())
-    corner.node = first
     eyes = cast(Observer, Eyes(corner, lambda: meanwhile(corner)))
     loop = LabelAgentLoop(corner, eyes, cast(StepExecutor, hands), LabelAgentMetrics("gpu-1"))
+    corner.nodes.apply(InitialList((first,)))
+    loop._woken.clear()
     return loop
 
 
@@ -135,7 +137,9 @@ def test_what_happens_during_a_look_ends_the_wait_that_follows(labels: dict[str,
     first, hands = paused(), Hands()
 
     async def play() -> None:
-        await loop_over(first, lambda corner: corner._set_node(relabelled(first, **labels)), hands).cycle()
+        await loop_over(
+            first, lambda corner: corner.nodes.apply(ObjectChanged(relabelled(first, **labels))), hands
+        ).cycle()
 
     asyncio.run(play())
     assert [type(step) for step, _ in hands.began] == ([] if over else [steps.AwaitOperands])
@@ -168,7 +172,7 @@ def test_what_is_asked_after_a_look_is_not_answered_by_it(asked: dict[str, str |
 
     async def play() -> None:
         corner = NodeInformer(cast(Api, Server()), "gpu-1", "ns", lambda: None)
-        corner.node = first
+        corner.nodes.apply(InitialList((first,)))
         none: Any = None
         actor = StepExecutor(corner, none, none, none, none, LabelAgentMetrics("gpu-1"), PauseOwner())
         o = look(WISH, marks=corner.marks)
@@ -185,9 +189,9 @@ def test_a_pause_that_is_undone_ends_the_wait_that_is_on() -> None:
         loop = loop_over(first, lambda corner: None, hands)
         await loop.cycle()
         assert not hands.superseded.is_set()
-        loop.informer._set_node(relabelled(first, somebody="else"))
+        loop.informer.nodes.apply(ObjectChanged(relabelled(first, somebody="else")))
         assert not hands.superseded.is_set()
-        loop.informer._set_node(relabelled(first, **{f"{names.DEPLOY_PREFIX}device-plugin": "true"}))
+        loop.informer.nodes.apply(ObjectChanged(relabelled(first, **{f"{names.DEPLOY_PREFIX}device-plugin": "true"})))
         assert hands.superseded.is_set()
 
     asyncio.run(play())
@@ -222,10 +226,12 @@ class Still:
 
 def observer(tmp_path: Path, first: Node) -> Observer:
     corner = NodeInformer(cast(Api, None), "gpu-1", "ns", lambda: None)
-    corner.node = first
+    corner.nodes.apply(InitialList((first,)))
     place = AgentSetup("gpu-1")
     corner.follow = lambda config_maps: None  # type: ignore[method-assign]
-    corner.config_maps = dict.fromkeys((names.SETTINGS_MAP, names.EFFECTIVE_MAP, names.DEFAULT_CONFIG_MAP))
+    for name in (names.SETTINGS_MAP, names.EFFECTIVE_MAP, names.DEFAULT_CONFIG_MAP):
+        corner.followed_maps[name] = corner._config_map_informer(name)
+        corner.followed_maps[name].apply(InitialList(()))
 
     async def boot() -> str:
         return "boot-1"
@@ -474,7 +480,7 @@ def test_a_node_without_a_request_is_not_planned_for(tmp_path: Path, monkeypatch
     monkeypatch.setattr(eyes, "_with_plan", wished)
     assert asyncio.run(eyes.observe(AgentMemory())).request is None
     assert not planned
-    eyes._informer.node = object_of(**{names.CONFIG_LABEL: WISH})
+    eyes._informer.nodes.apply(ObjectChanged(object_of(**{names.CONFIG_LABEL: WISH})))
     asyncio.run(eyes.observe(AgentMemory()))
     assert planned
 

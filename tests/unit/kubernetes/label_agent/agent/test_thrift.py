@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
+from aliquot.kubernetes.client.watch import ObjectChanged
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.node_status import PENDING, AgentStatus
 from aliquot.kubernetes.label_agent.agent import progress
@@ -45,7 +46,7 @@ def test_a_plan_is_made_once_for_the_same_gpus_and_the_same_wish(tmp_path: Path)
         assert first.plan.actions
         assert (await seen.observe(AgentMemory())).plan == first.plan
         assert made == ["plan"]
-        seen._informer.node = wishing("all-disabled")
+        seen._informer.nodes.apply(ObjectChanged(wishing("all-disabled")))
         other = await seen.observe(AgentMemory())
         assert other.plan != first.plan
         assert made == ["plan"] * 2

@@ -247,7 +247,7 @@ def test_pods_that_go_or_were_mended_are_forgotten() -> None:
     queue = PendingPodQueue(30)
     for name in ("a", "b"):
         queue.put(pod(name, nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 0)
-    queue.drop(pod("a"))
+    queue.drop(pod("a").key)
     queue.put(pod("b"), 1)
     assert len(queue) == 0
     assert queue.new_hints(build_fleet([node(MIXED)]), 100) == []

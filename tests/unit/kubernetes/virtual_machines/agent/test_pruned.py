@@ -39,7 +39,7 @@ class Bed:
     def __init__(self) -> None:
         self.now = 0.0
         self.api = Server()
-        self._shelf = Informer(SRIOVGPUDevice, lambda: None)
+        self._shelf = Informer(SRIOVGPUDevice)
         self.writer = ObjectWriter(
             cast(NodeDeviceInformers, self), self._told, lambda verb, kind: None, PrunedFields(lambda: self.now)
         )

@@ -9,8 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from aliquot.kubernetes.client.kind_informer import KindInformer
+from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.objects import Node
+from aliquot.kubernetes.client.watch import InitialList, ObjectChanged, ObjectDeleted
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
 from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import CapacityCollector
 from aliquot.kubernetes.virtual_machines.controller.capacity_pages import CapacityPages
@@ -28,21 +29,15 @@ class Clock:
         return self.now
 
 
-def _ignore(_: set[str]) -> None:
-    return None
-
-
 def made(clock: Clock | None = None) -> VmClusterInformers:
     """One node with 4, one machine of cluster blue that has one of them."""
-    nodes: KindInformer[Node] = KindInformer(Node, _ignore)
-    gpus: KindInformer[SRIOVGPUDevice] = KindInformer(SRIOVGPUDevice, _ignore)
-    world = VmClusterInformers(nodes, gpus, lambda: None, clock=clock or Clock())
+    world = VmClusterInformers(Informer(Node), Informer(SRIOVGPUDevice), lambda: None, clock=clock or Clock())
     labels = {CLUSTER_LABEL: "blue"}
-    nodes.items = {"n1": node("n1", {A2_4Q: 4})}
-    world.vms.items = {"default/a": machine("a", A2_4Q, labels=labels)}
-    world.instances.items = {"default/a": instance("a", "n1", A2_4Q, labels=labels)}
-    for shelf in world.all_informers:
-        shelf.synced = True
+    for informer in world.all_informers:
+        informer.apply(InitialList(()))
+    world.nodes.apply(InitialList((node("n1", {A2_4Q: 4}),)))
+    world.vms.apply(InitialList((machine("a", A2_4Q, labels=labels),)))
+    world.instances.apply(InitialList((instance("a", "n1", A2_4Q, labels=labels),)))
     return world
 
 
@@ -123,17 +118,19 @@ def test_a_machine_that_was_let_in_counts_until_it_is_seen_or_given_up() -> None
     world = made(clock)
     world.reserve(VmDemand("default", "b", {A2_4Q: 2}))
     assert world.capacity().resources[A2_4Q].allocatable == 1
-    world.vms.items["default/b"] = machine("b", A2_4Q, A2_4Q)
-    assert world.capacity().resources[A2_4Q].allocatable == 1
-    del world.vms.items["default/b"]
     clock.now += 60
     assert world.capacity().resources[A2_4Q].allocatable == 3
+    world.reserve(VmDemand("default", "b", {A2_4Q: 2}))
+    world.vms.apply(ObjectChanged(machine("b", A2_4Q, A2_4Q)))
+    clock.now += 60
+    assert world.capacity().resources[A2_4Q].allocatable == 1
 
 
 def test_a_machine_that_was_let_in_and_deleted_counts_no_more() -> None:
     world = made()
     world.reserve(VmDemand("default", "b", {A2_4Q: 2}))
-    world.vms._changed({"default/b"})
+    world.vms.apply(ObjectChanged(machine("b", A2_4Q)))
+    world.vms.apply(ObjectDeleted(machine("b", A2_4Q)))
     assert world.capacity().resources[A2_4Q].allocatable == 3
 
 
@@ -142,8 +139,7 @@ def test_a_machine_that_was_seen_and_then_asks_for_less_is_not_held_to_its_admis
     world.reserve(VmDemand("default", "b", {A2_4Q: 2}))
 
     def told(*resources: str, **more: Any) -> int:
-        world.vms.items["default/b"] = machine("b", *resources, **more)
-        world.vms._changed({"default/b"})
+        world.vms.apply(ObjectChanged(machine("b", *resources, **more)))
         return world.capacity().resources[A2_4Q].allocatable
 
     assert told(A2_4Q) == 1, "an older sight of it: what it was admitted with is still to come"
@@ -154,9 +150,8 @@ def test_a_machine_that_was_seen_and_then_asks_for_less_is_not_held_to_its_admis
 
 def test_a_stopped_machine_that_was_let_start_counts_before_it_shows() -> None:
     world = made()
-    world.vms.items["default/b"] = machine("b", A2_4Q, strategy="Halted")
     world.reserve(VmDemand("default", "b", {A2_4Q: 1}))
-    world.vms._changed({"default/b"})
+    world.vms.apply(ObjectChanged(machine("b", A2_4Q, strategy="Halted")))
     assert world.capacity().resources[A2_4Q].allocatable == 2
 
 
