@@ -17,8 +17,9 @@ import yaml
 
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, NotFoundError
+from aliquot.kubernetes.client.informer import Informer, Key
 from aliquot.kubernetes.client.objects import Node
-from aliquot.kubernetes.client.watch import InitialList, ObjectChanged, ObjectDeleted, WatchTiming, watch
+from aliquot.kubernetes.client.watch import WatchTiming
 from support.cluster import Cluster
 
 TIMING = WatchTiming(shortest_s=1, longest_s=2, grace_s=0.5, first_backoff_s=0.05, longest_backoff_s=0.3, refused_s=0.3)
@@ -92,24 +93,20 @@ class Network:
 
 
 class Mirror:
-    """What the changes say is there. A change that cannot follow from what came before is a fault."""
+    """What an informer told of. News that is none is a fault."""
 
     def __init__(self) -> None:
         self.held: dict[str, Node] = {}
-        self.listed = 0
+        self.informer = Informer(Node, self._changed, timing=TIMING)
 
-    async def follow(self, api: Api) -> None:
-        async for change in watch(api, Node, timing=TIMING):
-            if isinstance(change, InitialList):
-                assert not self.listed, "a list comes once"
-                self.listed += 1
-                self.held = {item.name: item for item in change.items}
-            elif isinstance(change, ObjectChanged):
-                assert self.held.get(change.item.name) != change.item, "nothing changed"
-                self.held[change.item.name] = change.item
+    def _changed(self, keys: set[Key]) -> None:
+        for _, name in keys:
+            item = self.informer.get(name)
+            assert self.held.get(name) != item, "nothing changed"
+            if item is None:
+                del self.held[name]
             else:
-                assert isinstance(change, ObjectDeleted)
-                assert self.held.pop(change.item.name).metadata.uid == change.item.metadata.uid
+                self.held[name] = item
 
 
 async def change_something(api: Api, mark: int) -> None:
@@ -153,7 +150,7 @@ def test_what_a_watch_told_adds_up(cluster: Cluster, tmp_path: Path, seed: int) 
             path.write_text(yaml.safe_dump(config))
             async with Api.connect(str(plain)) as sure, Api.connect(str(path), timeout_s=1) as shaky:
                 mirror = Mirror()
-                following = asyncio.create_task(mirror.follow(shaky))
+                following = asyncio.create_task(mirror.informer.follow(shaky))
                 for number in range(ROUNDS):
                     await change_something(sure, number)
                     await trouble(network, cluster)

@@ -12,15 +12,7 @@ from aliquot.foundation.logfmt import controller_log
 from aliquot.kubernetes.client.client import Api, Selector
 from aliquot.kubernetes.client.errors import ApiError, NotFoundError
 from aliquot.kubernetes.client.object_base import KubeObject
-from aliquot.kubernetes.client.watch import (
-    Change,
-    InitialList,
-    ObjectChanged,
-    ObjectDeleted,
-    Report,
-    WatchTiming,
-    watch,
-)
+from aliquot.kubernetes.client.watch import Change, FullList, ObjectChanged, ObjectDeleted, Report, WatchTiming, watch
 
 T = TypeVar("T", bound=KubeObject)
 Key = tuple[str, str]
@@ -102,6 +94,7 @@ class Informer(Generic[T]):
         )
         async for change in changes:
             self.apply(change)
+            del change  # a list may have far more than what is kept
 
     def start(self, api: Api, ended: Ended) -> None:
         """Follow it in a task; ``ended`` is called when that ends, which it should not by itself."""
@@ -122,7 +115,7 @@ class Informer(Generic[T]):
     def apply(self, change: Change[T]) -> None:
         """Take in what the watch tells."""
         match change:
-            case InitialList(items):
+            case FullList(items):
                 self._replace(items)
             case ObjectChanged(item) if self._is_own(item):
                 self._put(item)
@@ -157,14 +150,18 @@ class Informer(Generic[T]):
     # -- what the watch tells
 
     def _replace(self, items: Iterable[T]) -> None:
-        """A list is the whole truth, but for what we wrote after it was made."""
+        """A list is the whole truth, but for what we changed after it was made."""
         listed = {item.key: item for item in items if self._is_own(item) and not self._is_deleted(item)}
-        for key, known in self._items.items():
-            if key in listed and self._predates_write(listed[key]):
+        before = self._items
+        for key, known in before.items():
+            if key in listed and (listed[key] == known or self._predates_write(listed[key])):
                 listed[key] = known
-        before, self._items = self._items, listed
-        self.synced = True
-        self._changed({*before, *listed})
+        self._items = listed
+        self._written = {key: entry for key, entry in self._written.items() if listed.get(key) is entry[0]}
+        keys = {key for key in {*before, *listed} if self._differ(before.get(key), listed.get(key))}
+        if keys or not self.synced:
+            self.synced = True
+            self._changed(keys)
 
     def _put(self, item: T) -> None:
         if self._is_deleted(item) or self._predates_write(item):
@@ -172,8 +169,13 @@ class Informer(Generic[T]):
         previous = self._items.get(item.key)
         self._items[item.key] = item
         self._written.pop(item.key, None)
-        if previous is None or self._relevant_part(previous) != self._relevant_part(item):
+        if self._differ(previous, item):
             self._changed({item.key})
+
+    def _differ(self, one: T | None, other: T | None) -> bool:
+        if one is None or other is None or one.metadata.uid != other.metadata.uid:
+            return one is not other
+        return self._relevant_part(one) != self._relevant_part(other)
 
     def _forget(self, item: T) -> bool:
         """False where it is not what is known under its name."""
@@ -199,18 +201,17 @@ class Informer(Generic[T]):
 
     def note_failure(self, error: ApiError | None) -> None:
         """Take in why a try failed, None once the API server answers again."""
-        if isinstance(error, NotFoundError):
-            self.unavailable = ""
-            if not self.absent:
-                self.absent = True
-                self._replace(())
-            return
-        before = self.absent, self.unavailable
-        self.absent, self.unavailable = self.absent and error is not None, "" if error is None else error.brief
-        if self.unavailable != before[1]:
+        before, missing = (self.absent, self.unavailable), isinstance(error, NotFoundError)
+        self.absent = missing or (self.absent and error is not None)
+        self.unavailable = "" if error is None or missing else error.brief
+        if self.unavailable != before[1] and not missing:
             self._log.warning("%s", self.unavailable or f"{self.kind.TYPE} can be read again")
-        if (self.absent, self.unavailable) != before:
-            self._changed(set())
+        if (self.absent, self.unavailable) == before:
+            return
+        gone = set(self._items) if missing else set()
+        if missing:
+            self._items, self.synced = {}, True
+        self._changed(gone)
 
 
 class InformerGroup:

@@ -1,8 +1,8 @@
 """List, then watch, for ever: what is there first, then every change, with nothing lost over any kind of interruption.
 
 The rules are those of Kubernetes' "API concepts" (efficient detection of changes) and of client-go's reflector: resume
-from the last version seen, bookmarks included; after 410 Gone list again, not older than what was seen, and report the
-difference; ask the store itself only when the server's memory cannot answer.
+from the last version seen, bookmarks included; after 410 Gone list again, not older than what was seen; ask the store
+itself only when the server's memory cannot answer. Nothing of the objects is kept here: an informer keeps them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ LONGEST_LINE = 32 * 1024 * 1024
 """Bytes. An object is at most some 1.5 MiB in the store."""
 
 
-class InitialList(msgspec.Struct, Generic[T], frozen=True):
-    """Comes once, first: everything that is there."""
+class FullList(msgspec.Struct, Generic[T], frozen=True):
+    """Comes first, and again where changes may have been missed: everything that is there."""
 
     items: tuple[T, ...]
 
 
 class ObjectChanged(msgspec.Struct, Generic[T], frozen=True):
-    """New or changed."""
+    """New or changed, or told once more."""
 
     item: T
 
@@ -54,7 +54,7 @@ class ObjectDeleted(msgspec.Struct, Generic[T], frozen=True):
     item: T
 
 
-Change = InitialList[T] | ObjectChanged[T] | ObjectDeleted[T]
+Change = FullList[T] | ObjectChanged[T] | ObjectDeleted[T]
 Report = Callable[[ApiError | None], None]
 """Called with the error of each failed try, and with None once the API server answers again."""
 
@@ -76,7 +76,7 @@ class WatchTiming(msgspec.Struct, frozen=True):
 DEFAULT_TIMING = WatchTiming()
 
 
-async def watch(
+def watch(
     api: Api,
     kind: type[T],
     *,
@@ -89,9 +89,7 @@ async def watch(
 ) -> AsyncGenerator[Change[T], None]:
     """Never ends by itself and raises nothing; failures go to ``report``. ``namespace`` "*" is every namespace."""
     selection = api.selection(kind, namespace, name=name, labels=labels, fields=fields)
-    async with aclosing(_Watch(api, kind, selection, timing, report or (lambda _: None)).run()) as changes:
-        async for change in changes:
-            yield change
+    return _Watch(api, kind, selection, timing, report or (lambda _: None)).run()
 
 
 class _Watch(Generic[T]):
@@ -105,7 +103,6 @@ class _Watch(Generic[T]):
         self._selection = selection
         self._timing = timing
         self._report = report
-        self._known: dict[tuple[str, str], T] | None = None
         self._version = ""
         self._floor: str | None = "0"
         self._failures = 0
@@ -116,8 +113,7 @@ class _Watch(Generic[T]):
         while True:
             try:
                 if not self._version:
-                    for change in await self._list():
-                        yield change
+                    yield await self._list()
                 async with aclosing(self._follow()) as changes:
                     async for change in changes:
                         yield change
@@ -132,13 +128,12 @@ class _Watch(Generic[T]):
                 self._report(error)
                 await asyncio.sleep(self._delay(error))
 
-    async def _list(self) -> list[Change[T]]:
+    async def _list(self) -> FullList[T]:
         page = await self._api.snapshot(self._kind, self._selection, self._floor)
         self._report_recovery()
         self._version = page.metadata.resource_version or "0"
         self._floor = self._version
-        before, self._known = self._known, {item.key: item for item in page.items}
-        return [InitialList(page.items)] if before is None else _difference(before, self._known)
+        return FullList(page.items)
 
     async def _follow(self) -> AsyncGenerator[Change[T], None]:
         """One stream, from ``version`` on. Returns when it ends, breaks or goes silent: go on from where it was."""
@@ -166,14 +161,8 @@ class _Watch(Generic[T]):
             self._advance(decode(event.object, KubeObject).metadata.resource_version)
             return None
         item = decode(event.object, self._kind)
-        known = self._known if self._known is not None else {}
         self._advance(item.metadata.resource_version)
-        if event.type == "DELETED":
-            known.pop(item.key, None)
-            return ObjectDeleted(item)
-        previous = known.get(item.key)
-        known[item.key] = item
-        return None if previous == item else ObjectChanged(item)
+        return ObjectDeleted(item) if event.type == "DELETED" else ObjectChanged(item)
 
     def _advance(self, version: str) -> None:
         if version:
@@ -221,17 +210,6 @@ class _Watch(Generic[T]):
 
     def _jitter(self) -> float:
         return random.uniform(0, self._timing.first_backoff_s)
-
-
-def _difference(before: dict[tuple[str, str], T], after: dict[tuple[str, str], T]) -> list[Change[T]]:
-    """What happened while nobody looked. An object made anew under an old name was deleted in between."""
-    gone: list[Change[T]] = [
-        ObjectDeleted(item)
-        for key, item in before.items()
-        if key not in after or after[key].metadata.uid != item.metadata.uid
-    ]
-    # Equal versions are not enough: a store that went back to a backup gives out the same ones again.
-    return gone + [ObjectChanged(item) for key, item in after.items() if before.get(key) != item]
 
 
 async def _lines(stream: ResponseStream, deadline: float) -> AsyncGenerator[bytes, None]:

@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aliquot.foundation.logfmt import agent_log
 from aliquot.kubernetes.client import informer as informers
@@ -15,7 +17,7 @@ from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from aliquot.kubernetes.client.informer import LATE_S, Informer, InformerGroup
 from aliquot.kubernetes.client.objects import ConfigMap, ObjectMeta
-from aliquot.kubernetes.client.watch import InitialList, ObjectChanged, ObjectDeleted
+from aliquot.kubernetes.client.watch import FullList, ObjectChanged, ObjectDeleted
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice, SRIOVGPUDeviceSpec
 
 NAME = "n-000008000"
@@ -40,7 +42,7 @@ class Bed:
         self.told.append({name for _, name in keys})
 
     def listed(self, *items: SRIOVGPUDevice) -> None:
-        self.informer.apply(InitialList(items))
+        self.informer.apply(FullList(items))
         self.told.clear()
 
     def put(self, item: SRIOVGPUDevice) -> None:
@@ -67,11 +69,11 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- what is there, and who hears of it
 
 
-def test_a_list_is_all_there_is_and_is_told_once_with_what_was_known_before(bed: Bed) -> None:
+def test_a_list_is_all_there_is(bed: Bed) -> None:
     assert not bed.informer.synced
-    bed.informer.apply(InitialList((gpu(1),)))
+    bed.informer.apply(FullList((gpu(1),)))
     assert (bed.informer.synced, bed.informer.items, bed.told) == (True, (gpu(1),), [{NAME}])
-    bed.informer.apply(InitialList(()))
+    bed.informer.apply(FullList(()))
     assert (bed.informer.items, bed.told[1:]) == ((), [{NAME}])
 
 
@@ -85,10 +87,50 @@ def test_what_somebody_else_changes_is_told(bed: Bed) -> None:
     assert bed.informer.items == ()
 
 
+Maps = dict[str, tuple[str, int]]
+maps = st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.sampled_from("xyz"), st.integers(1, 4)))
+
+
+def config_maps(rows: Maps) -> tuple[ConfigMap, ...]:
+    return tuple(
+        ConfigMap(ObjectMeta(name=name, namespace="ns", uid=uid), {"text": str(number)})
+        for name, (uid, number) in rows.items()
+    )
+
+
+@given(maps, maps)
+def test_of_a_list_that_comes_again_what_differs_is_told_and_nothing_else(first: Maps, second: Maps) -> None:
+    told: list[set[tuple[str, str]]] = []
+    informer = Informer(ConfigMap, told.append, relevant_part=lambda item: item.data)
+    informer.apply(FullList(config_maps(first)))
+    assert told.pop() == {("ns", name) for name in first}
+    informer.apply(FullList(config_maps(second)))
+    differing = {("ns", name) for name in {*first, *second} if first.get(name) != second.get(name)}
+    assert told == ([differing] if differing else [])
+    assert sorted(item.name for item in informer.items) == sorted(second)
+
+
+def test_what_a_list_tells_once_more_stays_the_same_object(bed: Bed) -> None:
+    """Whoever keeps what was made of it need not make it again."""
+    bed.listed(gpu(1))
+    known = bed.known
+    bed.listed(gpu(1))
+    assert bed.known is known
+
+
+def test_a_list_that_comes_again_forgets_what_went_and_keeps_what_we_wrote_since(bed: Bed) -> None:
+    bed.listed(gpu(1))
+    bed.informer.record_write(gpu(1), gpu(3, enabled=True))
+    bed.informer.apply(FullList((gpu(2),)))
+    assert (bed.known, bed.told) == (gpu(3, enabled=True), [])
+    bed.informer.apply(FullList(()))
+    assert (bed.known, bed.told, bed.informer._written) == (None, [{NAME}], {})
+
+
 def test_objects_are_known_by_namespace_and_name() -> None:
     informer = Informer(ConfigMap)
     maps = [ConfigMap(metadata=ObjectMeta(name="m", namespace=each, uid=each)) for each in ("a", "b")]
-    informer.apply(InitialList(tuple(maps)))
+    informer.apply(FullList(tuple(maps)))
     assert [informer.get("m", "a"), informer.get("m", "b"), informer.get("m")] == [*maps, None]
 
 
@@ -102,7 +144,7 @@ def test_a_change_of_what_does_not_matter_is_kept_and_not_told() -> None:
 
 
 def test_what_is_not_ours_is_forgotten(bed: Bed) -> None:
-    bed.informer.apply(InitialList((gpu(1, node="other"), gpu(2, uid="v"))))
+    bed.informer.apply(FullList((gpu(1, node="other"), gpu(2, uid="v"))))
     assert [item.metadata.uid for item in bed.informer.items] == ["v"]
     bed.told.clear()
     bed.put(gpu(3, uid="v", node="other"))
@@ -198,7 +240,7 @@ def test_what_we_deleted_does_not_come_back_by_a_late_event(bed: Bed) -> None:
     bed.listed(gpu(1))
     bed.informer.record_deletion(gpu(1))
     bed.put(gpu(2))
-    bed.informer.apply(InitialList((gpu(2),)))
+    bed.informer.apply(FullList((gpu(2),)))
     assert bed.informer.items == ()
 
 
@@ -276,7 +318,7 @@ class Script:
     async def watch(self, api: Api, kind: type[Any], **asked: Any) -> AsyncGenerator[Any, None]:
         report = asked.pop("report")
         self.asked.append(asked)
-        yield InitialList((gpu(1),))
+        yield FullList((gpu(1),))
         report(ForbiddenError("may not watch"))
         await asyncio.sleep(60)
 
@@ -323,7 +365,7 @@ def test_a_group_follows_its_own_and_asks_those_that_it_shares_too(monkeypatch: 
         following = asyncio.create_task(group.follow(cast(Api, None)))
         await asyncio.sleep(0.01)
         assert (group.synced, group.unsynced, group.unavailable) == (False, "configmaps", "may not watch")
-        shared.apply(InitialList(()))
+        shared.apply(FullList(()))
         assert (group.synced, group.unsynced) == (True, "")
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

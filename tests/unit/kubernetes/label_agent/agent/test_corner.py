@@ -10,7 +10,7 @@ import pytest
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiUnavailableError, ForbiddenError
 from aliquot.kubernetes.client.objects import ConfigMap, Node, ObjectMeta
-from aliquot.kubernetes.client.watch import InitialList, ObjectChanged, ObjectDeleted
+from aliquot.kubernetes.client.watch import FullList, ObjectChanged, ObjectDeleted
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
 from aliquot.kubernetes.gpu.node_status import FAILED, SUCCESS, AgentStatus
 from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
@@ -55,7 +55,7 @@ def test_an_answer_that_comes_late_does_not_hide_a_newer_label(meanwhile: Node, 
 def test_a_heartbeat_is_no_change_and_a_label_is() -> None:
     woken: list[str] = []
     corner = NodeInformer(cast(Api, None), "n", "ns", lambda: woken.append("up"))
-    corner.nodes.apply(InitialList((node(1, "old"),)))
+    corner.nodes.apply(FullList((node(1, "old"),)))
     corner.nodes.apply(ObjectChanged(node(2, "old")))
     assert (corner.changes, woken) == (1, ["up"])
     corner.nodes.apply(ObjectChanged(node(3, "new")))
@@ -81,8 +81,8 @@ def test_a_config_map_is_known_once_it_was_read_and_until_it_is_followed_no_more
         corner.follow(["a", "", "b"])
         assert [corner.has_read(name) for name in ("a", "b", "")] == [False, False, True]
         maps = corner.followed_maps
-        maps["a"].apply(InitialList(()))
-        maps["b"].apply(InitialList((config_map("b", 4, "theirs"),)))
+        maps["a"].apply(FullList(()))
+        maps["b"].apply(FullList((config_map("b", 4, "theirs"),)))
         assert corner.config_maps == {"a": None, "b": {"text": "theirs"}}
         await corner.write_config_map("b", {})
         maps["b"].apply(ObjectChanged(config_map("b", 4, "theirs")))

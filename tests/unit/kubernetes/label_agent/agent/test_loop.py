@@ -20,7 +20,7 @@ from aliquot.foundation.lock import FileLock
 from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
-from aliquot.kubernetes.client.watch import InitialList, ObjectChanged
+from aliquot.kubernetes.client.watch import FullList, ObjectChanged
 from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
@@ -105,7 +105,7 @@ def loop_over(first: Node, meanwhile: Callable[[NodeInformer], None], hands: Han
     corner = NodeInformer(cast(Api, None), "gpu-1", "ns", lambda: loop.wake())
     eyes = cast(Observer, Eyes(corner, lambda: meanwhile(corner)))
     loop = LabelAgentLoop(corner, eyes, cast(StepExecutor, hands), LabelAgentMetrics("gpu-1"))
-    corner.nodes.apply(InitialList((first,)))
+    corner.nodes.apply(FullList((first,)))
     loop._woken.clear()
     return loop
 
@@ -172,7 +172,7 @@ def test_what_is_asked_after_a_look_is_not_answered_by_it(asked: dict[str, str |
 
     async def play() -> None:
         corner = NodeInformer(cast(Api, Server()), "gpu-1", "ns", lambda: None)
-        corner.nodes.apply(InitialList((first,)))
+        corner.nodes.apply(FullList((first,)))
         none: Any = None
         actor = StepExecutor(corner, none, none, none, none, LabelAgentMetrics("gpu-1"), PauseOwner())
         o = look(WISH, marks=corner.marks)
@@ -226,12 +226,12 @@ class Still:
 
 def observer(tmp_path: Path, first: Node) -> Observer:
     corner = NodeInformer(cast(Api, None), "gpu-1", "ns", lambda: None)
-    corner.nodes.apply(InitialList((first,)))
+    corner.nodes.apply(FullList((first,)))
     place = AgentSetup("gpu-1")
     corner.follow = lambda config_maps: None  # type: ignore[method-assign]
     for name in (names.SETTINGS_MAP, names.EFFECTIVE_MAP, names.DEFAULT_CONFIG_MAP):
         corner.followed_maps[name] = corner._config_map_informer(name)
-        corner.followed_maps[name].apply(InitialList(()))
+        corner.followed_maps[name].apply(FullList(()))
 
     async def boot() -> str:
         return "boot-1"

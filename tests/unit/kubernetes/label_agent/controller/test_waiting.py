@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
+from aliquot.kubernetes.client import informer
 from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from aliquot.kubernetes.client.objects import Node, NodeSpec, NodeStatus, ObjectMeta
-from aliquot.kubernetes.client.pending_pod import PendingPod
+from aliquot.kubernetes.client.pending_pod import UNSCHEDULED, PendingPod
+from aliquot.kubernetes.client.watch import FullList, ObjectChanged, WatchTiming
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.label_agent.controller.hints import build_fleet, hints, partitionable_nodes
 from aliquot.kubernetes.label_agent.controller.pending_pods import MAX_EVENTS, PendingPodQueue, PendingPodWatcher, event
@@ -306,3 +310,27 @@ def test_a_node_whose_gpus_cannot_be_read_counts_as_held(error: type[ApiError], 
 
     waiting = cast(PendingPodWatcher, SimpleNamespace(api=Refusing()))
     assert asyncio.run(PendingPodWatcher._held(waiting, "gpu-1")) is held
+
+
+def test_of_pods_that_wait_only_those_that_demand_something_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster may have tens of thousands that wait for something else."""
+
+    async def watch(*_: object, **selected: object) -> AsyncGenerator[FullList[PendingPod] | ObjectChanged[PendingPod]]:
+        assert (selected["namespace"], selected["fields"]) == ("*", UNSCHEDULED)
+        yield FullList((pod("kept", resources=(LARGE,)), pod("plain"), pod("mended", resources=(LARGE,))))
+        yield ObjectChanged(pod("mended"))
+        await asyncio.sleep(60)
+
+    async def play() -> tuple[int, list[str]]:
+        monkeypatch.setattr(informer, "watch", watch)
+        waiting = PendingPodWatcher(cast(Any, None), list, cast(Any, None), patience_s=0, timing=WatchTiming())
+        waiting.set_active(True)
+        task = asyncio.create_task(waiting.run())
+        await asyncio.sleep(0.01)
+        counts = waiting.counts
+        found = [each.name for each in gc.get_objects() if isinstance(each, PendingPod) and each.name != "p"]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return counts.pods if counts is not None else -1, found
+
+    assert asyncio.run(play()) == (1, ["kept"])

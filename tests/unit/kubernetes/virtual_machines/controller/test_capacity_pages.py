@@ -11,7 +11,7 @@ from prometheus_client.exposition import generate_latest
 
 from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.objects import Node
-from aliquot.kubernetes.client.watch import InitialList, ObjectChanged, ObjectDeleted
+from aliquot.kubernetes.client.watch import FullList, ObjectChanged, ObjectDeleted
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
 from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import CapacityCollector
 from aliquot.kubernetes.virtual_machines.controller.capacity_pages import CapacityPages
@@ -34,10 +34,10 @@ def made(clock: Clock | None = None) -> VmClusterInformers:
     world = VmClusterInformers(Informer(Node), Informer(SRIOVGPUDevice), lambda: None, clock=clock or Clock())
     labels = {CLUSTER_LABEL: "blue"}
     for informer in world.all_informers:
-        informer.apply(InitialList(()))
-    world.nodes.apply(InitialList((node("n1", {A2_4Q: 4}),)))
-    world.vms.apply(InitialList((machine("a", A2_4Q, labels=labels),)))
-    world.instances.apply(InitialList((instance("a", "n1", A2_4Q, labels=labels),)))
+        informer.apply(FullList(()))
+    world.nodes.apply(FullList((node("n1", {A2_4Q: 4}),)))
+    world.vms.apply(FullList((machine("a", A2_4Q, labels=labels),)))
+    world.instances.apply(FullList((instance("a", "n1", A2_4Q, labels=labels),)))
     return world
 
 
