@@ -11,7 +11,7 @@ import pytest
 from aliquot.core.model.inventory import Gpu
 from aliquot.kubernetes.device_plugin.pod_resources import list_uses
 from aliquot.kubernetes.gpu.device_resources import ResourceOffer
-from aliquot.kubernetes.virtual_machines.agent.device_offering import VmDeviceOffering
+from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdev_functions, offer
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
 from system.kubelet.conftest import go, until
@@ -28,8 +28,8 @@ def offered(*cards: Gpu) -> ResourceOffer:
 
 
 @asynccontextmanager
-async def offering(kubelet: Kubelet) -> AsyncIterator[VmDeviceOffering]:
-    made = VmDeviceOffering(str(kubelet.directory))
+async def offering(kubelet: Kubelet) -> AsyncIterator[DeviceOffering]:
+    made = DeviceOffering(str(kubelet.directory))
     try:
         yield made
     finally:
@@ -121,15 +121,15 @@ def test_what_is_about_to_end_goes_to_nobody_and_who_got_it_just_now_is_told(kub
 
     async def scenario() -> None:
         async with offering(kubelet) as plugins:
-            assert plugins.hold(frozenset({first})) == frozenset(), "nothing is offered yet"
+            assert plugins.withhold(frozenset({first})) == frozenset(), "nothing is offered yet"
             await plugins.publish(offered(one))
             await until(lambda: kubelet.allocatable == {A2_4A: 2})
             await given(kubelet, "early", a2_4a=1)
-            assert plugins.hold(frozenset({first, second})) == {first}
+            assert plugins.withhold(frozenset({first, second})) == {first}
             await until(lambda: kubelet.allocatable == {A2_4A: 0})
             with pytest.raises(AdmissionError):
                 await given(kubelet, "late", a2_4a=1)
-            plugins.hold(frozenset())
+            plugins.release()
             await until(lambda: kubelet.allocatable == {A2_4A: 2})
 
     go(scenario)

@@ -14,9 +14,9 @@ from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.device_plugin.pod_resources import PodResourceUse, list_uses
 from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION, object_name
+from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
 from aliquot.kubernetes.virtual_machines.agent import allocation
 from aliquot.kubernetes.virtual_machines.agent.allocation import VmAllocationPublisher
-from aliquot.kubernetes.virtual_machines.agent.device_offering import VmDeviceOffering
 from aliquot.kubernetes.virtual_machines.agent.launcher_devices import Environment
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdev_functions, offer
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
@@ -49,7 +49,7 @@ class Side:
     def __init__(self, world: World, api: Api, name: str, *cards: Gpu, first: int, env: bool = False) -> None:
         self.world, self.api, self.name, self.cards = world, api, name, cards
         self.node = world.machines.get(name) or world.node(name)
-        self.offering = VmDeviceOffering(str(self.node.kubelet.directory))
+        self.offering = DeviceOffering(str(self.node.kubelet.directory))
         self.first = first
         self.allocations = self.fresh(env=env)
 

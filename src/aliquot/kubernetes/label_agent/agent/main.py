@@ -25,7 +25,6 @@ from aliquot.foundation.paths import directories
 from aliquot.foundation.process_end import leave_if_hung
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.gpu import node_document as document
-from aliquot.kubernetes.label_agent.agent.device_offering import GpuDeviceOffering
 from aliquot.kubernetes.label_agent.agent.document_builder import build_document
 from aliquot.kubernetes.label_agent.agent.executor import StepExecutor
 from aliquot.kubernetes.label_agent.agent.host_services import HostServices
@@ -40,6 +39,7 @@ from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
 from aliquot.kubernetes.label_agent.agent.state_file import AgentStateFile
 from aliquot.kubernetes.label_agent.agent.steps import Step, WaitForEvent
 from aliquot.kubernetes.node_agent import driver_root as driver
+from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
 from aliquot.kubernetes.node_agent.document_publisher import DocumentPublisher
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
 from aliquot.kubernetes.node_agent.last_usage import LastUsage
@@ -97,7 +97,9 @@ class LabelAgent:
         self.informer = NodeInformer(self.api, setup.node, self.api.namespace, self._wake, self._ended)
         self.loop: LabelAgentLoop | None = None
         self.simulated = simulated_host(options.node) if options.node is not None else None
-        self.offering = _device_offering(options)
+        self.offering = DeviceOffering(
+            os.path.join(options.kubelet_dir, "device-plugins") if options.kubelet_dir else ""
+        )
         self.remarks = remarks
         self.driver = driver.DriverLocation()
         self.document_publisher: DocumentPublisher | None = None
@@ -159,8 +161,7 @@ class LabelAgent:
             await probes.close()
             await self.informer.close()
             await self.usage_sampler.close()
-            if self.offering is not None:
-                await self.offering.close()
+            await self.offering.close()
             with suppress(TimeoutError):  # a driver call that hangs ends with the process
                 await asyncio.wait_for(self.hardware.close(), CLOSE_S)
             await self.api.aclose()
@@ -313,12 +314,6 @@ class LabelAgent:
         write_problem = self.document_publisher.problem if self.document_publisher is not None else ""
         text = f"ok, but the node's document was not written: {write_problem}" if write_problem else "ok"
         return 200, "text/plain", f"{text}\n".encode()
-
-
-def _device_offering(options: LabelAgentOptions) -> GpuDeviceOffering | None:
-    if not options.kubelet_dir:
-        return None
-    return GpuDeviceOffering(os.path.join(options.kubelet_dir, "device-plugins"), cdi=bool(options.cdi_dir))
 
 
 def _pod_uses(options: LabelAgentOptions) -> Uses | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -22,9 +22,7 @@ from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
 from aliquot.kubernetes.label_agent.agent.observation import Observation
 from aliquot.kubernetes.label_agent.agent.observer import Uses, generated
 from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
-
-if TYPE_CHECKING:
-    from aliquot.kubernetes.label_agent.agent.device_offering import GpuDeviceOffering
+from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
 
 _TIMESTAMP = "nvidia.com/gfd.timestamp"
 _HEADER = "# Made by Aliquot from the GPUs of this node, and made again when they change. Do not edit.\n"
@@ -42,7 +40,7 @@ class Publisher:
         setup: AgentSetup,
         facts: Callable[[], Facts | None],
         *,
-        offering: GpuDeviceOffering | None,
+        offering: DeviceOffering,
         cdi: Callable[[Inventory], tuple[str, ...]] | None,
         uses: Uses | None,
         owner: dict[str, Any] | None = None,
@@ -105,16 +103,14 @@ class Publisher:
 
     async def withhold(self, ids: frozenset[str]) -> frozenset[str]:
         """Give these devices to nobody from now on. Those that were given away moments ago are in the answer."""
-        return self._offering.withhold(ids) if self._offering is not None else frozenset()
+        return self._offering.withhold(ids)
 
     async def withhold_all(self) -> None:
         """Nothing can be handed out: the driver is gone."""
-        if self._offering is not None:
-            self._offering.withhold_all()
+        self._offering.withhold_all()
 
     async def release(self) -> None:
-        if self._offering is not None:
-            self._offering.release()
+        self._offering.release()
 
     def _write_cdi(self, inventory: Inventory) -> str:
         """Why containers cannot get these devices by CDI, "" if they can."""
@@ -130,20 +126,22 @@ class Publisher:
         return ""
 
     async def _offer(self, observation: Observation, inventory: Inventory, facts: Facts) -> None:
-        if self._offering is None:
+        if not self._offering.directory:
             return
-        offered = offer(inventory, facts, observation.settings.strategy, unhealthy=observation.unhealthy)
+        settings = observation.settings
+        offered = offer(inventory, facts, settings.strategy, unhealthy=observation.unhealthy)
         for sentence in offered.refusals:
             if sentence not in self._refusals:
                 log.warning("%s", sentence)
         self._refusals = offered.refusals
-        await self._offering.publish(offered, observation.settings)
+        summary = ""
+        if settings.device_plugin:
+            cdi = settings.cdi and self._cdi is not None
+            await self._offering.publish(offered, cdi=cdi, env=settings.env, device_nodes=settings.device_nodes)
+            summary = ", ".join(f"{r.name} {len(r.devices)}" for r in offered.resources)
+        else:
+            await self._offering.close()
         self._offering.release()  # not before: what was destroyed must not look healthy in between
-        summary = (
-            ", ".join(f"{r.name} {len(r.devices)}" for r in offered.resources)
-            if observation.settings.device_plugin
-            else ""
-        )
         log.info("offered to kubelet: %s", summary or "nothing")
 
     async def _write_labels(self, observation: Observation, inventory: Inventory, facts: Facts) -> None:

@@ -17,9 +17,10 @@ from aliquot.errors import AliquotError, DriverHangsError, NoDriverError
 from aliquot.foundation import driver_calls
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.hardware.kernel.bus_scan import scan
+from aliquot.hardware.kernel.pci import attribute
+from aliquot.hardware.kernel.sysfs import link_target
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
-from aliquot.kubernetes.virtual_machines.agent.device_offering import mdev_groups
 from aliquot.kubernetes.virtual_machines.agent.held_devices import with_pod_holders
 from aliquot.kubernetes.virtual_machines.agent.retry_state import error_reason
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import NO_DRIVER
@@ -133,7 +134,7 @@ class HostGpus:
 
     async def groups(self, mdevs: Mapping[str, str]) -> dict[str, int]:
         """The IOMMU groups of mdevs, by UUID, from UUID and carrying function."""
-        return await asyncio.to_thread(lambda: mdev_groups(self._bus(), mdevs)) if mdevs else {}
+        return await asyncio.to_thread(lambda: _mdev_groups(self._bus(), mdevs)) if mdevs else {}
 
     async def observe(self, location: DriverAccess) -> HostObservation:
         """One look along this way. Raises HardwareError where the PCI bus itself cannot be read: whoever took that for
@@ -203,3 +204,16 @@ class HostGpus:
         if self._files is None:
             self._files = self._open_bus()
         return self._files
+
+
+def _mdev_groups(files: KernelFiles, mdevs: Mapping[str, str]) -> dict[str, int]:
+    """The IOMMU groups of mdevs, by UUID, from UUID and carrying function. One that has gone meanwhile has none."""
+    found = {}
+    for uuid, function in mdevs.items():
+        try:
+            group = link_target(files, f"{attribute(function, uuid)}/iommu_group")
+        except OSError:
+            continue
+        if group.isdecimal():
+            found[uuid] = int(group)
+    return found

@@ -21,6 +21,7 @@ from aliquot.foundation.process_end import leave_if_hung
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.node_agent import driver_root as driver
+from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
 from aliquot.kubernetes.node_agent.document_publisher import DocumentPublisher
 from aliquot.kubernetes.node_agent.hang_reporter import HangReporter
 from aliquot.kubernetes.node_agent.last_usage import LastUsage
@@ -34,7 +35,6 @@ from aliquot.kubernetes.virtual_machines.agent import kubelet_pods as given
 from aliquot.kubernetes.virtual_machines.agent import launcher_devices as launchers
 from aliquot.kubernetes.virtual_machines.agent import node_report
 from aliquot.kubernetes.virtual_machines.agent.allocation import VmAllocationPublisher
-from aliquot.kubernetes.virtual_machines.agent.device_offering import VmDeviceOffering
 from aliquot.kubernetes.virtual_machines.agent.document_builder import build_document
 from aliquot.kubernetes.virtual_machines.agent.driver_location import DriverLocator
 from aliquot.kubernetes.virtual_machines.agent.host_gpus import HostGpus
@@ -79,9 +79,10 @@ class DevicesAgent:
         self.reporter = NodeStatusReporter(self.informers)
         self.writer = ObjectWriter(self.informers, self.reporter.report_change, self.metrics.count_write)
         self.driver_locator = DriverLocator(self.api, self.informers, options)
-        self.offering = (
-            VmDeviceOffering(os.path.join(options.kubelet_dir, "device-plugins")) if options.kubelet_dir else None
+        self.offering = DeviceOffering(
+            os.path.join(options.kubelet_dir, "device-plugins") if options.kubelet_dir else ""
         )
+        self.refusals: tuple[str, ...] = ()
         self.allocations = VmAllocationPublisher(
             self.api,
             options.node_name,
@@ -173,8 +174,7 @@ class DevicesAgent:
             await probes.close()
             await self.informers.close()
             await self.allocations.close()
-            if self.offering is not None:
-                await self.offering.close()
+            await self.offering.close()
             with suppress(TimeoutError):  # a driver call that hangs ends with the process
                 await asyncio.wait_for(self.host_gpus.close(), CLOSE_S)
             await self.api.aclose()
@@ -204,7 +204,7 @@ class DevicesAgent:
             self.metrics,
             locate_driver=self.driver_locator.find,
             uses=given.uses(self.options.kubelet_dir),
-            plugins=self.offering or _NoDevicePlugins(),
+            plugins=self.offering,
             boot=self._boot,
         )
         return DevicesAgentLoop(
@@ -263,13 +263,20 @@ class DevicesAgent:
         """
         self._update_document(done)
         if done is None:
-            if self.offering is not None:
-                await self.offering.close()
+            await self.offering.close()
             return
-        if self.offering is not None:
-            groups = await self.host_gpus.groups(mdev_functions(done.view.inventory))
-            await self.offering.publish(offer(done.view, done.objects, groups, self.host_gpus.unhealthy))
+        if self.offering.directory:
+            await self._offer(done)
         await self.allocations.sync(done.view, done.objects, self.informers.pods.items)
+
+    async def _offer(self, done: RoundResult) -> None:
+        groups = await self.host_gpus.groups(mdev_functions(done.view.inventory))
+        found = offer(done.view, done.objects, groups, self.host_gpus.unhealthy)
+        if found.refusals != self.refusals:
+            self.refusals = found.refusals
+            for sentence in found.refusals:
+                log.warning("no virtual machine can have %s", sentence)
+        await self.offering.publish(found)
 
     def _update_document(self, done: RoundResult | None) -> None:
         node = self.informers.node
@@ -294,7 +301,7 @@ class DevicesAgent:
         """Not ready: a driver call hangs, another agent of this role works, something was not read yet, the API server
         is away, or what was to be written was not. An agent that leaves the node to another is ready, and says why.
         """
-        pending = (self.offering.problem if self.offering is not None else "") or self.allocations.error
+        pending = self.offering.problem or self.allocations.error
         loop_error = (self.loop.error or pending) if self.loop is not None else "it is starting"
         hang = self.host_gpus.hang
         problem = (
@@ -310,10 +317,3 @@ class DevicesAgent:
         if self.document_publisher.problem:
             text += f", but the node's document was not written: {self.document_publisher.problem}"
         return 200, "text/plain", f"{text}\n".encode()
-
-
-class _NoDevicePlugins:
-    """Where there is no kubelet, nothing is given away."""
-
-    def hold(self, ids: frozenset[str]) -> frozenset[str]:
-        return frozenset()

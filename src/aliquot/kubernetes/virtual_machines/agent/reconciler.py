@@ -44,8 +44,12 @@ Uses = Callable[[], Awaitable[Sequence[PodDeviceUse]]]
 class DevicePluginControl(Protocol):
     """Who gives devices to pods: the device plugins."""
 
-    def hold(self, ids: frozenset[str]) -> frozenset[str]:
-        """Gives these to nobody from now on, none frees all; those of them that were given away moments ago."""
+    def withhold(self, ids: frozenset[str]) -> frozenset[str]:
+        """Give these to nobody from now on. Return those of them that were given away moments ago."""
+        ...
+
+    def release(self) -> None:
+        """Give away again what was withheld."""
         ...
 
 
@@ -223,7 +227,7 @@ class Reconciler:
         assert view.inventory is not None
         ending = devices_to_destroy(due.plan, view.inventory)
         try:
-            if self._plugins.hold(ending):
+            if self._plugins.withhold(ending):
                 log.info("devices were given to pods just now: waiting for kubelet to name them")
                 await asyncio.sleep(ALLOCATION_SETTLE_S)
             if ending and await self._given_since(ending, view.inventory):
@@ -232,7 +236,7 @@ class Reconciler:
                 return
             await self._apply(due)
         finally:
-            self._plugins.hold(frozenset())
+            self._plugins.release()
 
     async def _given_since(self, ending: frozenset[str], inventory: Inventory) -> bool:
         uses = await self._query_uses()

@@ -274,7 +274,7 @@ def test_an_agent_that_cannot_write_its_document_is_ready_and_says_so(agent: Any
         role=SimpleNamespace(waiting=""),
         hardware=SimpleNamespace(hang=None),
         host_gpus=SimpleNamespace(hang=None),
-        offering=None,
+        offering=SimpleNamespace(problem=""),
         allocations=SimpleNamespace(error=""),
         document_publisher=SimpleNamespace(problem="exceeded quota"),
     )

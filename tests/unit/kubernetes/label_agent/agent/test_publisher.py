@@ -12,6 +12,7 @@ import pytest
 
 from aliquot.errors import StorageError
 from aliquot.kubernetes.label_agent.agent.publisher import Publisher
+from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
 from support.agent_looks import look, node
 
 
@@ -32,7 +33,10 @@ class Offering:
         self.done.append("release")
 
 
-def _publisher(offering: object = None, cdi: object = None) -> Publisher:
+NO_KUBELET = DeviceOffering("")
+
+
+def _publisher(offering: object = NO_KUBELET, cdi: object = None) -> Publisher:
     corner = SimpleNamespace(marks=SimpleNamespace(labels={}))
     none: Any = None
     return Publisher(cast(Any, corner), none, none, offering=cast(Any, offering), cdi=cast(Any, cdi), uses=None)

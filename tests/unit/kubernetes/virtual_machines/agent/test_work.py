@@ -69,9 +69,12 @@ class Hands:
         self.young = young
         self.held: list[frozenset[str]] = []
 
-    def hold(self, ids: frozenset[str]) -> frozenset[str]:
+    def withhold(self, ids: frozenset[str]) -> frozenset[str]:
         self.held.append(ids)
         return self.young & ids
+
+    def release(self) -> None:
+        self.held.append(frozenset())
 
 
 class Bed:

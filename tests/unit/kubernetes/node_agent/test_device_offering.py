@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from aliquot.core.config.settings import AgentSettings
 from aliquot.kubernetes.device_plugin import manager
-from aliquot.kubernetes.label_agent.agent.device_offering import GpuDeviceOffering
+from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
 
 
 class Plugins:
@@ -18,8 +17,9 @@ class Plugins:
 
     made: list[Plugins]
 
-    def __init__(self, directory: str, *, allocation: object) -> None:
+    def __init__(self, directory: str, *, allocation: manager.AllocationOptions) -> None:
         self.done: list[object] = []
+        self.env = allocation.env
         self.problem: str | None = None
         Plugins.made.append(self)
 
@@ -41,7 +41,7 @@ class Plugins:
 
 
 OFFER: Any = SimpleNamespace(resources=(SimpleNamespace(devices=(SimpleNamespace(id="a"), SimpleNamespace(id="b"))),))
-ONE = AgentSettings(device_plugin=True)
+NOTHING: Any = SimpleNamespace(resources=())
 
 
 @pytest.fixture(autouse=True)
@@ -51,26 +51,39 @@ def _plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_plugins_are_made_once_for_each_way() -> None:
-    other = AgentSettings(device_plugin=True, env=not ONE.env)
-
     async def play() -> None:
-        offering = GpuDeviceOffering("/nowhere", cdi=False)
-        for settings in (ONE, ONE, other):
-            await offering.publish(OFFER, settings)
-        await offering.publish(OFFER, AgentSettings(device_plugin=False))
+        offering = DeviceOffering("/nowhere")
+        for env in (True, True, False):
+            await offering.publish(OFFER, env=env)
+        await offering.publish(NOTHING, env=False)
+        await offering.close()
 
     asyncio.run(play())
-    assert [each.done for each in Plugins.made] == [["publish", "publish", "close"], ["publish", "close"]]
+    assert [each.done for each in Plugins.made] == [["publish", "publish", "close"], ["publish", "publish", "close"]]
+    assert [each.env for each in Plugins.made] == [True, False]
+
+
+@pytest.mark.parametrize(("directory", "offer"), [("", OFFER), ("/nowhere", NOTHING)], ids=["no kubelet", "no device"])
+def test_there_are_no_plugins_where_nothing_can_be_offered(directory: str, offer: Any) -> None:
+    async def play() -> None:
+        offering = DeviceOffering(directory)
+        await offering.publish(offer)
+        assert offering.withhold(frozenset("a")) == frozenset()
+        offering.release()
+        await offering.close()
+
+    asyncio.run(play())
+    assert Plugins.made == []
 
 
 def test_devices_are_withheld_and_released() -> None:
     async def play() -> None:
-        offering = GpuDeviceOffering("/nowhere", cdi=False)
+        offering = DeviceOffering("/nowhere")
         assert offering.withhold(frozenset("a")) == frozenset()
         offering.withhold_all()
         offering.release()
         assert offering.problem == ""
-        await offering.publish(OFFER, ONE)
+        await offering.publish(OFFER)
         assert offering.withhold(frozenset("a")) == {"a"}
         offering.withhold_all()
         offering.release()
