@@ -22,6 +22,11 @@ class AliquotError(Exception):
         self.details = details
         self.next_step = next_step
 
+    @property
+    def one_line(self) -> str:
+        """The brief and what to do, for a log line, a condition or a probe."""
+        return f"{self.brief} | next: {self.next_step}" if self.next_step else self.brief
+
     def document(self) -> dict[str, object]:
         """The error as the JSON object that ``-o json`` prints on stderr."""
         return {

@@ -25,7 +25,7 @@ def leave_if_hung(code: int, report: Callable[[str], object]) -> None:
         return
     error = sys.exception()
     if isinstance(error, AliquotError):
-        report(f"{error.brief} | next: {error.next_step}" if error.next_step else error.brief)
+        report(error.one_line)
         code = error.exit_code
     elif isinstance(error, Exception):
         import traceback  # slow to import

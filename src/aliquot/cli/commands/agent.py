@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aliquot.cli.framework.long_running import tune_gc
 from aliquot.cli.framework.parser import Args
@@ -36,26 +36,34 @@ def run(args: Args) -> int:
 
 def _devices(args: Args) -> DevicesOptions:
     from aliquot.kubernetes.virtual_machines.agent.options import DevicesAgentOptions
-    from aliquot.slurm.holders import jobs
 
     if not 1 <= args.check_seconds <= 3600:
         raise UsageError(f"--check-seconds {args.check_seconds:g} is not between 1 and 3600")
     return DevicesAgentOptions(
-        node_name=args.node_name,
-        holders=(jobs.source,),
-        node=args.node,
-        kubeconfig=args.kubeconfig,
         driver=args.driver,
         driver_namespace=args.driver_namespace,
-        kubelet_dir=args.kubelet_dir,
-        host_root=(args.host_root_mount or "").rstrip("/"),
-        driver_root=args.driver_root or "",
-        port=args.port,
         check_s=args.check_seconds,
-        debug=args.debug,
-        pod=os.environ.get("POD_NAME", ""),
-        namespace=args.namespace,
+        **_shared(args),
     )
+
+
+def _shared(args: Args) -> dict[str, Any]:
+    """The options of both agents."""
+    from aliquot.slurm.holders import jobs
+
+    return {
+        "node_name": args.node_name,
+        "holders": (jobs.source,),
+        "node": args.node,
+        "kubeconfig": args.kubeconfig,
+        "namespace": args.namespace,
+        "kubelet_dir": args.kubelet_dir,
+        "host_root": (args.host_root_mount or "").rstrip("/"),
+        "driver_root": args.driver_root or "",
+        "port": args.port,
+        "pod": os.environ.get("POD_NAME", ""),
+        "debug": args.debug,
+    }
 
 
 def missing_extra(error: ModuleNotFoundError) -> Exception:
@@ -90,7 +98,6 @@ def _options(args: Args) -> LabelAgentOptions:
     from aliquot.cdi.options import CdiOptions
     from aliquot.foundation.paths import state_dir
     from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions
-    from aliquot.slurm.holders import jobs
 
     simulated = ""
     if args.node is not None:
@@ -99,18 +106,4 @@ def _options(args: Args) -> LabelAgentOptions:
         simulated = control.folder(state_dir(), args.node)
     # Strategy none offers GPUs in MIG mode whole: their names must be there when kubelet's answer says them.
     options = CdiOptions(hook=args.nvidia_cdi_hook_path or "", simulated=simulated, whole_mig=True)
-    return LabelAgentOptions(
-        setup=_setup(args),
-        holders=(jobs.source,),
-        node=args.node,
-        kubeconfig=args.kubeconfig,
-        namespace=args.namespace,
-        kubelet_dir=args.kubelet_dir,
-        cdi_dir=args.cdi_dir,
-        cdi_options=options,
-        host_root=(args.host_root_mount or "").rstrip("/"),
-        driver_root=args.driver_root or "",
-        port=args.port,
-        pod=os.environ.get("POD_NAME", ""),
-        debug=args.debug,
-    )
+    return LabelAgentOptions(setup=_setup(args), cdi_dir=args.cdi_dir, cdi_options=options, **_shared(args))

@@ -16,9 +16,9 @@ import asyncio
 import logging
 import os
 import time
-from contextlib import suppress
 
 from aliquot.errors import AliquotError
+from aliquot.foundation.event_wait import wait_for_event
 from aliquot.kubernetes.device_plugin.allocate import AllocationOptions, ResourceSnapshot
 from aliquot.kubernetes.device_plugin.endpoint import KUBELET_SOCKET, Endpoint, PluginTiming
 from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError, OfferError
@@ -118,10 +118,7 @@ class DevicePlugins:
                 endpoints = list(self._endpoints.values())
                 await asyncio.gather(*(e.ensure_registered(kubelet) for e in endpoints))
                 self._report_problem(next((e.problem for e in endpoints if e.problem is not None), None))
-            # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event does.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._timing.poll):
-                    await self._wake.wait()
+            await wait_for_event(self._wake, self._timing.poll)
 
     async def close(self) -> None:
         """End all servers and remove their sockets, once ``run`` was cancelled. Kubelet then shows the devices as

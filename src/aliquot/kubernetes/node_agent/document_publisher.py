@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 
 import msgspec
 
@@ -15,6 +14,7 @@ from aliquot.core.model.claims import without_holders
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import AliquotError, DriverHangsError
 from aliquot.foundation.backoff import Backoff
+from aliquot.foundation.event_wait import wait_for_event
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, NotFoundError
@@ -23,9 +23,9 @@ from aliquot.kubernetes.gpu import node_document as documents
 from aliquot.kubernetes.gpu.node_document import NodeDocument
 from aliquot.kubernetes.gpu.node_status import rfc3339
 from aliquot.kubernetes.node_agent.hang_reporter import HANG_POLL_S
-from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods
+from aliquot.kubernetes.node_agent.kubelet_pods import Uses
+from aliquot.kubernetes.node_agent.pod_holders import held_by_pods
 
-Uses = Callable[[], Awaitable[Sequence[PodDeviceUse]]]
 BACKOFF = Backoff(first=1.0, longest=60.0)
 _MAX_ERROR = 400
 
@@ -106,9 +106,7 @@ class DocumentPublisher:
         """For ever. What cannot be written is logged once and tried again: nothing waits for it."""
         failures = 0
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._pace.check_s):
-                    await self._news.wait()
+            await wait_for_event(self._news, self._pace.check_s)
             self._news.clear()
             try:
                 await self._publish_pending()
@@ -179,9 +177,7 @@ class DocumentPublisher:
     async def _pause(self, seconds: float) -> None:
         """Ends early for news, which may be worth more."""
         self._news.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
+        await wait_for_event(self._news, seconds)
 
     async def _with_pod_holders(self, document: NodeDocument) -> NodeDocument:
         """With the pods that kubelet gave devices to, where it can say."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 from aliquot.errors import AliquotError, LockedError
+from aliquot.foundation.event_wait import wait_for_event
 from aliquot.foundation.lock import FileLock
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.gpu.pause_owner import PauseOwner
@@ -47,9 +48,7 @@ class RoleLock:
             if self.waiting != logged:
                 log.warning("%s", self.waiting)
                 logged = self.waiting
-            with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S):
-                    await stopping.wait()
+            await wait_for_event(stopping, POLL_S)
         return False
 
     def owner(self, boot: str) -> PauseOwner:
@@ -65,4 +64,4 @@ class RoleLock:
 def _reason(error: AliquotError) -> str:
     if isinstance(error, LockedError):
         return f"{error.brief}: this agent changes and publishes nothing until that one ends"
-    return f"{error.brief}{f' | next: {error.next_step}' if error.next_step else ''}"
+    return error.one_line

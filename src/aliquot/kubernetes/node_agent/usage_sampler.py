@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aliquot.core.model.inventory import Inventory
@@ -13,6 +13,7 @@ from aliquot.core.model.usage import Usage
 from aliquot.core.planner.usage_tracking import GAP_S
 from aliquot.errors import AliquotError, UsageError
 from aliquot.foundation.logfmt import agent_log as log
+from aliquot.kubernetes.node_agent.kubelet_pods import Uses
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods
 from aliquot.node.usage_tracker import SAMPLE_S, UsageTracker
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 DCGM_VARIABLE = "ALIQUOT_DCGM"
 INTERVAL_VARIABLE = "ALIQUOT_USAGE_SECONDS"
 T = TypeVar("T")
-Uses = Callable[[], Awaitable[Sequence[PodDeviceUse]]]
 
 
 class OpenGpus(Protocol):

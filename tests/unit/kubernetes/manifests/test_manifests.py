@@ -26,13 +26,13 @@ from aliquot.hardware.kernel.sriov_manage import TIMEOUT_S as SRIOV_MANAGE_S
 from aliquot.hardware.nvidia_smi.command import WRITE_TIMEOUT_S
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.label_agent.agent.loop import EXIT_S
-from aliquot.kubernetes.label_agent.agent.main import CLOSE_S
 from aliquot.kubernetes.manifests import bundle
 from aliquot.kubernetes.manifests import config_maps as maps
 from aliquot.kubernetes.manifests.rbac import RIGHTS
 from aliquot.kubernetes.manifests.rbac_dashboard import USER_RIGHTS
 from aliquot.kubernetes.manifests.values import DASHBOARD, Values, beside_operator
 from aliquot.kubernetes.manifests.workload import AGENT_GRACE_S
+from aliquot.kubernetes.node_agent.agent_run import CLOSE_S
 from support.factory import inventory
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import msgspec
 
 from aliquot.errors import AliquotError
-from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import agent_log as log
-from aliquot.kubernetes.client.errors import ApiError
 from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import internal_failure
@@ -24,24 +21,25 @@ from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
 from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer, NotReadYetError
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
 from aliquot.kubernetes.label_agent.agent.observer import Observer
+from aliquot.kubernetes.node_agent.agent_loop import INTERNAL_FAULT, UNREAD_S, AgentLoop
 
-BACKOFF = Backoff(first=0.5, longest=30.0, jitter=(0.8, 1.2))
 EXIT_S = 10.0
 
 
 class LabelAgentLoop:
-    """The agent's heart. ``wake`` says that something happened; what, the next look finds out. ``error`` is why the
-    last step could not be done, "" if it could. ``on_cycle`` is told of each look, and of the step that was decided.
-    """
+    """What the rounds of ``loop`` do. ``on_cycle`` is told of each look, and of the step that was decided."""
 
     def __init__(
         self,
+        loop: AgentLoop,
         informer: NodeInformer,
         observer: Observer,
         executor: StepExecutor,
         metrics: LabelAgentMetrics,
         on_cycle: Callable[[Observation, steps.Step], None] = lambda *_: None,
     ) -> None:
+        loop.on_wake = self._end_outdated_wait
+        self.loop = loop
         self.informer = informer
         self.observer = observer
         self.executor = executor
@@ -49,54 +47,34 @@ class LabelAgentLoop:
         self.memory = AgentMemory()
         self.last_observation: Observation | None = None
         self.step: steps.Step = steps.WaitForEvent(0.0, "nothing was looked at yet")
-        self.beat = time.monotonic()
-        self._woken = asyncio.Event()
-        self._stopping = False
-        self._failures = 0
         self._on_cycle = on_cycle
-        self.error = ""
 
-    def wake(self) -> None:
-        """Something happened. Ends a rest, a wait that was for an older wish, and one for a pause that is undone."""
-        self._woken.set()
+    def _end_outdated_wait(self) -> None:
+        """A wait that was for an older wish ends, one for a pause that is undone, and at the stop any."""
         try:
-            if self.last_observation is not None and self._is_outdated(self.last_observation):
+            if self.loop.stopping.is_set() or (
+                self.last_observation is not None and self._is_outdated(self.last_observation)
+            ):
                 self.executor.superseded.set()
         except Exception:  # noqa: BLE001 -- whoever wakes us is a watch, which must not end for a defect of ours
-            log.exception("internal fault: report this, with the output of: aliquot version")
+            log.exception(INTERNAL_FAULT)
             self.executor.superseded.set()
 
-    @property
-    def stopping(self) -> bool:
-        """Whether the loop was asked to end."""
-        return self._stopping
-
-    def stop(self) -> None:
-        """End after the step that is on."""
-        self._stopping = True
-        self._woken.set()
-        self.executor.superseded.set()
-
     async def run(self) -> None:
-        """Until ``stop``. What fails on the way is logged and tried again, later each time."""
-        while not self._stopping:
-            self.beat = time.monotonic()
-            self._woken.clear()
-            try:
-                pause = await self.cycle()
-                self._failures, self.error = 0, ""
-            except NotReadYetError:
-                pause = BACKOFF.longest  # the watch wakes us
-            except AliquotError as error:
-                pause = self._back_off(error)
-            except Exception as error:  # noqa: BLE001 -- a defect of ours must not leave the node paused
-                pause = self._record_defect(error)
-            if pause and not self._stopping:
-                await self._rest(pause)
+        """Run until the loop is stopped; what is paused is then given back."""
+        await self.loop.run(self.cycle, self._record_defect)
         await self._restore_at_exit()
 
     async def cycle(self) -> float:
         """One look and one step; how long to rest after it, 0 to go on at once."""
+        try:
+            pause = await self._observe_and_execute()
+        except NotReadYetError:
+            return UNREAD_S
+        self.loop.error = ""
+        return pause
+
+    async def _observe_and_execute(self) -> float:
         self.executor.superseded.clear()
         changes = self.informer.changes
         observation = self.last_observation = await self.observer.observe(self.memory)
@@ -104,34 +82,17 @@ class LabelAgentLoop:
         self.metrics.record_observation(observation)
         step = self.step = decide(observation, self.memory)
         self._on_cycle(observation, step)
-        if self._stopping or (self.informer.changes != changes and self._is_outdated(observation)):
+        if self.loop.stopping.is_set() or (self.informer.changes != changes and self._is_outdated(observation)):
             return 0.0  # it happened while we looked
         log.debug("%s", step)
-        self.beat = time.monotonic() + _max_duration_s(step, observation)
+        self.loop.beat = time.monotonic() + _max_duration_s(step, observation)
         self.memory = await self.executor.execute(step, observation, self.memory)
         return step.seconds if isinstance(step, steps.WaitForEvent) else 0.0
 
-    async def _rest(self, seconds: float) -> None:
-        # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event does.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._woken.wait()
-
-    def _back_off(self, error: AliquotError) -> float:
-        """The API server or the disk is in the way of a step, not the step itself."""
-        self._failures += 1
-        requested_s = error.retry_after_s if isinstance(error, ApiError) else None
-        self.error = f"{error.brief}{f' | next: {error.next_step}' if error.next_step else ''}"
-        log.warning("%s", self.error)
-        return BACKOFF.pause(self._failures, requested_s or 0.0)
-
-    def _record_defect(self, error: Exception) -> float:
+    def _record_defect(self, error: Exception) -> None:
         """Something that should not happen. It counts as a failed attempt, so that what is paused is given back."""
-        log.exception("internal fault: report this, with the output of: aliquot version")
-        self._failures += 1
         if self.last_observation is not None:
             self.memory = self.executor.record_failure(internal_failure(error), self.last_observation, self.memory)
-        return BACKOFF.pause(self._failures)
 
     def _is_outdated(self, observation: Observation) -> bool:
         """True if what the last look saw is no longer worth waiting for."""

@@ -44,11 +44,12 @@ from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observ
 from aliquot.kubernetes.label_agent.agent.settings import AgentSetup, layers
 from aliquot.kubernetes.label_agent.agent.state_file import AgentStateFile
 from aliquot.kubernetes.node_agent import pod_holders as holders
+from aliquot.kubernetes.node_agent.agent_loop import INTERNAL_FAULT
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
+from aliquot.kubernetes.node_agent.kubelet_pods import Uses
 from aliquot.kubernetes.node_agent.messages import DRIVER_HANGS
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods
 
-Uses = Callable[[], Awaitable[Sequence[PodDeviceUse]]]
 Boot = Callable[[], Awaitable[str]]
 UNREAD = {"NO_DRIVER": "NoDriver", "DRIVER_HANGS": DRIVER_HANGS}
 """Why GPUs cannot be read, by the error's code."""
@@ -128,7 +129,7 @@ class Observer:
         except AliquotError as error:
             return msgspec.structs.replace(observation, failure=failure_of(error, "NotUnderstood"))
         except Exception as error:  # noqa: BLE001 -- a defect of ours must not leave the node paused
-            log.exception("internal fault: report this, with the output of: aliquot version")
+            log.exception(INTERNAL_FAULT)
             return msgspec.structs.replace(observation, failure=internal_failure(error))
 
     def digest_of(self, observation: Observation) -> str:

@@ -20,9 +20,10 @@ from aliquot.kubernetes.gpu.gfd_labels import is_own_label, labels
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
 from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
 from aliquot.kubernetes.label_agent.agent.observation import Observation
-from aliquot.kubernetes.label_agent.agent.observer import Uses, generated
+from aliquot.kubernetes.label_agent.agent.observer import generated
 from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
 from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
+from aliquot.kubernetes.node_agent.kubelet_pods import Uses
 
 _TIMESTAMP = "nvidia.com/gfd.timestamp"
 _HEADER = "# Made by Aliquot from the GPUs of this node, and made again when they change. Do not edit.\n"
@@ -98,7 +99,7 @@ class Publisher:
         except (ApiUnavailableError, ConflictError):
             raise
         except ApiError as error:
-            self.problem = f"{error.brief}{f' | next: {error.next_step}' if error.next_step else ''}"
+            self.problem = error.one_line
             log.warning("not published: %s", self.problem)
 
     async def withhold(self, ids: frozenset[str]) -> frozenset[str]:

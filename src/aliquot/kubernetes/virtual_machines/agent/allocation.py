@@ -23,7 +23,8 @@ from aliquot.kubernetes.client.informer import Ended, Informer
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
-from aliquot.kubernetes.virtual_machines.agent.launcher_devices import Environment, LauncherDevices, Uses, launcher_pods
+from aliquot.kubernetes.node_agent.kubelet_pods import ResourceUses
+from aliquot.kubernetes.virtual_machines.agent.launcher_devices import Environment, LauncherDevices, launcher_pods
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import object_names
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.kubevirt.allocation import (
@@ -64,7 +65,7 @@ class VmAllocationPublisher:
         node: str,
         wake: Callable[[], None],
         *,
-        uses: Uses | None = None,
+        uses: ResourceUses | None = None,
         environment: Environment | None = None,
         ended: Ended = lambda _: None,
     ) -> None:

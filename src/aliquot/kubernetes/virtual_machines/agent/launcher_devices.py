@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
 from aliquot.errors import AliquotError
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.kinds.kubevirt import LAUNCHER_COMMAND, LAUNCHER_CONTAINER, VirtualMachineInstance
+from aliquot.kubernetes.node_agent.kubelet_pods import ResourceUses
 from aliquot.kubernetes.virtual_machines.kubevirt.launcher_pod import by_resource, devices
-
-if TYPE_CHECKING:
-    from aliquot.kubernetes.device_plugin.pod_resources import PodResourceUse
 
 CREATED_BY = "kubevirt.io/created-by"
 """On a launcher pod: the uid of its instance. Its name label is a host name, which need not be the machine's."""
@@ -21,7 +18,6 @@ ENV_S = 10.0
 
 DeviceIds = dict[str, tuple[str, ...]]
 """Device ids by resource."""
-Uses = Callable[[], Awaitable["Sequence[PodResourceUse]"]]
 Environment = Callable[[Pod], Awaitable[str]]
 
 
@@ -53,7 +49,7 @@ class LauncherDevices:
     ``env`` in a launcher (None: nobody does). What a pod was given never changes, so that each is asked about once.
     """
 
-    def __init__(self, uses: Uses | None, environment: Environment | None) -> None:
+    def __init__(self, uses: ResourceUses | None, environment: Environment | None) -> None:
         self._uses = uses
         self._environment = environment
         self._cache: dict[str, DeviceIds] = {}

@@ -60,7 +60,7 @@ class ObjectWriter:
             except ApiUnavailableError:
                 raise
             except ApiError as error:
-                self._refuse(change, f"{error.brief}{f' | next: {error.next_step}' if error.next_step else ''}")
+                self._refuse(change, error.one_line)
         return changed
 
     def _refuse(self, change: ObjectChange, why: str) -> None:

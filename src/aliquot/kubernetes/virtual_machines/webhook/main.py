@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 from collections.abc import Callable, Mapping
 
 from aliquot.errors import AliquotError
 from aliquot.foundation.backoff import Backoff
+from aliquot.foundation.event_wait import wait_for_event
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.admission_review import AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.client import Api
@@ -119,9 +119,7 @@ class Webhook:
         soon, failures = Backoff(SOON_S, min(LATER_S, self._options.check_s)), 0
         while True:
             failures = failures + 1 if self.missing or self._logged else 0
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(soon.pause(failures) or self._options.check_s):
-                    await self._wake.wait()
+            await wait_for_event(self._wake, soon.pause(failures) or self._options.check_s)
             self._wake.clear()
             try:
                 await self._update()

@@ -23,7 +23,6 @@ from aliquot.kubernetes.label_agent.agent.main import LabelAgent
 from aliquot.kubernetes.node_agent import document_publisher as showings
 from aliquot.kubernetes.node_agent.document_publisher import DocumentPublisher, PublishPace
 from aliquot.kubernetes.node_agent.last_usage import LastUsage
-from aliquot.kubernetes.virtual_machines.agent.main import DevicesAgent
 
 replace = msgspec.structs.replace
 HELD = GpuInstance(7, "1g.5gb", 19, "0:1", held=True, holders=(Holder("pod", "default/job", "main"),))
@@ -263,27 +262,6 @@ def test_a_driver_call_that_hangs_ends_no_look_and_is_told_all_the_same(monkeypa
     assert [d.read_error for d in api.written] == ["", "the driver has not returned from reading", ""]
 
 
-@pytest.mark.parametrize("agent", [LabelAgent, DevicesAgent])
-def test_an_agent_that_cannot_write_its_document_is_ready_and_says_so(agent: Any) -> None:
-    corner = SimpleNamespace(unavailable="", unread="", unsynced="", node=object())
-    loop = SimpleNamespace(error="", status=None, executor=SimpleNamespace(publisher=SimpleNamespace(problem="")))
-    me = SimpleNamespace(
-        informer=corner,
-        informers=corner,
-        loop=loop,
-        role=SimpleNamespace(waiting=""),
-        hardware=SimpleNamespace(hang=None),
-        host_gpus=SimpleNamespace(hang=None),
-        offering=SimpleNamespace(problem=""),
-        allocations=SimpleNamespace(error=""),
-        document_publisher=SimpleNamespace(problem="exceeded quota"),
-    )
-    said = (200, "text/plain", b"ok, but the node's document was not written: exceeded quota\n")
-    assert agent._readyz(me) == said
-    me.document_publisher.problem = ""
-    assert agent._readyz(me)[2] == b"ok\n"
-
-
 def test_a_document_that_is_not_written_is_a_problem_until_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -327,7 +305,7 @@ def test_generated_configs_belong_to_the_agents_pod(
                 raise NotFoundError("no such pod")
             return SimpleNamespace(metadata=ObjectMeta(name=name, uid="u-1"))
 
-    agent: Any = SimpleNamespace(options=SimpleNamespace(pod=pod), api=Server())
+    agent: Any = SimpleNamespace(options=SimpleNamespace(pod=pod), context=SimpleNamespace(api=Server()))
     found = asyncio.run(LabelAgent._owner(agent))
     assert found == (owner and {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": owner})
     assert ("generated configs will outlive this pod: no such pod" in caplog.text) == (pod == "gone")

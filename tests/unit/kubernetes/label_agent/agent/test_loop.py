@@ -39,6 +39,7 @@ from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Durabl
 from aliquot.kubernetes.label_agent.agent.observer import Observer
 from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
 from aliquot.kubernetes.label_agent.agent.state_file import FILE, AgentStateFile
+from aliquot.kubernetes.node_agent.agent_loop import AgentLoop
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.agent_looks import look, node
@@ -102,12 +103,12 @@ def paused() -> Node:
 
 
 def loop_over(first: Node, meanwhile: Callable[[NodeInformer], None], hands: Hands) -> LabelAgentLoop:
-    corner = NodeInformer(cast(Api, None), "gpu-1", "ns", lambda: loop.wake())
-    eyes = cast(Observer, Eyes(corner, lambda: meanwhile(corner)))
-    loop = LabelAgentLoop(corner, eyes, cast(StepExecutor, hands), LabelAgentMetrics("gpu-1"))
+    rounds = AgentLoop()
+    corner = NodeInformer(cast(Api, None), "gpu-1", "ns", rounds.wake)
     corner.nodes.apply(FullList((first,)))
-    loop._woken.clear()
-    return loop
+    rounds._woken.clear()
+    eyes = cast(Observer, Eyes(corner, lambda: meanwhile(corner)))
+    return LabelAgentLoop(rounds, corner, eyes, cast(StepExecutor, hands), LabelAgentMetrics("gpu-1"))
 
 
 def relabelled(first: Node, **labels: str) -> Node:
@@ -205,7 +206,7 @@ def test_a_key_error_of_our_own_is_a_defect_and_not_a_node_that_was_not_read() -
         running = asyncio.create_task(loop.run())
         while not hands.failures:
             await asyncio.sleep(0.01)
-        loop._stopping = True
+        loop.loop.stop()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -307,51 +308,6 @@ def test_somebody_elses_node_still_gets_back_what_we_paused() -> None:
     assert isinstance(decision.decide(theirs, AgentMemory()), steps.Publish)
 
 
-@pytest.mark.parametrize(
-    ("pause", "stopped", "rests"), [(3.0, False, [3.0]), (0.0, False, []), (3.0, True, [])], ids=["rest", "on", "stop"]
-)
-def test_it_rests_as_long_as_the_cycle_says(
-    pause: float, stopped: bool, rests: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-    first, hands = paused(), Hands()
-
-    async def play() -> None:
-        loop = loop_over(first, lambda corner: None, hands)
-
-        async def cycle() -> float:
-            loop._stopping = stopped or bool(slept) or not pause
-            return pause
-
-        async def rest(seconds: float) -> None:
-            slept.append(seconds)
-
-        async def part() -> None:
-            return
-
-        for name, fake in (("cycle", cycle), ("_rest", rest), ("_restore_at_exit", part)):
-            monkeypatch.setattr(loop, name, fake)
-        async with asyncio.timeout(5):
-            await loop.run()
-
-    asyncio.run(play())
-    assert slept == rests
-
-
-def test_a_rest_ends_when_something_happens_or_its_time_is_over() -> None:
-    async def play() -> None:
-        loop = loop_over(paused(), lambda corner: None, Hands())
-        async with asyncio.timeout(5):
-            await loop._rest(0.01)
-            resting = asyncio.create_task(loop._rest(60.0))
-            await asyncio.sleep(0.01)
-            assert not resting.done()
-            loop.wake()
-            await resting
-
-    asyncio.run(play())
-
-
 @pytest.mark.parametrize("busy", [True, False], ids=["another process changes the GPUs", "no other process"])
 def test_an_agent_that_ends_gives_clients_back_unless_another_process_changes_the_gpus(
     tmp_path: Path, busy: bool
@@ -392,7 +348,7 @@ def test_a_defect_in_judging_news_ends_the_wait(monkeypatch: pytest.MonkeyPatch)
         loop = loop_over(paused(), lambda corner: None, hands)
         loop.last_observation = look(WISH)
         monkeypatch.setattr(loop, "_is_outdated", broken)
-        loop.wake()
+        loop.loop.wake()
 
     asyncio.run(play())
     assert hands.superseded.is_set()
@@ -461,9 +417,8 @@ def test_the_document_waits_while_what_it_shows_is_changed(
     seen: list[bool] = []
     monkeypatch.setattr(agent_main, "build_document", lambda *about: SimpleNamespace(drift=drift))
     showing = SimpleNamespace(update=lambda document, uid, *, busy: seen.append(busy))
-    agent: Any = SimpleNamespace(
-        document_publisher=showing, _pod=None, last_usage=None, hardware=SimpleNamespace(past_runs=None)
-    )
+    agent: Any = SimpleNamespace(hardware=SimpleNamespace(past_runs=None))
+    agent.context = SimpleNamespace(document_publisher=showing, pod=None, last_usage=None)
     eyes: Any = SimpleNamespace(sources=lambda settings, inventory: ())
     agent_main.LabelAgent._update_document(agent, eyes, look(WISH), step)
     assert seen == [busy]
@@ -485,39 +440,9 @@ def test_a_node_without_a_request_is_not_planned_for(tmp_path: Path, monkeypatch
     assert planned
 
 
-def test_the_agent_is_frugal_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-
-    def finished(running: Any) -> int:
-        running.close()
-        return 0
-
-    async def run(agent: object) -> int:
-        return 0
-
-    monkeypatch.setattr(agent_main, "limit_heap", lambda: done.append("frugal"))
-    monkeypatch.setattr(agent_main, "LabelAgent", lambda options: SimpleNamespace(run=lambda: run(options)))
-    monkeypatch.setattr(
-        "aliquot.kubernetes.label_agent.agent.main.logs.start", lambda *about, **more: done.append("log")
-    )
-    monkeypatch.setattr("asyncio.run", finished)
-    options: Any = SimpleNamespace(debug=False)
-    assert agent_main.run(options) == 0
-    assert done == ["frugal", "log"]
-
-
-def test_a_stop_ends_a_wait_and_a_rest() -> None:
+def test_a_stop_ends_a_wait() -> None:
     hands = Hands()
-
-    async def play() -> None:
-        loop = loop_over(paused(), lambda corner: None, hands)
-        assert not loop.stopping
-        loop.stop()
-        assert loop.stopping
-        async with asyncio.timeout(5):
-            await loop._rest(60.0)
-
-    asyncio.run(play())
+    loop_over(paused(), lambda corner: None, hands).loop.stop()
     assert hands.superseded.is_set()
 
 
@@ -536,13 +461,10 @@ def test_cdi_documents_are_written_where_they_are_not_somebody_elses(
 
     monkeypatch.setattr(agent_main, "Publisher", publisher)
     monkeypatch.setattr(agent_main, "Observer", lambda *about: SimpleNamespace())
-    monkeypatch.setattr(agent_main, "_pod_uses", lambda options: None)
-    options = SimpleNamespace(node="simulated", setup=None, cdi_dir=folder)
-    agent: Any = SimpleNamespace(
-        options=options, informer=None, hardware=None, metrics=LabelAgentMetrics("n"), offering=None
-    )
-    agent._directory, agent._boot, agent._owner, agent._cdi = (lambda: str(tmp_path)), text, text, lambda: "documents"
-    agent.role = SimpleNamespace(owner=lambda boot: PauseOwner())
+    agent: Any = SimpleNamespace(options=SimpleNamespace(setup=None, cdi_dir=folder), informer=None, hardware=None)
+    agent.metrics, agent._owner, agent._cdi = LabelAgentMetrics("n"), text, lambda: "documents"
+    lock = SimpleNamespace(owner=lambda boot: PauseOwner())
+    agent.context = SimpleNamespace(directories=(str(tmp_path),) * 2, lock=lock, boot=text, uses=None, offering=None)
     with pytest.raises(Made) as made:
         asyncio.run(agent_main.LabelAgent._assemble(agent))
     assert made.value.args == (cdi,)

@@ -1,0 +1,165 @@
+"""An agent as a process: it is put together, runs until it is asked to end, and is taken apart in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, Protocol, TypeVar
+
+from aliquot.errors import BlockedError
+from aliquot.foundation import driver_calls, signals
+from aliquot.foundation import logfmt as logs
+from aliquot.foundation.http_probes import Probes
+from aliquot.foundation.logfmt import agent_log as log
+from aliquot.foundation.process_end import leave_if_hung
+from aliquot.kubernetes.node_agent.agent_context import AgentContext, AgentOptions
+from aliquot.kubernetes.node_agent.liveness import alive
+from aliquot.kubernetes.node_agent.malloc_tuning import limit_heap
+
+POLL_S = 0.5
+CLOSE_S = 5.0
+Job = Coroutine[Any, Any, None]
+
+
+class DriverThread(Protocol):
+    """The thread that calls the driver, as ``GpuWorker``."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long an agent that is to end waits for the present call."""
+        ...
+
+    @property
+    def stuck_s(self) -> float:
+        """How long the driver call that runs now has been running; 0 if none does."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class AgentWork(Protocol):
+    """What one agent does, and the other does not. ``remarks`` are logged at the start."""
+
+    @property
+    def context(self) -> AgentContext: ...
+
+    @property
+    def hardware(self) -> DriverThread: ...
+
+    @property
+    def remarks(self) -> Sequence[str]: ...
+
+    async def start(self) -> tuple[Job, Sequence[Job]]:
+        """Begin to watch. Return the agent's loop, and what runs beside it for ever."""
+        ...
+
+    async def close(self) -> None:
+        """End what ``start`` began, as far as it came."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why the agent is not ready, "" if it is."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """What is to be said of an agent that is ready."""
+        ...
+
+
+Options = TypeVar("Options", bound=AgentOptions)
+
+
+def run_agent(make: Callable[[Options], AgentWork], options: Options) -> int:
+    """Run an agent until SIGTERM, SIGINT or SIGHUP. Raises AliquotError for what is wrong from the start."""
+    limit_heap()
+    logs.start(log, debug=options.debug)
+    return asyncio.run(AgentRun(make(options)).run())
+
+
+class AgentRun:
+    """One agent's process."""
+
+    def __init__(self, work: AgentWork) -> None:
+        self._work = work
+        self._context = work.context
+
+    async def run(self) -> int:
+        """Run until a signal. Return the exit code."""
+        context, loop = self._context, self._context.loop
+        ending = ExitStack()
+        background: list[asyncio.Task[None]] = []
+        pages = {"/healthz": self._healthz, "/readyz": self._readyz}
+        probes = Probes(pages, {"/metrics": context.metrics.page.answer})
+        try:
+            if context.options.port >= 0:
+                log.info("health and metrics on port %d", await self._listen(probes))
+            for sentence in self._work.remarks:
+                log.warning("%s", sentence)
+            ending.enter_context(signals.stop_on_signal(loop.stop, asyncio.get_running_loop()))
+            if not await context.lock.take(loop.stopping):
+                return loop.code
+            rounds, beside = await self._work.start()
+            background += [asyncio.create_task(each) for each in beside]
+            for task in background:
+                task.add_done_callback(loop.part_ended)
+            await self._run_to_end(rounds)
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+            await probes.close()
+            await self._work.close()
+            await context.offering.close()
+            with suppress(TimeoutError):  # a driver call that hangs ends with the process
+                await asyncio.wait_for(self._work.hardware.close(), CLOSE_S)
+            await context.api.aclose()
+            context.lock.close()
+            leave_if_hung(loop.code, log.warning)
+            ending.close()
+        return loop.code
+
+    async def _run_to_end(self, rounds: Job) -> None:
+        """Run the loop until it ends; once it was asked to end, a driver call that does not return is not waited for.
+        Raises what the loop raises.
+        """
+        running = asyncio.create_task(rounds)
+        try:
+            while not (await asyncio.wait((running,), timeout=POLL_S))[0]:
+                stopping = self._context.loop.stopping.is_set()
+                if stopping and driver_calls.oldest_s() >= self._work.hardware.patience_s:
+                    running.cancel()
+                    await asyncio.gather(running, return_exceptions=True)
+                    return
+        finally:
+            running.cancel()
+        running.result()
+
+    async def _listen(self, probes: Probes) -> int:
+        port = self._context.options.port
+        try:
+            return await probes.start("", port)
+        except OSError as error:
+            raise BlockedError(
+                f"cannot listen on port {port}: {error.strerror or error}",
+                next_step=f"{self._context.role.command} --port 0",
+            ) from error
+
+    # -- pages
+
+    def _healthz(self) -> tuple[int, str, bytes]:
+        return alive(self._context.loop.beat, busy=self._work.hardware.stuck_s > 0)
+
+    def _readyz(self) -> tuple[int, str, bytes]:
+        """Not ready: a driver call hangs, another agent of this role works, or the agent's work has a problem. An agent
+        that cannot write the node's document is ready, and says so.
+        """
+        hang = self._context.hang
+        problem = (hang.brief if hang is not None else "") or self._context.lock.waiting or self._work.problem
+        if problem:
+            return 503, "text/plain", f"{problem}\n".encode()
+        unwritten = self._context.document_publisher.problem
+        more = f", but the node's document was not written: {unwritten}" if unwritten else ""
+        return 200, "text/plain", f"{self._work.status}{more}\n".encode()

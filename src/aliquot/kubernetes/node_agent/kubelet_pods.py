@@ -1,0 +1,45 @@
+"""Kubelet's word on which pods have which devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
+
+if TYPE_CHECKING:
+    from aliquot.kubernetes.device_plugin.pod_resources import PodResourceUse
+
+Uses = Callable[[], Awaitable[Sequence[PodDeviceUse]]]
+ResourceUses = Callable[[], Awaitable["Sequence[PodResourceUse]"]]
+
+
+def device_uses(kubelet_dir: str, prefix: str = "") -> Uses | None:
+    """Return what asks who has which device of the resources whose names begin with ``prefix``, or by a claim; None
+    where there is no kubelet.
+    """
+    query_resources = resource_uses(kubelet_dir)
+    if query_resources is None:
+        return None
+
+    async def query() -> Sequence[PodDeviceUse]:
+        found = await query_resources()
+        ours = [u for u in found if u.resource.startswith(prefix) or u.claim is not None]
+        return [PodDeviceUse(u.namespace, u.pod, u.container, u.devices, u.claim) for u in ours]
+
+    return query
+
+
+def resource_uses(kubelet_dir: str) -> ResourceUses | None:
+    """Return what asks the same with the resources' names."""
+    if not kubelet_dir:
+        return None
+    socket = os.path.join(kubelet_dir, "pod-resources", "kubelet.sock")
+
+    async def query() -> Sequence[PodResourceUse]:
+        from aliquot.kubernetes.device_plugin import pod_resources
+
+        return await pod_resources.list_uses(socket)
+
+    return query

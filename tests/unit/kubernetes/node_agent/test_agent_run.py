@@ -1,0 +1,177 @@
+"""An agent as a process: what is served, what is begun under the lock, and the order in which it is taken apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aliquot.errors import BlockedError, DriverHangsError
+from aliquot.foundation import driver_calls
+from aliquot.kubernetes.label_agent.agent.main import LabelAgent
+from aliquot.kubernetes.node_agent import agent_run
+from aliquot.kubernetes.node_agent.agent_loop import AgentLoop
+from aliquot.kubernetes.node_agent.agent_run import AgentRun, Job, run_agent
+from aliquot.kubernetes.virtual_machines.agent.main import DevicesAgent
+
+
+class Work:
+    """An agent that notes what is asked of it, and ends at once."""
+
+    remarks: Sequence[str] = ("a remark",)
+    problem, status = "", "ok"
+
+    def __init__(self, *, held: bool = True, port: int = -1) -> None:
+        self.done: list[str] = []
+        self.failure: Exception | None = None
+        self.hardware: Any = SimpleNamespace(patience_s=0.0, stuck_s=0.0, close=self._noting("hardware"))
+        self.context: Any = SimpleNamespace(
+            options=SimpleNamespace(port=port),
+            role=SimpleNamespace(command="aliquot agent"),
+            loop=AgentLoop(),
+            metrics=SimpleNamespace(page=SimpleNamespace(answer=None)),
+            lock=SimpleNamespace(waiting="", take=self._take, close=lambda: self.done.append("lock")),
+            offering=SimpleNamespace(close=self._noting("offering")),
+            api=SimpleNamespace(aclose=self._noting("api")),
+            hang=None,
+            document_publisher=SimpleNamespace(problem=""),
+        )
+        self._held = held
+
+    def _noting(self, what: str) -> Any:
+        async def note() -> None:
+            self.done.append(what)
+
+        return note
+
+    async def _take(self, stopping: asyncio.Event) -> bool:
+        self.done.append("taken" if self._held else "waited")
+        return self._held
+
+    async def start(self) -> tuple[Job, Sequence[Job]]:
+        self.done.append("start")
+        return self._rounds(), (self._beside(),)
+
+    async def _rounds(self) -> None:
+        await asyncio.sleep(0)
+        self.done.append("rounds")
+        if self.failure is not None:
+            raise self.failure
+
+    async def _beside(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.done.append("beside")
+
+    async def close(self) -> None:
+        self.done.append("work")
+
+
+END = ["work", "offering", "hardware", "api", "lock"]
+
+
+def test_an_agent_is_taken_apart_in_order() -> None:
+    work = Work()
+    assert asyncio.run(AgentRun(work).run()) == 0
+    assert work.done == ["taken", "start", "rounds", "beside", *END]
+
+
+def test_an_agent_whose_loop_fails_is_taken_apart_all_the_same() -> None:
+    work = Work()
+    work.failure = ZeroDivisionError()
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(AgentRun(work).run())
+    assert work.done == ["taken", "start", "rounds", "beside", *END]
+
+
+def test_an_agent_that_ends_before_it_has_the_lock_begins_nothing() -> None:
+    work = Work(held=False)
+    assert asyncio.run(AgentRun(work).run()) == 0
+    assert work.done == ["waited", *END]
+
+
+def test_a_loop_that_waits_for_the_driver_is_left_once_it_is_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work()
+    monkeypatch.setattr(agent_run, "POLL_S", 0.01)
+    monkeypatch.setattr(driver_calls, "oldest_s", lambda: 9.0)
+
+    async def hung() -> None:
+        work.context.loop.stop()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(work, "_rounds", hung)
+    asyncio.run(asyncio.wait_for(AgentRun(work).run(), 5))
+    assert work.done == ["taken", "start", "beside", *END]
+
+
+def test_a_port_that_is_taken_names_the_command_with_another() -> None:
+    async def play() -> None:
+        server = await asyncio.start_server(lambda reader, writer: None, "", 0)
+        work = Work(port=server.sockets[0].getsockname()[1])
+        try:
+            with pytest.raises(BlockedError, match="cannot listen on port") as caught:
+                await AgentRun(work).run()
+        finally:
+            server.close()
+        assert caught.value.next_step == "aliquot agent --port 0"
+        assert work.done == END
+
+    asyncio.run(play())
+
+
+def test_the_first_reason_for_which_an_agent_is_not_ready_is_told() -> None:
+    work = Work()
+    run = AgentRun(work)
+    work.context.document_publisher.problem = "exceeded quota"
+    said = b"ok, but the node's document was not written: exceeded quota\n"
+    assert run._readyz() == (200, "text/plain", said), "an agent that cannot write the document is ready"
+    work.context.document_publisher.problem = ""
+    work.status = "idle: another one works"
+    assert run._readyz() == (200, "text/plain", b"idle: another one works\n")
+    work.problem = "the server is away"
+    assert run._readyz() == (503, "text/plain", b"the server is away\n")
+    work.context.lock.waiting = "another agent works"
+    assert run._readyz()[2] == b"another agent works\n"
+    work.context.hang = DriverHangsError("the driver has not returned")
+    assert run._readyz()[2] == b"the driver has not returned\n"
+
+
+@pytest.mark.parametrize("agent", [LabelAgent, DevicesAgent])
+def test_what_an_agent_has_not_read_comes_before_what_it_has_not_done(agent: Any) -> None:
+    corner = SimpleNamespace(unavailable="the server is away", unsynced="Node", node=None, name="gpu-1")
+    me = SimpleNamespace(
+        informer=corner,
+        informers=corner,
+        context=SimpleNamespace(loop=SimpleNamespace(error="a round failed"), offering=SimpleNamespace(problem="")),
+        publisher=SimpleNamespace(problem="refused"),
+        allocations=SimpleNamespace(error="refused"),
+    )
+
+    def problem() -> str:
+        return str(agent.problem.fget(me))
+
+    assert problem() == "the server is away"
+    corner.unavailable = ""
+    assert "not read yet" in problem()
+    corner.unsynced, corner.node = "", object()
+    assert problem() == "a round failed"
+    me.context.loop.error = ""
+    assert problem() == "refused"
+
+
+def test_the_agent_is_frugal_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(agent_run, "limit_heap", lambda: done.append("frugal"))
+    monkeypatch.setattr("aliquot.foundation.logfmt.start", lambda *about, **more: done.append("log"))
+
+    def make(options: object) -> Work:
+        done.append("made")
+        return Work()
+
+    options: Any = SimpleNamespace(debug=False)
+    assert run_agent(make, options) == 0
+    assert done == ["frugal", "log", "made"]
