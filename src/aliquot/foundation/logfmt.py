@@ -41,6 +41,21 @@ def start(log: logging.Logger, *, debug: bool) -> None:
     log.setLevel(logging.DEBUG if debug else logging.INFO)
 
 
+class NewWarnings:
+    """Warnings of what is so for as long as it is: ``current`` are the last ones, and each is logged when it comes."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self.current: tuple[str, ...] = ()
+        self._log = log
+
+    def update(self, sentences: tuple[str, ...]) -> None:
+        """Log those of these that were not among the last ones."""
+        for sentence in sentences:
+            if sentence not in self.current:
+                self._log.warning("%s", sentence)
+        self.current = sentences
+
+
 def plain(text: str) -> None:
     """A bare line: the few that people and scripts look for word by word."""
     agent_log.info("%s", text, extra={"plain": True})

@@ -151,13 +151,13 @@ def test_an_installation_blocks_nothing_before_its_webhooks_answer(bed: Bed) -> 
     webhook = replica.controller.webhook
     assert webhook is not None
     waits = f"waits until Service {WEBHOOK} has an address"
-    bed.cluster.wait(lambda: waits in str(webhook._logged), waits)
+    bed.cluster.wait(lambda: waits in str(webhook._warnings.current), waits)
     assert bed.bundles() == []
     ready = {"subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 8443}]}]}
     bed.cluster.must("PATCH", f"/api/v1/namespaces/{NS}/endpoints/{WEBHOOK}", ready)
     bed.cluster.wait(lambda: len(bed.bundles()) == 5, "the webhooks to be registered", 20)
     assert set(bed.bundles()) == {bed.cluster.get(SECRET)["data"]["ca.crt"]}
-    bed.cluster.wait(lambda: webhook._logged == (), "nothing to be missing")
+    bed.cluster.wait(lambda: webhook._warnings.current == (), "nothing to be missing")
 
 
 def test_a_network_cards_claim_is_made_while_nobody_answers(bed: Bed) -> None:
@@ -268,4 +268,4 @@ def test_who_mounts_the_certificate_may_register_its_authority_alone(bed: Bed, t
     refused = machine("vm", gpus=["nvidia.com/NVIDIA_A2-4X"])
     bed.cluster.wait(lambda: bed.ask("POST", f"{VMS}?dryRun=All", refused).status == 403, "a refusal", 20)
     assert replica.controller.webhook is not None
-    assert replica.controller.webhook._logged == ()
+    assert replica.controller.webhook._warnings.current == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 
@@ -50,3 +51,11 @@ def test_nor_does_it_in_a_bare_line(capsys: pytest.CaptureFixture[str]) -> None:
     logfmt.start(agent_log, debug=False)
     logfmt.plain("state\n\x1b[31mforged")
     assert capsys.readouterr().err == "state\\n\\x1b[31mforged\n"
+
+
+def test_a_warning_is_logged_when_it_comes_and_when_it_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+    warnings = logfmt.NewWarnings(logging.getLogger("test"))
+    for sentences in (("a",), ("a", "b"), ("b",), ("b", "a")):
+        warnings.update(sentences)
+    assert caplog.messages == ["a", "b", "a"]
+    assert warnings.current == ("b", "a")

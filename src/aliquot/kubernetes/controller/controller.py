@@ -13,6 +13,7 @@ import msgspec
 
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.http_probes import Negotiated, Page
+from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
@@ -104,7 +105,7 @@ class Controller:
         self._work_loop = WorkLoop(GATHER_S, RETRY)
         self._dirty: set[str] = set()
         self._observed: dict[str, object] = {}
-        self._logged: tuple[str, ...] = ()
+        self._warnings = NewWarnings(log)
 
     async def run(self) -> None:
         """For ever. Raises only what no retry cures."""
@@ -190,7 +191,7 @@ class Controller:
         """False if something has to be tried again."""
         policy = read_cluster_policy(self.informers.policies.items)
         settings, errors = self._settings.read(policy, next(iter(self.informers.settings.items), None))
-        self._log_new((*policy.notes, *errors))
+        self._warnings.update((*policy.notes, *errors))
         self.waiting.set_active(settings.hints, settings.config_map)
         done = await self._effective.publish(policy, errors)
         wanted = nodes.WantedNodeLabels(not policy.manager, settings.default_config)
@@ -208,12 +209,6 @@ class Controller:
                 self._dirty.add(name)
                 done = False
         return done
-
-    def _log_new(self, sentences: tuple[str, ...]) -> None:
-        for sentence in sentences:
-            if sentence not in self._logged:
-                log.warning("%s", sentence)
-        self._logged = sentences
 
     async def _change(self, node: Node, patch: NodePatch) -> bool:
         """Writes a node, unless somebody else changed it since: then its event brings it here again."""

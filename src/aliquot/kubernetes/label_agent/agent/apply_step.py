@@ -39,7 +39,7 @@ class PlanApplier:
 
     async def apply(self, step: steps.Apply, observation: Observation, memory: AgentMemory) -> AgentMemory:
         plain("Applying the selected MIG config to the node")
-        recent = await self._executor.publisher.withhold(devices_to_destroy(step.plan, observation))
+        recent = self._executor.publisher.offering.withhold(devices_to_destroy(step.plan, observation))
         if recent:
             log.info("%d devices were given to pods just now: waiting for kubelet to name them", len(recent))
             await asyncio.sleep(ALLOCATION_SETTLE_S)

@@ -123,15 +123,15 @@ class StepExecutor:
     async def _rest(self, step: steps.WaitForEvent, observation: Observation, memory: AgentMemory) -> AgentMemory:
         """Before a rest nothing is withheld any more, unless it is for holders that are waited for."""
         if step.waiting:
-            await self._pod_waiter.withhold(observation, memory)
+            self._pod_waiter.withhold(observation, memory)
             return memory.while_waiting(observation)
         memory = msgspec.structs.replace(memory, lockouts=memory.lockouts + 1 if step.locked else 0)
         if observation.inventory is None:
             # What kubelet is offered stays while the driver only hangs: it may go on, and pods have these devices.
             if observation.failure is None or observation.failure.reason != DRIVER_HANGS:
-                await self.publisher.withhold_all()
+                self.publisher.offering.withhold_all()
             return memory
-        await self.publisher.release()
+        self.publisher.offering.release()
         await self.publisher.retry_refused(observation)
         return msgspec.structs.replace(memory, unpublished=self.publisher.problem, locked_by="")
 

@@ -61,11 +61,11 @@ class PodWaiter:
             return msgspec.structs.replace(memory, operands_gone=True)
         return memory
 
-    async def withhold(self, observation: Observation, memory: AgentMemory) -> None:
+    def withhold(self, observation: Observation, memory: AgentMemory) -> None:
         """Withhold what a wait for holders keeps from new pods, and nothing that an earlier wait kept."""
         if memory.waiting_for != observation.patience:
-            await self._executor.publisher.release()
-        await self._executor.publisher.withhold(devices_to_withhold(observation, memory))
+            self._executor.publisher.offering.release()
+        self._executor.publisher.offering.withhold(devices_to_withhold(observation, memory))
 
     async def wait_for_holders(self, step: steps.Evict, observation: Observation, memory: AgentMemory) -> AgentMemory:
         assert observation.plan is not None
@@ -75,7 +75,7 @@ class PodWaiter:
                 _eviction_off(step, observation.holder_policy.policy), observation, memory
             )
         log.info("asking %d pods to leave: %s", len(step.pods), ", ".join("/".join(each) for each in step.pods))
-        await self.withhold(observation, memory)
+        self.withhold(observation, memory)
         memory = memory.while_waiting(observation)
         bound = WaitLimit(float(observation.holder_policy.timeout_s), superseded=self._executor.superseded)
         report = _WaitReport(self._executor, step.status, observation)

@@ -12,6 +12,7 @@ import msgspec
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import AliquotError, BlockedError
+from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, ConflictError
 from aliquot.kubernetes.gpu.config_label import DATA_KEY
@@ -48,12 +49,12 @@ class Publisher:
     ) -> None:
         self.informer = informer
         self.setup = setup
-        self._offering = offering
+        self.offering = offering
         self.uses = uses
         self._facts = facts
         self._cdi = cdi
         self._owner = owner
-        self._refusals: tuple[str, ...] = ()
+        self._refusals = NewWarnings(log)
         self._wanted: dict[str, str] = {}
         self._written = ""
         self._paths: tuple[str, ...] = ()
@@ -102,17 +103,6 @@ class Publisher:
             self.problem = error.one_line
             log.warning("not published: %s", self.problem)
 
-    async def withhold(self, ids: frozenset[str]) -> frozenset[str]:
-        """Give these devices to nobody from now on. Those that were given away moments ago are in the answer."""
-        return self._offering.withhold(ids)
-
-    async def withhold_all(self) -> None:
-        """Nothing can be handed out: the driver is gone."""
-        self._offering.withhold_all()
-
-    async def release(self) -> None:
-        self._offering.release()
-
     def _write_cdi(self, inventory: Inventory) -> str:
         """Why containers cannot get these devices by CDI, "" if they can."""
         if self._cdi is None:
@@ -127,22 +117,19 @@ class Publisher:
         return ""
 
     async def _offer(self, observation: Observation, inventory: Inventory, facts: Facts) -> None:
-        if not self._offering.directory:
+        if not self.offering.directory:
             return
         settings = observation.settings
         offered = offer(inventory, facts, settings.strategy, unhealthy=observation.unhealthy)
-        for sentence in offered.refusals:
-            if sentence not in self._refusals:
-                log.warning("%s", sentence)
-        self._refusals = offered.refusals
+        self._refusals.update(offered.refusals)
         summary = ""
         if settings.device_plugin:
             cdi = settings.cdi and self._cdi is not None
-            await self._offering.publish(offered, cdi=cdi, env=settings.env, device_nodes=settings.device_nodes)
+            await self.offering.publish(offered, cdi=cdi, env=settings.env, device_nodes=settings.device_nodes)
             summary = ", ".join(f"{r.name} {len(r.devices)}" for r in offered.resources)
         else:
-            await self._offering.close()
-        self._offering.release()  # not before: what was destroyed must not look healthy in between
+            await self.offering.close()
+        self.offering.release()  # not before: what was destroyed must not look healthy in between
         log.info("offered to kubelet: %s", summary or "nothing")
 
     async def _write_labels(self, observation: Observation, inventory: Inventory, facts: Facts) -> None:

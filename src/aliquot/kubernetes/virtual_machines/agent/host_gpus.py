@@ -82,11 +82,6 @@ class HostGpus:
         self.hangs_s = driver_calls.hangs_s()
 
     @property
-    def hang(self) -> DriverHangsError | None:
-        """The driver call that hangs, as an error; None while none does."""
-        return driver_calls.find_hang(self.hangs_s)
-
-    @property
     def patience_s(self) -> float:
         """How long an agent that is to end waits for the present call."""
         return self._hardware.patience_s if self._hardware is not None else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
@@ -25,14 +26,14 @@ class PermittedDevicesWriter:
 
     def __init__(self, api: Api, informers: VmClusterInformers, metrics: ControllerMetrics) -> None:
         self.api, self._informers, self._metrics = api, informers, metrics
-        self._logged: tuple[str, ...] = ()
+        self._warnings = NewWarnings(log)
 
     async def run(self, leads: Callable[[], bool]) -> bool:
         """False if something has to be tried again."""
         want = self._wanted_entries()
         done = True
         for name, settings in sorted(self._informers.kubevirts.by_name.items()):
-            self._log_new(foreign_conflicts(settings, want))
+            self._warnings.update(foreign_conflicts(settings, want))
             body = patch(settings, want)
             if body and leads():
                 done &= await self._write(name, settings, body)
@@ -60,9 +61,3 @@ class PermittedDevicesWriter:
         self._informers.kubevirts.record_write(settings, written)
         self._metrics.count_write("kubevirt")
         return True
-
-    def _log_new(self, sentences: tuple[str, ...]) -> None:
-        for sentence in sentences:
-            if sentence not in self._logged:
-                log.warning("%s", sentence)
-        self._logged = sentences

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from aliquot.errors import AliquotError
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.event_wait import wait_for_event
+from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.admission_review import AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.client import Api
@@ -70,7 +71,7 @@ class Webhook:
         app = application(judges, served, lambda path, allowed: self.on_review(path, allowed))
         self.server = HttpsServer(app, options.port)
         self._served: ServedCertificate | None = None
-        self._logged: tuple[str, ...] = ()
+        self._warnings = NewWarnings(log)
         self._certified = asyncio.Event()
         self._wake = asyncio.Event()
         if isinstance(self._certificate, MountedCertificate):
@@ -118,13 +119,13 @@ class Webhook:
     async def _keep_updated(self) -> None:
         soon, failures = Backoff(SOON_S, min(LATER_S, self._options.check_s)), 0
         while True:
-            failures = failures + 1 if self.missing or self._logged else 0
+            failures = failures + 1 if self.missing or self._warnings.current else 0
             await wait_for_event(self._wake, soon.pause(failures) or self._options.check_s)
             self._wake.clear()
             try:
                 await self._update()
             except AliquotError as error:
-                self._log_new((error.brief,))  # mounted files that are just being exchanged, too
+                self._warnings.update((error.brief,))  # mounted files that are just being exchanged, too
 
     async def _update(self) -> None:
         found = await self._certificate.load()
@@ -132,7 +133,7 @@ class Webhook:
             return
         self._use_certificate(found)
         registers = self._leads() and found.trusted and not self.missing
-        self._log_new(await self._register(found.trusted) if registers else ())
+        self._warnings.update(await self._register(found.trusted) if registers else ())
 
     async def _register(self, trusted: bytes) -> tuple[str, ...]:
         """Who mounts the certificate may register its authority, too: then there is no right to do it here."""
@@ -150,12 +151,6 @@ class Webhook:
             self.expires_at = expiry(found.key_pair.certificate)
         self._served = found
         self._certified.set()
-
-    def _log_new(self, sentences: tuple[str, ...]) -> None:
-        for sentence in sentences:
-            if sentence not in self._logged:
-                log.warning("%s", sentence)
-        self._logged = sentences
 
     # -- reviews
 

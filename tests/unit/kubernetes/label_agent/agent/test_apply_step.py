@@ -35,7 +35,7 @@ class Actor:
         self.withheld: list[frozenset[str]] = []
         self.metrics = LabelAgentMetrics("n")
         self.superseded = asyncio.Event()
-        self.hardware = self.publisher = self
+        self.hardware = self.publisher = self.offering = self
         self.informer = SimpleNamespace(api=self, name="n")
         self.uses = None
         self.hang: AliquotError | None = None
@@ -44,7 +44,7 @@ class Actor:
         assert self.error is not None
         raise self.error
 
-    async def withhold(self, ids: frozenset[str]) -> frozenset[str]:
+    def withhold(self, ids: frozenset[str]) -> frozenset[str]:
         self.withheld.append(ids)
         return frozenset()
 

@@ -44,8 +44,9 @@ class Publisher:
 
     def __init__(self) -> None:
         self.withheld: list[str] = []
+        self.offering = self
 
-    async def withhold_all(self) -> None:
+    def withhold_all(self) -> None:
         self.withheld.append("all")
 
 

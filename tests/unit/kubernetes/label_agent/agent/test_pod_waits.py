@@ -44,17 +44,17 @@ class Actor:
         self.reported: list[str] = []
         self.released = 0
         self.superseded = asyncio.Event()
-        self.publisher = self
+        self.publisher = self.offering = self
         self.informer = SimpleNamespace(api=self, name="n")
 
     async def can_i(self, verb: str, what: str, namespace: str) -> bool:
         return True
 
-    async def withhold(self, ids: frozenset[str]) -> frozenset[str]:
+    def withhold(self, ids: frozenset[str]) -> frozenset[str]:
         self.withheld.append(ids)
         return frozenset()
 
-    async def release(self) -> None:
+    def release(self) -> None:
         self.released += 1
 
     async def report(self, status: AgentStatus, o: object) -> None:
@@ -200,7 +200,7 @@ def test_another_wait_begins_afresh() -> None:
     other = waits("drain", "b0")
     assert withheld(other, m) == _all("b")
     actor = Actor()
-    asyncio.run(PodWaiter(cast(Any, actor)).withhold(other, m))
+    PodWaiter(cast(Any, actor)).withhold(other, m)
     assert (actor.released, [set(each) for each in actor.withheld]) == (1, [_all("b")])
-    asyncio.run(PodWaiter(cast(Any, actor)).withhold(other, m.while_waiting(other)))
+    PodWaiter(cast(Any, actor)).withhold(other, m.while_waiting(other))
     assert actor.released == 1

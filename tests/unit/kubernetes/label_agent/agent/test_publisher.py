@@ -15,24 +15,6 @@ from aliquot.kubernetes.label_agent.agent.publisher import Publisher
 from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
 from support.agent_looks import look, node
 
-
-class Offering:
-    """Notes what is withheld."""
-
-    def __init__(self) -> None:
-        self.done: list[object] = []
-
-    def withhold(self, ids: frozenset[str]) -> frozenset[str]:
-        self.done.append(ids)
-        return ids
-
-    def withhold_all(self) -> None:
-        self.done.append("all")
-
-    def release(self) -> None:
-        self.done.append("release")
-
-
 NO_KUBELET = DeviceOffering("")
 
 
@@ -40,21 +22,6 @@ def _publisher(offering: object = NO_KUBELET, cdi: object = None) -> Publisher:
     corner = SimpleNamespace(marks=SimpleNamespace(labels={}))
     none: Any = None
     return Publisher(cast(Any, corner), none, none, offering=cast(Any, offering), cdi=cast(Any, cdi), uses=None)
-
-
-def test_devices_are_withheld_where_some_are_offered() -> None:
-    offering = Offering()
-
-    async def play() -> None:
-        published, beside = _publisher(offering), _publisher()
-        assert await published.withhold(frozenset("a")) == {"a"}
-        assert await beside.withhold(frozenset("a")) == frozenset()
-        for each in (published, beside):
-            await each.withhold_all()
-            await each.release()
-
-    asyncio.run(play())
-    assert offering.done == [frozenset("a"), "all", "release"]
 
 
 def test_a_cdi_document_that_cannot_be_written_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -255,7 +255,7 @@ def test_a_certificate_that_cannot_be_used_is_reported_and_looked_at_again() -> 
 
         options = SimpleNamespace(check_s=0.01)
         hook: Any = SimpleNamespace(_options=options, missing="a certificate", _wake=asyncio.Event(), _update=kept)
-        hook._log_new = reported.append
+        hook._warnings = SimpleNamespace(update=reported.append)
         keeping = asyncio.create_task(Webhook._keep_updated(hook))
         async with asyncio.timeout(10):
             await enough.wait()
@@ -301,10 +301,8 @@ def test_the_leader_registers_an_authority(leads: bool, trusted: bytes, unread: 
         asked.append(found)
         return ("registered",)
 
-    hook: Any = SimpleNamespace(
-        _certificate=SimpleNamespace(load=look), _use_certificate=lambda found: None, _log_new=reported.append
-    )
-    hook.missing = unread
+    hook: Any = SimpleNamespace(_certificate=SimpleNamespace(load=look), _use_certificate=lambda found: None)
+    hook.missing, hook._warnings = unread, SimpleNamespace(update=reported.append)
     hook._leads, hook._register = (lambda: leads), register
     asyncio.run(Webhook._update(hook))
     assert asked == registered
