@@ -73,7 +73,7 @@ class Replica:
     @property
     def missing(self) -> str:
         webhook = self.controller.webhook
-        return self.controller.pages["/readyz"]()[2].decode() if webhook is None else webhook.missing
+        return self.controller.pages["/readyz"]({}).body.decode() if webhook is None else webhook.missing
 
     def close(self) -> None:
         if self._thread.is_alive():

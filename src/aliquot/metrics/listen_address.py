@@ -8,6 +8,8 @@ from aliquot.errors import UsageError
 from aliquot.foundation.decimals import decimal
 
 LOOPBACK = "127.0.0.1"
+LOCAL_STEP = f"aliquot metrics --listen {LOOPBACK}:0"
+"""What to type where an address cannot be listened on."""
 
 
 def parse_listen_address(text: str) -> tuple[str, int]:

@@ -7,25 +7,17 @@ import os
 import shlex
 from collections.abc import Callable, Hashable, Mapping
 
-import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from aliquot.errors import StorageError
 from aliquot.foundation import atomic_file
+from aliquot.foundation.http_server import Answer, Page, answer_ok
 
 _END = b"# EOF\n"
 _WORTH_BYTES = 4096
 """Less than this is sent as it is."""
-
-
-class RenderedPage(msgspec.Struct, frozen=True):
-    """``headers`` are further ones, beside the content type."""
-
-    content_type: str
-    body: bytes
-    headers: dict[str, str] = {}
 
 
 class MetricsPage:
@@ -44,20 +36,19 @@ class MetricsPage:
         self._key = key
         self._written: dict[str, tuple[Hashable, bytes]] = {}
 
-    def render(self, headers: Mapping[str, str]) -> RenderedPage:
+    def render(self, headers: Mapping[str, str]) -> Answer:
         """The page for a request with these headers, whose names are in small letters."""
         encode, content_type = choose_encoder(headers.get("accept", ""))
         body = encode(self.registry)
         if self._collector is not None:
             body = body.removesuffix(_END) + self._cached(content_type, encode, self._collector)
         if len(body) >= _WORTH_BYTES and _takes_gzip(headers.get("accept-encoding", "")):
-            return RenderedPage(content_type, gzip.compress(body, 1, mtime=0), {"Content-Encoding": "gzip"})
-        return RenderedPage(content_type, body)
+            return Answer(200, content_type, gzip.compress(body, 1, mtime=0), {"Content-Encoding": "gzip"})
+        return Answer(200, content_type, body)
 
-    def answer(self, headers: Mapping[str, str]) -> tuple[int, str, bytes, Mapping[str, str]]:
-        """The same as status, content type, body and further headers."""
-        rendered = self.render(headers)
-        return 200, rendered.content_type, rendered.body, rendered.headers
+    def pages(self) -> dict[str, Page]:
+        """Return this page and one that only says that the process is there."""
+        return {"/metrics": self.render, "/healthz": answer_ok}
 
     def text(self) -> bytes:
         """The page in classic text, for files."""

@@ -11,11 +11,11 @@ import pytest
 
 from aliquot.cli.framework.dispatch import run
 from aliquot.errors import BlockedError
+from aliquot.foundation import http_server as serve
 from aliquot.kubernetes.controller import main as controller
 from aliquot.kubernetes.label_agent.agent import main as agent
 from aliquot.kubernetes.virtual_machines.agent import main as devices
 from aliquot.metrics import host_exporter as host
-from aliquot.metrics import http_server as serve
 from aliquot.slurm.client import connect as opening
 from aliquot.slurm.controller import main as slurm
 from aliquot.slurm.controller import settings_parser as settings_file
@@ -68,7 +68,7 @@ def test_figures_that_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(gc.isenabled())
         raise BlockedError("enough")
 
-    monkeypatch.setattr(serve, "MetricsServer", stub)
+    monkeypatch.setattr(serve, "HttpServer", stub)
     assert run(["metrics", "--listen", "127.0.0.1:0"]) == 20
     monkeypatch.setattr(host, "HostExporter", stub)
     assert run(["metrics"]) == 20

@@ -164,8 +164,8 @@ def test_new_nodes_get_the_agent_and_a_first_wish_and_an_idle_cluster_no_writes(
             assert bed.labels("cpu-1") == {}
             assert bed.labels("off") == {names.DEPLOY_LABEL: "false"}
             assert bed.effective() == {}
-            assert controller.pages["/readyz"]()[0] == 200
-            assert b'aliquot_controller_writes_total{what="node"} 3.0' in controller.metrics_pages["/metrics"]({})[2]
+            assert controller.pages["/readyz"]({}).status == 200
+            assert b'aliquot_controller_writes_total{what="node"} 3.0' in controller.pages["/metrics"]({}).body
 
     play(story())
 
@@ -300,7 +300,7 @@ def test_it_survives_an_api_server_that_goes_away(cluster: Cluster) -> None:
         async with bed.controller() as controller:
             await until(lambda: controller.leader.is_leader and controller.synced, "the start")
             with bed.cluster.away():
-                await until(lambda: controller.pages["/readyz"]()[0] == 503, "it to say that the server is away")
+                await until(lambda: controller.pages["/readyz"]({}).status == 503, "it to say that the server is away")
             await until(lambda: bed.cluster.request("GET", "/readyz").status == 200, "the server", 30)
             bed.node("gpu-1", A100)
             await until(lambda: bed.labels("gpu-1"), "work afterwards", 30)

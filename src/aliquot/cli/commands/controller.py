@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
-
 from aliquot.cli.commands.agent import missing_extra
 from aliquot.cli.framework.long_running import tune_gc
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
-
-if TYPE_CHECKING:
-    from aliquot.foundation.http_probes import Negotiated, Page
 
 
 def run(args: Args) -> int:
@@ -41,14 +35,4 @@ def run(args: Args) -> int:
         webhook,
     )
     tune_gc()
-    return controller.run(options, _serve)
-
-
-async def _serve(
-    pages: Mapping[str, Page], metrics: Mapping[str, Negotiated], port: int
-) -> Callable[[], Awaitable[None]]:
-    from aliquot.foundation.http_probes import Probes
-
-    probes = Probes(pages, metrics)
-    await probes.start("", port)
-    return probes.close
+    return controller.run(options)

@@ -87,13 +87,13 @@ def _serve(host: HostExporter, args: Args) -> int:
     """
     from contextlib import ExitStack
 
+    from aliquot.foundation.http_server import HttpServer
     from aliquot.foundation.signals import stop_on_signal
-    from aliquot.metrics.http_server import MetricsServer
-    from aliquot.metrics.listen_address import parse_listen_address
+    from aliquot.metrics.listen_address import LOCAL_STEP, parse_listen_address
 
     tune_gc()
     stop = threading.Event()
-    server = MetricsServer(host.page, *parse_listen_address(args.listen))
+    server = HttpServer(host.page.pages(), *parse_listen_address(args.listen), LOCAL_STEP)
     ending = ExitStack()
     try:
         ending.enter_context(stop_on_signal(stop.set))

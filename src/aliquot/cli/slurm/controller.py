@@ -44,15 +44,15 @@ def _run(args: Args, settings: SlurmControllerSettings, slurm: Slurm) -> int:
     if not where or args.once:
         return run_controller(settings, slurm, streams.note, once=args.once)
     from aliquot.cli.commands.metrics import require_library
-    from aliquot.metrics.listen_address import parse_listen_address
+    from aliquot.metrics.listen_address import LOCAL_STEP, parse_listen_address
 
     address, port = parse_listen_address(where)
     require_library()
-    from aliquot.metrics.http_server import MetricsServer
+    from aliquot.foundation.http_server import HttpServer
     from aliquot.slurm.controller.metrics import SlurmMetrics
 
     metrics = SlurmMetrics()
-    server = MetricsServer(metrics.page, address, port)
+    server = HttpServer(metrics.page.pages(), address, port, LOCAL_STEP)
     server.start()
     streams.note(f"figures for Prometheus on http://{server.display_address}/metrics")
     try:

@@ -7,13 +7,14 @@ idle cluster sees no writes. Several may run; the one that holds the Lease write
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from aliquot.foundation.backoff import Backoff
-from aliquot.foundation.http_probes import Negotiated, Page
 from aliquot.foundation.logfmt import NewWarnings
+from aliquot.foundation.http_server import Answer, Page, answer_ok, text_answer
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
@@ -35,7 +36,6 @@ from aliquot.kubernetes.label_agent.controller.pending_pods import PATIENCE_S, P
 from aliquot.kubernetes.virtual_machines.controller.controller import VmController
 from aliquot.kubernetes.virtual_machines.controller.controller import VmControllerTiming as DevicesPace
 from aliquot.kubernetes.virtual_machines.controller.node_cleanup import PATIENCE_S as MISSING_S
-from aliquot.kubernetes.virtual_machines.webhook.options import Page as HttpsPage
 from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
 from aliquot.metrics.controller_metrics import ControllerMetrics
 
@@ -91,10 +91,13 @@ class Controller:
             timing=pace.watch,
         )
         self.vms = self._build_vms(kubevirt_namespace, pace) if kubevirt_namespace else None
-        self.pages: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz}
-        self.https_pages: dict[str, HttpsPage] = {} if self.vms is None else self.vms.pages
+        self.pages: dict[str, Page] = {
+            "/healthz": answer_ok,
+            "/readyz": self._readyz,
+            "/metrics": self.metrics.page.render,
+        }
+        self.https_pages: dict[str, Page] = {} if self.vms is None else self.vms.pages
         self.webhook = self._webhook(webhook or WebhookOptions())
-        self.metrics_pages: dict[str, Negotiated] = {"/metrics": self.metrics.page.answer}
         self.metrics.registry.register(
             ControllerStateCollector(
                 lambda: self.waiting.counts, lambda: self.webhook.expires_at if self.webhook is not None else None
@@ -235,16 +238,13 @@ class Controller:
 
     # -- pages
 
-    def _healthz(self) -> tuple[int, str, bytes]:
-        return 200, "text/plain", b"ok\n"
-
-    def _readyz(self) -> tuple[int, str, bytes]:
+    def _readyz(self, _: Mapping[str, str]) -> Answer:
         """Not ready: not everything was read yet, or the API server is away. One that does not lead is ready."""
         if self.informers.unavailable or not self.synced:
-            return 503, "text/plain", f"{self.informers.unavailable or 'not everything was read yet'}\n".encode()
+            return text_answer(503, self.informers.unavailable or "not everything was read yet")
         if self.webhook is not None and self.webhook.missing:
-            return 503, "text/plain", f"{self.webhook.missing}\n".encode()
-        return 200, "text/plain", b"ok\n"
+            return text_answer(503, self.webhook.missing)
+        return text_answer(200, "ok")
 
 
 def _observed_part(node: Node) -> object:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from aliquot.foundation.http_probes import Negotiated, Page
+from aliquot.foundation.http_server import HttpServer
 from aliquot.foundation.logfmt import controller_log, start
 from aliquot.foundation.signals import stop_on_signal
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.controller.controller import Controller
 from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
-
-Serve = Callable[[Mapping[str, Page], Mapping[str, Negotiated], int], Awaitable[Callable[[], Awaitable[None]]]]
-"""Serves pages by path on a port until what it returns is called."""
 
 
 class ControllerOptions(msgspec.Struct, frozen=True):
@@ -33,13 +29,13 @@ class ControllerOptions(msgspec.Struct, frozen=True):
     webhook: WebhookOptions = WebhookOptions()
 
 
-def run(options: ControllerOptions, serve: Serve | None = None) -> int:
+def run(options: ControllerOptions) -> int:
     """Run until SIGTERM, SIGINT or SIGHUP. Raises AliquotError for what is wrong from the start."""
     start(controller_log, debug=options.debug)
-    return asyncio.run(_main(options, serve))
+    return asyncio.run(_main(options))
 
 
-async def _main(options: ControllerOptions, serve: Serve | None) -> int:
+async def _main(options: ControllerOptions) -> int:
     stop = asyncio.Event()
     async with contextlib.AsyncExitStack() as held:
         held.enter_context(stop_on_signal(stop.set, asyncio.get_running_loop()))
@@ -50,19 +46,16 @@ async def _main(options: ControllerOptions, serve: Serve | None) -> int:
             kubevirt_namespace=options.kubevirt_namespace,
             webhook=options.webhook,
         )
-        close = (
-            await serve(controller.pages, controller.metrics_pages, options.port)
-            if serve is not None and options.port >= 0
-            else None
-        )
+        if options.port >= 0:
+            server = HttpServer(controller.pages, "", options.port, "aliquot controller --port PORT")
+            held.callback(server.close)
+            server.attach(asyncio.get_running_loop())
         work = asyncio.create_task(controller.run())
         waiting = asyncio.create_task(stop.wait())
         await asyncio.wait((work, waiting), return_when=asyncio.FIRST_COMPLETED)
         for task in (work, waiting):
             task.cancel()
         results = await asyncio.gather(work, waiting, return_exceptions=True)
-        if close is not None:
-            await close()
     if isinstance(results[0], Exception):
         raise results[0]
     return 0

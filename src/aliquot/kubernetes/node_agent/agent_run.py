@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol, TypeVar
 
-from aliquot.errors import BlockedError
 from aliquot.foundation import driver_calls, signals
 from aliquot.foundation import logfmt as logs
-from aliquot.foundation.http_probes import Probes
+from aliquot.foundation.http_server import Answer, HttpServer, text_answer
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.process_end import leave_if_hung
 from aliquot.kubernetes.node_agent.agent_context import AgentContext, AgentOptions
@@ -91,11 +90,11 @@ class AgentRun:
         context, loop = self._context, self._context.loop
         ending = ExitStack()
         background: list[asyncio.Task[None]] = []
-        pages = {"/healthz": self._healthz, "/readyz": self._readyz}
-        probes = Probes(pages, {"/metrics": context.metrics.page.answer})
+        server: HttpServer | None = None
         try:
             if context.options.port >= 0:
-                log.info("health and metrics on port %d", await self._listen(probes))
+                server = self._serve_pages()
+                log.info("health and metrics on port %d", server.port)
             for sentence in self._work.remarks:
                 log.warning("%s", sentence)
             ending.enter_context(signals.stop_on_signal(loop.stop, asyncio.get_running_loop()))
@@ -110,7 +109,8 @@ class AgentRun:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
-            await probes.close()
+            if server is not None:
+                server.close()
             await self._work.close()
             await context.offering.close()
             with suppress(TimeoutError):  # a driver call that hangs ends with the process
@@ -137,29 +137,26 @@ class AgentRun:
             running.cancel()
         running.result()
 
-    async def _listen(self, probes: Probes) -> int:
-        port = self._context.options.port
-        try:
-            return await probes.start("", port)
-        except OSError as error:
-            raise BlockedError(
-                f"cannot listen on port {port}: {error.strerror or error}",
-                next_step=f"{self._context.role.command} --port 0",
-            ) from error
+    def _serve_pages(self) -> HttpServer:
+        context = self._context
+        pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": context.metrics.page.render}
+        server = HttpServer(pages, "", context.options.port, f"{context.role.command} --port 0")
+        server.attach(asyncio.get_running_loop())
+        return server
 
     # -- pages
 
-    def _healthz(self) -> tuple[int, str, bytes]:
+    def _healthz(self, _: Mapping[str, str]) -> Answer:
         return alive(self._context.loop.beat, busy=self._work.hardware.stuck_s > 0)
 
-    def _readyz(self) -> tuple[int, str, bytes]:
+    def _readyz(self, _: Mapping[str, str]) -> Answer:
         """Not ready: a driver call hangs, another agent of this role works, or the agent's work has a problem. An agent
         that cannot write the node's document is ready, and says so.
         """
         hang = self._context.hang
         problem = (hang.brief if hang is not None else "") or self._context.lock.waiting or self._work.problem
         if problem:
-            return 503, "text/plain", f"{problem}\n".encode()
+            return text_answer(503, problem)
         unwritten = self._context.document_publisher.problem
         more = f", but the node's document was not written: {unwritten}" if unwritten else ""
-        return 200, "text/plain", f"{self._work.status}{more}\n".encode()
+        return text_answer(200, f"{self._work.status}{more}")

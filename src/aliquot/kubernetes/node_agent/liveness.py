@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from aliquot.foundation import driver_calls
+from aliquot.foundation.http_server import Answer, text_answer
 
 STUCK_S = 900.0
 """How long one driver call may run before the agent counts as dead. It hangs, and is reported, much earlier
@@ -15,13 +16,13 @@ SILENT_S = 900.0
 """How long the loop may be silent beyond the bounds of the step that is on."""
 
 
-def alive(beat: float | None, *, busy: bool) -> tuple[int, str, bytes]:
+def alive(beat: float | None, *, busy: bool) -> Answer:
     """Return the page. ``beat`` is when the loop last moved, None before it does; ``busy`` whether it waits for the
     driver.
     """
     stuck = driver_calls.oldest_s()
     if stuck > STUCK_S:
-        return 503, "text/plain", f"a driver call hangs for {stuck:.0f} s\n".encode()
+        return text_answer(503, f"a driver call hangs for {stuck:.0f} s")
     if beat is not None and not busy and time.monotonic() - beat > SILENT_S:
-        return 503, "text/plain", b"the loop is silent\n"
-    return 200, "text/plain", b"ok\n"
+        return text_answer(503, "the loop is silent")
+    return text_answer(200, "ok")

@@ -8,6 +8,7 @@ import msgspec
 
 from aliquot.errors import AliquotError, ConfigError
 from aliquot.foundation.decimals import decimal
+from aliquot.foundation.http_server import Answer, Page
 from aliquot.kubernetes.virtual_machines.controller.informers import VmClusterInformers
 from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as poll
 from aliquot.kubernetes.virtual_machines.kubevirt import rancher
@@ -15,10 +16,6 @@ from aliquot.kubernetes.virtual_machines.kubevirt.capacity import is_vm_gpu_reso
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
 from aliquot.kubernetes.virtual_machines.kubevirt.fit import fit
 
-Answer = tuple[int, str, bytes]
-"""Status, content type, body."""
-Page = Callable[[Mapping[str, str]], Answer]
-"""Answers a query."""
 _JSON = "application/json"
 _KNOWN = ("namespace", "cluster", "pool", "machines", "vgpuInfo", "hostDeviceInfo", "resource", "count")
 
@@ -71,17 +68,12 @@ class CapacityPages:
     def _guarded(self, page: Callable[[Mapping[str, str]], object]) -> Page:
         def answer(query: Mapping[str, str]) -> Answer:
             if not self._informers.synced:
-                return (
-                    503,
-                    _JSON,
-                    _error_body(
-                        f"{self._informers.unavailable or 'not everything was read yet'}: ask again in a moment"
-                    ),
-                )
+                missing = self._informers.unavailable or "not everything was read yet"
+                return Answer(503, _JSON, _error_body(f"{missing}: ask again in a moment"))
             try:
-                return 200, _JSON, msgspec.json.encode(page(query))
+                return Answer(200, _JSON, msgspec.json.encode(page(query)))
             except AliquotError as error:
-                return 400, _JSON, _error_body(": ".join((error.brief, *error.details)))
+                return Answer(400, _JSON, _error_body(": ".join((error.brief, *error.details))))
 
         return answer
 

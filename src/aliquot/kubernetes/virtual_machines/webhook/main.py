@@ -10,6 +10,7 @@ from aliquot.errors import AliquotError
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.event_wait import wait_for_event
 from aliquot.foundation.logfmt import NewWarnings
+from aliquot.foundation.http_server import Page, answer_ok
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.admission_review import AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.client import Api
@@ -27,7 +28,7 @@ from aliquot.kubernetes.virtual_machines.webhook.certificate_source import (
     service_dns_names,
 )
 from aliquot.kubernetes.virtual_machines.webhook.certificates import expiry
-from aliquot.kubernetes.virtual_machines.webhook.options import Page, WebhookOptions
+from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
 from aliquot.kubernetes.virtual_machines.webhook.registration import register
 from aliquot.kubernetes.virtual_machines.webhook.server import HttpsServer, NotReadyError, ReviewListener, application
 
@@ -67,7 +68,7 @@ class Webhook:
         }
         self.on_review: ReviewListener = lambda path, allowed: None
         self.expires_at: float | None = None
-        served = {"/healthz": _healthz, **(pages or {})}
+        served = {"/healthz": answer_ok, **(pages or {})}
         app = application(judges, served, lambda path, allowed: self.on_review(path, allowed))
         self.server = HttpsServer(app, options.port)
         self._served: ServedCertificate | None = None
@@ -181,7 +182,3 @@ class Webhook:
     def _require_synced(self) -> None:
         if missing := self.state.missing:
             raise NotReadyError(f"not ready: {missing}")
-
-
-def _healthz(query: Mapping[str, str]) -> tuple[int, str, bytes]:
-    return 200, "text/plain", b"ok\n"

@@ -1,8 +1,6 @@
-"""What the command line says about the HTTPS server, and the shape of its pages. Needs none of its libraries."""
+"""What the command line says about the HTTPS server. Needs none of its libraries."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -10,8 +8,6 @@ from aliquot.kubernetes.manifests.values import WEBHOOK
 
 CHECK_S = 30.0
 """How often it is looked whether the certificate is still the one to use."""
-Page = Callable[[Mapping[str, str]], tuple[int, str, bytes]]
-"""From the query to status, content type and body."""
 
 
 class WebhookOptions(msgspec.Struct, frozen=True):

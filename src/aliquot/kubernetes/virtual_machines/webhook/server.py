@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
@@ -17,11 +16,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from aliquot.errors import AliquotError, UsageError
+from aliquot.foundation.http_server import Page, listen
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client import admission_review as review
 from aliquot.kubernetes.client.admission_review import AdmissionVerdict
 from aliquot.kubernetes.client.codec import UNREADABLE
-from aliquot.kubernetes.virtual_machines.webhook.options import Page
 
 MAX_BYTES = 8 * 1024 * 1024
 """A review holds an object twice at most, and the API server takes none above 3 MiB."""
@@ -95,8 +94,8 @@ async def _body(request: Request) -> bytes | None:
 
 def _page_endpoint(page: Page) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        status, kind, body = page(dict(request.query_params))
-        return Response(body, status, media_type=kind)
+        answer = page(dict(request.query_params))
+        return Response(answer.body, answer.status, media_type=answer.content_type)
 
     return endpoint
 
@@ -113,10 +112,11 @@ class HttpsServer:
     """Serves once ``certify`` was called. ``port`` 0 takes a free one, of loopback."""
 
     def __init__(self, app: Starlette, port: int) -> None:
-        self._socket = _listen(port)
-        # Inherited by what is accepted: asyncio does it only for sockets that name their protocol, which these do not.
-        # An answer's head and body would else be 40 ms apart on a connection that is kept.
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._socket = listen("", port)
+        except OSError as error:
+            step = "aliquot controller --webhook-port PORT"
+            raise UsageError(f"the webhooks cannot listen on port {port}: {error.strerror}", next_step=step) from error
         self.port = int(self._socket.getsockname()[1])
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -156,20 +156,6 @@ class HttpsServer:
     def close(self) -> None:
         """Nobody is listened to any more."""
         self._socket.close()
-
-
-def _listen(port: int) -> socket.socket:
-    """On all addresses, of both families where there are both. Raises UsageError where the port is taken."""
-    try:
-        if not port:
-            return socket.create_server(("127.0.0.1", 0))
-        if socket.has_dualstack_ipv6():
-            with contextlib.suppress(OSError):
-                return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-        return socket.create_server(("", port))
-    except OSError as error:
-        step = "aliquot controller --webhook-port PORT"
-        raise UsageError(f"the webhooks cannot listen on port {port}: {error.strerror}", next_step=step) from error
 
 
 @contextlib.contextmanager

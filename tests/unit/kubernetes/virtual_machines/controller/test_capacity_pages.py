@@ -42,7 +42,7 @@ def made(clock: Clock | None = None) -> VmClusterInformers:
 
 
 def ask(world: VmClusterInformers, path: str, **query: str) -> tuple[int, Any]:
-    status, kind, body = CapacityPages(world).by_path[path](query)
+    status, kind, body, _ = CapacityPages(world).by_path[path](query)
     assert kind == "application/json"
     return status, msgspec.json.decode(body)
 

@@ -19,6 +19,7 @@ import pytest
 
 import support.admissions as made
 from aliquot.errors import UsageError
+from aliquot.foundation.http_server import Answer
 from aliquot.kubernetes.client.admission_review import AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.errors import ForbiddenError
 from aliquot.kubernetes.virtual_machines.webhook import main as webhooks_main
@@ -73,7 +74,9 @@ def play(story: Story) -> None:
 
     async def run() -> None:
         first = bundle()
-        app = application({"/judge": judge}, {"/page": lambda query: (200, "text/plain", query.get("q", "").encode())})
+        app = application(
+            {"/judge": judge}, {"/page": lambda query: Answer(200, "text/plain", query.get("q", "").encode())}
+        )
         server = HttpsServer(app, 0)
         server.certify(first.server.certificate, first.server.key)
         serving = asyncio.create_task(server.serve())
@@ -208,24 +211,6 @@ def test_a_mounted_certificate_is_read_where_it_lies(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(found.trusted)
     served = MountedCertificate(str(tmp_path)).read()
     assert (served.key_pair, served.trusted) == (found.server, found.trusted)
-
-
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
-def test_both_families_are_served() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with https._listen(port) as listening:
-        assert listening.getsockname()[1] == port
-        for address in ("127.0.0.1", "::1"):
-            socket.create_connection((address, port), timeout=5).close()
-
-
-def test_a_machine_without_both_families_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with https._listen(port) as listening:
-        assert listening.family == socket.AF_INET
 
 
 def test_a_new_certificate_leaves_no_file_open() -> None:
