@@ -102,6 +102,21 @@ def test_nothing_names_a_machine() -> None:
     assert not found
 
 
+def test_a_type_of_callback_is_named_once() -> None:
+    """Where lines for people go is a ``Report`` everywhere, and no two modules define the same alias."""
+    aliases = Counter(
+        (ast.unparse(node.targets[0]), ast.unparse(node.value))
+        for path in SOURCES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Callable[")
+    )
+    assert ("Report", "Callable[[str], None]") in aliases
+    assert not [alias for alias, count in aliases.items() if count > 1]
+    spelled = {path.name for path in SOURCES if "Callable[[str], None]" in path.read_text()}
+    # What a simulated file does with a text, and what is done with the output of a slow program.
+    assert spelled == {"callbacks.py", "tree_entries.py", "bounded_process.py"}
+
+
 def test_a_package_holds_nothing_but_its_modules() -> None:
     """Whoever looks for something finds it in a module of that name, and a package can be renamed."""
     inits = [p for p in SOURCES if p.name == "__init__.py" and p.parent.name != "aliquot"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from aliquot.cdi import devices, spec, spec_files
 from aliquot.cdi.options import MARKER_VARIABLE, SIMULATED_MAJORS, SIMULATED_MOUNT_PATH, WHOLE_MIG, CdiHost, CdiOptions
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import AliquotError
+from aliquot.foundation.callbacks import Report
 
 _FORMS = {
     "uuid": re.compile(r"(GPU|MIG)-.*"),
@@ -31,7 +32,7 @@ _GPU = re.compile(r"/dev/nvidia\d+")
 
 def update_specs(
     inventory: Inventory,
-    log: Callable[[str], None],
+    log: Report,
     simulated: str = "",
     directories: Iterable[str] = (),
 ) -> None:
@@ -60,9 +61,7 @@ def _reason(error: Exception) -> str:
     return f"it is not as Aliquot writes such files ({type(error).__name__}: {error})"
 
 
-def _update_spec(
-    path: str, found: dict[str, Any], inventory: Inventory, simulated: str, log: Callable[[str], None]
-) -> None:
+def _update_spec(path: str, found: dict[str, Any], inventory: Inventory, simulated: str, log: Report) -> None:
     made = with_current_devices(found, inventory, _current_host(inventory, found, simulated))
     exists = os.path.lexists(path)
     if not made["devices"]:

@@ -21,13 +21,12 @@ from aliquot.dashboard.routes import ROUTES
 from aliquot.dashboard.security.token_authenticator import TokenAuthenticator
 from aliquot.dashboard.server import PageServer, first_of, tls_context
 from aliquot.foundation import driver_calls
+from aliquot.foundation.callbacks import Report
 from aliquot.foundation.process_end import leave_if_hung
 from aliquot.foundation.signals import stop_on_signal
 
 SETTLE_S = 600.0
 """How long the end waits for a change: cutting a whole machine anew takes a few minutes."""
-
-LineWriter = Callable[[str], None]
 
 
 class ServedSource(msgspec.Struct, frozen=True):
@@ -38,9 +37,7 @@ class ServedSource(msgspec.Struct, frozen=True):
     secret: str = ""
 
 
-def run(
-    options: DashboardOptions, open: Callable[[], Awaitable[ServedSource]], note: LineWriter, result: LineWriter
-) -> int:
+def run(options: DashboardOptions, open: Callable[[], Awaitable[ServedSource]], note: Report, result: Report) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP. ``result`` gets the address to open, ``note`` everything else.
 
     Raises UsageError for a port that is taken and the like, and whatever ``open`` raises.
@@ -54,7 +51,7 @@ def run(
 
 
 async def _main(
-    options: DashboardOptions, open: Callable[[], Awaitable[ServedSource]], note: LineWriter, result: LineWriter
+    options: DashboardOptions, open: Callable[[], Awaitable[ServedSource]], note: Report, result: Report
 ) -> int:
     tls = tls_context(options.certificate, options.key) if options.certificate else None
     server = PageServer(options.address, options.port, tls)
@@ -79,7 +76,7 @@ async def _main(
         server.close()
 
 
-async def _serve(server: PageServer, site: Site, served: ServedSource, note: LineWriter, result: LineWriter) -> int:
+async def _serve(server: PageServer, site: Site, served: ServedSource, note: Report, result: Report) -> int:
     stop = asyncio.Event()
     ending = contextlib.ExitStack()
     ending.enter_context(stop_on_signal(stop.set, asyncio.get_running_loop()))
@@ -104,7 +101,7 @@ async def _set(event: asyncio.Event) -> None:
     await event.wait()
 
 
-def _announce(server: PageServer, site: Site, served: ServedSource, note: LineWriter, result: LineWriter) -> None:
+def _announce(server: PageServer, site: Site, served: ServedSource, note: Report, result: Report) -> None:
     authenticator = served.authenticator
     if isinstance(authenticator, TokenAuthenticator) and served.secret:
         result(f"{server.url}/login?token={authenticator.ticket()}")
@@ -118,7 +115,7 @@ def _announce(server: PageServer, site: Site, served: ServedSource, note: LineWr
     note("Ctrl-C ends the page.")
 
 
-async def _settle(site: Site, stop: asyncio.Event, note: LineWriter) -> None:
+async def _settle(site: Site, stop: asyncio.Event, note: Report) -> None:
     """A change is not left alone: whoever started it wants to know how it ended. A second Ctrl-C leaves it."""
     if await site.pending_changes.settle(0.0):
         return

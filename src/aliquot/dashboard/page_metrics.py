@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from aliquot.dashboard.application_context import Site
 from aliquot.dashboard.change_requests import AnyChangeRequest
-from aliquot.dashboard.ports import FleetSource, Reporter
+from aliquot.dashboard.ports import FleetSource
 from aliquot.dashboard.view_models import (
     ChangeOutcome,
     ChangePreview,
@@ -20,6 +20,7 @@ from aliquot.dashboard.view_models import (
     Person,
     VirtualizationView,
 )
+from aliquot.foundation.callbacks import Report
 from aliquot.metrics import instruments as make
 from aliquot.metrics.apply_metrics import ApplyMetrics
 from aliquot.metrics.fleet_metrics import FRESH, STALE, UNKNOWN
@@ -100,7 +101,7 @@ class CountingSource:
         self._metrics.count_request()
         return await self._source.preview(request, who)
 
-    async def execute(self, preview: ChangePreview, who: Person, report: Reporter) -> ChangeOutcome:
+    async def execute(self, preview: ChangePreview, who: Person, report: Report) -> ChangeOutcome:
         changes, started, began = self._metrics.changes, time.monotonic(), time.time()
         changes.start_change(began)
         try:

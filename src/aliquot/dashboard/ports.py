@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from aliquot.core.engine.step_timing import StepListener
@@ -15,9 +14,7 @@ from aliquot.dashboard.view_models import (
     Person,
     VirtualizationView,
 )
-
-Reporter = Callable[[str], None]
-"""Where progress goes, one line per act, from any thread."""
+from aliquot.foundation.callbacks import Report
 
 
 class FleetSource(Protocol):
@@ -57,7 +54,7 @@ class FleetSource(Protocol):
         """
         ...
 
-    async def execute(self, preview: ChangePreview, who: Person, report: Reporter) -> ChangeOutcome:
+    async def execute(self, preview: ChangePreview, who: Person, report: Report) -> ChangeOutcome:
         """Does exactly what was previewed, or refuses because something moved since. Never raises AliquotError."""
         ...
 

@@ -17,6 +17,7 @@ from time import monotonic
 from types import TracebackType
 
 from aliquot.foundation import driver_calls, signals
+from aliquot.foundation.callbacks import Report
 from aliquot.foundation.descriptor_wait import wait_readable
 
 GRACE_S = 1.0
@@ -31,9 +32,7 @@ class CallWatchdog:
     main one it reports, and leaves signals to the main thread.
     """
 
-    def __init__(
-        self, report: Callable[[str], None], hangs_s: float, leave: Callable[[int], object] = os._exit
-    ) -> None:
+    def __init__(self, report: Report, hangs_s: float, leave: Callable[[int], object] = os._exit) -> None:
         self._report = report
         self._hangs_s = self._notice_s = hangs_s
         self._last_call: driver_calls.DriverCall | None = None

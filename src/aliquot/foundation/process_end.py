@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
 
 from aliquot.errors import AliquotError
 from aliquot.foundation import driver_calls
+from aliquot.foundation.callbacks import Report
 
 
-def leave_if_hung(code: int, report: Callable[[str], object]) -> None:
+def leave_if_hung(code: int, report: Report) -> None:
     """End the process at once if a driver call has not returned, and ``report`` the call. Everything else must be
     closed by now. An exception that is on its way out of a ``finally`` block is reported first, since nothing does so
     later, and sets the exit code.

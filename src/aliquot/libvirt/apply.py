@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from shlex import quote
 
 from aliquot.core.engine.ports import Clock
 from aliquot.errors import AliquotError
+from aliquot.foundation.callbacks import Report
 from aliquot.foundation.signals import uninterrupted
 from aliquot.libvirt import domain_xml as xml
 from aliquot.libvirt.attach import AttachTarget, DeviceChange
@@ -17,10 +17,8 @@ from aliquot.libvirt.port import Libvirt
 RELEASE_S = 30.0
 """How long a guest may take to let a device go that is taken from it while it runs."""
 
-ReportLine = Callable[[str], None]
 
-
-def attach(libvirt: Libvirt, change: DeviceChange, report: ReportLine = lambda _: None) -> None:
+def attach(libvirt: Libvirt, change: DeviceChange, report: Report = lambda _: None) -> None:
     """All of them or none. Raises what libvirt said of the one that failed; those before it are detached again. A
     signal takes effect between two of them.
     """
@@ -51,7 +49,7 @@ def _undo(libvirt: Libvirt, change: DeviceChange, attached: list[Hostdev], error
         error.next_step = error.next_step or f"aliquot libvirt check {quote(change.vm)}"
 
 
-def detach(libvirt: Libvirt, change: DeviceChange, clock: Clock, report: ReportLine = lambda _: None) -> None:
+def detach(libvirt: Libvirt, change: DeviceChange, clock: Clock, report: Report = lambda _: None) -> None:
     """One after the other; what is detached stays so where a later one fails. Waits, bounded, for the guest to let go
     of what it has. Raises LibvirtError where it does not.
     """

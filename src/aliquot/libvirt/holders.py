@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from aliquot.core.model.inventory import Holder, Inventory
+from aliquot.foundation.callbacks import ReadFile
 from aliquot.libvirt.identify import device_names, identify_device
 from aliquot.libvirt.models import LibvirtDomain
 from aliquot.libvirt.port import Libvirt
 
 _PIDS = "/run/libvirt/qemu"
 """Where libvirt's system daemon writes ``<name>.pid``."""
-
-ReadFile = Callable[[str], str]
-"""Reads a file of the machine that libvirt runs on. Raises OSError."""
 
 
 def read_holders(libvirt: Libvirt, inventory: Inventory, read: ReadFile | None = None) -> dict[str, Holder]:

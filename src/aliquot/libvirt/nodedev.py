@@ -12,13 +12,12 @@ import msgspec
 
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
 from aliquot.errors import BlockedError
+from aliquot.foundation.callbacks import Report
 from aliquot.libvirt import nodedev_xml as nodexml
 from aliquot.libvirt.errors import LibvirtError
 from aliquot.libvirt.identify import uses_pci_functions
 from aliquot.libvirt.models import NodeDevice
 from aliquot.libvirt.port import Libvirt
-
-ReportMessage = Callable[[str], None]
 
 DISCOVERY_S = 20.0
 """How long libvirt may take to see a function that is new (it learns of it by an event), and the definition of a device
@@ -117,7 +116,7 @@ def _no_mdev_error(inventory: Inventory) -> BlockedError:
     return error
 
 
-def define(libvirt: Libvirt, mdev: LibvirtMdev, report: ReportMessage) -> str:
+def define(libvirt: Libvirt, mdev: LibvirtMdev, report: Report) -> str:
     """Gives an mdev a definition, unless it has one. libvirt's name for it."""
     if mdev.persistent:
         return mdev.node
@@ -141,7 +140,7 @@ def _retry(call: Callable[[], T], *codes: str) -> T:
         time.sleep(0.2)
 
 
-def start(libvirt: Libvirt, mdev: LibvirtMdev, report: ReportMessage) -> None:
+def start(libvirt: Libvirt, mdev: LibvirtMdev, report: Report) -> None:
     """Starts a defined mdev that is not there. Raises LibvirtError for one without a definition."""
     if mdev.active or mdev.exists:
         return
@@ -155,7 +154,7 @@ def start(libvirt: Libvirt, mdev: LibvirtMdev, report: ReportMessage) -> None:
     report(f"started {mdev.uuid}, {mdev.type_name} on {mdev.function}")
 
 
-def autostart(libvirt: Libvirt, mdev: LibvirtMdev, report: ReportMessage) -> None:
+def autostart(libvirt: Libvirt, mdev: LibvirtMdev, report: Report) -> None:
     """Has an mdev started whenever its function appears; defines it first where need be."""
     if mdev.autostart:
         return
@@ -172,7 +171,7 @@ def autostart(libvirt: Libvirt, mdev: LibvirtMdev, report: ReportMessage) -> Non
     report(f"{mdev.uuid} starts by itself when {mdev.function} appears")
 
 
-def undefine(libvirt: Libvirt, mdev: LibvirtMdev, report: ReportMessage) -> None:
+def undefine(libvirt: Libvirt, mdev: LibvirtMdev, report: Report) -> None:
     """Has libvirt forget an mdev's definition. The mdev itself stays as it is."""
     if not mdev.persistent:
         return

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from aliquot.core.model.inventory import Inventory
+from aliquot.foundation.callbacks import Report
 from aliquot.libvirt.device_rules import VmContext
 from aliquot.libvirt.errors import LibvirtError
 from aliquot.libvirt.models import LibvirtDomain
@@ -16,7 +15,7 @@ def read_context(
     inventory: Inventory,
     domains: tuple[LibvirtDomain, ...],
     policy: str,
-    report: Callable[[str], None],
+    report: Report,
 ) -> VmContext:
     """``policy`` as ``VmContext`` has it; ``report`` gets a sentence where something could not be asked."""
     try:

@@ -14,6 +14,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 from aliquot.errors import AliquotError
 from aliquot.foundation import driver_calls, paths
+from aliquot.foundation.callbacks import Report
 from aliquot.foundation.state_store import found_unreadable
 from aliquot.hardware.state.boot_record_file import boot_record_file
 from aliquot.metrics import instruments as make
@@ -44,7 +45,7 @@ class HostExporter:
         node: str | None,
         name: str,
         connect: Callable[[], AbstractContextManager[Connection]],
-        log: Callable[[str], None] = lambda _: None,
+        log: Report = lambda _: None,
     ) -> None:
         self._connect = connect
         self._log = log

@@ -5,13 +5,14 @@ every verb that plans or applies, and for the agents: what these have must not b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from aliquot.containers.runtime.models import Container, ContainerReservation
 from aliquot.core.model.claims import Claim, Claims, HolderSource, gpu_with_claims, with_claims
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.errors import StorageError
+from aliquot.foundation.callbacks import Report
 from aliquot.hardware.node_backend import NodeBackend, NodeGpuDriver
 from aliquot.node.holders import containers as visible
 
@@ -23,9 +24,7 @@ _PATIENCE_S = 3.0
 _FRESH_S = 2.0
 
 
-def attach_claims(
-    connection: Connection, sources: Sequence[HolderSource], report: Callable[[str], None] = lambda _: None
-) -> None:
+def attach_claims(connection: Connection, sources: Sequence[HolderSource], report: Report = lambda _: None) -> None:
     """Make the connection's backend count as held what containers have, and what the sources claim, Slurm's jobs for
     one. ``report`` gets sentences for stderr.
     """
@@ -37,9 +36,7 @@ def attach_claims(
 class ClaimCollector:
     """The claims on one node. Where no container has a device and nothing is reserved, no program is run."""
 
-    def __init__(
-        self, directory: str, simulated: str, sources: Sequence[HolderSource], report: Callable[[str], None]
-    ) -> None:
+    def __init__(self, directory: str, simulated: str, sources: Sequence[HolderSource], report: Report) -> None:
         self._directory = directory
         self._simulated = simulated
         self._sources = tuple(source(simulated) for source in sources)

@@ -8,11 +8,11 @@ there is a C compiler to build it, else the simulator spoken to directly. ``ALIQ
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aliquot.errors import AliquotError, NoDriverError, UsageError
 from aliquot.foundation import paths
+from aliquot.foundation.callbacks import Report
 from aliquot.foundation.paths import node_directories, state_dir
 from aliquot.node.connection import Connection
 
@@ -40,7 +40,7 @@ def connect(
     all_gpus: bool = False,
     state_dir: str | None = None,
     backend: str = "",
-    report: Callable[[str], None] = lambda _: None,
+    report: Report = lambda _: None,
 ) -> Connection:
     """The machine itself (``node`` None) or a simulated node. ``programs`` are the driver's, for where its library is
     out of reach: this machine's library is used where there is one, a simulated node's never. ``all_gpus`` lists GPUs
@@ -87,7 +87,7 @@ def _simulated_node(
     return Connection(node, NodeBackend(driver, kernel), (folder, folder), sim)
 
 
-def _local_host(report: Callable[[str], None], programs: DriverPrograms | None, all_gpus: bool) -> Connection:
+def _local_host(report: Report, programs: DriverPrograms | None, all_gpus: bool) -> Connection:
     """This machine. Where its driver does not answer although there are GPUs that it does not have, those."""
     from aliquot.hardware.kernel.backend import Kernel
     from aliquot.hardware.kernel.sriov_manage import DriverTools
@@ -165,7 +165,7 @@ def _backend_from_environment() -> str:
     return chosen
 
 
-def _driver(base: str, node: str, sim: SimClient, report: Callable[[str], None], chosen: str) -> AnyDriver:
+def _driver(base: str, node: str, sim: SimClient, report: Report, chosen: str) -> AnyDriver:
     from aliquot.sim import lifecycle as control
 
     if chosen != "direct":

@@ -7,9 +7,9 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from aliquot.foundation.callbacks import Report
 
+if TYPE_CHECKING:
     from aliquot.core.engine.context import ExecutionContext
     from aliquot.core.engine.ports import Clock, Hooks, HostControl, Journal, Lock, Workers
     from aliquot.core.engine.programs import DriverPrograms
@@ -137,7 +137,7 @@ class Connection:
         context.update_dependents = self._update_cdi_specs
         return context
 
-    def _update_cdi_specs(self, inventory: Inventory, report: Callable[[str], None]) -> None:
+    def _update_cdi_specs(self, inventory: Inventory, report: Report) -> None:
         """Containers must not be given what is gone: CDI files of ours follow."""
         from aliquot.cdi import spec_updates
 

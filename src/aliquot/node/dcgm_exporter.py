@@ -8,13 +8,13 @@ between two looks.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import msgspec
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import DCGM, Usage
 from aliquot.errors import UsageError
+from aliquot.foundation.callbacks import Report
 
 METRIC = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 WAIT_S = 2.0
@@ -31,7 +31,7 @@ class DcgmExporter:
     for an address that is none.
     """
 
-    def __init__(self, url: str, report: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, url: str, report: Report = lambda _: None) -> None:
         if not re.match(r"https?://[^/\s]+", url):
             raise UsageError(
                 f"{url!r} is not the address of a dcgm-exporter's page",

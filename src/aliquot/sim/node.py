@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from aliquot.foundation.callbacks import Report
 from aliquot.sim import codes
 from aliquot.sim.codes import NvmlRefusal
 from aliquot.sim.driver import latency
@@ -28,7 +29,7 @@ class SimEnvironment(NamedTuple):
     sleep: Callable[[float], None]
     kill: Callable[[int], None]
     save: Callable[[NodeState], None]
-    log: Callable[[str], None]
+    log: Report
 
 
 class DriverWrite(NamedTuple):

@@ -11,7 +11,6 @@ import msgspec
 from aliquot.core.engine.step_timing import StepListener, ignore_step
 from aliquot.dashboard.change_requests import AnyChangeRequest
 from aliquot.dashboard.page import PageContent, Region, Route, Visit
-from aliquot.dashboard.ports import Reporter
 from aliquot.dashboard.view_models import (
     ActionLine,
     ChangeOutcome,
@@ -22,6 +21,7 @@ from aliquot.dashboard.view_models import (
     Person,
     VirtualizationView,
 )
+from aliquot.foundation.callbacks import Report
 
 
 class ToySource:
@@ -63,7 +63,7 @@ class ToySource:
         act = ActionLine("n1", "0000:07:00.0", "create", "a", "1g.5gb", "asked")
         return ChangePreview(f"a change for {who.name}", ("n1",), actions=(act,), secret=self._state)
 
-    async def execute(self, preview: ChangePreview, who: Person, tell: Reporter) -> ChangeOutcome:
+    async def execute(self, preview: ChangePreview, who: Person, tell: Report) -> ChangeOutcome:
         self.carried += 1
         if preview.secret != self._state:
             return ChangeOutcome("refused", "the node changed since this was planned", code="MOVED")
@@ -72,7 +72,7 @@ class ToySource:
         await asyncio.to_thread(self._work, tell)
         return ChangeOutcome("done", "it is done")
 
-    def _work(self, tell: Reporter) -> None:
+    def _work(self, tell: Report) -> None:
         tell("first")
         assert self.hold.wait(60)
         tell("last")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from aliquot.errors import StorageError
+from aliquot.foundation.callbacks import Report
 
 _ORDERS = {n: "?" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t\x1b"}
 
@@ -51,11 +52,11 @@ def note(text: str) -> None:
         return
 
 
-_redirects: list[Callable[[str], None]] = []
+_redirects: list[Report] = []
 
 
 @contextmanager
-def redirected(write: Callable[[str], None]) -> Iterator[None]:
+def redirected(write: Report) -> Iterator[None]:
     """Remarks go to ``write`` meanwhile: something is drawn on the terminal that must stay below them."""
     _redirects.append(write)
     try:

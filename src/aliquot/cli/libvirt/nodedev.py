@@ -10,6 +10,7 @@ from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.views import gpu_drawing as draw
 from aliquot.cli.libvirt.commands import opened
+from aliquot.foundation.callbacks import Report
 
 if TYPE_CHECKING:
     from aliquot.core.model.inventory import Inventory
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def run(args: Args) -> int:
     from aliquot.libvirt import nodedev
 
-    verbs: dict[str, Callable[[Libvirt, LibvirtMdev, nodedev.ReportMessage], object]] = {
+    verbs: dict[str, Callable[[Libvirt, LibvirtMdev, Report], object]] = {
         "define": nodedev.define,
         "start": nodedev.start,
         "autostart": nodedev.autostart,

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import msgspec
 
 from aliquot.core.config.boot_record import merge_requests
-from aliquot.core.engine.context import ApplyOutcome, ExecutionContext, Report
+from aliquot.core.engine.context import ApplyOutcome, ExecutionContext
 from aliquot.core.engine.executor import execute
 from aliquot.core.engine.gpu_executor import Run, as_aliquot_error
 from aliquot.core.engine.ports import JournalEntry
@@ -27,6 +27,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Drift, Plan
 from aliquot.core.planner.verify import verify
 from aliquot.errors import AliquotError, ApplyInterruptedError, BlockedError, HardwareError, StalePlanError
+from aliquot.foundation.callbacks import Report
 
 FinalStep = Callable[[Run, Plan, Inventory], None]
 

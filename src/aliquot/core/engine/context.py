@@ -14,9 +14,7 @@ from aliquot.core.model.actions import Action
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Drift
 from aliquot.errors import AliquotError
-
-Report = Callable[[str], None]
-"""Where progress goes, one line per act."""
+from aliquot.foundation.callbacks import Report
 
 
 class NullBootRecordStore:

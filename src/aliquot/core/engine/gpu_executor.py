@@ -9,7 +9,7 @@ from typing import TypeVar
 from aliquot.core.engine import holder_check as holding
 from aliquot.core.engine import vgpu_actions as virtual
 from aliquot.core.engine.action_text import creation_step, describe
-from aliquot.core.engine.context import ExecutionContext, Report
+from aliquot.core.engine.context import ExecutionContext
 from aliquot.core.engine.holder_check import POLL_S
 from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.engine.step_timing import name_of
@@ -19,6 +19,7 @@ from aliquot.core.model.nvml_return_codes import REFUSALS
 from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Policy
 from aliquot.errors import AliquotError, HardwareError, InUseError, PermissionDeniedError
+from aliquot.foundation.callbacks import Report
 
 T = TypeVar("T")
 

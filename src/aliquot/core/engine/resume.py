@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.core.engine.context import ExecutionContext, Report
+from aliquot.core.engine.context import ExecutionContext
 from aliquot.core.engine.recorded_change import attempted_calls, change_of
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
@@ -10,6 +10,7 @@ from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan as make
 from aliquot.core.planner.verify import verify
 from aliquot.errors import BlockedError, StalePlanError
+from aliquot.foundation.callbacks import Report
 
 
 def resume(

@@ -15,8 +15,8 @@ from aliquot.dashboard.cluster.desired_state import NodeChange
 from aliquot.dashboard.cluster.harvester_patches import ObjectPatch
 from aliquot.dashboard.cluster.kubevirt_attach import DeviceLists
 from aliquot.dashboard.local.outcome_text import merge_outcomes
-from aliquot.dashboard.ports import Reporter
 from aliquot.dashboard.view_models import ChangeOutcome, ChangePreview, Person
+from aliquot.foundation.callbacks import Report
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
 from aliquot.kubernetes.client.objects import ConfigMap, Node
@@ -36,7 +36,7 @@ BY_ANNOTATION = "aliquot.dev/asked-by"
 """On a node: who asked last by the page, and for which config, as JSON."""
 
 
-async def execute(source: ClusterSource, preview: ChangePreview, who: Person, report: Reporter) -> ChangeOutcome:
+async def execute(source: ClusterSource, preview: ChangePreview, who: Person, report: Report) -> ChangeOutcome:
     """Raises AliquotError where nothing was written yet."""
     secret = preview.secret
     async with source.clients.of(who) as api:
@@ -52,7 +52,7 @@ async def execute(source: ClusterSource, preview: ChangePreview, who: Person, re
 
 
 async def _nodes(
-    source: ClusterSource, api: Api, changes: Sequence[NodeChange], who: Person, report: Reporter
+    source: ClusterSource, api: Api, changes: Sequence[NodeChange], who: Person, report: Report
 ) -> ChangeOutcome:
     several = len(changes) > 1
 
@@ -93,7 +93,7 @@ class _StalePreview(Exception):
 
 
 async def _write_desired(
-    source: ClusterSource, api: Api, each: NodeChange, who: Person, report: Reporter
+    source: ClusterSource, api: Api, each: NodeChange, who: Person, report: Report
 ) -> tuple[Node, str]:
     """Writes the wish, tied to the node as it was previewed: same label, same GPUs. The second value is the policy for
     holders that stood there. What stood there at the preview may have been another change's, and must not come back.
@@ -226,7 +226,7 @@ def _policy_stays(done: ChangeOutcome, each: NodeChange, previous: str, why: str
 
 
 async def _objects(
-    source: ClusterSource, api: Api, writes: Sequence[ObjectPatch], who: Person, report: Reporter
+    source: ClusterSource, api: Api, writes: Sequence[ObjectPatch], who: Person, report: Report
 ) -> ChangeOutcome:
     written: list[tuple[ObjectPatch, int]] = []
     for each in writes:
@@ -258,7 +258,7 @@ async def _objects(
 # -- machines
 
 
-async def _vm(api: Api, found: DeviceLists, who: Person, report: Reporter) -> ChangeOutcome:
+async def _vm(api: Api, found: DeviceLists, who: Person, report: Report) -> ChangeOutcome:
     try:
         await api.patch(VirtualMachine, found.name, found.body(), namespace=found.namespace)
     except ApiError as error:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 import msgspec
 
 from aliquot.dashboard.view_models import ChangeOutcome
+from aliquot.foundation.callbacks import Report
 from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.object_base import Condition, KubeObject
 from aliquot.kubernetes.client.objects import Node
@@ -17,7 +17,6 @@ from aliquot.kubernetes.gpu.node_status import FAILED, SUCCESS, AgentStatus, par
 
 POLL_S = 0.1
 """Between two looks at what the watches keep: no request is made for it."""
-OutcomeReporter = Callable[[str], None]
 
 
 class OutcomeTimeouts(msgspec.Struct, frozen=True):
@@ -28,7 +27,7 @@ class OutcomeTimeouts(msgspec.Struct, frozen=True):
 
 
 async def node(
-    nodes: Informer[Node], written: Node, label: str, report: OutcomeReporter, timeouts: OutcomeTimeouts
+    nodes: Informer[Node], written: Node, label: str, report: Report, timeouts: OutcomeTimeouts
 ) -> ChangeOutcome:
     """Until the agent says that this node's label is met, or why not. ``written`` is the node as the write left it: the
     watch may still tell of a time before that.
@@ -73,7 +72,7 @@ def _failed(name: str, status: AgentStatus) -> ChangeOutcome:
 
 
 async def ready(
-    informer: Informer[KubeObject], name: str, generation: int, report: OutcomeReporter, timeouts: OutcomeTimeouts
+    informer: Informer[KubeObject], name: str, generation: int, report: Report, timeouts: OutcomeTimeouts
 ) -> ChangeOutcome:
     """Until an object's condition ``Ready`` answers for this generation: it is as wished, or why not."""
     begun, last_line = time.monotonic(), ""

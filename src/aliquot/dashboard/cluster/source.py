@@ -31,7 +31,6 @@ from aliquot.dashboard.cluster.outcome_watch import OutcomeTimeouts
 from aliquot.dashboard.cluster.user_client import UserClients
 from aliquot.dashboard.local.fleet_state import FleetState
 from aliquot.dashboard.local.preview_requests import nodes_of, policy
-from aliquot.dashboard.ports import Reporter
 from aliquot.dashboard.view_models import (
     CLUSTER,
     ChangeOutcome,
@@ -43,6 +42,7 @@ from aliquot.dashboard.view_models import (
     VirtualizationView,
 )
 from aliquot.errors import AliquotError, PermissionDeniedError
+from aliquot.foundation.callbacks import Report
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_document as document
@@ -244,7 +244,7 @@ class ClusterSource:
 
     # -- doing
 
-    async def execute(self, preview: ChangePreview, who: Person, report: Reporter) -> ChangeOutcome:
+    async def execute(self, preview: ChangePreview, who: Person, report: Report) -> ChangeOutcome:
         if who.reads_only:
             return ChangeOutcome(
                 "refused", "Nothing was changed: you may look, and change nothing.", code="NO_PERMISSION"

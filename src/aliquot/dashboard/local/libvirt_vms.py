@@ -15,9 +15,9 @@ from aliquot.dashboard.local.fleet_state import FleetState
 from aliquot.dashboard.local.node_access import NodeAccess
 from aliquot.dashboard.local.previews import Address
 from aliquot.dashboard.local.worker_threads import Threads
-from aliquot.dashboard.ports import Reporter
 from aliquot.dashboard.view_models import ChangeOutcome, ChangePreview, VirtualizationView, VmRow
 from aliquot.errors import AliquotError, LockedError
+from aliquot.foundation.callbacks import Report
 
 if TYPE_CHECKING:
     from aliquot.core.model.inventory import Inventory
@@ -99,7 +99,7 @@ class LibvirtVms:
             inventory = self._access.observe().inventory
             return guests.preview(request, inventory, self._around(libvirt, inventory), self._address)
 
-    def execute(self, vm_change: guests.VmChange, report: Reporter) -> ChangeOutcome:
+    def execute(self, vm_change: guests.VmChange, report: Report) -> ChangeOutcome:
         """For a worker thread. No two of us pick at the same time, and nobody changes vGPUs meanwhile."""
         touched = False
 
@@ -130,7 +130,7 @@ class LibvirtVms:
             vm_change.change.notes,
         )
 
-    def _apply(self, libvirt: Libvirt, vm_change: guests.VmChange, report: Reporter, clock: object) -> None:
+    def _apply(self, libvirt: Libvirt, vm_change: guests.VmChange, report: Report, clock: object) -> None:
         from aliquot.libvirt import apply as carry
 
         if isinstance(vm_change.request, AttachDevices):

@@ -22,6 +22,7 @@ from aliquot.core.model.plan import Plan
 from aliquot.core.model.usage import Usage
 from aliquot.errors import BlockedError, StorageError
 from aliquot.foundation import driver_calls, paths
+from aliquot.foundation.callbacks import Report
 
 if TYPE_CHECKING:
     from aliquot.core.engine.context import ApplyOutcome
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from aliquot.hardware.state.current_run import CurrentRun
     from aliquot.node.connect import Connection
 
-NodeReporter = Callable[[str], None]
 ReadUsage = Callable[["Connection", Inventory], "tuple[Usage, ...]"]
 
 
@@ -118,7 +118,7 @@ class NodeAccess:
             found = []
         return changing.describe_run(lock_holder, found, lock.since(self.lock))
 
-    def apply(self, plan: Plan, by: str, report: NodeReporter, watch: StepListener = ignore_step) -> ApplyOutcome:
+    def apply(self, plan: Plan, by: str, report: Report, watch: StepListener = ignore_step) -> ApplyOutcome:
         """``watch`` is told each step, ``report`` also a driver call that hangs. Raises what ``engine.apply`` refuses
         to start, and whatever keeps the node from being opened.
         """

@@ -18,7 +18,6 @@ from aliquot.dashboard.local.libvirt_rows import VmChange
 from aliquot.dashboard.local.node_access import NodeAccess, NodeObservation
 from aliquot.dashboard.local.previews import Address, PlannedNode
 from aliquot.dashboard.local.worker_threads import Threads
-from aliquot.dashboard.ports import Reporter
 from aliquot.dashboard.view_models import (
     ChangeOutcome,
     ChangePreview,
@@ -28,6 +27,7 @@ from aliquot.dashboard.view_models import (
     VirtualizationView,
 )
 from aliquot.errors import AliquotError, BlockedError, PermissionDeniedError, UsageError
+from aliquot.foundation.callbacks import Report
 
 if TYPE_CHECKING:
     from aliquot.core.config.file import ConfigFile
@@ -147,7 +147,7 @@ class LocalSource:
 
     # -- doing
 
-    async def execute(self, preview: ChangePreview, who: Person, report: Reporter) -> ChangeOutcome:
+    async def execute(self, preview: ChangePreview, who: Person, report: Report) -> ChangeOutcome:
         if who.reads_only:
             return ChangeOutcome("refused", f"Nothing was changed. {READ_ONLY}", code="NO_PERMISSION")
         if preview.obstacles:
@@ -166,7 +166,7 @@ class LocalSource:
         ended = await asyncio.gather(*(self._apply(each, who, report, several) for each in planned))
         return ends.merge_outcomes([(each.node, done) for each, done in zip(planned, ended, strict=True)])
 
-    async def _apply(self, planned: PlannedNode, who: Person, report: Reporter, several: bool) -> ChangeOutcome:
+    async def _apply(self, planned: PlannedNode, who: Person, report: Report, several: bool) -> ChangeOutcome:
         node, plan = planned.node, planned.plan
         access = self._poller.access(node)
         if access is None:

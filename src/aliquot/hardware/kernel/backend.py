@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from aliquot.core.engine.ports import Clock
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.inventory import Gpu, HostVirtualization, Inventory
 from aliquot.errors import AliquotError, HardwareError, InUseError
+from aliquot.foundation.callbacks import Report
 from aliquot.foundation.signals import uninterrupted
 from aliquot.foundation.threads import SystemClock
 from aliquot.hardware.kernel.errors import errno_name, kernel_file_error
@@ -34,10 +35,10 @@ from aliquot.hardware.kernel_files import KernelFiles
 
 if TYPE_CHECKING:
     from aliquot.hardware.kernel.driver_types import LearnedTypes
+    from aliquot.hardware.kernel.passthrough import Suspend
     from aliquot.hardware.kernel.vgpus import Vgpus
 
 replace = msgspec.structs.replace
-Suspend = Callable[[], AbstractContextManager[None]]
 MixedSizeQuery = Callable[[str], bool | None]
 
 
@@ -59,7 +60,7 @@ class Kernel:
         boot: Callable[[], str],
         *,
         clock: Clock | None = None,
-        report: Callable[[str], None] = lambda _: None,
+        report: Report = lambda _: None,
         all_drivers: bool = False,
     ) -> None:
         self.files = files

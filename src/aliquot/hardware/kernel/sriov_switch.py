@@ -13,6 +13,7 @@ from contextlib import suppress
 from aliquot.core.engine.ports import Clock
 from aliquot.errors import HardwareError, InUseError
 from aliquot.foundation.backoff import Backoff
+from aliquot.foundation.callbacks import Report
 from aliquot.hardware.kernel import pci as bus
 from aliquot.hardware.kernel.errors import CLIENTS, kernel_file_error
 from aliquot.hardware.kernel.sriov import count, links
@@ -104,7 +105,7 @@ def wait_until_ready(
     pci: str,
     wanted: int,
     lists_types: Callable[[str], bool],
-    report: Callable[[str], None],
+    report: Report,
 ) -> None:
     """Return when there are ``wanted`` virtual functions, each with a driver and ready (``lists_types``). Raises
     HardwareError after DEADLINE_S, saying which are not.

@@ -12,7 +12,15 @@ from aliquot.foundation.logfmt import controller_log
 from aliquot.kubernetes.client.client import Api, Selector
 from aliquot.kubernetes.client.errors import ApiError, NotFoundError
 from aliquot.kubernetes.client.object_base import KubeObject
-from aliquot.kubernetes.client.watch import Change, FullList, ObjectChanged, ObjectDeleted, Report, WatchTiming, watch
+from aliquot.kubernetes.client.watch import (
+    Change,
+    ErrorListener,
+    FullList,
+    ObjectChanged,
+    ObjectDeleted,
+    WatchTiming,
+    watch,
+)
 
 T = TypeVar("T", bound=KubeObject)
 Key = tuple[str, str]
@@ -47,7 +55,7 @@ class Informer(Generic[T]):
         is_own: Callable[[T], bool] = lambda _: True,
         relevant_part: Callable[[T], object] = lambda item: item,
         timing: WatchTiming = KIND_TIMING,
-        report: Report | None = None,
+        report: ErrorListener | None = None,
         log: logging.Logger = controller_log,
     ) -> None:
         self.kind = kind

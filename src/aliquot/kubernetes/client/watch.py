@@ -55,7 +55,7 @@ class ObjectDeleted(msgspec.Struct, Generic[T], frozen=True):
 
 
 Change = FullList[T] | ObjectChanged[T] | ObjectDeleted[T]
-Report = Callable[[ApiError | None], None]
+ErrorListener = Callable[[ApiError | None], None]
 """Called with the error of each failed try, and with None once the API server answers again."""
 
 
@@ -85,7 +85,7 @@ def watch(
     labels: Selector | None = None,
     fields: Selector | None = None,
     timing: WatchTiming = DEFAULT_TIMING,
-    report: Report | None = None,
+    report: ErrorListener | None = None,
 ) -> AsyncGenerator[Change[T], None]:
     """Never ends by itself and raises nothing; failures go to ``report``. ``namespace`` "*" is every namespace."""
     selection = api.selection(kind, namespace, name=name, labels=labels, fields=fields)
@@ -96,7 +96,7 @@ class _Watch(Generic[T]):
     """``version`` is where to go on, empty before a list; ``floor`` what the next list may not be older than."""
 
     def __init__(
-        self, api: Api, kind: type[T], selection: ObjectSelection, timing: WatchTiming, report: Report
+        self, api: Api, kind: type[T], selection: ObjectSelection, timing: WatchTiming, report: ErrorListener
     ) -> None:
         self._api = api
         self._kind = kind

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aliquot.foundation.backoff import Backoff
-from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.http_server import Answer, Page, answer_ok, text_answer
+from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError

@@ -23,8 +23,7 @@ from aliquot.kubernetes.gpu import node_document as documents
 from aliquot.kubernetes.gpu.node_document import NodeDocument
 from aliquot.kubernetes.gpu.node_status import rfc3339
 from aliquot.kubernetes.node_agent.hang_reporter import HANG_POLL_S
-from aliquot.kubernetes.node_agent.kubelet_pods import Uses
-from aliquot.kubernetes.node_agent.pod_holders import held_by_pods
+from aliquot.kubernetes.node_agent.pod_holders import Uses, held_by_pods
 
 BACKOFF = Backoff(first=1.0, longest=60.0)
 _MAX_ERROR = 400

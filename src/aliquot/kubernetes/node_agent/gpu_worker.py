@@ -23,6 +23,7 @@ from aliquot.core.model.plan import Plan
 from aliquot.core.model.xids import XidPolicy
 from aliquot.errors import AliquotError, DriverHangsError, GpuLostError, HardwareError, NoDriverError
 from aliquot.foundation import driver_calls
+from aliquot.foundation.callbacks import Report
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.hardware.state.journal_follower import RecentRuns
 
@@ -97,7 +98,7 @@ class GpuWorker:
         """
         return await self._run(self._read)
 
-    async def apply(self, plan: Plan, report: Callable[[str], None]) -> ApplyOutcome:
+    async def apply(self, plan: Plan, report: Report) -> ApplyOutcome:
         """Carries out a plan; ``report`` is called on the worker's threads. Raises what ``engine.apply`` raises, and
         DriverHangsError where it cannot begin. A call that hangs in the middle is waited for (``find_hang`` tells): the
         change ends, or goes back, once it returns, and what is paused for it must stay so.
@@ -214,7 +215,7 @@ class GpuWorker:
             log.warning("unfit for new containers: %s", xid)
         self.unhealthy = found
 
-    def _apply(self, plan: Plan, report: Callable[[str], None]) -> ApplyOutcome:
+    def _apply(self, plan: Plan, report: Report) -> ApplyOutcome:
         from aliquot.core.engine.apply import apply
 
         context = self._open().execution_context()

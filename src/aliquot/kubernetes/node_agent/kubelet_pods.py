@@ -6,12 +6,11 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses
 
 if TYPE_CHECKING:
     from aliquot.kubernetes.device_plugin.pod_resources import PodResourceUse
 
-Uses = Callable[[], Awaitable[Sequence[PodDeviceUse]]]
 ResourceUses = Callable[[], Awaitable["Sequence[PodResourceUse]"]]
 
 

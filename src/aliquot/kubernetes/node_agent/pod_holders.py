@@ -6,7 +6,7 @@ not be destroyed either, whether a device plugin gave it or the driver of a Reso
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
@@ -29,6 +29,10 @@ class PodDeviceUse(msgspec.Struct, frozen=True):
     container: str
     devices: tuple[str, ...] = ()
     claim: ClaimedDevice | None = None
+
+
+Uses = Callable[[], Awaitable[Sequence[PodDeviceUse]]]
+"""Asks kubelet which pods have which devices."""
 
 
 def resolve_uses(uses: Iterable[PodDeviceUse], inventory: Inventory) -> tuple[PodDeviceUse, ...]:

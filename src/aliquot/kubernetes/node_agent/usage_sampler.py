@@ -13,8 +13,7 @@ from aliquot.core.model.usage import Usage
 from aliquot.core.planner.usage_tracking import GAP_S
 from aliquot.errors import AliquotError, UsageError
 from aliquot.foundation.logfmt import agent_log as log
-from aliquot.kubernetes.node_agent.kubelet_pods import Uses
-from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, held_by_pods
 from aliquot.node.usage_tracker import SAMPLE_S, UsageTracker
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from aliquot.errors import AliquotError
+from aliquot.foundation.callbacks import Report
 from aliquot.sim import codes
 from aliquot.sim import lifecycle as control
 from aliquot.sim.codes import NvmlRefusal
@@ -25,7 +26,6 @@ from aliquot.sim.tools.nvidia_smi_cli.arguments import MIG, TOP, VGPU, InvalidAr
 from aliquot.sim.tools.nvidia_smi_cli.driver import InitRefusal, SmiDevice, SmiDriver, words
 
 Send = Callable[[str], str]
-LinePrinter = Callable[[str], None]
 
 _USAGE = """\
 NVIDIA System Management Interface -- a stand-in for a simulated node
@@ -36,7 +36,7 @@ NVIDIA System Management Interface -- a stand-in for a simulated node
     nvidia-smi vgpu [-i GPUS] [-q | -s [-v] | -c [-v] | -shm 0|1]"""
 
 
-def run(arguments_: Sequence[str], send: Send, print_line: LinePrinter, token: str) -> int:
+def run(arguments_: Sequence[str], send: Send, print_line: Report, token: str) -> int:
     """One command; its exit status. ``send`` is a line to the node and its answer, ``print_line`` prints a line."""
     driver = SmiDriver(send, token)
     first = arguments_[0] if arguments_ else ""
@@ -62,7 +62,7 @@ def run(arguments_: Sequence[str], send: Send, print_line: LinePrinter, token: s
         driver.close()
 
 
-def _top(driver: SmiDriver, found: dict[str, str], print_line: LinePrinter) -> int:
+def _top(driver: SmiDriver, found: dict[str, str], print_line: Report) -> int:
     if "-h" in found:
         print_line(_USAGE)
         return 0
@@ -92,13 +92,13 @@ def _switch(text: str) -> bool:
     return text == "1"
 
 
-def _print(lines: Sequence[str], print_line: LinePrinter) -> int:
+def _print(lines: Sequence[str], print_line: Report) -> int:
     for line in lines:
         print_line(line)
     return 0
 
 
-def _query(devices: Sequence[SmiDevice], found: dict[str, str], print_line: LinePrinter) -> int:
+def _query(devices: Sequence[SmiDevice], found: dict[str, str], print_line: Report) -> int:
     options = [word.strip() for word in found.get("--format", "").split(",")]
     if "csv" not in options:
         raise InvalidArguments("\"--format=\" switch is missing csv. Please run 'nvidia-smi -h' for help.")
@@ -118,7 +118,7 @@ _MIG_LISTS: dict[str, Callable[[list[SmiDevice], list[int] | None], list[str]]] 
 }
 
 
-def _mig(driver: SmiDriver, found: dict[str, str], print_line: LinePrinter) -> int:
+def _mig(driver: SmiDriver, found: dict[str, str], print_line: Report) -> int:
     if "-h" in found:
         print_line(_USAGE)
         return 0
@@ -143,7 +143,7 @@ def _mig(driver: SmiDriver, found: dict[str, str], print_line: LinePrinter) -> i
     raise InvalidArguments("Option is missing. Please run 'nvidia-smi mig -h' for help.")
 
 
-def _vgpu(driver: SmiDriver, found: dict[str, str], print_line: LinePrinter, send: Send) -> int:
+def _vgpu(driver: SmiDriver, found: dict[str, str], print_line: Report, send: Send) -> int:
     if "-h" in found:
         print_line(_USAGE)
         return 0

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 
+from aliquot.foundation.callbacks import ReadFile
 from aliquot.slurm.conf.lines import SPACE, LogicalLine, logical_lines
 from aliquot.slurm.conf.statements import Conf, ConfDiagnostic, ConfLocation, ConfPair, ConfSource, ConfStatement
 
@@ -34,11 +34,8 @@ _KNOWN = {
 DEPTH = 16
 """How deep files may include files before we call it a circle."""
 
-Read = Callable[[str], str]
-"""The text of a file. Raises OSError."""
 
-
-def parse(path: str, read: Read, kind: str = "") -> Conf:
+def parse(path: str, read: ReadFile, kind: str = "") -> Conf:
     """A configuration and what it includes. Faults are collected, never raised, but for ``path`` itself: OSError.
 
     ``kind`` is the file's usual name (``gres.conf``), where ``path`` does not end with it.
@@ -51,7 +48,7 @@ def parse(path: str, read: Read, kind: str = "") -> Conf:
 class _Reader:
     """What was read so far: an Include may name the cluster that an earlier line told (``%c``)."""
 
-    def __init__(self, kind: str, folder: str, read: Read) -> None:
+    def __init__(self, kind: str, folder: str, read: ReadFile) -> None:
         self.kind = kind
         self.folder = folder
         self.read = read

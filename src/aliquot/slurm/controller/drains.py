@@ -6,14 +6,13 @@ not to be overruled by what was decided from the look before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from aliquot.foundation.callbacks import Report
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller.log_once import LogOnce
 from aliquot.slurm.controller.models import WAITING, SlurmDecision
 
 
-def apply_drains(decision: SlurmDecision, slurm: Slurm, log_once: LogOnce, log: Callable[[str], None]) -> None:
+def apply_drains(decision: SlurmDecision, slurm: Slurm, log_once: LogOnce, log: Report) -> None:
     """Drain, and resume, what was decided."""
     for name in decision.resume:
         log_once.attempt(f"resume {name}", _resume, slurm, name)
@@ -27,7 +26,7 @@ def _resume(slurm: Slurm, name: str) -> None:
         slurm.resume(name)
 
 
-def _drain(slurm: Slurm, name: str, reason: str, log: Callable[[str], None]) -> None:
+def _drain(slurm: Slurm, name: str, reason: str, log: Report) -> None:
     node = slurm.node(name)
     free = not node.draining or node.reason.startswith(WAITING)
     if free and node.reason != reason:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from aliquot.errors import AliquotError
+from aliquot.foundation.callbacks import Report
 from aliquot.slurm.client.errors import SlurmError
 
 
 class LogOnce:
     """``log`` takes a sentence. What was said about something is said again only after another was true of it."""
 
-    def __init__(self, log: Callable[[str], None]) -> None:
+    def __init__(self, log: Report) -> None:
         self.log = log
         self._reported: dict[str, str] = {}
 

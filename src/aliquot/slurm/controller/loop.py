@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from aliquot.foundation.callbacks import Report
 from aliquot.slurm.client.models import SlurmJob, SlurmNode
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import cloud_switch as swapping
@@ -73,7 +74,7 @@ class ControllerPorts(msgspec.Struct, frozen=True):
     hosts: RemoteNodes
     clock: EpochClock
     threads: Executor
-    log: Callable[[str], None]
+    log: Report
     observer: SlurmObserver = NullSlurmObserver()
 
 

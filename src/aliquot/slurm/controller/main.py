@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.errors import ConfigError, LockedError
 from aliquot.foundation.backoff import Backoff
+from aliquot.foundation.callbacks import Report
 from aliquot.foundation.lock import FileLock
 from aliquot.foundation.signals import stop_on_signal
 from aliquot.slurm.client.errors import SlurmError, SlurmUnavailableError
@@ -63,7 +64,7 @@ def history_writer(path: str) -> Callable[[SlurmHistory], None]:
 def controller(
     settings: SlurmControllerSettings,
     slurm: Slurm,
-    log: Callable[[str], None],
+    log: Report,
     *,
     persist: bool = True,
     observer: SlurmObserver | None = None,
@@ -85,7 +86,7 @@ def _forget(history: SlurmHistory) -> None:
 def run(
     settings: SlurmControllerSettings,
     slurm: Slurm,
-    log: Callable[[str], None],
+    log: Report,
     *,
     once: bool = False,
     metrics: SlurmMetrics | None = None,
@@ -112,7 +113,7 @@ def run(
     return 0
 
 
-def _acquire_lock(held: contextlib.ExitStack, path: str, log: Callable[[str], None], stop: threading.Event) -> bool:
+def _acquire_lock(held: contextlib.ExitStack, path: str, log: Report, stop: threading.Event) -> bool:
     """Wait until this controller is the only one; False where it is stopped before."""
     log_once = LogOnce(log)
     while not stop.is_set():
@@ -128,7 +129,7 @@ def _acquire_lock(held: contextlib.ExitStack, path: str, log: Callable[[str], No
 def _rounds(
     running: SlurmController,
     settings: SlurmControllerSettings,
-    log: Callable[[str], None],
+    log: Report,
     stop: threading.Event,
     metrics: SlurmMetrics | None,
 ) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from aliquot.errors import StorageError
+from aliquot.foundation.callbacks import Report
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.node.change_record import ChangeRecord, ChangeRecordFile
 from aliquot.slurm.node.next_step import SlurmNodeObservation
@@ -15,8 +15,6 @@ from aliquot.slurm.node.slurmd import SlurmdDaemon
 
 if TYPE_CHECKING:
     from aliquot.core.engine.context import ExecutionContext as Gpus
-
-ProgressReporter = Callable[[str], None]
 
 
 class StateFolders(msgspec.Struct, frozen=True):
@@ -35,7 +33,7 @@ class SlurmChangeContext:
     """
 
     def __init__(
-        self, slurm: Slurm, gpus: Gpus, daemon: SlurmdDaemon, folders: StateFolders, name: str, report: ProgressReporter
+        self, slurm: Slurm, gpus: Gpus, daemon: SlurmdDaemon, folders: StateFolders, name: str, report: Report
     ) -> None:
         self.slurm = slurm
         self.gpus = gpus

@@ -46,9 +46,8 @@ from aliquot.kubernetes.label_agent.agent.state_file import AgentStateFile
 from aliquot.kubernetes.node_agent import pod_holders as holders
 from aliquot.kubernetes.node_agent.agent_loop import INTERNAL_FAULT
 from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
-from aliquot.kubernetes.node_agent.kubelet_pods import Uses
 from aliquot.kubernetes.node_agent.messages import DRIVER_HANGS
-from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, held_by_pods
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, held_by_pods
 
 Boot = Callable[[], Awaitable[str]]
 UNREAD = {"NO_DRIVER": "NoDriver", "DRIVER_HANGS": DRIVER_HANGS}

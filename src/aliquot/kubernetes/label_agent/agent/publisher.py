@@ -24,7 +24,7 @@ from aliquot.kubernetes.label_agent.agent.observation import Observation
 from aliquot.kubernetes.label_agent.agent.observer import generated
 from aliquot.kubernetes.label_agent.agent.settings import AgentSetup
 from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
-from aliquot.kubernetes.node_agent.kubelet_pods import Uses
+from aliquot.kubernetes.node_agent.pod_holders import Uses
 
 _TIMESTAMP = "nvidia.com/gfd.timestamp"
 _HEADER = "# Made by Aliquot from the GPUs of this node, and made again when they change. Do not edit.\n"

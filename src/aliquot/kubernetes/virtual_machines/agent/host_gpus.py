@@ -15,6 +15,7 @@ from aliquot.core.model.pci import PciFunction
 from aliquot.core.model.plan import Plan
 from aliquot.errors import AliquotError, DriverHangsError, NoDriverError
 from aliquot.foundation import driver_calls
+from aliquot.foundation.callbacks import Report
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.hardware.kernel.bus_scan import scan
 from aliquot.hardware.kernel.pci import attribute
@@ -157,7 +158,7 @@ class HostGpus:
             functions, inventory, NO_DRIVER, ", ".join(filter(None, (*inventory.notes[:1], location.hint)))
         )
 
-    async def apply(self, plan: Plan, report: Callable[[str], None]) -> ApplyOutcome:
+    async def apply(self, plan: Plan, report: Report) -> ApplyOutcome:
         """Carries out a plan along the way of the last look. Raises what ``engine.apply`` raises."""
         if self._hardware is None:
             raise NoDriverError("the driver has gone away since the look")

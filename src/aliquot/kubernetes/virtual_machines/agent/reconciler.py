@@ -19,8 +19,7 @@ from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiError, NotFoundError
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.gpu.node_pods import has_ended
-from aliquot.kubernetes.node_agent.kubelet_pods import Uses
-from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, uses_of_devices
+from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, uses_of_devices
 from aliquot.kubernetes.virtual_machines.agent import node_report
 from aliquot.kubernetes.virtual_machines.agent.held_devices import devices_to_destroy, with_pod_holders
 from aliquot.kubernetes.virtual_machines.agent.host_gpus import DriverAccess, HostGpus, HostObservation

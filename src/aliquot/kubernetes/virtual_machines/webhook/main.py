@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from aliquot.errors import AliquotError
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.event_wait import wait_for_event
-from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.http_server import Page, answer_ok
+from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.admission_review import AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.client import Api

@@ -4,8 +4,9 @@ that is refused and keeps what was made before; the exit status is NVML's code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from aliquot.foundation.callbacks import Report
 from aliquot.sim import codes
 from aliquot.sim.codes import NvmlRefusal
 from aliquot.sim.tools.nvidia_smi_cli.driver import (
@@ -16,8 +17,6 @@ from aliquot.sim.tools.nvidia_smi_cli.driver import (
     default,
     words,
 )
-
-PrintLine = Callable[[str], None]
 
 _PERSISTENCE = (
     "\nWarning: persistence mode is disabled on device {bus}. See the Known Issues section of the nvidia-smi(1) man "
@@ -36,7 +35,7 @@ _HELD = (
 )
 
 
-def mig_mode(devices: Sequence[SmiDevice], on: bool, print_line: PrintLine) -> int:
+def mig_mode(devices: Sequence[SmiDevice], on: bool, print_line: Report) -> int:
     """``-mig 0|1``. A wish that stays pending is a warning, as is a GPU without MIG."""
     word, pending = ("Enabled", "enable") if on else ("Disabled", "disable")
     for device in devices:
@@ -63,7 +62,7 @@ def mig_mode(devices: Sequence[SmiDevice], on: bool, print_line: PrintLine) -> i
 _REBOOT = "Reboot the system or try nvidia-smi --gpu-reset to make MIG mode effective."
 
 
-def reset(devices: Sequence[SmiDevice], print_line: PrintLine) -> int:
+def reset(devices: Sequence[SmiDevice], print_line: Report) -> int:
     """``-r``. The session is closed first: it would be a client itself."""
     chosen = [(d.handle, d.bus_id, d.driver) for d in devices]
     for _, _, driver in chosen:
@@ -86,7 +85,7 @@ def reset(devices: Sequence[SmiDevice], print_line: PrintLine) -> int:
     return 0
 
 
-def mixed_size(devices: Sequence[SmiDevice], on: bool, print_line: PrintLine) -> int:
+def mixed_size(devices: Sequence[SmiDevice], on: bool, print_line: Report) -> int:
     """``vgpu -shm 0|1``."""
     for device in devices:
         try:
@@ -103,7 +102,7 @@ def mixed_size(devices: Sequence[SmiDevice], on: bool, print_line: PrintLine) ->
 # -- GPU instances
 
 
-def create(devices: Sequence[SmiDevice], requests: Sequence[str], compute: bool, print_line: PrintLine) -> int:
+def create(devices: Sequence[SmiDevice], requests: Sequence[str], compute: bool, print_line: Report) -> int:
     """``mig -cgi``: ids, names or full names, each with an optional ``:start``."""
     for device in devices:
         for request in requests:
@@ -143,12 +142,12 @@ def _create(device: SmiDevice, profile: SmiProfile | SmiComputeProfile | None, s
     return device.request("DeviceCreateGpuInstanceWithPlacement", profile.id, int(start), size)[0]
 
 
-def _whole(device: SmiDevice, owner: SmiProfile | SmiComputeProfile, gi: int, print_line: PrintLine) -> int:
+def _whole(device: SmiDevice, owner: SmiProfile | SmiComputeProfile, gi: int, print_line: Report) -> int:
     """The compute instance that covers a GPU instance."""
     return _create_compute(device, gi, default(device.compute_profiles(gi), owner.name), "", print_line)
 
 
-def destroy(devices: Sequence[SmiDevice], wanted: Sequence[int] | None, print_line: PrintLine) -> int:
+def destroy(devices: Sequence[SmiDevice], wanted: Sequence[int] | None, print_line: Report) -> int:
     """``mig -dgi``: all GPU instances, or those named."""
     found = [(d, i.id) for d in devices for i in _chosen(d, wanted)]
     if not found:
@@ -174,7 +173,7 @@ def _chosen(device: SmiDevice, wanted: Sequence[int] | None) -> list[SmiInstance
 
 
 def create_compute(
-    devices: Sequence[SmiDevice], requests: Sequence[str], wanted: Sequence[int] | None, print_line: PrintLine
+    devices: Sequence[SmiDevice], requests: Sequence[str], wanted: Sequence[int] | None, print_line: Report
 ) -> int:
     """``mig -cci``: profiles by id or name; none is the one that covers the GPU instance."""
     found = [(d, p, i.id) for d in devices for p, i in d.instances() if wanted is None or i.id in wanted]
@@ -197,7 +196,7 @@ def _create_compute(
     gi: int,
     profile: SmiProfile | SmiComputeProfile | None,
     start: str,
-    print_line: PrintLine,
+    print_line: Report,
     word: str = "",
 ) -> int:
     where = f"on GPU {device.index:>2} GPU instance ID {gi:>2}"
@@ -224,7 +223,7 @@ def _create_compute(
 
 
 def destroy_compute(
-    devices: Sequence[SmiDevice], instances: Sequence[int] | None, wanted: Sequence[int] | None, print_line: PrintLine
+    devices: Sequence[SmiDevice], instances: Sequence[int] | None, wanted: Sequence[int] | None, print_line: Report
 ) -> int:
     """``mig -dci``: all compute instances, or those in GPU instances ``instances``, or with the ids ``wanted``."""
     found = [
