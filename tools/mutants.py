@@ -334,7 +334,7 @@ MUTANTS = {
     "apply-others": Mutant(
         "apply: the other GPUs go on after an error",
         "core/engine/gpu_executor.py",
-        "self.stopping = not self.undoing",
+        "run.stopping = not run.undoing",
         "pass",
         SAFEGUARDS,
     ),
@@ -389,7 +389,7 @@ MUTANTS = {
     ),
     "journal-intent": Mutant(
         "journal: a driver call may come before its record is on disk",
-        "core/engine/gpu_executor.py",
+        "core/engine/run.py",
         'JournalEntry("intent", self.run_id, gpu=pci, step=step), durable=True',
         'JournalEntry("intent", self.run_id, gpu=pci, step=step), durable=False',
         POWER,

@@ -92,7 +92,7 @@ RUNNER_MODULE = "aliquot.foundation.bounded_process"
 
 OPENED_FOR_WRITING = {
     # a device or a pipe that the user named; links of other users are refused before
-    "cli/framework/output.py": 1,
+    "cli/framework/owned_files.py": 1,
     # in a folder that tempfile has just made
     "sim/shim_build.py": 1,
     "slurm/files/slurmd_validation.py": 3,
@@ -141,7 +141,7 @@ RENAMES = {"os.replace", "os.rename", "os.renames", "os.link", "shutil.move", "s
 WRITES = {"write_text", "write_bytes"}
 NO_STATE = {
     "cdi/spec_files.py",  # CDI's own format, made again from the GPUs
-    "cli/framework/output.py",  # a file that the user named
+    "cli/framework/owned_files.py",  # a file that the user named
     "metrics/page.py",  # Prometheus' own format
     "sim/server.py",  # words of the simulator's process
     "sim/shim_build.py",  # a compiled library

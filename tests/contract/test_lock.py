@@ -15,9 +15,8 @@ import pytest
 
 from aliquot.core.engine.ports import Lock
 from aliquot.errors import LockedError, StorageError
-from aliquot.foundation import atomic_file as store
 from aliquot.foundation import lock
-from aliquot.foundation.lock import FileLock, since
+from aliquot.foundation.lock import FileLock, exclusive, since
 
 HOLDER = """
 import sys
@@ -126,7 +125,7 @@ def test_nobody_else_can_open_what_is_locked(tmp_path: Path) -> None:
         assert lock.stat().st_mode & 0o777 == 0o600
     with FileLock(str(tmp_path / "new")).hold():
         assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
-    with store.exclusive(str(tmp_path / "owners.json")):
+    with exclusive(str(tmp_path / "owners.json")):
         assert (tmp_path / "owners.json.lock").stat().st_mode & 0o777 == 0o600
     link.symlink_to(lock)
     with pytest.raises(StorageError), FileLock(str(link)).hold():

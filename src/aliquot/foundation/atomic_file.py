@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from aliquot.errors import StorageDeniedError, StorageError
 
@@ -96,25 +95,6 @@ def _thread() -> int:
 def _unlink(path: str) -> None:
     with suppress(FileNotFoundError):
         os.unlink(path)
-
-
-@contextmanager
-def exclusive(path: str) -> Iterator[None]:
-    """Keep all other threads and processes from changing the file meanwhile. Raises StorageError."""
-    import fcntl
-
-    from aliquot.foundation.lock import open_private
-
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        handle = open_private(f"{path}.lock")
-    except OSError as failure:
-        raise denied(f"{path} cannot be written", failure) from failure
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def denied(brief: str, failure: OSError) -> StorageError:

@@ -72,6 +72,21 @@ class FileLock:
         return LockedError(f"{who} {self._role}", details=details, next_step=self._next_step, holder=who)
 
 
+@contextmanager
+def exclusive(path: str) -> Iterator[None]:
+    """Keep all other threads and processes from changing the file meanwhile. Raises StorageError."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        handle = open_private(f"{path}.lock")
+    except OSError as failure:
+        raise atomic_file.denied(f"{path} cannot be written", failure) from failure
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def open_private(path: str) -> int:
     """A file opened for locking that its owner alone can open; one that others could is closed to them."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aliquot.hardware.kernel_files import KernelFiles
     from aliquot.hardware.nvidia_smi.backend import SmiBackend
     from aliquot.node.connection import AnyDriver
+    from aliquot.node.driver_unavailable import AvailableDriver
     from aliquot.sim.client import SimClient
     from aliquot.sim.host import SimHost
 
@@ -59,7 +60,7 @@ def _simulated_node(
     all_gpus: bool,
     base: str,
     backend: str,
-    report: Callable[[str], None],
+    report: Report,
 ) -> Connection:
     from aliquot.sim import lifecycle as control
     from aliquot.sim.client import SimClient
@@ -104,7 +105,7 @@ def _local_host(report: Report, programs: DriverPrograms | None, all_gpus: bool)
     kernel = Kernel(RealFiles(), tools, places[1], boot_id, report=report, all_drivers=all_gpus)
     fallback_programs = programs
 
-    def open_driver() -> AnyDriver:
+    def open_driver() -> AvailableDriver:
         nonlocal fallback_programs
         try:
             by_library = NvmlBackend(node=name, driver_root=root)
@@ -165,7 +166,7 @@ def _backend_from_environment() -> str:
     return chosen
 
 
-def _driver(base: str, node: str, sim: SimClient, report: Report, chosen: str) -> AnyDriver:
+def _driver(base: str, node: str, sim: SimClient, report: Report, chosen: str) -> AvailableDriver:
     from aliquot.sim import lifecycle as control
 
     if chosen != "direct":

@@ -16,13 +16,10 @@ if TYPE_CHECKING:
     from aliquot.core.model.inventory import Inventory
     from aliquot.hardware.kernel_files import KernelFiles
     from aliquot.hardware.node_backend import NodeBackend
-    from aliquot.hardware.nvidia_smi.backend import SmiBackend
-    from aliquot.hardware.nvml.backend import NvmlBackend
-    from aliquot.node.driver_unavailable import UnavailableDriver
-    from aliquot.node.simulated.backend import SimBackend
+    from aliquot.node.driver_unavailable import AvailableDriver, UnavailableDriver
     from aliquot.sim.client import SimClient
 
-    AnyDriver: TypeAlias = NvmlBackend | SimBackend | SmiBackend | UnavailableDriver
+    AnyDriver: TypeAlias = AvailableDriver | UnavailableDriver
     AnyBackend: TypeAlias = NodeBackend[AnyDriver]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.errors import AliquotError
@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from aliquot.core.model.facts import Facts
     from aliquot.core.model.usage import Usage
     from aliquot.core.model.xids import XidPolicy
+    from aliquot.hardware.nvidia_smi.backend import SmiBackend
+    from aliquot.hardware.nvml.backend import NvmlBackend
     from aliquot.hardware.nvml.health import Health
-    from aliquot.node.connection import AnyDriver
+    from aliquot.node.simulated.backend import SimBackend
+
+    AvailableDriver: TypeAlias = NvmlBackend | SimBackend | SmiBackend
 
 
 class UnavailableDriver:
@@ -24,16 +28,16 @@ class UnavailableDriver:
     """
 
     def __init__(
-        self, node: str, reason: AliquotError, reopen: Callable[[], AnyDriver], *, kernel_only: bool = False
+        self, node: str, reason: AliquotError, reopen: Callable[[], AvailableDriver], *, kernel_only: bool = False
     ) -> None:
         self._node = node
         self._reason = reason
         self._reopen = reopen
         self._kernel_only = kernel_only
-        self._opened: AnyDriver | None = None
+        self._opened: AvailableDriver | None = None
 
     @property
-    def driver(self) -> AnyDriver:
+    def driver(self) -> AvailableDriver:
         """The driver, by now. Raises what opening it raises."""
         if self._opened is None:
             try:

@@ -14,7 +14,7 @@ from aliquot import errors
 from aliquot.cli.framework import error_output as failure
 from aliquot.cli.framework import next_command as following
 from aliquot.cli.framework import target_node as node
-from aliquot.cli.framework.parser import Args
+from aliquot.cli.framework.parser import Args, typed_node
 from aliquot.cli.main import main
 from aliquot.sim import lifecycle as control
 from aliquot.sim.client import SimClient
@@ -166,7 +166,7 @@ def test_a_json_usage_error(run: Run) -> None:
 
 
 def test_the_next_command_reaches_the_same_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    typed = following.typed_node
+    typed = typed_node
     assert typed(["show", "--node", "n"]) == typed(["--node=n", "show"]) == "n"
     assert typed(["show"]) == typed(["show", "--node"]) == ""
     monkeypatch.setenv("ALIQUOT_SIM", "n")

@@ -17,7 +17,8 @@ from aliquot.dashboard.cluster import previews as previewing
 from aliquot.dashboard.cluster.cluster_cache import ClusterCache
 from aliquot.dashboard.cluster.desired_state import NodeChange
 from aliquot.dashboard.cluster.node_views import NodeParts, inventory, usage
-from aliquot.dashboard.cluster.source import ClusterSource
+from aliquot.dashboard.cluster.outcome_watch import OutcomeTimeouts
+from aliquot.dashboard.cluster.user_client import UserClients
 from aliquot.dashboard.local import desired_state
 from aliquot.dashboard.view_models import Person
 from aliquot.kubernetes.client.client import Api
@@ -93,17 +94,15 @@ def test_a_policy_that_another_change_had_set_for_its_own_time_does_not_come_bac
         def document(self, name: str, which: str) -> NodeDocument:
             return told
 
-    class Page:
-        cache = Seen()
-
     wish = desired_state.partition(PartitionGpu(node="n1", gpu=inventory.gpus[0].pci, mig="empty"), inventory)
     made = NodeChange(
         "n1", plan(inventory, wish, Policy(held="force")), inventory, "empty", previous_label="was", holders="force"
     )
-    api, page = cast(Api, Server()), cast(ClusterSource, Page())
+    api = cast(Api, Server())
+    cluster = executor.ClusterChangeContext(cast(ClusterCache, Seen()), cast(UserClients, None), OutcomeTimeouts())
 
     async def main() -> None:
-        _, former = await executor._write_desired(page, api, made, Person("anna"), lambda line: None)
+        _, former = await executor._write_desired(cluster, api, made, Person("anna"), lambda line: None)
         assert await executor._restore_policy(api, made, former, Person("anna")) == ""
 
     asyncio.run(main())

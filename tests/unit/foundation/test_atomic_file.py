@@ -12,6 +12,7 @@ import pytest
 
 from aliquot.errors import PermissionDeniedError, StorageError
 from aliquot.foundation import atomic_file as store
+from aliquot.foundation.lock import exclusive
 
 
 def test_on_disk_before_it_is_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +53,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises((NotADirectoryError, FileExistsError)):
         store.replace(str(tmp_path / "file" / "map"), b"")
-    with pytest.raises(StorageError), store.exclusive(str(tmp_path / "file" / "map")):
+    with pytest.raises(StorageError), exclusive(str(tmp_path / "file" / "map")):
         pass
     denied = store.denied("x", PermissionError(13, "no"))
     assert isinstance(denied, PermissionDeniedError)
@@ -64,7 +65,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     most: list[int] = []
 
     def change() -> None:
-        with store.exclusive(str(tmp_path / "map")):
+        with exclusive(str(tmp_path / "map")):
             inside.append(1)
             most.append(len(inside))
             time.sleep(0.02)
@@ -98,7 +99,7 @@ def test_folders_are_for_all_to_read_and_for_their_owner_to_write(tmp_path: Path
     former = os.umask(0)
     try:
         store.replace(str(tmp_path / "lib" / "map"), b"")
-        with store.exclusive(str(tmp_path / "run" / "map")):
+        with exclusive(str(tmp_path / "run" / "map")):
             pass
     finally:
         os.umask(former)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from aliquot.cli.framework import apply_plan, desired_args, output, streams
+from aliquot.cli.framework import apply_plan, desired_args, output, owned_files, streams
 from aliquot.cli.framework import file_output as documents
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
@@ -175,7 +175,7 @@ def _generate(args: Args) -> None:
 
     text = _encoded(generate(node.inventory(args)), args.output_format)
     if args.output_file:
-        output.save(args.output_file, text, force=True)
+        owned_files.save(args.output_file, text, force=True)
     else:
         streams.result(text, end="")
 
@@ -200,7 +200,7 @@ def _checkpoint(args: Args) -> None:
     from aliquot.core.config.formats.checkpoint import checkpoint
 
     path = _checkpoint_file(args)
-    output.save(path, msgspec.json.encode(checkpoint(node.inventory(args))).decode(), force=True)
+    owned_files.save(path, msgspec.json.encode(checkpoint(node.inventory(args))).decode(), force=True)
     streams.result("MIG configuration checkpointed successfully")
 
 

@@ -22,7 +22,9 @@ def run(args: Args) -> int:
     inventory = node.inventory(args)
     made = plan(inventory, desired_args.read(args, config, inventory), policy)
     if args.out and not made.blocked:
-        output.save(args.out, output.encoded(output.document(made), "json") + "\n", force=args.force)
+        from aliquot.cli.framework import owned_files
+
+        owned_files.save(args.out, output.encoded(output.document(made), "json") + "\n", force=args.force)
     return show(made, inventory, args)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from aliquot.cli.containers import docker_view as dockerview
 from aliquot.cli.framework import streams
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import BlockedError, LockedError, UsageError
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from aliquot.node.holders.reservations import ReservationFile
 
 _POLL_S = 0.05
+_FILE = "/var/run/cdi/nvidia.com-gpu.yaml"
 
 
 class ContainerHost:
@@ -118,7 +118,7 @@ class DeviceOrder:
             return ""
         name = name_of(device, host.entries, host.simulated)
         if not name:
-            raise dockerview.no_name(device, host)
+            raise _no_name(device, host)
         if name.partition("=")[2] != device.uuid:
             streams.note(f"note     no CDI file names {device.uuid}: {name} is the same device only until a change")
         return name
@@ -208,3 +208,17 @@ def exclusive_access(args: Args, connection: Connection, store: ReservationFile)
                     raise
                 time.sleep(_POLL_S)
         yield
+
+
+def _no_name(device: ContainerDevice, host: ContainerHost) -> BlockedError:
+    """No CDI file opens this device under any name."""
+    outdated = sorted({e.path for e in host.entries if e.simulated == host.simulated})
+    if outdated:
+        sentence = f"no CDI file has {device.uuid}: {', '.join(outdated)} tells of other instances"
+    else:
+        sentence = f"no CDI file has {device.uuid}: runtimes find no device of this node"
+    details = ("--form legacy needs no CDI, but NVIDIA's container toolkit",)
+    file = next((path for path in outdated if path.endswith("nvidia.com-gpu.yaml")), _FILE)
+    error = BlockedError(sentence, details=details, next_step=f"aliquot cdi generate --output {file}")
+    error.code = "NO_CDI_NAME"
+    return error

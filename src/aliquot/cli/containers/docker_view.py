@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from aliquot.cli.framework import streams
 from aliquot.cli.framework.views import gpu_drawing as draw
-from aliquot.errors import BlockedError, UsageError
+from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
     from aliquot.cli.containers.container_host import ContainerHost
     from aliquot.containers.runtime.models import ContainerDevice, ContainerReservation
-
-_FILE = "/var/run/cdi/nvidia.com-gpu.yaml"
 
 
 def plain(device: ContainerDevice) -> dict[str, Any]:
@@ -58,20 +56,6 @@ def remarks(host: ContainerHost, devices: Sequence[ContainerDevice], form: str) 
             streams.note(f"note     {device.uuid} shares memory and engines with other compute instances")
         for each in stopped_containers(host.containers, device, host.names):
             streams.note(f"note     container {each.name} has ended, but would have {device.uuid} if started again")
-
-
-def no_name(device: ContainerDevice, host: ContainerHost) -> BlockedError:
-    """No CDI file opens this device under any name."""
-    outdated = sorted({e.path for e in host.entries if e.simulated == host.simulated})
-    if outdated:
-        sentence = f"no CDI file has {device.uuid}: {', '.join(outdated)} tells of other instances"
-    else:
-        sentence = f"no CDI file has {device.uuid}: runtimes find no device of this node"
-    details = ("--form legacy needs no CDI, but NVIDIA's container toolkit",)
-    file = next((path for path in outdated if path.endswith("nvidia.com-gpu.yaml")), _FILE)
-    error = BlockedError(sentence, details=details, next_step=f"aliquot cdi generate --output {file}")
-    error.code = "NO_CDI_NAME"
-    return error
 
 
 def no_reservation(words: Sequence[str], recorded: Sequence[ContainerReservation]) -> UsageError:

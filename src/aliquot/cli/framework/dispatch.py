@@ -12,7 +12,6 @@ from aliquot.errors import AliquotError
 def run(words: list[str]) -> int:
     """Runs one command line. Returns the exit code and never raises: every failure becomes a sentence on stderr."""
     from aliquot.cli.framework import error_output as failure
-    from aliquot.cli.framework import next_command as following
     from aliquot.cli.framework import streams
 
     group = failure.group(words)
@@ -23,7 +22,9 @@ def run(words: list[str]) -> int:
         code = _dispatch(words)
         streams.result("", end="")  # flushes what argparse may have printed
     except AliquotError as error:
-        failure.report(error, failure.wanted_format(words), following.typed_node(words))
+        from aliquot.cli.framework.parser import typed_node
+
+        failure.report(error, failure.wanted_format(words), typed_node(words))
         code = failure.exit_code(error, group)
     except KeyboardInterrupt as stop:
         failure.interrupted(words)

@@ -28,7 +28,7 @@ def save(body: str, form: str, args: Args) -> None:
     """Saves a document in JSON or YAML where ``--out`` says. Raises NotOursError, StorageError."""
     text = body.rstrip("\n") + "\n"
     marked = owned_files.marked_json if form == "json" else owned_files.marked
-    output.save(args.out, marked(text), force=args.force)
+    owned_files.save(args.out, marked(text), force=args.force)
 
 
 def encoded(document: dict[str, Any], form: str) -> str:

@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-
-
-def typed_node(words: Sequence[str]) -> str:
-    """The node that ``--node`` names on a command line, unless the variable says the same anyway."""
-    for n, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name == "--node":
-            value = value if equals else words[n + 1] if n + 1 < len(words) else ""
-            return "" if os.environ.get("ALIQUOT_SIM") == value else value
-    return ""
-
 
 def addressed(step: str, node: str = "") -> str:
     """A next step as it can be pasted: quoted for a shell and, where it is a command that takes one, with ``--node``.

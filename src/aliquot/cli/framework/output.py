@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import stat
 import sys
 from typing import Any
 
 import msgspec
 
 from aliquot.cli.framework import streams
-from aliquot.errors import StorageError, UsageError
+from aliquot.errors import UsageError
 
 
 def document(value: Any) -> dict[str, Any]:
@@ -43,49 +42,6 @@ def emit(plain: Any, form: str, text: str) -> None:
     line = text if form == "text" else encoded(plain, form)
     if line:
         streams.result(line)
-
-
-def save(path: str, text: str, *, force: bool) -> None:
-    """Write a whole file or none: a reader never sees half of it. Raises NotOursError for a file that Aliquot did not
-    write, unless ``force``; StorageError, also where another user's link is in that place: it could make root write any
-    file.
-    """
-    from aliquot.cli.framework import owned_files
-    from aliquot.foundation import atomic_file
-
-    try:
-        _refuse_a_foreign_link(path)
-        if os.path.exists(path) and not os.path.isfile(path):
-            with open(path, "w") as stream:
-                stream.write(text)
-            return
-        os.stat(os.path.dirname(path) or ".")  # a misspelt folder is not made
-        owned_files.refuse_foreign(path, force=force, fresh=text)
-        atomic_file.replace(os.path.realpath(path), text.encode(), mode=_mode(path), durable=False)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _mode(path: str) -> int:
-    """The permissions that the file has; those of a new one where there is none."""
-    try:
-        return stat.S_IMODE(os.stat(path).st_mode)
-    except FileNotFoundError:
-        mask = os.umask(0o077)
-        os.umask(mask)
-        return 0o666 & ~mask
-
-
-def _refuse_a_foreign_link(path: str) -> None:
-    for _ in range(40):  # as many as the kernel follows
-        if not os.path.islink(path):
-            return
-        if (owner := os.lstat(path).st_uid) not in (0, os.geteuid()):
-            raise StorageError(
-                f"cannot write {path}: it is a link that user {owner} made",
-                next_step=f"rm {shlex.quote(path)}, or choose a folder that only you can write in",
-            )
-        path = os.path.join(os.path.dirname(path), os.readlink(path))
 
 
 def read_text(path: str, what: str, limit_mib: int = 16) -> str:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from typing import NoReturn
 
-from aliquot.cli.framework import next_command as following
 from aliquot.cli.framework.command_model import CliCommand, CommandOption, capital
 from aliquot.errors import UsageError
 from aliquot.foundation.decimals import decimal
@@ -102,6 +101,16 @@ def _unknown(group: CliCommand, path: tuple[str, ...], word: str) -> UsageError:
     )
     error.code = "UNKNOWN_COMMAND"
     return error
+
+
+def typed_node(words: Sequence[str]) -> str:
+    """The node that ``--node`` names on a command line, unless the variable says the same anyway."""
+    for n, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == "--node":
+            value = value if equals else words[n + 1] if n + 1 < len(words) else ""
+            return "" if os.environ.get("ALIQUOT_SIM") == value else value
+    return ""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -202,7 +211,7 @@ def arguments(found: ParsedCommand) -> Args:
     args = made.parse_intermixed_args(words) if many else made.parse_args(words)
     args.verb = found.path[-1]
     args.prog = found.prog
-    args.typed_node = following.typed_node(found.rest)
+    args.typed_node = typed_node(found.rest)
     for option in found.command.options:
         given = getattr(args, option.destination)
         if option.env and (given is None or given is False):  # 0 was typed

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aliquot.cli.framework import desired_args, output, streams
+from aliquot.cli.framework import error_output as failure
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.slurm import dry_run_view as slurm_preview
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from aliquot.slurm.node.context import SlurmChangeContext, SlurmChangeOutcome
     from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings
 
+_EXCLUDED_BY_BOOT = ("continue", "undo", "dry_run", "node_name")
+
 
 def run(args: Args) -> int:
     return {"apply": _apply, "node": _node}[args.verb](args)
@@ -34,9 +37,7 @@ def _apply(args: Args) -> int:
 
     args.vgpu, args.mixed_size, args.passthrough = None, False, None  # not under Slurm
     if args.boot:
-        from aliquot.cli.slurm import apply_boot as slurm_boot
-
-        return slurm_boot.run(args)
+        return _finish_all(args)
     resume = getattr(args, "continue") or args.undo
     _one_of(args, resume)
     policy = desired_args.policy(args)
@@ -92,6 +93,37 @@ def resume_change(args: Args, connection: Connection, name: str) -> int:
         with _context(args, connection, chosen) as context:
             outcome = apply.undo_change(context, chosen) if args.undo else apply.continue_change(context, chosen)
     return _emit_outcome(args, outcome)
+
+
+def _finish_all(args: Args) -> int:
+    """Finish what a power loss has cut off on this host, on each of its nodes. Each change is finished though another
+    cannot be; the exit code is that of the first that could not.
+    """
+    if desired_args.has_desired(args) or any(getattr(args, name) for name in _EXCLUDED_BY_BOOT):
+        raise UsageError("--boot stands alone: what is under way is on record", next_step=f"{args.prog} --boot")
+    codes = []
+    with node.connected(args) as connection:
+        for name in _unfinished(connection):
+            streams.note(f"{name}: a change was cut off; it is finished")
+            args.node_name = name
+            try:
+                codes.append(resume_change(args, connection, name))
+            except AliquotError as error:
+                failure.report(error, args.output, args.typed_node)
+                codes.append(error.exit_code)
+    if not codes:
+        output.emit(output.build("SlurmOutcome", status="nothing"), args.output, "no change was cut off on this host")
+    return next((code for code in codes if code), 0)
+
+
+def _unfinished(connection: Connection) -> list[str]:
+    """The Slurm nodes of this host whose last change never ended. Raises StorageError."""
+    from aliquot.slurm.node.change_record import OPEN, ChangeRecordFile, recorded_names
+
+    found = [
+        (name, ChangeRecordFile(connection.directory, name).read()) for name in recorded_names(connection.directory)
+    ]
+    return [name for name, change_record in found if change_record is not None and change_record.status == OPEN]
 
 
 def _one_of(args: Args, resume: bool) -> None:

@@ -11,8 +11,7 @@ from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
     from aliquot.slurm.client.port import Slurm
-    from aliquot.slurm.controller.loop import SlurmObservation
-    from aliquot.slurm.controller.models import SlurmDecision
+    from aliquot.slurm.controller.models import SlurmDecision, SlurmObservation
     from aliquot.slurm.controller.settings import SlurmControllerSettings
 
 

@@ -15,11 +15,12 @@ import msgspec
 from aliquot.core.config.boot_record import merge_requests
 from aliquot.core.engine.context import ApplyOutcome, ExecutionContext
 from aliquot.core.engine.executor import execute
-from aliquot.core.engine.gpu_executor import Run, as_aliquot_error
+from aliquot.core.engine.gpu_executor import as_aliquot_error
 from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.engine.recorded_change import encode_change, record_change
 from aliquot.core.engine.resume import report_interrupted_run, resume
 from aliquot.core.engine.rollback import record_failed_rollback, undo
+from aliquot.core.engine.run import Run
 from aliquot.core.engine.saved_plan import confirm
 from aliquot.core.engine.step_timing import HOOKS, LOCK, READ, RECORD, UNDO, VERIFY
 from aliquot.core.model.actions import Reset, SetMode

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.core.engine.gpu_executor import Run, reset_gpus
+from aliquot.core.engine.gpu_executor import execute_actions, reset_gpus
+from aliquot.core.engine.run import Run
 from aliquot.core.model.actions import Action, Reset
 from aliquot.core.model.plan import Plan
 from aliquot.errors import AliquotError
@@ -33,6 +34,6 @@ def _split(actions: Sequence[Action]) -> tuple[Sequence[Action], bool, Sequence[
 
 
 def _run_in_parallel(run: Run, action_lists: Sequence[Sequence[Action]]) -> AliquotError | None:
-    jobs = [lambda actions=actions: run.execute_actions(actions) for actions in action_lists if actions]
+    jobs = [lambda actions=actions: execute_actions(run, actions) for actions in action_lists if actions]
     results: list[AliquotError | None] = run.context.workers.run(jobs, run.stop) if jobs else []
     return next((r for r in results if r is not None), None)

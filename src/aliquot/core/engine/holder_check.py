@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from aliquot.core.engine.run import POLL_S, Run
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
 from aliquot.core.model.plan import Policy
 from aliquot.errors import InUseError
 
-if TYPE_CHECKING:
-    from aliquot.core.engine.gpu_executor import Run
-
-POLL_S = 0.05
 VGPU = "vgpu"
 
 

@@ -7,8 +7,8 @@ import msgspec
 from aliquot.core.engine.action_text import creation_step, undone
 from aliquot.core.engine.context import ApplyOutcome
 from aliquot.core.engine.executor import execute
-from aliquot.core.engine.gpu_executor import Run
 from aliquot.core.engine.ports import JournalEntry
+from aliquot.core.engine.run import Run
 from aliquot.core.model.actions import Action, Create, CreateCompute, CreateVgpu
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from aliquot.core.engine.action_text import creation_step
-from aliquot.core.engine.holder_check import all_holders, vgpu_holders
+from aliquot.core.engine.holder_check import all_holders, ensure_idle, vgpu_holders
+from aliquot.core.engine.run import Run
 from aliquot.core.model.actions import CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
 from aliquot.errors import InUseError
-
-if TYPE_CHECKING:
-    from aliquot.core.engine.gpu_executor import Run
 
 _WITHOUT_UUIDS = "vendor-vfio"
 
@@ -25,11 +23,11 @@ def execute(run: Run, action: VirtualAction) -> None:
     match action:
         case SetFunctions():
             # The driver forgets vGPUs and instances in both directions: whatever is there still was not planned for.
-            run.ensure_idle(action.gpu, all_holders)
+            ensure_idle(run, action.gpu, all_holders)
             step = f"functions {action.count}"
             run.call(action.gpu, step, lambda: backend.set_functions(action.gpu, action.count))
         case SetMixedSize():
-            run.ensure_idle(action.gpu, lambda gpu: vgpu_holders(gpu.vgpus))
+            ensure_idle(run, action.gpu, lambda gpu: vgpu_holders(gpu.vgpus))
             step = f"mixed-size {'on' if action.on else 'off'}"
             run.call(action.gpu, step, lambda: backend.set_mixed_size(action.gpu, action.on))
         case CreateVgpu():
@@ -37,7 +35,7 @@ def execute(run: Run, action: VirtualAction) -> None:
         case DestroyVgpu():
             _destroy(run, action)
         case SetPassthrough():
-            run.ensure_idle(action.gpu, lambda gpu: _passthrough_holders(gpu, action.function))
+            ensure_idle(run, action.gpu, lambda gpu: _passthrough_holders(gpu, action.function))
             step = f"passthrough {'on' if action.on else 'off'} {action.function}".rstrip()
             run.call(action.gpu, step, lambda: backend.set_passthrough(action.gpu, action.on, action.function))
         case _:
@@ -66,7 +64,7 @@ def _destroy(run: Run, action: DestroyVgpu) -> None:
         vgpu = _find(gpu, action)
         return vgpu.holders if vgpu else ()
 
-    vgpu = _find(run.ensure_idle(action.gpu, holders), action)
+    vgpu = _find(ensure_idle(run, action.gpu, holders), action)
     if vgpu is None or (vgpu.type_id, vgpu.ownership_token) != (action.type_id, action.ownership_token):
         raise InUseError(
             f"GPU {action.gpu}: the vGPU on {action.function} is no longer the {action.type} that was to go",

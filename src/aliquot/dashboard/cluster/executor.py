@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from aliquot.dashboard.cluster import outcome_watch as following
 from aliquot.dashboard.cluster import user_client as writing
+from aliquot.dashboard.cluster.cluster_cache import ClusterCache
 from aliquot.dashboard.cluster.desired_state import NodeChange
 from aliquot.dashboard.cluster.harvester_patches import ObjectPatch
 from aliquot.dashboard.cluster.kubevirt_attach import DeviceLists
+from aliquot.dashboard.cluster.outcome_watch import OutcomeTimeouts
+from aliquot.dashboard.cluster.user_client import UserClients
 from aliquot.dashboard.local.outcome_text import merge_outcomes
 from aliquot.dashboard.view_models import ChangeOutcome, ChangePreview, Person
 from aliquot.foundation.callbacks import Report
@@ -25,9 +28,6 @@ from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.gpu.config_label import DATA_KEY, NamedConfigSource, config_map_source
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine
 
-if TYPE_CHECKING:
-    from aliquot.dashboard.cluster.source import ClusterSource
-
 _KEEP_CONFIGS = 5
 """Configs that are kept for a node beside the newest, so that going back to one is a label away."""
 _ATTEMPTS = 8
@@ -36,23 +36,31 @@ BY_ANNOTATION = "aliquot.dev/asked-by"
 """On a node: who asked last by the page, and for which config, as JSON."""
 
 
-async def execute(source: ClusterSource, preview: ChangePreview, who: Person, report: Report) -> ChangeOutcome:
+class ClusterChangeContext(NamedTuple):
+    """What a change works with: the watched objects, the clients of persons, and how long an outcome may take."""
+
+    cache: ClusterCache
+    clients: UserClients
+    timeouts: OutcomeTimeouts
+
+
+async def execute(cluster: ClusterChangeContext, preview: ChangePreview, who: Person, report: Report) -> ChangeOutcome:
     """Raises AliquotError where nothing was written yet."""
     secret = preview.secret
-    async with source.clients.of(who) as api:
+    async with cluster.clients.of(who) as api:
         if isinstance(secret, DeviceLists):
             return await _vm(api, secret, who, report)
         assert isinstance(secret, tuple)
         if secret and isinstance(secret[0], ObjectPatch):
-            return await _objects(source, api, secret, who, report)
-        return await _nodes(source, api, secret, who, report)
+            return await _objects(cluster, api, secret, who, report)
+        return await _nodes(cluster, api, secret, who, report)
 
 
 # -- nodes
 
 
 async def _nodes(
-    source: ClusterSource, api: Api, changes: Sequence[NodeChange], who: Person, report: Report
+    cluster: ClusterChangeContext, api: Api, changes: Sequence[NodeChange], who: Person, report: Report
 ) -> ChangeOutcome:
     several = len(changes) > 1
 
@@ -61,28 +69,28 @@ async def _nodes(
             report(f"{each.node}: {line}" if several else line)
 
         try:
-            written, previous = await _write_desired(source, api, each, who, published)
+            written, previous = await _write_desired(cluster, api, each, who, published)
         except ApiError as error:
             return each.node, _refused(error, who)
         except _StalePreview as error:
             step = "look at it again, and ask anew"
             return each.node, ChangeOutcome("refused", f"Nothing was changed: {error}", code="MOVED", next_step=step)
-        done = await following.node(source.cache.nodes, written, each.label, published, source.timeouts)
+        done = await following.node(cluster.cache.nodes, written, each.label, published, cluster.timeouts)
         stays = await _restore_policy(api, each, previous, who)
-        await _wait_published(source, each, done)
+        await _wait_published(cluster, each, done)
         return each.node, _policy_stays(done, each, previous, stays) if stays else done
 
     return merge_outcomes(await asyncio.gather(*map(execute_one, changes)))
 
 
-async def _wait_published(source: ClusterSource, each: NodeChange, done: ChangeOutcome) -> None:
+async def _wait_published(cluster: ClusterChangeContext, each: NodeChange, done: ChangeOutcome) -> None:
     """Until the agent has published what it did: who asks for the same again must not be shown it as undone."""
     if done.status not in ("done", "nothing"):
         return
     with suppress(TimeoutError):
         async with asyncio.timeout(_PUBLISH_S):
             while True:
-                published = source.cache.document(each.node, document.GPUS)
+                published = cluster.cache.document(each.node, document.GPUS)
                 if published is not None and published.label == each.label and not published.drift:
                     return
                 await asyncio.sleep(following.POLL_S)
@@ -93,19 +101,19 @@ class _StalePreview(Exception):
 
 
 async def _write_desired(
-    source: ClusterSource, api: Api, each: NodeChange, who: Person, report: Report
+    cluster: ClusterChangeContext, api: Api, each: NodeChange, who: Person, report: Report
 ) -> tuple[Node, str]:
     """Writes the wish, tied to the node as it was previewed: same label, same GPUs. The second value is the policy for
     holders that stood there. What stood there at the preview may have been another change's, and must not come back.
 
     Raises ApiError, _Moved.
     """
-    await _check_unchanged(source, api, each)
+    await _check_unchanged(cluster, api, each)
     if each.text:
         await _publish(api, each)
         report(f"written: the config {each.label} in ConfigMap {names.own_map(each.node)}")
     for attempt in range(_ATTEMPTS):
-        node = await _check_unchanged(source, api, each)
+        node = await _check_unchanged(cluster, api, each)
         try:
             written = await api.patch(Node, each.node, _patch(each, who, node))
         except ConflictError:
@@ -130,7 +138,7 @@ def _patch(each: NodeChange, who: Person, node: Node) -> dict[str, Any]:
     return {"metadata": meta | {"labels": {names.CONFIG_LABEL: each.label}}}
 
 
-async def _check_unchanged(source: ClusterSource, api: Api, each: NodeChange) -> Node:
+async def _check_unchanged(cluster: ClusterChangeContext, api: Api, each: NodeChange) -> Node:
     """The node, if it is as it was previewed."""
     node = await api.get(Node, each.node)
     label = node.metadata.labels.get(names.CONFIG_LABEL, "")
@@ -138,7 +146,7 @@ async def _check_unchanged(source: ClusterSource, api: Api, each: NodeChange) ->
         raise _StalePreview(
             f"somebody has changed the wish of {each.node} since, from {each.previous_label or 'none'} to {label}"
         )
-    published = source.cache.document(each.node, document.GPUS)
+    published = cluster.cache.document(each.node, document.GPUS)
     if published is None or published.inventory.fingerprint != each.inventory.fingerprint:
         raise _StalePreview(f"the GPUs of {each.node} have changed since")
     return node
@@ -226,7 +234,7 @@ def _policy_stays(done: ChangeOutcome, each: NodeChange, previous: str, why: str
 
 
 async def _objects(
-    source: ClusterSource, api: Api, writes: Sequence[ObjectPatch], who: Person, report: Report
+    cluster: ClusterChangeContext, api: Api, writes: Sequence[ObjectPatch], who: Person, report: Report
 ) -> ChangeOutcome:
     written: list[tuple[ObjectPatch, int]] = []
     for each in writes:
@@ -241,9 +249,9 @@ async def _objects(
             return ChangeOutcome("partial", text, error.details, error.code, error.next_step or "")
         report(f"written: {each.kind.TYPE.kind} {each.name}")
         written.append((each, found.metadata.generation))
-    informers = {informer.kind: informer for informer in source.cache.virtualization_informers}
+    informers = {informer.kind: informer for informer in cluster.cache.virtualization_informers}
     ended = await asyncio.gather(
-        *(following.ready(informers[w.kind], w.name, number, report, source.timeouts) for w, number in written)
+        *(following.ready(informers[w.kind], w.name, number, report, cluster.timeouts) for w, number in written)
     )
     parts = [(each.name, done) for (each, _), done in zip(written, ended, strict=True)]
     if len(parts) == 1:

@@ -258,8 +258,9 @@ class ClusterSource:
             return ChangeOutcome("nothing", "There was nothing to do: it is as asked already.")
         for node in preview.nodes:
             self._state.begin(node, who.name)
+        access = executor.ClusterChangeContext(self.cache, self.clients, self.timeouts)
         try:
-            return await executor.execute(self, preview, who, report)
+            return await executor.execute(access, preview, who, report)
         except AliquotError as error:
             step = error.next_step or ""
             return ChangeOutcome("refused", f"Nothing was changed: {error.brief}", error.details, error.code, step)

@@ -16,7 +16,7 @@ from threading import Lock
 import msgspec
 
 from aliquot.errors import AliquotError
-from aliquot.foundation import atomic_file, state_store
+from aliquot.foundation import state_store
 from aliquot.foundation.state_store import StateFile
 from aliquot.hardware.kernel.framework import KernelVgpu
 
@@ -143,7 +143,9 @@ class OwnerMapFile:
         """Change the map; the new one is on disk when this returns. A damaged one is set aside first. Raises
         StorageError.
         """
-        with _process_lock, atomic_file.exclusive(self._old_path):
+        from aliquot.foundation.lock import exclusive
+
+        with _process_lock, exclusive(self._old_path):
             owner_map, problem = self.load()
             changed = edit(owner_map)
             if changed != owner_map or problem:

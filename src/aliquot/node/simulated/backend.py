@@ -113,7 +113,7 @@ class SimBackend:
         from aliquot.hardware.nvml.health import Health
         from aliquot.node.simulated.xid_events import SimEvents
 
-        return Health(SimEvents(self), policy)
+        return Health(SimEvents(self.query, self.read), policy)
 
     # -- reading
 

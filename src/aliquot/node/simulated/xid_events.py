@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from aliquot.core.model import nvml_return_codes as codes
+from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.xids import Xid
 from aliquot.errors import HardwareError
 from aliquot.sim.events import XID
 
-if TYPE_CHECKING:
-    from aliquot.node.simulated.backend import SimBackend
-
 
 class SimEvents:
-    """What happened since the first call. Every simulated GPU reports XIDs."""
+    """What happened since the first call. Every simulated GPU reports XIDs. ``query`` makes a driver call that only
+    reads; ``read`` returns the GPUs.
+    """
 
     unwatched: tuple[str, ...] = ()
 
-    def __init__(self, backend: SimBackend) -> None:
-        self._backend = backend
+    def __init__(self, query: Callable[[str, str], list[int]], read: Callable[[], Inventory]) -> None:
+        self._query = query
+        self._read = read
         self._event_set: int | None = None
 
     def take(self) -> list[Xid]:
         """What was reported since the last call. Raises HardwareError."""
-        query, found = self._backend.query, list[Xid]()
+        query, found = self._query, list[Xid]()
         if self._event_set is None:
             self._event_set = query("making an event set", "EventSetCreate")[0]
-        gpus = {g.index: g.pci for g in self._backend.read().gpus}
+        gpus = {g.index: g.pci for g in self._read().gpus}
         selection = " ".join(f"{index} {XID}" for index in gpus)
         while True:
             try:

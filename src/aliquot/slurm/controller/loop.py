@@ -21,10 +21,10 @@ from aliquot.slurm.controller import cloud_switch as swapping
 from aliquot.slurm.controller import drains
 from aliquot.slurm.controller.decide import decide, types_text
 from aliquot.slurm.controller.history import SlurmHistory
-from aliquot.slurm.controller.job_demand import JobQueue, job_queue
+from aliquot.slurm.controller.job_demand import job_queue
 from aliquot.slurm.controller.layout_gpus import desired_config, profiles_by_type, searchable_gpus
 from aliquot.slurm.controller.log_once import LogOnce
-from aliquot.slurm.controller.models import Repartition, SlurmDecision, SlurmNodeState, SlurmState
+from aliquot.slurm.controller.models import Repartition, SlurmDecision, SlurmNodeState, SlurmObservation, SlurmState
 from aliquot.slurm.controller.observer import NullSlurmObserver, SlurmObserver
 from aliquot.slurm.controller.placeholder_sync import PlaceholderSync
 from aliquot.slurm.controller.poll_hint import HINT_S, PollHint
@@ -76,16 +76,6 @@ class ControllerPorts(msgspec.Struct, frozen=True):
     threads: Executor
     log: Report
     observer: SlurmObserver = NullSlurmObserver()
-
-
-class SlurmObservation(msgspec.Struct, frozen=True):
-    """The cluster as it was found, before anything is decided. ``running`` are jobs that have resources."""
-
-    state: SlurmState
-    queue: JobQueue
-    nodes: tuple[SlurmNode, ...]
-    now: float
-    running: frozenset[int] = frozenset()
 
 
 class SlurmController:

@@ -7,7 +7,6 @@ from threading import Lock
 
 from aliquot.metrics import instruments as make
 from aliquot.metrics.page import MetricsPage
-from aliquot.slurm.controller.loop import SlurmObservation
 from aliquot.slurm.controller.models import (
     COVERED,
     DRAINED,
@@ -17,6 +16,7 @@ from aliquot.slurm.controller.models import (
     WAITS,
     SlurmDecision,
     SlurmNodeState,
+    SlurmObservation,
 )
 
 _VERDICTS = (COVERED, PARTITIONING, DRAINED, WAITS, UNSERVED, STUCK)

@@ -8,6 +8,7 @@ import msgspec
 
 from aliquot.core.planner.node_layout import LayoutGpu, PlacedGeometry
 from aliquot.slurm.client.models import SlurmNode
+from aliquot.slurm.controller.job_demand import JobQueue
 from aliquot.slurm.controller.settings import ManagedNode
 from aliquot.slurm.controller.sibling_groups import SiblingGroup, SiblingSwap
 
@@ -131,3 +132,13 @@ class SlurmDecision(msgspec.Struct, frozen=True):
     resume: tuple[str, ...] = ()
     covered: tuple[int, ...] = ()
     verdicts: tuple[JobVerdict, ...] = ()
+
+
+class SlurmObservation(msgspec.Struct, frozen=True):
+    """The cluster as it was found, before anything is decided. ``running`` are jobs that have resources."""
+
+    state: SlurmState
+    queue: JobQueue
+    nodes: tuple[SlurmNode, ...]
+    now: float
+    running: frozenset[int] = frozenset()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from aliquot.slurm.controller.loop import SlurmObservation
-    from aliquot.slurm.controller.models import SlurmDecision
+from aliquot.slurm.controller.models import SlurmDecision, SlurmObservation
 
 
 class SlurmObserver(Protocol):

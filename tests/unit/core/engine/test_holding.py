@@ -7,7 +7,7 @@ import pytest
 
 from aliquot.core.engine import holder_check as holding
 from aliquot.core.engine.apply import apply
-from aliquot.core.engine.gpu_executor import Run
+from aliquot.core.engine.run import Run
 from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan

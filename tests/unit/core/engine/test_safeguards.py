@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.core.engine.gpu_executor import Run, as_aliquot_error
+from aliquot.core.engine.gpu_executor import as_aliquot_error, execute_actions
 from aliquot.core.engine.history import past_runs
-from aliquot.core.engine.holder_check import POLL_S
 from aliquot.core.engine.ports import JournalEntry
+from aliquot.core.engine.run import POLL_S, Run
 from aliquot.core.model import catalog
 from aliquot.core.model.actions import CreateCompute, DestroyCompute
 from aliquot.core.model.desired import Desired
@@ -320,7 +320,7 @@ def test_a_compute_instance_that_is_held_by_now_is_not_destroyed() -> None:
         (replace(gpu, holders=(holder,)), (destroy, create)),
     ):
         bench = Bench(replace(node, gpus=(found,)))
-        error = Run(bench.world, Policy(), "run-1", bench.said.append).execute_actions(acts)
+        error = execute_actions(Run(bench.world, Policy(), "run-1", bench.said.append), acts)
         assert isinstance(error, InUseError), error
         assert bench.memory.log == []
 

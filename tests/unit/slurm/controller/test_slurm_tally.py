@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from aliquot.slurm.client.models import Gres, SlurmNode
 from aliquot.slurm.controller.job_demand import JobDemand, JobQueue
-from aliquot.slurm.controller.loop import SlurmObservation
 from aliquot.slurm.controller.metrics import SlurmMetrics
-from aliquot.slurm.controller.models import PARTITIONING, WAITS, JobVerdict, SlurmDecision, SlurmNodeState, SlurmState
+from aliquot.slurm.controller.models import (
+    PARTITIONING,
+    WAITS,
+    JobVerdict,
+    SlurmDecision,
+    SlurmNodeState,
+    SlurmObservation,
+    SlurmState,
+)
 from aliquot.slurm.controller.settings import ManagedNode
 
 

@@ -19,13 +19,13 @@ from aliquot.kubernetes.label_agent.agent import status_builder, steps
 from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_destroy
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
 from aliquot.kubernetes.label_agent.agent.progress import Progress
+from aliquot.kubernetes.label_agent.agent.step_context import StepContext
 from aliquot.kubernetes.node_agent import messages as phrases
 from aliquot.kubernetes.node_agent.hang_reporter import HANG_POLL_S, HangReporter
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, uses_of_devices
 
 if TYPE_CHECKING:
     from aliquot.core.engine.context import ApplyOutcome
-    from aliquot.kubernetes.label_agent.agent.executor import StepExecutor
 
 ALLOCATION_SETTLE_S = 3.0
 """How long kubelet may take from Allocate's answer until it names the pod."""
@@ -34,12 +34,12 @@ ALLOCATION_SETTLE_S = 3.0
 class PlanApplier:
     """The part of an actor that changes something for others."""
 
-    def __init__(self, executor: StepExecutor) -> None:
-        self._executor = executor
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
 
     async def apply(self, step: steps.Apply, observation: Observation, memory: AgentMemory) -> AgentMemory:
         plain("Applying the selected MIG config to the node")
-        recent = self._executor.publisher.offering.withhold(devices_to_destroy(step.plan, observation))
+        recent = self._context.publisher.offering.withhold(devices_to_destroy(step.plan, observation))
         if recent:
             log.info("%d devices were given to pods just now: waiting for kubelet to name them", len(recent))
             await asyncio.sleep(ALLOCATION_SETTLE_S)
@@ -56,10 +56,10 @@ class PlanApplier:
             log.info("pod %s/%s was given a device meanwhile: looking again", newly_given.namespace, newly_given.pod)
             return memory
         started = time.monotonic()
-        changes = self._executor.metrics.changes
+        changes = self._context.metrics.changes
         if memory.failures and memory.attempt == observation.attempt:
             changes.count_retry()
-        progress = Progress(self._executor.informer, step.status, len(step.plan.actions))
+        progress = Progress(self._context.informer, step.status, len(step.plan.actions))
         try:
             with changes.time_change():
                 outcome = await self._apply_with_hang_reports(step, observation, progress)
@@ -68,11 +68,11 @@ class PlanApplier:
                 return memory
             if isinstance(error, LockedError):
                 return msgspec.structs.replace(memory, locked_by=error.holder or "another process")
-            return self._executor.record_failure(failure_of(error, "ApplyRefused"), observation, memory)
+            return self._context.record_failure(failure_of(error, "ApplyRefused"), observation, memory)
         finally:
             await progress.close()
         seconds = time.monotonic() - started
-        self._executor.metrics.record_apply(outcome, seconds)
+        self._context.metrics.record_apply(outcome, seconds)
         if outcome.error is not None:
             return self._failed_apply(outcome.status, outcome.error, outcome.sentences, observation, memory)
         deed = phrases.result(step.plan)
@@ -96,11 +96,11 @@ class PlanApplier:
             nonlocal written
             status = _hang_status(observation, hang) if hang is not None else step.status
             if status != written:
-                await self._executor.report(status, observation)
+                await self._context.report(status, observation)
                 written = status
 
-        hangs = HangReporter(lambda: self._executor.hardware.hang, report)
-        applying = asyncio.create_task(self._executor.hardware.apply(step.plan, progress.report))
+        hangs = HangReporter(lambda: self._context.hardware.hang, report)
+        applying = asyncio.create_task(self._context.hardware.apply(step.plan, progress.report))
         try:
             while not (await asyncio.wait((applying,), timeout=HANG_POLL_S))[0]:
                 await hangs.poll()
@@ -124,16 +124,16 @@ class PlanApplier:
         failure = ConfigFailure(
             "ApplyFailed", f"{error.brief}; {rollback_text}", (*error.details, *sentences), error.next_step or ""
         )
-        return self._executor.record_failure(failure, observation, memory)
+        return self._context.record_failure(failure, observation, memory)
 
     async def _newly_given_device(self, plan: Plan, observation: Observation) -> PodDeviceUse | None:
-        if self._executor.publisher.uses is None or observation.holder_policy.policy == "force":
+        if self._context.publisher.uses is None or observation.holder_policy.policy == "force":
             return None
         assert observation.inventory is not None
         found = uses_of_devices(
-            devices_to_destroy(plan, observation), await self._executor.publisher.uses(), observation.inventory
+            devices_to_destroy(plan, observation), await self._context.publisher.uses(), observation.inventory
         )
-        return next(iter(await self._executor.informer.living_uses(found) if found else ()), None)
+        return next(iter(await self._context.informer.living_uses(found) if found else ()), None)
 
 
 def _hang_status(observation: Observation, hang: DriverHangsError) -> AgentStatus:

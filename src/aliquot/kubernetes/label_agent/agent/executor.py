@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
 from aliquot.errors import AliquotError, StorageError
 from aliquot.foundation import lock
-from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.logfmt import plain
 from aliquot.hardware.systemd.errors import ServicesError
@@ -18,60 +15,27 @@ from aliquot.hardware.systemd.units import StoppedServices
 from aliquot.kubernetes.client.cancellable_wait import WaitLimit
 from aliquot.kubernetes.client.errors import ApiError, ForbiddenError
 from aliquot.kubernetes.gpu import gpu_operands as operands
-from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_pods as pods
 from aliquot.kubernetes.gpu.config_label import ConfigFailure, failure_of
-from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch, merge_patches
-from aliquot.kubernetes.gpu.node_status import SUCCESS, AgentStatus
-from aliquot.kubernetes.gpu.pause_owner import PauseOwner
+from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
+from aliquot.kubernetes.gpu.node_status import SUCCESS
 from aliquot.kubernetes.label_agent.agent import decision, steps
 from aliquot.kubernetes.label_agent.agent.apply_step import PlanApplier
-from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
-from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation, RebootMark, boot_clock
+from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation, RebootMark
 from aliquot.kubernetes.label_agent.agent.observer import NO_RECORD
 from aliquot.kubernetes.label_agent.agent.pod_waits import PodWaiter
-from aliquot.kubernetes.label_agent.agent.state_file import AgentStateFile
-from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
+from aliquot.kubernetes.label_agent.agent.step_context import StepContext
 from aliquot.kubernetes.node_agent.messages import DRIVER_HANGS
 
 if TYPE_CHECKING:
-    from aliquot.kubernetes.label_agent.agent.host_services import HostServices
-    from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
-    from aliquot.kubernetes.label_agent.agent.publisher import Publisher
+    pass
 
-COUNTED = ("ApplyFailed", "ApplyRefused")
-"""Reasons that figures know better, by the error's own code."""
 MAX_PAUSES = 5
 """How often one pause is made before it counts as undone by somebody."""
 
 
-class StepExecutor:
-    """Does steps, and signs what it pauses as ``owner``. ``change_lock`` is the path of the node's change lock.
-    ``superseded`` is set by the loop when there is a newer request.
-    """
-
-    def __init__(
-        self,
-        informer: NodeInformer,
-        hardware: GpuWorker,
-        state_file: AgentStateFile,
-        publisher: Publisher,
-        host: HostServices,
-        metrics: LabelAgentMetrics,
-        owner: PauseOwner,
-        change_lock: str = "",
-    ) -> None:
-        self.informer = informer
-        self.hardware = hardware
-        self.state_file = state_file
-        self.publisher = publisher
-        self.host = host
-        self.metrics = metrics
-        self.owner = owner
-        self._change_lock = change_lock
-        self.superseded = asyncio.Event()
-        self._applier = PlanApplier(self)
-        self._pod_waiter = PodWaiter(self)
+class StepExecutor(StepContext):
+    """Does steps, and signs what it pauses as ``owner``."""
 
     async def execute(self, step: steps.Step, observation: Observation, memory: AgentMemory) -> AgentMemory:
         """Does a step; what is to be remembered after it. Raises ApiError where the API server is in the way: then the
@@ -95,13 +59,13 @@ class StepExecutor:
             case steps.Pause():
                 return await self._pause(step, observation, memory)
             case steps.AwaitOperands():
-                return await self._pod_waiter.wait_for_operands(step, observation, memory)
+                return await PodWaiter(self).wait_for_operands(step, observation, memory)
             case steps.StopServices():
                 return await self._stop_services(step, observation, memory)
             case steps.Evict():
-                return await self._pod_waiter.wait_for_holders(step, observation, memory)
+                return await PodWaiter(self).wait_for_holders(step, observation, memory)
             case steps.Apply():
-                return await self._applier.apply(step, observation, memory)
+                return await PlanApplier(self).apply(step, observation, memory)
             case steps.Reboot():
                 return await self._reboot(step, observation, memory)
             case steps.Publish():
@@ -123,7 +87,7 @@ class StepExecutor:
     async def _rest(self, step: steps.WaitForEvent, observation: Observation, memory: AgentMemory) -> AgentMemory:
         """Before a rest nothing is withheld any more, unless it is for holders that are waited for."""
         if step.waiting:
-            self._pod_waiter.withhold(observation, memory)
+            PodWaiter(self).withhold(observation, memory)
             return memory.while_waiting(observation)
         memory = msgspec.structs.replace(memory, lockouts=memory.lockouts + 1 if step.locked else 0)
         if observation.inventory is None:
@@ -134,44 +98,6 @@ class StepExecutor:
         self.publisher.offering.release()
         await self.publisher.retry_refused(observation)
         return msgspec.structs.replace(memory, unpublished=self.publisher.problem, locked_by="")
-
-    # -- telling
-
-    async def report(self, status: AgentStatus, observation: Observation) -> None:
-        """Write a status to the node. Raises ApiError."""
-        await self._write(status, observation, lambda marks: NodePatch())
-
-    async def _write(
-        self, status: AgentStatus, observation: Observation, extra_patch: Callable[[NodeMarks], NodePatch]
-    ) -> None:
-        """State label, annotations and ``extra_patch`` in one patch; an event and a line in the log if it is news.
-        Nothing where somebody has asked anew since the look: this would be taken for the answer.
-        """
-        outdated = False
-        status_patch = NodePatch(
-            {names.STATE_LABEL: status.state or None},
-            {names.STATUS_ANNOTATION: status.document(), names.MESSAGE_ANNOTATION: status.sentence},
-        )
-
-        def change(marks: NodeMarks) -> NodePatch:
-            nonlocal outdated
-            outdated = observation.was_requested_again(marks)
-            return NodePatch() if outdated else merge_patches(extra_patch(marks), status_patch)
-
-        await self.informer.change(change)
-        if outdated:
-            return
-        if status.state == SUCCESS and self.state_file.value.reboot is not None:
-            self.state_file.forget(msgspec.structs.replace(self.state_file.value, reboot=None))
-        if observation.state != status.state and status.state:
-            plain(f"Changing the '{names.STATE_LABEL}' node label to '{status.state}'")
-        if not status.differs_from(observation.status) and observation.state == status.state:
-            return
-        log.log(30 if status.state == "failed" else 20, "%s", status.sentence)
-        for line in status.details:
-            log.info("%s", line)
-        self.metrics.set_state(status.state)
-        await self.informer.event(status, observation.now)
 
     # -- pausing and giving back
 
@@ -187,7 +113,7 @@ class StepExecutor:
         if pauses > MAX_PAUSES:
             return self._fail_undone_pause(step, observation, msgspec.structs.replace(memory, pauses=0))
         plain("Shutting down all GPU clients in Kubernetes by disabling their component-specific nodeSelector labels")
-        await self._write(
+        await self.write(
             step.status,
             observation,
             lambda marks: operands.pause(
@@ -220,7 +146,7 @@ class StepExecutor:
         if step.status is None:
             await self.informer.change(self.restoration)
         else:
-            await self._write(step.status, observation, self.restoration)
+            await self.write(step.status, observation, self.restoration)
         if done and memory.last_change:
             plain("MIG configuration applied successfully")
         return msgspec.structs.replace(memory, operands_gone=False, services_stopped=False, waiting_since=0.0)
@@ -232,7 +158,7 @@ class StepExecutor:
     @property
     def writer(self) -> str:
         """The process that holds the change lock, "" while none does."""
-        return lock.holder(self._change_lock)
+        return lock.holder(self.change_lock)
 
     async def _validate(self) -> None:
         """A validator that cannot be made to run again is no reason to leave operands paused."""
@@ -244,9 +170,6 @@ class StepExecutor:
             )
         except ApiError as error:
             log.warning("validators do not run again: %s", error.brief)
-
-    def client_namespaces(self) -> tuple[str, ...]:
-        return (self.publisher.setup.clients_namespace or self.informer.namespace,)
 
     # -- the host
 
@@ -296,21 +219,3 @@ class StepExecutor:
             self.state_file.forget(msgspec.structs.replace(self.state_file.value, reboot=None))
             return self.record_failure(failure_of(error, "RebootRefused"), observation, memory)
         return msgspec.structs.replace(memory, rebooting=observation.boot)
-
-    # -- failing
-
-    def record_failure(self, failure: ConfigFailure, observation: Observation, memory: AgentMemory) -> AgentMemory:
-        """The attempt failed: said, counted, and not made again before its time."""
-        failures = memory.failures + 1 if memory.attempt == observation.attempt else 1
-        pause = Backoff(observation.settings.retry_first_s, observation.settings.retry_longest_s).pause(failures)
-        log.error("%s: next attempt in %d s", failure.reason, pause)
-        if failure.reason not in COUNTED:
-            self.metrics.changes.count_failure(failure.reason)
-        return msgspec.structs.replace(
-            memory,
-            attempt=observation.attempt,
-            failed=failure,
-            failures=failures,
-            retry_at=boot_clock() + pause,
-            waiting_since=0.0,
-        )

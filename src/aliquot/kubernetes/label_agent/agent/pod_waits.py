@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,9 +20,7 @@ from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.label_agent.agent import steps
 from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_withhold
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
-
-if TYPE_CHECKING:
-    from aliquot.kubernetes.label_agent.agent.executor import StepExecutor
+from aliquot.kubernetes.label_agent.agent.step_context import StepContext
 
 EVERY_S = 2.0
 """Between two reports of whom a step waits for."""
@@ -32,18 +29,18 @@ EVERY_S = 2.0
 class PodWaiter:
     """The part of an actor that waits for pods."""
 
-    def __init__(self, executor: StepExecutor) -> None:
-        self._executor = executor
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
 
     async def wait_for_operands(
         self, step: steps.AwaitOperands, observation: Observation, memory: AgentMemory
     ) -> AgentMemory:
-        informer = self._executor.informer
+        informer = self._context.informer
         names = ", ".join(each.name for each in step.operands)
         log.info("waiting for GPU clients to shut down: %s", names)
-        match = pods.operand_matcher(_paused_operands(observation, step.operands), self._executor.client_namespaces())
-        bound = WaitLimit(float(observation.settings.operands_s), superseded=self._executor.superseded)
-        report = _WaitReport(self._executor, step.status, observation)
+        match = pods.operand_matcher(_paused_operands(observation, step.operands), self._context.client_namespaces())
+        bound = WaitLimit(float(observation.settings.operands_s), superseded=self._context.superseded)
+        report = _WaitReport(self._context, step.status, observation)
 
         async def remain(found: Sequence[Pod]) -> None:
             await report.write(f"waiting for GPU clients to end: {pods.pod_list_text(found)}")
@@ -52,11 +49,11 @@ class PodWaiter:
         if waited.end is WaitEnd.TIMED_OUT:
             text = f"GPU clients did not shut down within {observation.settings.operands_s} s: {waited.sentence}"
             list_command = f"kubectl get pods -A --field-selector spec.nodeName={informer.name}"
-            return self._executor.record_failure(
+            return self._context.record_failure(
                 ConfigFailure("ClientsStay", text, (), list_command), observation, memory
             )
         if waited.gone:
-            validators, where = pods.VALIDATORS_BEFORE, self._executor.client_namespaces()
+            validators, where = pods.VALIDATORS_BEFORE, self._context.client_namespaces()
             await pods.delete_validators(informer.api, informer.name, validators, where, WaitLimit(30.0))
             return msgspec.structs.replace(memory, operands_gone=True)
         return memory
@@ -64,21 +61,21 @@ class PodWaiter:
     def withhold(self, observation: Observation, memory: AgentMemory) -> None:
         """Withhold what a wait for holders keeps from new pods, and nothing that an earlier wait kept."""
         if memory.waiting_for != observation.patience:
-            self._executor.publisher.offering.release()
-        self._executor.publisher.offering.withhold(devices_to_withhold(observation, memory))
+            self._context.publisher.offering.release()
+        self._context.publisher.offering.withhold(devices_to_withhold(observation, memory))
 
     async def wait_for_holders(self, step: steps.Evict, observation: Observation, memory: AgentMemory) -> AgentMemory:
         assert observation.plan is not None
-        informer = self._executor.informer
+        informer = self._context.informer
         if not await self._may_evict(step):
-            return self._executor.record_failure(
+            return self._context.record_failure(
                 _eviction_off(step, observation.holder_policy.policy), observation, memory
             )
         log.info("asking %d pods to leave: %s", len(step.pods), ", ".join("/".join(each) for each in step.pods))
         self.withhold(observation, memory)
         memory = memory.while_waiting(observation)
-        bound = WaitLimit(float(observation.holder_policy.timeout_s), superseded=self._executor.superseded)
-        report = _WaitReport(self._executor, step.status, observation)
+        bound = WaitLimit(float(observation.holder_policy.timeout_s), superseded=self._context.superseded)
+        report = _WaitReport(self._context, step.status, observation)
 
         async def remain(found: Sequence[drain.RemainingPod]) -> None:
             await report.write(f"waiting for {'; '.join(map(str, found))}")
@@ -88,7 +85,7 @@ class PodWaiter:
         )
         if evicted.remaining and evicted.end is not WaitEnd.SUPERSEDED:
             text = f"{len(evicted.remaining)} of {len(step.pods)} pods did not leave: {evicted.remaining[0]}"
-            return self._executor.record_failure(
+            return self._context.record_failure(
                 ConfigFailure("NotDrained", text, tuple(map(str, evicted.remaining[1:]))), observation, memory
             )
         # Kubelet learns it later than the API server, and older ones name pods that have ended: no hot loop.
@@ -97,7 +94,7 @@ class PodWaiter:
 
     async def _may_evict(self, step: steps.Evict) -> bool:
         """Return whether RBAC lets this agent evict these pods. Raises ApiError."""
-        api = self._executor.informer.api
+        api = self._context.informer.api
         namespaces = sorted({namespace for namespace, _ in step.pods})
         return all([await api.can_i("create", "pods/eviction", each) for each in namespaces])
 
@@ -105,8 +102,8 @@ class PodWaiter:
 class _WaitReport:
     """Adds to a status what a step waits for: when that changes, but not more often than every two seconds."""
 
-    def __init__(self, executor: StepExecutor, status: AgentStatus, observation: Observation) -> None:
-        self._executor, self._status, self._observation = executor, status, observation
+    def __init__(self, context: StepContext, status: AgentStatus, observation: Observation) -> None:
+        self._context, self._status, self._observation = context, status, observation
         self._written = ""
         self._written_at = float("-inf")
 
@@ -117,7 +114,7 @@ class _WaitReport:
         self._written_at = time.monotonic()
         status = msgspec.structs.replace(self._status, message=f"{self._status.message}; {sentence}")
         try:
-            await self._executor.report(status, self._observation)
+            await self._context.report(status, self._observation)
         except ApiError as error:
             log.debug("not reported: %s: %s", sentence, error.brief)
         else:
