@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aliquot.kubernetes.gpu import names
+from aliquot.core.config.settings import STRATEGIES
 
 VALUES_YAML = """\
 # Made by tools/build_manifests.py: change tools/chart.py. Names are those of the GPU Operator's chart where it has one.
@@ -211,7 +211,7 @@ def schema() -> dict[str, Any]:
         image=_section(repository=text, tag=text, pullPolicy=pull),
         imagePullSecrets={"type": "array", "items": {"type": "object"}},
         besideOperator=flag,
-        mig=_section(strategy={"enum": list(names.STRATEGIES)}),
+        mig=_section(strategy={"enum": list(STRATEGIES)}),
         migManager=_manager(),
         driver=_section(enabled=flag),
         cdi=_section(enabled=flag),

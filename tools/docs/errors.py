@@ -10,20 +10,17 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 from tools.docs.refusals import CASES, UNSHOWN, machines, said
 from tools.docs.text import first, made, table
 
 import aliquot
 from aliquot.cli.command_table import EXIT_CODES
+from aliquot.core.model.desired import PlanRule
 from aliquot.errors import AliquotError, BlockedError, ConfigError, HardwareError, UsageError
 
 SOURCE = Path(aliquot.__file__).parent
-TELLERS = {
-    *("RuleRefusal", "Blocker", "InstanceProblem", "VgpuProblem", "ResolutionFailure"),
-    *("block", "_blocker", "negative"),
-}
-"""Calls whose first word, or ``rule``, is a planner's or a file reader's rule."""
 GENERAL = (AliquotError, BlockedError, ConfigError, UsageError, HardwareError)
 """Classes of which each case has another next step."""
 CASES_OF_ONE = {
@@ -164,18 +161,6 @@ def _libvirt() -> Iterator[tuple[str, str]]:
                     yield str(code.value), str(told.value)
 
 
-@cache
-def rules() -> set[str]:
-    """The rules that planner and file readers refuse by, from their source."""
-    found: set[str] = set()
-    for path in [*SOURCE.glob("core/planner/**/*.py"), *SOURCE.glob("core/config/**/*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and _name(node.func) in TELLERS:
-                values = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "rule")]
-                found |= {str(v.value) for v in values if isinstance(v, ast.Constant) and _is_rule(v.value)}
-    return found
-
-
 def _name(node: ast.expr) -> str:
     return str(getattr(node, "id", getattr(node, "attr", "")))
 
@@ -204,9 +189,10 @@ def _rules() -> Iterator[str]:
     yield ""
     yield from ("### Not shown", "", "Rules that no simulated node can be brought to, and why:", "")
     yield from table(("rule", "why"), ((f"`{rule}`", why) for rule, why in sorted(UNSHOWN.items())))
-    missing = rules() - shown - found.keys() - UNSHOWN.keys()
+    rules = set(get_args(PlanRule))
+    missing = rules - shown - found.keys() - UNSHOWN.keys()
     assert not missing, f"tools/docs/refusals.py brings none of these about: {sorted(missing)}"
-    gone = {*UNSHOWN} - rules()
+    gone = {*UNSHOWN} - rules
     assert not gone, f"tools/docs/refusals.py tells of rules that are no more: {sorted(gone)}"
 
 

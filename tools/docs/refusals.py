@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from aliquot.core.model.desired import PlanRule
+
 
 class Case(NamedTuple):
     """``before`` are commands of ours that come first; ``files`` are written beside, by name."""
 
-    rule: str
+    rule: PlanRule
     node: str
     command: str
     before: tuple[str, ...] = ()
@@ -50,7 +52,15 @@ configs:
     - gpus: {index: 0}
       vgpu: {A2-4Q: 1, "id:746": 1}
 """
+ELSEWHERE = """\
+version: aliquot/v1
+configs:
+  x:
+    - gpus: {product: H100-80GB-HBM3}
+      mig: {1g.10gb: 1}
+"""
 CASES = (
+    Case("NOTHING_MATCHES", A100, "aliquot plan -f x.yaml", files=(("x.yaml", ELSEWHERE),)),
     Case("TWICE", "a2:mdev", "aliquot plan -f x.yaml", files=(("x.yaml", TWICE),)),
     Case("PER_VM", "a2:mdev", "aliquot libvirt xml --vgpu A2-4C --count 2", ("aliquot apply --gpu 0 --vgpu A2-4C:2",)),
     Case(
@@ -139,7 +149,7 @@ def _settings(folder: str) -> Iterator[None]:
         os.environ.update(before)
 
 
-UNSHOWN = {
+UNSHOWN: dict[PlanRule, str] = {
     "AT_MOST": "in every table that we have MAX_INSTANCES or ENGINES speaks first",
     "EXCLUDES": "in every table that we have ENGINES speaks first",
     "COMPUTE_INSTANCES": "COMPUTE_DOES_NOT_FIT speaks first, where files are read",

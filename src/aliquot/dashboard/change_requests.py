@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-POLICIES = ("refuse", "wait", "force")
-"""What may be done to held instances."""
+from aliquot.core.model.plan import HeldPolicy
+from aliquot.core.model.stored import Stored
 
 
 class ChangeRequest(msgspec.Struct, frozen=True, kw_only=True, tag_field="ask", forbid_unknown_fields=True):
     """``policy`` is what may be done to held instances: ``refuse``, ``wait`` (``timeout_s`` seconds) or ``force``."""
 
-    policy: str = "refuse"
+    policy: Stored[HeldPolicy] = "refuse"
     timeout_s: float = 60.0
 
 

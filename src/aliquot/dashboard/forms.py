@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from aliquot.core.model.ids import pci_address
+from aliquot.core.model.plan import HELD_POLICIES
 from aliquot.core.model.profile import ProfileName
 from aliquot.dashboard.change_requests import (
-    POLICIES,
     AnyChangeRequest,
     AttachDevices,
     DetachDevices,
@@ -114,7 +114,7 @@ class _Fields:
 
     def policy(self) -> tuple[str, float]:
         policy = self.text("policy", "what to do with what is in use", empty=True) or "refuse"
-        if policy not in POLICIES:
+        if policy not in HELD_POLICIES:
             self.errors.append(f"{policy[:20]!r} is no way to treat what is in use: refuse, wait or force")
         text = self.text("timeout_s", "how long to wait", empty=True) or "60"
         try:

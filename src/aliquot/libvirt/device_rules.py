@@ -8,9 +8,11 @@ from shlex import quote
 
 import msgspec
 
+from aliquot.core.model.desired import RuleCode
 from aliquot.core.model.inventory import Gpu, Holder, Inventory
 from aliquot.core.model.plan import Blocker
 from aliquot.core.planner.vgpu.naming import plan_command
+from aliquot.core.planner.vgpu.vm_rules import VmPolicy
 from aliquot.libvirt.identify import (
     VFIO_PCI,
     IdentifiedDevice,
@@ -20,10 +22,6 @@ from aliquot.libvirt.identify import (
     vm_by_device,
 )
 from aliquot.libvirt.models import MDEV, PCI, Hostdev, LibvirtDomain, NodeDevice
-
-NVIDIA = "nvidia"
-"""The policy that keeps to NVIDIA's list of what may be several in one VM; ``driver`` takes what the driver takes."""
-
 
 VARIANT_DRIVERS = (10, 0)
 """From this version on libvirt takes a device whose VFIO driver is not vfio-pci. 9.0 was seen to refuse it ("Unmanaged
@@ -39,7 +37,7 @@ class VmContext(msgspec.Struct, frozen=True):
     domains: tuple[LibvirtDomain, ...] = ()
     mdevs: tuple[NodeDevice, ...] = ()
     foreign: Mapping[str, tuple[str, ...]] = {}
-    policy: str = NVIDIA
+    policy: VmPolicy = "nvidia"
     version: tuple[int, int] | None = None
 
 
@@ -118,7 +116,7 @@ def _too_old(device: IdentifiedDevice, context: VmContext) -> list[str]:
     ]
 
 
-def _reattach(rule: str, wrong: str, domain: LibvirtDomain, device: IdentifiedDevice, gpu: Gpu) -> Blocker:
+def _reattach(rule: RuleCode, wrong: str, domain: LibvirtDomain, device: IdentifiedDevice, gpu: Gpu) -> Blocker:
     """A device that only has to be attached anew."""
     message = f"{wrong}; detach it, and attach {device.vgpu.function if device.vgpu else 'it'} again"
     return Blocker(rule, message, gpu.pci, next_step=detach_command(domain, device.hostdev.key))

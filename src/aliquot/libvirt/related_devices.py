@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aliquot.core.model.inventory import Inventory
+from aliquot.core.planner.vgpu.vm_rules import VmPolicy
 from aliquot.foundation.callbacks import Report
 from aliquot.libvirt.device_rules import VmContext
 from aliquot.libvirt.errors import LibvirtError
@@ -14,7 +15,7 @@ def read_context(
     libvirt: Libvirt,
     inventory: Inventory,
     domains: tuple[LibvirtDomain, ...],
-    policy: str,
+    policy: VmPolicy,
     report: Report,
 ) -> VmContext:
     """``policy`` as ``VmContext`` has it; ``report`` gets a sentence where something could not be asked."""

@@ -15,7 +15,9 @@ from aliquot.libvirt.identify import IdentifiedDevice
 from aliquot.libvirt.models import MDEV, Hostdev
 
 
-def check_devices(inventory: Inventory, identified: Sequence[IdentifiedDevice], policy: str) -> tuple[Blocker, ...]:
+def check_devices(
+    inventory: Inventory, identified: Sequence[IdentifiedDevice], policy: vm.VmPolicy
+) -> tuple[Blocker, ...]:
     """What speaks against one machine having all of these. Devices that are none of ours are left out."""
     devices = [_device(inventory, device, device.gpu) for device in identified if device.gpu is not None]
     return vm.check(devices, policy)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from aliquot.core.config.settings import MigStrategy
 from aliquot.core.model.facts import Facts, GpuFacts, MigDevice
 from aliquot.core.model.inventory import Gpu, Inventory, Mig
 from aliquot.kubernetes.gpu.device_resources import offer
@@ -54,7 +55,7 @@ def nodes(draw: st.DrawFn) -> tuple[Inventory, Facts]:
 
 @LAWS
 @given(nodes(), st.sampled_from(("none", "single", "mixed")))
-def test_every_label_is_legal_and_ours(node: tuple[Inventory, Facts], strategy: str) -> None:
+def test_every_label_is_legal_and_ours(node: tuple[Inventory, Facts], strategy: MigStrategy) -> None:
     for label, value in labels(*node, strategy, now=1).items():
         prefix, slash, name = label.partition("/")
         assert slash
@@ -71,7 +72,7 @@ def test_every_label_is_legal_and_ours(node: tuple[Inventory, Facts], strategy: 
 @LAWS
 @given(nodes(), st.sampled_from(("none", "single", "mixed")), st.randoms(use_true_random=False))
 def test_the_order_of_the_gpus_does_not_matter(
-    node: tuple[Inventory, Facts], strategy: str, dice: random.Random
+    node: tuple[Inventory, Facts], strategy: MigStrategy, dice: random.Random
 ) -> None:
     inventory, facts = node
     gpus, told = list(inventory.gpus), list(facts.gpus)
@@ -85,7 +86,7 @@ def test_the_order_of_the_gpus_does_not_matter(
 @LAWS
 @given(nodes(), st.sampled_from(("none", "single", "mixed")))
 def test_a_device_is_offered_once_and_never_one_that_containers_cannot_have(
-    node: tuple[Inventory, Facts], strategy: str
+    node: tuple[Inventory, Facts], strategy: MigStrategy
 ) -> None:
     inventory, facts = node
     found = offer(inventory, facts, strategy)

@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aliquot.core.config.settings import MigStrategy
 from aliquot.core.model import catalog
 from aliquot.core.model.desired import Desired
 from aliquot.kubernetes.gpu.device_resources import offer
@@ -50,7 +51,7 @@ def nodes(draw: st.DrawFn) -> tuple[Node, Desired]:
 
 @LAWS
 @given(nodes(), st.sampled_from(("none", "single", "mixed")))
-def test_labels_and_counts_are_as_predicted(case: tuple[Node, Desired], strategy: str) -> None:
+def test_labels_and_counts_are_as_predicted(case: tuple[Node, Desired], strategy: MigStrategy) -> None:
     node, desired = case
     inventory, facts = node.read()
     told, blind = predict(inventory, desired, strategy, facts), predict(inventory, desired, strategy)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import get_args
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aliquot.kubernetes.device_plugin.preferred_allocation import POLICIES, preferred
+from aliquot.kubernetes.device_plugin.preferred_allocation import AllocationPolicy, preferred
 from aliquot.kubernetes.gpu.device_resources import ResourceDevice
 from support.selection import laws
 
@@ -30,7 +31,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def cost(
-    policy: str, devices: list[ResourceDevice], free: set[str], must: set[str], chosen: set[str]
+    policy: AllocationPolicy, devices: list[ResourceDevice], free: set[str], must: set[str], chosen: set[str]
 ) -> tuple[int, ...]:
     """What the policies mean, said once more and as directly as can be."""
     gpus: dict[str, list[ResourceDevice]] = {}
@@ -53,7 +54,7 @@ def cost(
 
 
 @laws(500)
-@given(cases(), st.sampled_from(POLICIES))
+@given(cases(), st.sampled_from(get_args(AllocationPolicy)))
 @example(
     ([ResourceDevice(f"d{n}", f"gpu{n // 2}", (), "0", 0) for n in range(6)], {"d1", "d3", "d4", "d5"}, set(), 2),
     "packed",
@@ -61,7 +62,7 @@ def cost(
 @example(
     ([ResourceDevice("a", "0", (), "0", None), ResourceDevice("b", "1", (), "1", None)], {"a", "b"}, {"b"}, 1), "packed"
 )
-def test_no_choice_is_better(case: Case, policy: str) -> None:
+def test_no_choice_is_better(case: Case, policy: AllocationPolicy) -> None:
     devices, free, must, size = case
     chosen = preferred(sorted(free, reverse=True), sorted(must), size, devices, policy)
     pool = {d.id for d in devices if d.id in must or (d.id in free and d.healthy)}
@@ -74,8 +75,8 @@ def test_no_choice_is_better(case: Case, policy: str) -> None:
 
 
 @laws(500)
-@given(cases(), st.sampled_from(POLICIES))
-def test_the_order_of_a_question_does_not_matter(case: Case, policy: str) -> None:
+@given(cases(), st.sampled_from(get_args(AllocationPolicy)))
+def test_the_order_of_a_question_does_not_matter(case: Case, policy: AllocationPolicy) -> None:
     devices, free, must, size = case
     one = preferred(sorted(free), sorted(must), size, devices, policy)
     assert one == preferred(sorted(free, reverse=True), sorted(must, reverse=True), size, devices, policy)

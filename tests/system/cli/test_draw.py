@@ -157,12 +157,12 @@ def test_equal_blockers_are_one_and_those_without_a_gpu_list_none() -> None:
         Blocker("HELD", f"GPU {pci} is held", gpu=pci, next_step=f"aliquot plan --gpu {pci} --mig 1g.5gb")
         for pci in (PCI, "0000:42:00.0")
     )
-    nowhere = Blocker("PLAN", "nothing can be done")
+    nowhere = Blocker("MODE", "nothing can be done")
     assert read(first, nowhere, second, nowhere) == [
         "blocked[HELD]: each of 2 GPUs is held",
         "  GPUs     0000:41:00.0 0000:42:00.0",
         "  next     aliquot plan --gpu 0000:41:00.0 --gpu 0000:42:00.0 --mig 1g.5gb",
-        "blocked[PLAN]: nothing can be done",
+        "blocked[MODE]: nothing can be done",
     ]
     assert read(second)[0] == "blocked[HELD]: GPU 0000:42:00.0 is held"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aliquot.core.model.plan import HeldPolicy
 from aliquot.dashboard.change_requests import FitInstance, PartitionGpu, Repair, UseConfig
 from aliquot.kubernetes.gpu import names
 from support.agents import Agent, MakeAgent
@@ -112,7 +113,7 @@ def test_a_cut_over_a_holder_waits_fails_and_is_then_forced(page: Bed, make_agen
     agent.start()
     page.until(lambda: (found := page.look(agent.name).inventory) and found.gpus[0].instances[0].held, "the holder")
 
-    def cut(policy: str) -> PartitionGpu:
+    def cut(policy: HeldPolicy) -> PartitionGpu:
         return PartitionGpu(node=agent.name, gpu=pci(agent), mig="7g.40gb", policy=policy)
 
     assert [o.rule for o in page.preview(cut("refuse")).obstacles] == ["HELD"]

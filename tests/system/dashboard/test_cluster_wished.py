@@ -6,10 +6,12 @@ from typing import cast
 
 import pytest
 
+from aliquot.core.config.settings import POD_POLICIES, PodPolicy
 from aliquot.core.model.actions import Destroy
 from aliquot.core.model.claims import Claim, with_claims
 from aliquot.core.model.inventory import Holder, Inventory
-from aliquot.dashboard.change_requests import POLICIES, FitInstance, PartitionGpu, UseConfig
+from aliquot.core.model.plan import HELD_POLICIES, HeldPolicy
+from aliquot.dashboard.change_requests import FitInstance, PartitionGpu, UseConfig
 from aliquot.dashboard.cluster.cluster_cache import ClusterCache
 from aliquot.dashboard.cluster.desired_state import Configs, NodeChange, node_change
 from aliquot.dashboard.cluster.node_views import NodeParts
@@ -23,7 +25,7 @@ from support.factory import inventory, with_instances
 NODE = "gpu-1"
 
 
-def parts(found: Inventory, label: str = "", policy: str = "refuse") -> NodeParts:
+def parts(found: Inventory, label: str = "", policy: PodPolicy = "refuse") -> NodeParts:
     labels = {names.CONFIG_LABEL: label} if label else {}
     node = Node(metadata=ObjectMeta(name=NODE, labels=labels))
     return NodeParts(NODE, node, NodeDocument(found, label=label, holders=policy), None, None, "gpu-operator")
@@ -42,9 +44,9 @@ def there(found: NodeChange | ConfigFailure) -> NodeChange:
     return found
 
 
-@pytest.mark.parametrize("own", ["refuse", "wait", "drain", "force"])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_cut_over_a_holder_is_refused_or_planned_as_when_it_has_left(policy: str, own: str) -> None:
+@pytest.mark.parametrize("own", POD_POLICIES)
+@pytest.mark.parametrize("policy", HELD_POLICIES)
+def test_a_cut_over_a_holder_is_refused_or_planned_as_when_it_has_left(policy: HeldPolicy, own: PodPolicy) -> None:
     found = taken("3g.20gb@0", "3g.20gb@4")
     gpu = found.gpus[0].pci
     made = there(
@@ -59,8 +61,8 @@ def test_a_cut_over_a_holder_is_refused_or_planned_as_when_it_has_left(policy: s
     assert made.holders == ("" if policy == "refuse" else policy)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_mig_is_switched_off_under_a_process_that_has_the_gpu_open(policy: str) -> None:
+@pytest.mark.parametrize("policy", HELD_POLICIES)
+def test_mig_is_switched_off_under_a_process_that_has_the_gpu_open(policy: HeldPolicy) -> None:
     found = taken("3g.20gb@0", by=None)
     made = there(
         node_change(PartitionGpu(node=NODE, gpu=found.gpus[0].pci, mig="disabled", policy=policy), parts(found), ())
@@ -69,8 +71,8 @@ def test_mig_is_switched_off_under_a_process_that_has_the_gpu_open(policy: str) 
     assert made.plan.blocked or made.text
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_room_is_made_beside_a_holder_whatever_the_policy(policy: str) -> None:
+@pytest.mark.parametrize("policy", HELD_POLICIES)
+def test_room_is_made_beside_a_holder_whatever_the_policy(policy: HeldPolicy) -> None:
     found = taken("1g.5gb@0", "1g.5gb@4", by=1)
     made = there(
         node_change(FitInstance(node=NODE, gpu=found.gpus[0].pci, profile="4g.20gb", policy=policy), parts(found), ())
@@ -81,8 +83,8 @@ def test_room_is_made_beside_a_holder_whatever_the_policy(policy: str) -> None:
     assert made.holders == ""
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_room_on_a_gpu_that_a_process_has_open_is_made_when_it_has_left(policy: str) -> None:
+@pytest.mark.parametrize("policy", HELD_POLICIES)
+def test_room_on_a_gpu_that_a_process_has_open_is_made_when_it_has_left(policy: HeldPolicy) -> None:
     plain = inventory("a100-sxm4-40gb")
     found = with_claims(plain, [Claim(Holder("process", "4711", "python3"), (plain.gpus[0].uuid,))])
     made = there(

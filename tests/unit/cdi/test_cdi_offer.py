@@ -10,6 +10,7 @@ import pytest
 from aliquot.cdi import spec
 from aliquot.cdi.options import CdiOptions
 from aliquot.cdi.probe import probe_host
+from aliquot.core.config.settings import MigStrategy
 from aliquot.kubernetes.gpu.device_resources import offer
 from aliquot.node.connect import Connection, connect
 from aliquot.sim import lifecycle as control
@@ -40,7 +41,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
 @pytest.mark.parametrize(
     ("node", "strategy"), [(MIXED, "none"), (MIXED, "mixed"), (EQUAL, "single"), (EQUAL, "none")], indirect=["node"]
 )
-def test_every_id_that_is_offered_is_a_name_that_opens_the_same(node: Connection, strategy: str) -> None:
+def test_every_id_that_is_offered_is_a_name_that_opens_the_same(node: Connection, strategy: MigStrategy) -> None:
     inventory = node.backend.read()
     options = probe_host(inventory, CdiOptions(simulated="/s", whole_mig=True))
     document = spec.document(inventory, options)

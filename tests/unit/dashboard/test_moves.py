@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from aliquot.core.config.select.command_line import adhoc
 from aliquot.core.model.actions import Create, Destroy
 from aliquot.core.model.inventory import Holder, Inventory
-from aliquot.core.model.plan import Plan, Policy
+from aliquot.core.model.plan import HeldPolicy, Plan, Policy
 from aliquot.core.planner.plan import plan
 from aliquot.dashboard.change_requests import FitInstance
 from aliquot.dashboard.local import preview_requests
@@ -33,7 +33,7 @@ def node(*instances: str, held: tuple[int, ...] = ()) -> Inventory:
     return msgspec.structs.replace(made, gpus=(msgspec.structs.replace(gpu, instances=cut),))
 
 
-def asked_for(inventory: Inventory, mig: str, policy: str = "refuse") -> Plan:
+def asked_for(inventory: Inventory, mig: str, policy: HeldPolicy = "refuse") -> Plan:
     rules = Policy(held=policy)
     return plan(inventory, adhoc([inventory.gpus[0].pci], [mig], inventory), rules)
 

@@ -7,12 +7,18 @@ ClusterPolicy. So a cluster that has the operator keeps its one place for settin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 import msgspec
 
-STRATEGIES = ("none", "single", "mixed")
-HOLDER_POLICIES = ("refuse", "wait", "drain", "force")
-PREDICTIONS = ("refuse", "warn")
+from aliquot.core.model.stored import Stored
+
+MigStrategy = Literal["none", "single", "mixed"]
+PodPolicy = Literal["refuse", "wait", "drain", "force"]
+PredictionPolicy = Literal["refuse", "warn"]
+STRATEGIES: tuple[MigStrategy, ...] = get_args(MigStrategy)
+POD_POLICIES: tuple[PodPolicy, ...] = get_args(PodPolicy)
+PREDICTIONS: tuple[PredictionPolicy, ...] = get_args(PredictionPolicy)
 DEFAULT_CONFIGS = ("all-disabled", "")
 """What ClusterPolicy allows for ``migManager.config.default``. Source: GPU Operator, api/nvidia/v1."""
 
@@ -20,9 +26,9 @@ DEFAULT_CONFIGS = ("all-disabled", "")
 class Override(msgspec.Struct, frozen=True):
     """What one named config wants otherwise. None: as everywhere."""
 
-    holders: str | None = None
+    holders: Stored[PodPolicy] | None = None
     cordon: bool | None = None
-    prediction: str | None = None
+    prediction: Stored[PredictionPolicy] | None = None
 
 
 class HolderPolicy(msgspec.Struct, frozen=True):
@@ -32,7 +38,7 @@ class HolderPolicy(msgspec.Struct, frozen=True):
     respected; ``force`` ends them.
     """
 
-    policy: str
+    policy: PodPolicy
     timeout_s: int
     cordon: bool
 
@@ -48,16 +54,16 @@ class AgentSettings(msgspec.Struct, frozen=True):
     ``hints``: the controller tells the owners of pods that wait because of a misspelt name.
     """
 
-    strategy: str = "single"
+    strategy: Stored[MigStrategy] = "single"
     manage: bool = True
     config_map: str = ""
     default_config: str = "all-disabled"
-    prediction: str = "refuse"
+    prediction: Stored[PredictionPolicy] = "refuse"
     self_heal: bool = True
     with_reboot: bool = False
     clients_map: str = ""
     stop_host_clients: bool = False
-    holders: str = "refuse"
+    holders: Stored[PodPolicy] = "refuse"
     wait_s: int = 600
     drain_s: int = 600
     cordon: bool = False
@@ -78,12 +84,12 @@ class AgentSettings(msgspec.Struct, frozen=True):
         named config, then what is said for all.
         """
         override = self.configs.get(config, Override())
-        requested = annotation if annotation in HOLDER_POLICIES else override.holders
+        requested = next((each for each in POD_POLICIES if each == annotation), override.holders)
         policy = requested or self.holders
         timeout = self.wait_s if policy == "wait" else self.drain_s
         return HolderPolicy(policy, timeout, self.cordon if override.cordon is None else override.cordon)
 
-    def prediction_for(self, config: str) -> str:
+    def prediction_for(self, config: str) -> PredictionPolicy:
         """``refuse`` or ``warn``, for a named config."""
         return self.configs.get(config, Override()).prediction or self.prediction
 

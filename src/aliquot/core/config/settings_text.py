@@ -44,7 +44,7 @@ KEYS = (
     Key("mig", "with-reboot", "with_reboot", "reboot the node where nothing else makes a MIG mode active"),
     Key("host-clients", "stop", "stop_host_clients", "stop the services of clients.yaml around a change"),
     Key("host-clients", "config-map", "clients_map", "ConfigMap with clients.yaml", name=True),
-    Key("holders", "policy", "holders", "pods on instances that are in the way", settings.HOLDER_POLICIES),
+    Key("holders", "policy", "holders", "pods on instances that are in the way", settings.POD_POLICIES),
     Key("holders", "wait-seconds", "wait_s", "patience of the policy wait", lowest=1, highest=_DAY),
     Key("holders", "drain-seconds", "drain_s", "patience of the policies drain and force", lowest=1, highest=_DAY),
     Key("holders", "cordon", "cordon", "keep new pods away from the node during a change"),
@@ -71,7 +71,7 @@ ENVIRONMENT = {
 
 _BY_FIELD = {key.field: key for key in KEYS}
 _SECTIONS = tuple(dict.fromkeys(key.section for key in KEYS))
-_OVERRIDES = {"holders": settings.HOLDER_POLICIES, "cordon": (), "prediction": settings.PREDICTIONS}
+_OVERRIDES = {"holders": settings.POD_POLICIES, "cordon": (), "prediction": settings.PREDICTIONS}
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _TRUE, _FALSE = {"1", "t", "true"}, {"0", "f", "false"}
 """What Go's flag packages, which read the same variables elsewhere, take for a boolean; any case here."""

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+from aliquot.core.model.stored import Stored
+
+_FileRule = Literal["BAD_PLACEMENT", "COMPUTE_DOES_NOT_FIT", "NOTHING_MATCHES", "OVERLAP", "TWICE", "WRONG_CARD"]
+_GpuRule = Literal["GPU_LOST", "HELD", "MODE", "NOT_CAPABLE", "NO_SUCH_GPU", "NO_TABLE", "UNKNOWN_PROFILE"]
+_CountRule = Literal["AT_MOST", "COMPUTE_INSTANCES", "COMPUTE_SLICES", "ENGINES", "EXCLUDES", "MAX_INSTANCES"]
+_PlaceRule = Literal["COMPUTE_PLACEMENT", "PLACEMENT"]
+_TypeRule = Literal["EQUAL_SIZE", "MAX_VGPUS", "MIG_TYPE", "MIXED_SIZE", "SERIES", "TYPE_WITHOUT_ID", "UNKNOWN_TYPE"]
+_FunctionRule = Literal["FUNCTIONS_IN_USE", "NO_FUNCTION", "NO_INSTANCE", "NO_VGPU_DRIVER"]
+_HostRule = Literal["FABRIC", "IOMMU_GROUP", "NO_IOMMU", "NO_VFIO", "PASSTHROUGH"]
+_MachineRule = Literal["DISPLAY", "ONE_NODE", "PER_VM", "RAMFB"]
+PlanRule = Literal[_FileRule, _GpuRule, _CountRule, _PlaceRule, _TypeRule, _FunctionRule, _HostRule, _MachineRule]
+"""The rules that the planner and the readers of files refuse by. docs/reference/errors.md explains each of them."""
+AttachRule = Literal["DUPLICATE", "MANAGED", "NOT_BOUND", "NO_MDEV", "NO_VGPU", "WORLD"]
+"""The rules that only a device in libvirt's definition of a machine can break."""
+RuleCode = Literal[PlanRule, AttachRule]
 
 
 class DesiredInstance(msgspec.Struct, frozen=True):
@@ -61,7 +79,7 @@ class DesiredGpu(msgspec.Struct, frozen=True):
 class ResolutionFailure(msgspec.Struct, frozen=True):
     """Why a wish for one GPU cannot be met at all here: found while resolving selectors, reported as a blocker."""
 
-    rule: str
+    rule: Stored[RuleCode]
     message: str
     pci: str = ""
     next_step: str | None = None

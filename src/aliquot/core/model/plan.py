@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Literal, get_args
 
 import msgspec
 
 from aliquot.core.model.actions import Action, Create, CreateVgpu, Destroy, DestroyVgpu, Reset
-from aliquot.core.model.desired import Desired
+from aliquot.core.model.desired import Desired, RuleCode
 from aliquot.core.model.inventory import API_VERSION, Holder
+from aliquot.core.model.stored import Stored
+
+HeldPolicy = Literal["refuse", "wait", "force"]
+HELD_POLICIES: tuple[HeldPolicy, ...] = get_args(HeldPolicy)
+_MigDrift = Literal["unresolved", "missing-gpu", "lost-gpu", "mode", "pending-mode", "missing", "extra"]
+_VmDrift = Literal["passthrough", "functions", "mixed-size", "bound", "vgpu-type", "vgpu-missing", "vgpu-extra"]
+DriftKind = Literal[_MigDrift, _VmDrift]
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -17,13 +25,13 @@ class Policy(msgspec.Struct, frozen=True):
     ``reset`` False leaves a mode change pending until the next reset or reboot (mig-parted's skip-reset).
     """
 
-    held: str = "refuse"
+    held: Stored[HeldPolicy] = "refuse"
     timeout_s: float = 60.0
     reset: bool = True
 
     def __post_init__(self) -> None:
         """Raise ValueError for a policy that cannot exist, also where it is decoded."""
-        if self.held not in ("refuse", "wait", "force"):
+        if self.held not in HELD_POLICIES:
             raise ValueError(f"there is no policy {self.held!r}: use refuse, wait or force")
         if not 0 <= self.timeout_s < float("inf"):
             raise ValueError(f"a policy waits 0 seconds or more, not {self.timeout_s:g}")
@@ -35,7 +43,7 @@ class Blocker(msgspec.Struct, frozen=True):
     ``suggestion`` is the nearest geometry that is feasible here now.
     """
 
-    rule: str
+    rule: Stored[RuleCode]
     message: str
     gpu: str = ""
     slices: tuple[int, ...] = ()
@@ -111,7 +119,7 @@ class Drift(msgspec.Struct, frozen=True):
     """One difference between what is and what should be, as a sentence and in parts."""
 
     gpu: str
-    kind: str
+    kind: Stored[DriftKind]
     message: str
     expected: str = ""
     found: str = ""

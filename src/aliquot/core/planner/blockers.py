@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aliquot.core.model.desired import DesiredInstance
+from aliquot.core.model.desired import DesiredInstance, RuleCode
 from aliquot.core.model.driver_branches import FIRST_WITH, PLACED_COMPUTE_INSTANCES
 from aliquot.core.model.geometry import geometry, geometry_text
 from aliquot.core.model.inventory import UNKNOWN_HOLDER, Gpu, GpuInstance, Holder
@@ -112,7 +112,7 @@ def _impossible(
     gpu: Gpu,
     requests: Sequence[DesiredInstance],
     requested: str,
-    rule: str,
+    rule: RuleCode,
     why: str,
     where: tuple[int, ...] = (),
 ) -> Blocker:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import combinations
+from typing import Literal
 
 import msgspec
 
-from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
+from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, RuleCode
 from aliquot.core.model.inventory import API_VERSION, Gpu, GpuInstance, Holder, Inventory
 from aliquot.core.model.placement import slices
 from aliquot.core.model.plan import Plan, Policy
@@ -27,7 +28,7 @@ class GpuAnswer(msgspec.Struct, frozen=True):
     product: str
     fits: bool
     sentence: str
-    rule: str = ""
+    rule: RuleCode | Literal[""] = ""
     slices: tuple[int, ...] = ()
     holders: tuple[Holder, ...] = ()
     plan: Plan | None = None
@@ -50,7 +51,7 @@ def explain(inventory: Inventory, profile: str, pci: str | None = None) -> Expla
 
 
 def _answer(inventory: Inventory, gpu: Gpu, name: str) -> GpuAnswer:
-    def negative(rule: str, sentence: str, next_step: str | None = None) -> GpuAnswer:
+    def negative(rule: RuleCode, sentence: str, next_step: str | None = None) -> GpuAnswer:
         return GpuAnswer(gpu.pci, gpu.product, False, sentence, rule, next_step=next_step)
 
     if gpu.lost or not gpu.mig.capable:

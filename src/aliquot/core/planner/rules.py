@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from aliquot.core.model.catalog import ENGINES
+from aliquot.core.model.desired import RuleCode
 from aliquot.core.planner.placement_table import PlacementTable
 
 Counts = Mapping[int, int]
@@ -19,7 +20,7 @@ Counts = Mapping[int, int]
 class RuleRefusal(msgspec.Struct, frozen=True):
     """Which rule says no, and why, in one sentence."""
 
-    rule: str
+    rule: RuleCode
     message: str
 
 

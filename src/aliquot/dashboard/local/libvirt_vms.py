@@ -81,10 +81,9 @@ class LibvirtVms:
             yield libvirt
 
     def _around(self, libvirt: Libvirt, inventory: Inventory) -> VmContext:
-        from aliquot.libvirt.device_rules import NVIDIA
         from aliquot.libvirt.related_devices import read_context
 
-        return read_context(libvirt, inventory, libvirt.domains(), NVIDIA, lambda _: None)
+        return read_context(libvirt, inventory, libvirt.domains(), "nvidia", lambda _: None)
 
     def with_vms(self, virtual: VirtualizationView) -> VirtualizationView:
         """What the node has, and its machines."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from aliquot.core.model.desired import Desired, ResolutionFailure
-from aliquot.core.model.plan import Policy
+from aliquot.core.model.desired import Desired, ResolutionFailure, RuleCode
+from aliquot.core.model.plan import HELD_POLICIES, Policy
 from aliquot.core.planner.plan import plan
 from aliquot.core.rendering import vgpu_picture as shares
 from aliquot.dashboard.change_requests import (
-    POLICIES,
     AnyChangeRequest,
     AttachDevices,
     DetachDevices,
@@ -62,8 +61,8 @@ def split_place(word: str) -> tuple[str, str]:
 
 def policy(request: AnyChangeRequest) -> Policy:
     """What may be done to held instances. Raises UsageError."""
-    if request.policy not in POLICIES:
-        raise UsageError(f"{request.policy!r} is no policy for held instances; there are: {', '.join(POLICIES)}")
+    if request.policy not in HELD_POLICIES:
+        raise UsageError(f"{request.policy!r} is no policy for held instances; there are: {', '.join(HELD_POLICIES)}")
     if not 0 <= request.timeout_s <= LONGEST_S:
         raise UsageError(f"the time to wait is 0 to {LONGEST_S:.0f} seconds")
     return Policy(held=request.policy, timeout_s=request.timeout_s)
@@ -84,9 +83,8 @@ def preview(
         try:
             desired = desired_for(request, node, observation, file)
         except BlockedError as error:
-            desired = Desired(
-                (), failures=(ResolutionFailure(error.code, _sentence(error), next_step=error.next_step),)
-            )
+            rule = cast("RuleCode", error.code)
+            desired = Desired((), failures=(ResolutionFailure(rule, _sentence(error), next_step=error.next_step),))
         planned.append(PlannedNode(node, plan(observation.inventory, desired, rules), observation.inventory))
     extra = []
     if isinstance(request, FitInstance) and planned and planned[0].plan.blocked and request.policy == "refuse":

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from aliquot.core.model.plan import HeldPolicy
 from aliquot.core.rendering.mig_picture import DrawnInstance
 from aliquot.dashboard import formatting as words
 from aliquot.dashboard import forms
@@ -140,7 +141,7 @@ def ending(word: str, sentence: str) -> str:
     return f"{word[:1].upper()}{word[1:]}: {text}" if text else f"{word[:1].upper()}{word[1:]}."
 
 
-def _with_policy(request: ChangeRequest, policy: str) -> tuple[tuple[str, str], ...]:
+def _with_policy(request: ChangeRequest, policy: HeldPolicy) -> tuple[tuple[str, str], ...]:
     """The same ask with another policy; none where it is that one already."""
     return () if request.policy == policy else forms.form_of(msgspec.structs.replace(request, policy=policy))  # type: ignore[arg-type]
 

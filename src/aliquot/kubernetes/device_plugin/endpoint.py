@@ -16,6 +16,7 @@ from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.device_plugin.allocate import AllocationOptions
 from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError, OfferError
 from aliquot.kubernetes.device_plugin.grpc_sockets import Identity, NoReplyError, SocketServer, call_socket
+from aliquot.kubernetes.device_plugin.preferred_allocation import AllocationPolicy
 from aliquot.kubernetes.device_plugin.protos import deviceplugin_pb2 as pb
 from aliquot.kubernetes.device_plugin.protos.deviceplugin_grpc import RegistrationStub
 from aliquot.kubernetes.device_plugin.service import OPTIONS, ResourcePlugin
@@ -46,7 +47,7 @@ class Endpoint:
         resource: str,
         directory: str,
         options: AllocationOptions,
-        policy: str,
+        policy: AllocationPolicy,
         timing: PluginTiming,
         wake: Callable[[], None],
     ) -> None:

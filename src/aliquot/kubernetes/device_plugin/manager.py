@@ -23,6 +23,7 @@ from aliquot.kubernetes.device_plugin.allocate import AllocationOptions, Resourc
 from aliquot.kubernetes.device_plugin.endpoint import KUBELET_SOCKET, Endpoint, PluginTiming
 from aliquot.kubernetes.device_plugin.errors import KubeletUnavailableError, OfferError
 from aliquot.kubernetes.device_plugin.grpc_sockets import identity
+from aliquot.kubernetes.device_plugin.preferred_allocation import AllocationPolicy
 from aliquot.kubernetes.gpu.device_resources import ResourceOffer
 
 __all__ = ["DIRECTORY", "AllocationOptions", "DevicePlugins", "PluginTiming"]
@@ -47,7 +48,7 @@ class DevicePlugins:
         directory: str = DIRECTORY,
         *,
         allocation: AllocationOptions | None = None,
-        policy: str = "packed",
+        policy: AllocationPolicy = "packed",
         timing: PluginTiming | None = None,
     ) -> None:
         self.directory = directory

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from operator import add
+from typing import Literal
 
 import msgspec
 
 from aliquot.kubernetes.gpu.device_resources import ResourceDevice
 
-POLICIES = ("packed", "distributed")
+AllocationPolicy = Literal["packed", "distributed"]
 
 Cost = tuple[int, ...]
 Pick = tuple[Cost, tuple[str, ...]]
@@ -34,15 +35,17 @@ class AllocatableGpu(msgspec.Struct, frozen=True):
 
 
 def preferred(
-    available: Collection[str], must_include: Collection[str], size: int, devices: Sequence[ResourceDevice], policy: str
+    available: Collection[str],
+    must_include: Collection[str],
+    size: int,
+    devices: Sequence[ResourceDevice],
+    policy: AllocationPolicy,
 ) -> tuple[str, ...]:
     """``size`` device ids: all of ``must_include``, the rest from ``available``; fewer where there are not enough.
 
     ``devices`` are all devices of the resource, in the order to prefer among equals. Ids that it does not know, or
     that are not healthy, are passed over unless they must be taken. Raises ValueError for an unknown policy.
     """
-    if policy not in POLICIES:
-        raise ValueError(f"no allocation policy {policy!r}; there are: {', '.join(POLICIES)}")
     known = {d.id for d in devices}
     unknown = tuple(sorted(set(must_include) - known))
     gpus = _gpus(set(available), set(must_include), devices)

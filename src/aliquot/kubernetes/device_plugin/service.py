@@ -10,7 +10,7 @@ from grpclib.exceptions import GRPCError
 from grpclib.server import Stream
 
 from aliquot.kubernetes.device_plugin.allocate import AllocationOptions, AllocationRefusal, ResourceSnapshot
-from aliquot.kubernetes.device_plugin.preferred_allocation import preferred
+from aliquot.kubernetes.device_plugin.preferred_allocation import AllocationPolicy, preferred
 from aliquot.kubernetes.device_plugin.protos import deviceplugin_pb2 as pb
 from aliquot.kubernetes.device_plugin.protos.deviceplugin_grpc import DevicePluginBase
 
@@ -22,7 +22,9 @@ class ResourcePlugin(DevicePluginBase):
     ``lost`` is called when the last one ends.
     """
 
-    def __init__(self, resource: str, allocation: AllocationOptions, policy: str, lost: Callable[[], None]) -> None:
+    def __init__(
+        self, resource: str, allocation: AllocationOptions, policy: AllocationPolicy, lost: Callable[[], None]
+    ) -> None:
         self.snapshot = ResourceSnapshot(resource)
         self.watchers = 0
         self.allocated_at: dict[str, float] = {}

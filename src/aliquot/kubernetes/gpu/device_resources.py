@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import msgspec
 
+from aliquot.core.config.settings import MigStrategy
 from aliquot.core.model.facts import Facts, MigDevice
 from aliquot.core.model.inventory import Inventory
-from aliquot.errors import ConfigError
 from aliquot.kubernetes.gpu import label_names as text
-from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.container_gpus import ContainerGpu, single_strategy_error, size_mismatch, usable_gpus
 
 PREFIX = "nvidia.com/"
@@ -72,11 +71,9 @@ Share = tuple[ContainerGpu, MigDevice | None]
 
 
 def offer(
-    inventory: Inventory, facts: Facts, strategy: str, *, unhealthy: frozenset[str] = frozenset()
+    inventory: Inventory, facts: Facts, strategy: MigStrategy, *, unhealthy: frozenset[str] = frozenset()
 ) -> ResourceOffer:
-    """What this node offers now. ``unhealthy``: UUIDs; a GPU's stands for all MIG devices on it too. Raises ConfigError
-    for a strategy that there is not.
-    """
+    """What this node offers now. ``unhealthy``: UUIDs; a GPU's stands for all MIG devices on it too."""
     named, refusals = _shares_by_name(inventory, facts, strategy)
     resources = []
     for name, shares in named.items():
@@ -91,14 +88,14 @@ def offer(
     return ResourceOffer(tuple(resources), tuple(refusals))
 
 
-def resource_counts(inventory: Inventory, facts: Facts, strategy: str) -> dict[str, int]:
-    """How many of each resource, by name. Raises ConfigError for a strategy that there is not."""
+def resource_counts(inventory: Inventory, facts: Facts, strategy: MigStrategy) -> dict[str, int]:
+    """How many of each resource, by name."""
     return {name: len(shares) for name, shares in _shares_by_name(inventory, facts, strategy)[0].items()}
 
 
-def _shares_by_name(inventory: Inventory, facts: Facts, strategy: str) -> tuple[dict[str, list[Share]], list[str]]:
-    if strategy not in names.STRATEGIES:
-        raise ConfigError(f"{strategy!r} is not a MIG strategy", details=(f"known: {', '.join(names.STRATEGIES)}",))
+def _shares_by_name(
+    inventory: Inventory, facts: Facts, strategy: MigStrategy
+) -> tuple[dict[str, list[Share]], list[str]]:
     gpus, left_out = usable_gpus(inventory, facts)
     refusals = list(left_out)
     if strategy == "none":

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import re
 
+from aliquot.core.config.settings import MigStrategy
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Inventory
-from aliquot.errors import ConfigError
 from aliquot.kubernetes.gpu import label_names as text
-from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.container_gpus import ContainerGpu, attributes, single_strategy_error, usable_gpus
 
 PREFIX = "nvidia.com/"
@@ -56,12 +55,10 @@ _GPU = re.compile("gpu[.](" + "|".join(map(re.escape, (*_BASE, *_MIG, *_WHOLE)))
 _PROFILE = re.compile("mig-[0-9][A-Za-z0-9._-]*[.](" + "|".join(map(re.escape, (*_BASE, *_MIG))) + ")")
 
 
-def labels(inventory: Inventory, facts: Facts, strategy: str, *, now: int) -> dict[str, str]:
+def labels(inventory: Inventory, facts: Facts, strategy: MigStrategy, *, now: int) -> dict[str, str]:
     """Every label for a node under a MIG strategy (none, single, mixed). ``now``: seconds of the epoch. A GPU that
-    containers cannot have (``usable_gpus``) counts nowhere; without any, only the time is left. Raises ConfigError.
+    containers cannot have (``usable_gpus``) counts nowhere; without any, only the time is left.
     """
-    if strategy not in names.STRATEGIES:
-        raise ConfigError(f"{strategy!r} is not a MIG strategy", details=(f"known: {', '.join(names.STRATEGIES)}",))
     found = {"gfd.timestamp": str(now)}
     gpus, _ = usable_gpus(inventory, facts)
     if not gpus:
@@ -118,7 +115,7 @@ def _node_labels(gpus: tuple[ContainerGpu, ...], facts: Facts) -> dict[str, str]
 # -- GPUs and MIG devices
 
 
-def _resource_labels(gpus: tuple[ContainerGpu, ...], strategy: str) -> dict[str, str]:
+def _resource_labels(gpus: tuple[ContainerGpu, ...], strategy: MigStrategy) -> dict[str, str]:
     """The set of some GPUs under a strategy, names without their prefix."""
     found = _whole_gpu_labels(gpus)
     if strategy == "none":
@@ -202,7 +199,7 @@ def _leading_product(gpus: tuple[ContainerGpu, ...]) -> tuple[ContainerGpu, ...]
     return tuple(chosen)
 
 
-def _product_labels(gpus: tuple[ContainerGpu, ...], strategy: str) -> dict[str, str]:
+def _product_labels(gpus: tuple[ContainerGpu, ...], strategy: MigStrategy) -> dict[str, str]:
     """The labels under a prefix of the product's own."""
     groups: dict[str, list[ContainerGpu]] = {}
     for container_gpu in gpus:

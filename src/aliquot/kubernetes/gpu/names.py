@@ -34,7 +34,6 @@ GUEST_LABEL = "nvidia.com/vgpu.host-driver-version"
 """Set by gpu-feature-discovery in virtual machines with a vGPU, which cannot be partitioned from inside."""
 
 STATES = ("pending", "rebooting", "success", "failed")
-STRATEGIES = ("none", "single", "mixed")
 DEFAULT_CONFIG_MAP = "default-mig-parted-config"
 DEFAULT_CLIENTS_MAP = "default-gpu-clients"
 SETTINGS_MAP = "aliquot-settings"

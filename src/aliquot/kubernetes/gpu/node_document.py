@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from aliquot.core.config.settings import MigStrategy, PodPolicy
 from aliquot.core.engine.history import PastRun
 from aliquot.core.model.inventory import Gpu, Holder, Inventory
 from aliquot.core.model.plan import Drift
+from aliquot.core.model.stored import Stored
 from aliquot.core.model.usage import Usage
 
 LABEL = "aliquot.dev/document"
@@ -57,8 +59,8 @@ class NodeDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str = ""
     drift: tuple[Drift, ...] = ()
     reserved: tuple[str, ...] = ()
-    strategy: str = ""
-    holders: str = ""
+    strategy: Stored[MigStrategy | Literal[""]] = ""
+    holders: Stored[PodPolicy | Literal[""]] = ""
     manages: bool = True
     sources: tuple[DocumentSource, ...] = ()
     usage: tuple[Usage, ...] = ()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from aliquot.core.config.settings import MigStrategy
 from aliquot.core.model import driver_checks as drivers
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.facts import Facts
@@ -20,7 +21,7 @@ from aliquot.kubernetes.gpu.gfd_labels import OURS, PREFIX, PRESENT, labels
 from aliquot.kubernetes.gpu.label_names import product_value
 from aliquot.kubernetes.gpu.predicted_node import assumed_facts, predicted_node
 
-Remedy = Callable[[str], str]
+Remedy = Callable[[MigStrategy], str]
 """The command that makes a strategy the cluster's."""
 
 _WITHOUT_FACTS = ("gpu.machine", "gpu.mode", "mps.capable", "vgpu.present")
@@ -38,7 +39,7 @@ class Prediction(msgspec.Struct, frozen=True):
     next_step: str | None = None
 
 
-def cluster_policy(strategy: str) -> str:
+def cluster_policy(strategy: MigStrategy) -> str:
     """For clusters with NVIDIA's GPU Operator, as its documentation has it."""
     return (
         "kubectl patch clusterpolicies.nvidia.com/cluster-policy --type='json' "
@@ -49,7 +50,7 @@ def cluster_policy(strategy: str) -> str:
 def settings_map(namespace: str) -> Remedy:
     """For clusters without the operator: our own settings, which a patch would replace as a whole."""
 
-    def command(strategy: str) -> str:
+    def command(strategy: MigStrategy) -> str:
         return (
             f"kubectl -n {namespace} edit configmap aliquot-settings   # settings.yaml: mig: {{strategy: {strategy}}}"
         )
@@ -60,12 +61,12 @@ def settings_map(namespace: str) -> Remedy:
 def predict(
     inventory: Inventory,
     desired: Desired,
-    strategy: str,
+    strategy: MigStrategy,
     facts: Facts | None = None,
     remedy: Remedy = cluster_policy,
 ) -> Prediction:
     """Labels and resources of the node once the wish is met. Without ``facts`` the labels that need them are left out,
-    and figures that no table has are always. Raises ConfigError for a strategy that there is not.
+    and figures that no table has are always.
     """
     node, known = predicted_node(inventory, facts or assumed_facts(inventory), desired)
     gpus, _ = usable_gpus(node, known)
@@ -75,11 +76,11 @@ def predict(
         resources=resource_counts(node, known, strategy),
         warnings=_warnings(gpus, node.driver, strategy),
         refusals=refusals,
-        next_step=remedy(better) if refusals else None,
+        next_step=remedy(better) if better else None,
     )
 
 
-def _labels(node: Inventory, known: Facts, strategy: str, with_facts: bool) -> dict[str, str]:
+def _labels(node: Inventory, known: Facts, strategy: MigStrategy, with_facts: bool) -> dict[str, str]:
     found = labels(node, known, strategy, now=0)
     del found[PREFIX + "gfd.timestamp"]
     return found if with_facts else {k: v for k, v in found.items() if _is_predictable(k)}
@@ -91,17 +92,19 @@ def _is_predictable(name: str) -> bool:
     return plain == PRESENT or OURS in name or (not plain.startswith("cuda.") and plain not in _WITHOUT_FACTS)
 
 
-def _refusals(gpus: tuple[ContainerGpu, ...], config: str, strategy: str) -> tuple[tuple[str, ...], str]:
+def _refusals(
+    gpus: tuple[ContainerGpu, ...], config: str, strategy: MigStrategy
+) -> tuple[tuple[str, ...], MigStrategy | None]:
     """What the strategy cannot offer, and the one that can. GPUs in MIG mode without any MIG device on the node are a
     step on the way, not a result: they are warned about.
     """
     partitioned = [container_gpu for container_gpu in gpus if container_gpu.devices]
     if not partitioned or strategy == "mixed":
-        return (), ""
+        return (), None
     name = f"config {config}" if config else "the wish"
     error = single_strategy_error(gpus)
     if strategy == "none":
-        better = "single" if error is None and size_mismatch(gpus) is None else "mixed"
+        better: MigStrategy = "single" if error is None and size_mismatch(gpus) is None else "mixed"
         sentence = f"{name} makes MIG devices: strategy none would hand their GPUs out whole, as {WHOLE_GPU}"
         return (sentence,), better
     if error is not None:
@@ -110,7 +113,7 @@ def _refusals(gpus: tuple[ContainerGpu, ...], config: str, strategy: str) -> tup
     error = size_mismatch(gpus)
     if error is not None:
         return (f"{name} does not fit strategy single, under which nothing would be offered: {error}",), "mixed"
-    return (), ""
+    return (), None
 
 
 def _invalid(gpus: tuple[ContainerGpu, ...]) -> str:
@@ -119,7 +122,7 @@ def _invalid(gpus: tuple[ContainerGpu, ...]) -> str:
     return product_value(first.gpu.product, "MIG", "INVALID")
 
 
-def _warnings(gpus: tuple[ContainerGpu, ...], driver: str, strategy: str) -> tuple[str, ...]:
+def _warnings(gpus: tuple[ContainerGpu, ...], driver: str, strategy: MigStrategy) -> tuple[str, ...]:
     sentences = []
     mig_gpus = [container_gpu for container_gpu in gpus if container_gpu.enabled]
     empty = [container_gpu for container_gpu in mig_gpus if not container_gpu.devices]

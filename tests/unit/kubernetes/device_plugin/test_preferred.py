@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from aliquot.kubernetes.device_plugin.preferred_allocation import preferred
 from aliquot.kubernetes.gpu.device_resources import ResourceDevice
 
@@ -72,11 +70,6 @@ def test_what_must_be_is() -> None:
 def test_what_is_unknown_or_unhealthy_is_not_proposed() -> None:
     devices = [*node(1), ResourceDevice("sick", "gpu1", (), "1", None, healthy=False)]
     assert preferred(["0:0", "sick", "gone"], [], 3, devices, "packed") == ("0:0",)
-
-
-def test_an_unknown_policy_is_refused() -> None:
-    with pytest.raises(ValueError, match="no allocation policy 'best'"):
-        preferred([], [], 1, [], "best")
 
 
 def test_the_largest_node_takes_milliseconds() -> None:

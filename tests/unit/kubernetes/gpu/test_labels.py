@@ -7,9 +7,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from aliquot.core.config.settings import MigStrategy
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Gpu, Inventory
-from aliquot.errors import ConfigError
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gfd_labels import PREFIX, is_own_label, labels
 from aliquot.kubernetes.gpu.label_names import is_name
@@ -20,7 +20,7 @@ State = tuple[Inventory, Facts]
 OURS = ".aliquot.dev/"
 
 
-def of(node: Node | State, strategy: str) -> dict[str, str]:
+def of(node: Node | State, strategy: MigStrategy) -> dict[str, str]:
     """GFD's labels of a node, without their prefix; every one of them, and every other, must be legal and ours."""
     inventory, facts = node.read() if isinstance(node, Node) else node
     found = labels(inventory, facts, strategy, now=1_700_000_000)
@@ -35,7 +35,7 @@ def about(found: dict[str, str], *starts: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if name.startswith(starts or ("gpu.", "mig-"))}
 
 
-def keyed(node: Node | State, strategy: str) -> dict[str, str]:
+def keyed(node: Node | State, strategy: MigStrategy) -> dict[str, str]:
     inventory, facts = node.read() if isinstance(node, Node) else node
     return {k: v for k, v in labels(inventory, facts, strategy, now=0).items() if OURS in k}
 
@@ -87,7 +87,7 @@ def test_the_node_itself() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["single", "mixed"])
-def test_without_mig_single_and_mixed_only_name_themselves(strategy: str) -> None:
+def test_without_mig_single_and_mixed_only_name_themselves(strategy: MigStrategy) -> None:
     node = Node("a100-sxm4-40gb*2")
     assert of(node, strategy) == of(node, "none") | {"mig.strategy": strategy}
 
@@ -330,11 +330,6 @@ def test_devices_of_unknown_size_do_not_get_that_of_the_whole_gpu() -> None:
     found = of((inventory, replace(facts, mig_devices=unknown)), "single")
     assert found["gpu.product"] == "NVIDIA-A30-MIG-1g.6gb"
     assert "gpu.memory" not in found
-
-
-def test_an_unknown_strategy_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="'both' is not a MIG strategy"):
-        of(Node("a30"), "both")
 
 
 def test_labels_of_others_are_not_ours() -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.core.config.settings import MigStrategy
 from aliquot.kubernetes.gpu.gfd_labels import labels
 from support.simworld import Node
 
 FOLDER = Path(__file__).parents[3] / "golden/labels"
 WRITE = os.environ.get("ALIQUOT_GOLDEN") == "write"
 
-NODES = {
+NODES: dict[str, tuple[str, MigStrategy, list[tuple[str, str]]]] = {
     "dgx-a100-single-3g": ("dgx-a100", "single", [("all", "3g.20gb*2")]),
     "dgx-a100-single-invalid": ("dgx-a100", "single", [("0-3", "3g.20gb*2")]),
     "dgx-a100-none": ("dgx-a100", "none", []),

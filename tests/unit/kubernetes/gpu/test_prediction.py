@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from aliquot.core.config.select.command_line import adhoc
+from aliquot.core.config.settings import MigStrategy
 from aliquot.core.model import driver_checks as drivers
 from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.inventory import Inventory
-from aliquot.errors import ConfigError
 from aliquot.kubernetes.gpu.prediction import Prediction, predict, settings_map
 from support.simworld import Node
 
@@ -25,7 +25,7 @@ def wish(inventory: Inventory, *pairs: tuple[str, str]) -> Desired:
     return Desired(gpus=found.gpus, name="five-1g-one-2g")
 
 
-def before(template: str, strategy: str, *pairs: tuple[str, str], driver: str | None = None) -> Prediction:
+def before(template: str, strategy: MigStrategy, *pairs: tuple[str, str], driver: str | None = None) -> Prediction:
     """The prediction for a node on which nothing was done yet."""
     inventory, facts = Node(template, driver).read()
     return predict(inventory, wish(inventory, *pairs), strategy, facts)
@@ -73,13 +73,13 @@ def test_mig_devices_under_none(pairs: list[tuple[str, str]], better: str) -> No
 
 
 @pytest.mark.parametrize("strategy", ["none", "single", "mixed"])
-def test_nothing_stands_against_no_mig(strategy: str) -> None:
+def test_nothing_stands_against_no_mig(strategy: MigStrategy) -> None:
     said = before("a100-sxm4-40gb*2", strategy, ("all", "disabled"))
     assert (said.refusals, said.warnings, said.resources) == ((), (), {GPU: 2})
 
 
 @pytest.mark.parametrize(("strategy", "resources"), [("none", {GPU: 2}), ("single", {}), ("mixed", {})])
-def test_mig_mode_alone_is_a_step_on_the_way(strategy: str, resources: dict[str, int]) -> None:
+def test_mig_mode_alone_is_a_step_on_the_way(strategy: MigStrategy, resources: dict[str, int]) -> None:
     """``all-enabled`` of the generated configs: asked for on purpose, and worth a word."""
     said = before("a100-sxm4-40gb*2", strategy, ("all", "empty"))
     assert (said.refusals, said.resources) == ((), resources)
@@ -163,8 +163,3 @@ def test_a_lost_gpu_is_not_counted_on() -> None:
     assert inventory.gpus[1].lost
     said = predict(inventory, asked, "single", facts)
     assert (said.resources, said.refusals) == ({GPU: 2}, ())
-
-
-def test_an_unknown_strategy_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="'both' is not a MIG strategy"):
-        before("a30", "both", ("0", "1g.6gb"))

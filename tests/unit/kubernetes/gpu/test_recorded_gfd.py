@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from aliquot.core.config.settings import MigStrategy
 from aliquot.kubernetes.gpu.device_resources import offer
 from aliquot.kubernetes.gpu.gfd_labels import PREFIX, labels
 from support.simworld import Node
@@ -28,7 +29,7 @@ class Row(msgspec.Struct, frozen=True):
 
     node: str
     cuts: tuple[tuple[str, str], ...]
-    strategy: str
+    strategy: MigStrategy
     labels: dict[str, str]
     devices: tuple[str, ...] = ()
     refused: str = ""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from aliquot.core.config.settings import MigStrategy
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory, VirtualFunction
-from aliquot.errors import ConfigError
 from aliquot.kubernetes.gpu.device_resources import ResourceOffer, offer, resource_counts
 from support.simworld import Node
 
@@ -19,7 +19,7 @@ GPU = "nvidia.com/gpu"
 SHARED = GpuVirtualization(total=16, functions=(VirtualFunction("0000:02:00.4", 0),))
 
 
-def made(node: Node | State, strategy: str, *unhealthy: str) -> ResourceOffer:
+def made(node: Node | State, strategy: MigStrategy, *unhealthy: str) -> ResourceOffer:
     inventory, facts = node.read() if isinstance(node, Node) else node
     found = offer(inventory, facts, strategy, unhealthy=frozenset(unhealthy))
     if not any("not offered: " in sentence for sentence in found.refusals):
@@ -155,7 +155,7 @@ def test_mixed_with_an_empty_gpu_offers_the_others() -> None:
     ],
 )
 def test_a_gpu_that_containers_cannot_have_takes_no_other_away(
-    strategy: str, change: dict[str, object], reason: str
+    strategy: MigStrategy, change: dict[str, object], reason: str
 ) -> None:
     found = made(changed(Node("a100-sxm4-40gb*3").read(), 1, lambda g: replace(g, **change)), strategy)
     assert indexes(found) == {GPU: ["0", "2"]}
@@ -220,8 +220,3 @@ def test_a_name_that_kubernetes_refuses_takes_no_other_away() -> None:
     found = made((inventory, replace(facts, mig_devices=strange)), "mixed")
     assert sizes(found) == {"nvidia.com/mig-3g.20gb": 1}
     assert "is not a legal resource name" in found.refusals[0]
-
-
-def test_an_unknown_strategy_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="'both' is not a MIG strategy"):
-        made(Node("a30"), "both")

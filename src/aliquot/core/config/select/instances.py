@@ -9,14 +9,14 @@ import msgspec
 from aliquot.core.config.select.profile_lookup import ProfileMatch, match_profile
 from aliquot.core.config.text.instance_request import InstanceRequest
 from aliquot.core.model.catalog import ComputeProfile, Family, Profile
-from aliquot.core.model.desired import DesiredInstance
+from aliquot.core.model.desired import DesiredInstance, RuleCode
 from aliquot.core.planner import compute_instances as compute
 
 
 class InstanceProblem(msgspec.Struct, frozen=True):
     """Why a wish cannot be met on a family: ``rule`` and the rest of a sentence about it."""
 
-    rule: str
+    rule: RuleCode
     request: InstanceRequest
     sentence: str = ""
 

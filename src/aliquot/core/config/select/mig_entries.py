@@ -13,7 +13,7 @@ from aliquot.core.config.select.selector import packed
 from aliquot.core.config.text.node_reader import did_you_mean
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import Family
-from aliquot.core.model.desired import DesiredGpu
+from aliquot.core.model.desired import DesiredGpu, RuleCode
 from aliquot.core.model.inventory import Gpu
 
 Claims = list[tuple[Gpu, DesiredGpu | None]]
@@ -45,7 +45,7 @@ def _incapable(report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu])
     lost = any(gpu.lost for gpu in gpus)
     sentence = f"{gpus_text(gpus)} {'fell off the bus' if lost else 'cannot be partitioned'}"
     if entry.mig and not entry.selector.everything and not report.config.compat:
-        rule = "GPU_LOST" if lost else "NOT_CAPABLE"
+        rule: RuleCode = "GPU_LOST" if lost else "NOT_CAPABLE"
         report.block(rule, entry, f"{sentence}, but MIG is wanted of it", gpus[0].pci, "aliquot show")
     else:
         report.missing_capability = "can be partitioned"

@@ -15,7 +15,7 @@ from aliquot.core.config.select.gpu_text import gpu_text, gpus_text
 from aliquot.core.config.select.selection_report import SelectionReport
 from aliquot.core.config.select.vgpu_lookup import belongs_to_other_product
 from aliquot.core.config.text.diagnostics import place
-from aliquot.core.model.desired import Desired, DesiredGpu, ResolutionFailure
+from aliquot.core.model.desired import Desired, DesiredGpu, ResolutionFailure, RuleCode
 from aliquot.core.model.inventory import Gpu, Inventory
 
 _LISTED = 12
@@ -148,7 +148,7 @@ class ConfigSelection:
         products = ", ".join(dict.fromkeys(gpu.product for gpu in self.inventory.gpus)) or "no GPU"
         missing_capability = self.report.missing_capability
         what = f"{self.config.source}: {self.name!r}" if self.name else "the wish"
-        rule = "NOT_CAPABLE" if missing_capability else "NOTHING_MATCHES"
+        rule: RuleCode = "NOT_CAPABLE" if missing_capability else "NOTHING_MATCHES"
         reason = missing_capability or "is meant by any of its entries"
         none_capable = not any(gpu.lost or gpu.mig.capable for gpu in self.inventory.gpus)
         elsewhere = (

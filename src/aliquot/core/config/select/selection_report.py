@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.core.config.file import ConfigFile
 from aliquot.core.config.text.diagnostics import Diagnostics, Marked, place
-from aliquot.core.model.desired import ResolutionFailure
+from aliquot.core.model.desired import ResolutionFailure, RuleCode
 from aliquot.core.model.inventory import Inventory
 
 
@@ -21,5 +21,5 @@ class SelectionReport:
         self.errors = Diagnostics(config.source)
         self.missing_capability = ""
 
-    def block(self, rule: str, at: Marked, sentence: str, pci: str = "", next_step: str | None = None) -> None:
+    def block(self, rule: RuleCode, at: Marked, sentence: str, pci: str = "", next_step: str | None = None) -> None:
         self.failures.append(ResolutionFailure(rule, f"{place(self.config.source, at)}: {sentence}", pci, next_step))

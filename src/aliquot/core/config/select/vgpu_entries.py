@@ -13,7 +13,7 @@ from aliquot.core.config.select.vgpu_lookup import alternatives, every_name, hin
 from aliquot.core.config.select.vgpus import VgpuProblem, mig_backed, resolve_types, time_sliced, type_conflict
 from aliquot.core.config.text.vgpu_request import VgpuRequest
 from aliquot.core.model import vgpu_types as vgpu
-from aliquot.core.model.desired import DesiredGpu
+from aliquot.core.model.desired import DesiredGpu, RuleCode
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.model.vgpu_types import VgpuTable
 
@@ -49,7 +49,7 @@ def claims(report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu]) -> 
 
 
 def _passed_over(
-    report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu], rule: str, why: str, able: str
+    report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu], rule: RuleCode, why: str, able: str
 ) -> None:
     """GPUs that an entry cannot be for: noted under ``all``, blocking where they were named."""
     if not gpus:

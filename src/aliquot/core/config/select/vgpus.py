@@ -12,7 +12,7 @@ from aliquot.core.config.select.vgpu_lookup import find_type
 from aliquot.core.config.text.instance_request import InstanceRequest
 from aliquot.core.config.text.vgpu_request import VgpuRequest
 from aliquot.core.model.catalog import Family, Profile
-from aliquot.core.model.desired import DesiredGpu, DesiredInstance, DesiredVgpu
+from aliquot.core.model.desired import DesiredGpu, DesiredInstance, DesiredVgpu, RuleCode
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 
@@ -24,7 +24,7 @@ class VgpuProblem(msgspec.Struct, frozen=True):
     ask for in mixed-size mode where that would help.
     """
 
-    rule: str
+    rule: RuleCode
     request: VgpuRequest
     sentence: str = ""
     mixed_size_types: str = ""

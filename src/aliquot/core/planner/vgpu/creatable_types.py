@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
+from aliquot.core.model.desired import RuleCode
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.core.planner.restore_point import VFIO
@@ -35,7 +38,7 @@ class TypeAnswer(msgspec.Struct, frozen=True):
     per_vm: int
     now: int
     profile: str = ""
-    rule: str = ""
+    rule: RuleCode | Literal[""] = ""
     why: str = ""
     differs: str = ""
 
@@ -126,7 +129,7 @@ class _TypeEvaluator:
             differs=differs,
         )
 
-    def _permanent_reason(self, vgpu_type: VgpuType) -> tuple[str, str]:
+    def _permanent_reason(self, vgpu_type: VgpuType) -> tuple[RuleCode | Literal[""], str]:
         """What stands in the way of every vGPU of this type, as the GPU is."""
         gpu, host, virtual = self.gpu, self.inventory.host, self.virtual
         ordinary = host is not None and host.vgpu_manager is False
@@ -160,7 +163,7 @@ class _TypeEvaluator:
             state, count = found[0], count + 1
         return count
 
-    def _full_reason(self, vgpu_type: VgpuType) -> tuple[str, str]:
+    def _full_reason(self, vgpu_type: VgpuType) -> tuple[RuleCode | Literal[""], str]:
         """Why not one more of it fits."""
         present = [self.table.by_id[v.type_id] for v in self.gpu.vgpus if v.type_id in self.table.by_id]
         if not self.free:

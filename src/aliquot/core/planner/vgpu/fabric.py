@@ -20,7 +20,6 @@ from aliquot.core.planner.vgpu import blockers as blocking
 if TYPE_CHECKING:
     from aliquot.core.planner.vgpu.gpu_mode import Task
 
-FABRIC = "FABRIC"
 _NVSWITCH_PRODUCTS = ("NVIDIA B200", "NVIDIA B300 SXM6 AC")
 """Boards whose switches are no PCI functions of NVIDIA's driver: they come on NVSwitch baseboards alone."""
 
@@ -42,7 +41,7 @@ def whole_gpu_blocker(task: Task) -> Blocker | None:
         f"{whole[0].name} is a whole GPU on NVSwitch: CUDA in its virtual machine fails (error 802) until Fabric "
         "Manager activates the GPU's fabric partition, which aliquot does not do; MIG-backed types use no NVLink"
     )
-    return blocking.refused(task.gpu, RuleRefusal(FABRIC, why), f"aliquot vgpu types {task.gpu.pci}")
+    return blocking.refused(task.gpu, RuleRefusal("FABRIC", why), f"aliquot vgpu types {task.gpu.pci}")
 
 
 def passthrough_notes(inventory: Inventory, gpu: Gpu) -> tuple[str, ...]:
@@ -70,4 +69,4 @@ def passthrough_blockers(inventory: Inventory, desired_gpus: Sequence[DesiredGpu
         "Fabric Manager activates their fabric partition, which aliquot does not do; pass them through one by one, "
         "each to a virtual machine of its own"
     )
-    return (blocking.refused(new[0], RuleRefusal(FABRIC, why), f"aliquot passthrough enable {new[0].pci}"),)
+    return (blocking.refused(new[0], RuleRefusal("FABRIC", why), f"aliquot passthrough enable {new[0].pci}"),)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
+from aliquot.core.model.desired import RuleCode
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.model.plan import Blocker
 from aliquot.core.model.vgpu_types import VgpuType
@@ -17,7 +19,8 @@ Q_SERIES_ONLY = frozenset({"NVIDIA A2", "NVIDIA A16"})
 """Boards of which only Q-series vGPUs may be several in one virtual machine (NVIDIA vGPU release notes, multiple vGPU
 support). The driver itself lets the C series pass, too.
 """
-POLICIES = ("nvidia", "driver")
+VmPolicy = Literal["nvidia", "driver"]
+"""What NVIDIA supports, or what its driver lets pass."""
 
 
 class VmDevice(msgspec.Struct, frozen=True):
@@ -46,23 +49,23 @@ class VmDevice(msgspec.Struct, frozen=True):
         return self.type.name if self.type is not None else f"GPU {self.gpu.pci} in passthrough"
 
 
-Rule = Callable[[Sequence[VmDevice], str], Iterator[Blocker]]
+Rule = Callable[[Sequence[VmDevice], VmPolicy], Iterator[Blocker]]
 
 
-def _blocker(rule: str, message: str, device: VmDevice | None = None, next_step: str | None = None) -> Blocker:
+def _blocker(rule: RuleCode, message: str, device: VmDevice | None = None, next_step: str | None = None) -> Blocker:
     gpu = device.gpu.pci if device is not None else ""
     step = next_step or (f"aliquot vgpu types {gpu}" if gpu else "aliquot vgpu list")
     return Blocker(rule=rule, message=message, gpu=gpu, next_step=step)
 
 
-def one_node(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+def one_node(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
     """All devices of a virtual machine are of the machine that it runs on."""
     nodes = sorted({d.node for d in devices if d.node})
     if len(nodes) > 1:
         yield _blocker("ONE_NODE", f"the devices are of {len(nodes)} nodes ({', '.join(nodes)}), a VM has those of one")
 
 
-def whole_or_shared(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+def whole_or_shared(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
     """A GPU is handed out whole, once, or shared."""
     whole = Counter(d.gpu.pci for d in devices if d.type is None and not _function_of(d))
     for pci in sorted({d.gpu.pci for d in devices if d.type is not None} & whole.keys()):
@@ -75,7 +78,7 @@ def _function_of(device: VmDevice) -> bool:
     return not device.gpu.passthrough and bool(device.gpu.virtual and device.gpu.virtual.functions)
 
 
-def fabric(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+def fabric(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
     """Several whole GPUs on NVSwitch must be a partition of the fabric, which Fabric Manager activates before."""
     whole = [d for d in devices if d.on_nvswitch and (d.type.max == 1 if d.type else not _function_of(d))]
     if len(whole) > 1:
@@ -84,7 +87,7 @@ def fabric(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
         yield _blocker("FABRIC", f"{why}, which aliquot does not do", next_step="aliquot passthrough list")
 
 
-def per_vm(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+def per_vm(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
     """Several vGPUs only of types that allow it; on A2 and A16 only the Q series, as NVIDIA supports it (policy
     ``nvidia``); the driver itself (policy ``driver``) looks at the type's own limit.
     """
@@ -110,7 +113,7 @@ def per_vm(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
             yield _blocker("PER_VM", why, device)
 
 
-def series(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+def series(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
     """Several vGPUs of one virtual machine are of one board type and one series, whatever their sizes (NVIDIA vGPU
     user guide, multiple vGPUs). The driver does not look at this.
     """
@@ -122,7 +125,7 @@ def series(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
         yield _blocker("SERIES", why, list(kinds.values())[1])
 
 
-def ramfb(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+def ramfb(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
     """One ramFB per virtual machine, on a vGPU whose display is on."""
     having = [d for d in devices if d.ramfb]
     if len(having) > 1:
@@ -135,7 +138,7 @@ def ramfb(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
             yield _blocker("RAMFB", f"{device} has ramFB, which needs its display on", device)
 
 
-def displays(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+def displays(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
     """Compute types and whole GPUs have no display that the hypervisor could show."""
     for device in devices:
         if device.display and not device.has_display:
@@ -145,12 +148,10 @@ def displays(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
 RULES: tuple[Rule, ...] = (one_node, whole_or_shared, fabric, per_vm, series, ramfb, displays)
 
 
-def check(devices: Sequence[VmDevice], policy: str = "nvidia") -> tuple[Blocker, ...]:
+def check(devices: Sequence[VmDevice], policy: VmPolicy = "nvidia") -> tuple[Blocker, ...]:
     """Every reason why one virtual machine cannot have these devices together. ``policy`` is what NVIDIA supports
-    (``nvidia``), or what the driver lets pass (``driver``). Raises ValueError for another policy.
+    (``nvidia``), or what the driver lets pass (``driver``).
     """
-    if policy not in POLICIES:
-        raise ValueError(f"no such policy: {policy}")
     return tuple(blocker for rule in RULES for blocker in rule(devices, policy))
 
 

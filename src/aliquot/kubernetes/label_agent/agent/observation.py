@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-from aliquot.core.config.settings import HOLDER_POLICIES, AgentSettings, HolderPolicy
+from aliquot.core.config.settings import POD_POLICIES, AgentSettings, HolderPolicy
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.hardware.systemd.units import StoppedServices
@@ -108,9 +108,9 @@ class Observation(msgspec.Struct, frozen=True):
     def remarks(self) -> tuple[str, ...]:
         """What somebody wrote and nothing came of."""
         requested = self.marks.annotations.get(names.HOLDERS_ANNOTATION)
-        if requested is None or requested in HOLDER_POLICIES:
+        if requested is None or requested in POD_POLICIES:
             return self.settings_warnings
-        known = ", ".join(HOLDER_POLICIES)
+        known = ", ".join(POD_POLICIES)
         sentence = f"annotation {names.HOLDERS_ANNOTATION}={requested[:60]!r} means nothing: it can be {known}"
         return (sentence, *self.settings_warnings)
 

@@ -17,7 +17,7 @@ from aliquot.core.model.actions import (
 )
 from aliquot.core.model.desired import DesiredGpu, DesiredInstance, DesiredVgpu
 from aliquot.core.model.inventory import Vgpu
-from aliquot.core.model.plan import Policy
+from aliquot.core.model.plan import HeldPolicy, Policy
 from aliquot.core.planner.vgpu.naming import stable_uuid
 from unit.core.planner.sharing import (
     A2,
@@ -161,7 +161,7 @@ def test_what_cannot_be_is_not_answered_with_the_loss_of_what_was_to_stay() -> N
 
 
 @pytest.mark.parametrize("policy", ["wait", "force"])
-def test_a_held_vgpu_goes_first_under_other_policies(policy: str) -> None:
+def test_a_held_vgpu_goes_first_under_other_policies(policy: HeldPolicy) -> None:
     each = factory.kind(A2, "4Q")
     of = factory.having(factory.gpu(A2), (each, 0), (each, 1), held=[1])
     got = asked(of, replace(BARE, vgpus=()), Policy(policy))

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.core.config.settings import AgentSettings, Override
+from aliquot.core.config.settings import POD_POLICIES, AgentSettings, Override, PodPolicy
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Holder, Inventory
 from aliquot.core.model.plan import Blocker, Plan
@@ -149,7 +149,7 @@ def test_services_stop_only_for_a_reset() -> None:
 class TestHolders:
     inventory = with_instances(node("a100-sxm4-40gb"), 0, *FULL)
 
-    def at(self, policy: str) -> Observation:
+    def at(self, policy: PodPolicy) -> Observation:
         settings = AgentSettings(strategy="mixed", holders=policy, wait_s=60, drain_s=60)
         return look("all-3g.20gb", self.inventory, settings=settings, uses=held("team/train", inventory=self.inventory))
 
@@ -257,9 +257,9 @@ class TestHolders:
         assert isinstance(decide(o, AgentMemory()), steps.Pause)
 
 
-@pytest.mark.parametrize("policy", ["refuse", "wait", "drain", "force"])
+@pytest.mark.parametrize("policy", POD_POLICIES)
 @pytest.mark.parametrize("first", [True, False])
-def test_holders_are_neither_waited_for_nor_evicted_where_something_else_blocks(policy: str, first: bool) -> None:
+def test_holders_are_neither_waited_for_nor_evicted_where_something_else_blocks(policy: PodPolicy, first: bool) -> None:
     inventory = with_instances(node("a100-sxm4-40gb"), 0, *FULL)
     uses = held("team/train", inventory=inventory)
     o = look("all-3g.20gb", inventory, settings=AgentSettings(strategy="mixed", holders=policy), uses=uses)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from aliquot.core.config.settings import AgentSettings
+from aliquot.core.config.settings import AgentSettings, PodPolicy
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan as make
@@ -153,7 +153,7 @@ BARE = with_instances(with_instances(node("a100-sxm4-40gb*2"), 0, *FULL), 1, *FU
 HERE = _named(BARE)
 
 
-def waits(policy: str, *held: str) -> Observation:
+def waits(policy: PodPolicy, *held: str) -> Observation:
     """A look at a node whose GPUs are all to be cut anew, while pods hold these devices."""
     used = held_by_pods(HERE, [PodDeviceUse("default", each, "main", (each,)) for each in held])
     o = look("all-7g.40gb", HERE, settings=AgentSettings(strategy="mixed", holders=policy))
