@@ -26,7 +26,7 @@ from aliquot.slurm.node import step_executor as acts
 from aliquot.slurm.node import transaction as apply
 from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.context import SlurmChangeContext, SlurmChangeOutcome, StateFolders
-from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings
+from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings, SlurmStep
 from support.simworld import Node
 from unit.core.engine.memory import MemoryJournal, OneByOne, Recorder
 
@@ -205,7 +205,7 @@ class Host:
         act = acts.execute
         left = [hand]
 
-        def acting(now: str, record: ChangeRecord, world: SlurmChangeContext) -> ChangeRecord:
+        def acting(now: SlurmStep, record: ChangeRecord, world: SlurmChangeContext) -> ChangeRecord:
             if now == step and left and not after:
                 left.pop()()
             done = act(now, record, world)

@@ -25,7 +25,7 @@ from aliquot.kubernetes.virtual_machines.agent import node_report
 from aliquot.kubernetes.virtual_machines.agent import reconciler as work
 from aliquot.slurm.node import next_step as slurm
 from aliquot.slurm.node.change_record import ChangeRecord, NodeRestorePoint
-from aliquot.slurm.node.request import DYNAMIC, STATIC, SlurmChange, SlurmNodeSettings
+from aliquot.slurm.node.request import NodeKind, SlurmChange, SlurmNodeSettings, SlurmStep
 
 ENDS = {
     "_publish_only": "settings: not ours to carry out",
@@ -38,19 +38,19 @@ ENDS = {
     "_locked": "a change while another process is changing the GPUs",
 }
 """What leads to each function of the decision."""
-RELEASES = (("22.05.8", STATIC), ("24.11.5", STATIC), ("24.11.5", DYNAMIC))
-SLURM = {
-    slurm.DRAIN: "no new job starts on the node",
-    slurm.WAIT: "for jobs that run; refused or requeued where that was asked",
-    slurm.STOP: "slurmd",
-    slurm.GPUS: "the plan, by the engine",
-    slurm.FILES: "gres.conf, slurm.conf, device nodes",
-    slurm.FORGET: "the dynamic record is deleted",
-    slurm.UPDATE_CONTROLLER: "slurmctld",
-    slurm.START: "slurmd, which registers drained",
-    slurm.VERIFY: "Slurm shows exactly these counts",
-    slurm.RESUME: "the node, if we drained it",
-    slurm.EXPLAIN: "the node stays drained, with the reason",
+RELEASES: tuple[tuple[str, NodeKind], ...] = (("22.05.8", "static"), ("24.11.5", "static"), ("24.11.5", "dynamic"))
+SLURM: dict[SlurmStep, str] = {
+    "drain": "no new job starts on the node",
+    "wait": "for jobs that run; refused or requeued where that was asked",
+    "stop": "slurmd",
+    "gpus": "the plan, by the engine",
+    "files": "gres.conf, slurm.conf, device nodes",
+    "forget": "the dynamic record is deleted",
+    "tell": "slurmctld",
+    "start": "slurmd, which registers drained",
+    "verify": "Slurm shows exactly these counts",
+    "resume": "the node, if we drained it",
+    "explain": "the node stays drained, with the reason",
 }
 
 
@@ -166,7 +166,7 @@ def _slurm() -> Iterator[str]:
         yield f"  - a failure: {' → '.join(slurm.route(back))}"
     yield ""
     yield from table(("step", "what happens"), ((f"`{k}`", v) for k, v in SLURM.items()))
-    everything = {s for release, kind in RELEASES for s in slurm.route(_record(release, kind))} | {slurm.EXPLAIN}
+    everything = {s for release, kind in RELEASES for s in slurm.route(_record(release, kind))} | {"explain"}
     assert everything <= set(SLURM), "a step without words"
     yield from (
         "",
@@ -175,7 +175,7 @@ def _slurm() -> Iterator[str]:
     )
 
 
-def _record(release: str, kind: str) -> ChangeRecord:
+def _record(release: str, kind: NodeKind) -> ChangeRecord:
     """A change that is about to begin on a node that Slurm knows."""
     change = SlurmChange(SlurmNodeSettings(name="n1"))
     return ChangeRecord("run", change, kind, version=release, restore_point=NodeRestorePoint(slurmd_start=1))

@@ -14,11 +14,12 @@ from aliquot.cli.main import main
 from aliquot.slurm.node import step_executor as acts
 from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.context import SlurmChangeContext
+from aliquot.slurm.node.request import SlurmStep
 
 _act = acts.execute
 
 
-def _killing(step: str, record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
+def _killing(step: SlurmStep, record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     where, when = sys.argv[1:3]
     if (step, when) == (where, "before"):
         os.kill(os.getpid(), signal.SIGKILL)

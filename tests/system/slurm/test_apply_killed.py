@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.slurm.node import next_step as steps
-
 from .applying import WORDS, Host, dynamic, ended, idle, running, static
 from .bed import Bed, Ran, until
 
@@ -19,8 +17,8 @@ LAYOUTS = (
     (("--gpu", "0-1", "--mig", "3g.20gb*2"), "gpu:a100_3g.20gb:4", "a100_3g.20gb"),
     (("--gpu", "0-1", "--mig", "1g.5gb*7"), "gpu:a100_1g.5gb:14", "a100_1g.5gb"),
 )
-DYNAMIC = (steps.DRAIN, steps.WAIT, steps.STOP, steps.GPUS, steps.FILES, steps.FORGET, steps.START, steps.VERIFY)
-STATIC = (steps.GPUS, steps.FILES, steps.UPDATE_CONTROLLER, steps.VERIFY, steps.RESUME)
+DYNAMIC = ("drain", "wait", "stop", "gpus", "files", "forget", "start", "verify")
+STATIC = ("gpus", "files", "tell", "verify", "resume")
 
 
 def killed(host: Host, step: str, when: str, *words: str) -> Ran:
@@ -54,7 +52,7 @@ def test_a_dynamic_node_comes_through_a_kill_at_every_step(bed: Bed, when: str) 
     until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
     elsewhere = bed.submit("sleep 600", "-w", "n2").out
     running(bed, elsewhere)
-    walk(host, when, (*DYNAMIC, steps.RESUME))
+    walk(host, when, (*DYNAMIC, "resume"))
     assert bed.job(elsewhere, "JobState") == "RUNNING"
     assert bed.job(elsewhere, "Restarts") == "0"
 
@@ -73,7 +71,7 @@ def test_a_static_node_comes_through_a_kill_at_every_step(bed: Bed, when: str) -
 def test_a_change_that_was_cut_off_can_be_undone(bed: Bed) -> None:
     host = dynamic(bed)
     host.applied(*LAYOUTS[1][0], "--node-conf", WORDS)
-    killed(host, steps.FORGET, "after", *LAYOUTS[0][0])
+    killed(host, "forget", "after", *LAYOUTS[0][0])
     assert host.counts() == {"3g.20gb": 4}
     back = host.apply("--undo")
     assert back.code == 20, back
@@ -85,7 +83,7 @@ def test_a_change_that_was_cut_off_can_be_undone(bed: Bed) -> None:
     until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
 
 
-@pytest.mark.parametrize("step", [steps.STOP, steps.GPUS, steps.FILES])
+@pytest.mark.parametrize("step", ["stop", "gpus", "files"])
 def test_what_a_power_loss_cut_off_is_finished_at_boot(bed: Bed, step: str) -> None:
     """As the units do it: the instances first, then what was under way, once slurmctld answers."""
     host = dynamic(bed)

@@ -15,7 +15,7 @@ from aliquot.slurm.client.models import Version
 from aliquot.slurm.files.gres_conf import GresForm, lines
 from aliquot.slurm.files.job_devices import GresChoice, OfferedDevices, offered_devices
 from aliquot.slurm.files.node_line import gres_value
-from aliquot.slurm.gpus.gres_types import STYLES
+from aliquot.slurm.gpus.gres_types import STYLES, TypeStyle
 
 from .bed import Bed
 from .cgroups import missing
@@ -50,7 +50,7 @@ class Detected:
         assert {count for _, count, _ in said} == {"1"}
         return {(kind, frozenset(files.split(","))) for kind, _, files in said}
 
-    def both(self, inventory: Inventory, style: str) -> tuple[Rows, Rows]:
+    def both(self, inventory: Inventory, style: TypeStyle) -> tuple[Rows, Rows]:
         """What slurmd detects, and what it reads in our lines."""
         found = offered_devices(inventory, GresChoice(style=style))
         explicit = "\n".join(lines("n1", found))
@@ -72,7 +72,7 @@ def start(bed: Bed) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_detected_and_rendered_are_the_same_also_after_a_change(start: Start, style: str) -> None:
+def test_detected_and_rendered_are_the_same_also_after_a_change(start: Start, style: TypeStyle) -> None:
     node = start("a100-sxm4-40gb*3")
     for wish in (("3g.20gb", "2g.10gb", "1g.5gb"), ("1g.5gb", "1g.5gb", "2g.10gb"), ("4g.20gb", "3g.20gb")):
         detected, rendered = node.both(node.site.cut(1, *wish), style)

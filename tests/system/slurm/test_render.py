@@ -21,6 +21,7 @@ from aliquot.slurm.files import slurmd_validation as validate
 from aliquot.slurm.files.gpu_numbering import Numbering
 from aliquot.slurm.files.gres_conf import GresForm
 from aliquot.slurm.files.job_devices import GresChoice, GresDevice, OfferedDevices, offered_devices
+from aliquot.slurm.gpus.gres_types import TypeStyle
 from aliquot.slurm.jobs import dcgm_mapping as dcgm
 from support.slurmworld import sliced
 
@@ -136,7 +137,7 @@ def fake(device: GresDevice) -> str:
 
 
 @pytest.mark.parametrize("style", ["short", "full", "profile"])
-def test_detection_comes_to_the_same_types(bed: Bed, style: str) -> None:
+def test_detection_comes_to_the_same_types(bed: Bed, style: TypeStyle) -> None:
     """With what Slurm's NVML plugin would name them; the plugin's own part is in test_autodetect."""
     node = sliced("3g.20gb@4:1c.3g.20gb", "1g.5gb@0", "1g.5gb+me@1", products="a100-sxm4-40gb*3", gpu=1)
     offered = offered_devices(node, GresChoice(style=style))

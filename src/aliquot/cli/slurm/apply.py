@@ -118,12 +118,12 @@ def _finish_all(args: Args) -> int:
 
 def _unfinished(connection: Connection) -> list[str]:
     """The Slurm nodes of this host whose last change never ended. Raises StorageError."""
-    from aliquot.slurm.node.change_record import OPEN, ChangeRecordFile, recorded_names
+    from aliquot.slurm.node.change_record import ChangeRecordFile, recorded_names
 
     found = [
         (name, ChangeRecordFile(connection.directory, name).read()) for name in recorded_names(connection.directory)
     ]
-    return [name for name, change_record in found if change_record is not None and change_record.status == OPEN]
+    return [name for name, change_record in found if change_record is not None and change_record.status == "open"]
 
 
 def _one_of(args: Args, resume: bool) -> None:

@@ -27,11 +27,10 @@ _NEXT = "aliquot slurm check --conf-dir DIR"
 def run(args: Args) -> int:
     from aliquot.cli.slurm import check_view as slurm_checkview
     from aliquot.slurm.check.api import check
-    from aliquot.slurm.check.finding import ERROR
 
     check_input = _check_input(args)
     findings = check(check_input)
-    errors = [f for f in findings if f.severity == ERROR]
+    errors = [f for f in findings if f.severity == "error"]
     fine = not (findings if args.strict else errors)
     document = output.build(
         "SlurmCheck",

@@ -7,7 +7,7 @@ from typing import Any
 
 from aliquot.cli.framework import next_command as following
 from aliquot.foundation.decimals import counted
-from aliquot.slurm.check.finding import ERROR, SlurmFinding
+from aliquot.slurm.check.finding import SlurmFinding
 from aliquot.slurm.conf import hostlist
 
 
@@ -49,7 +49,7 @@ def _short(names: Sequence[str]) -> str:
 
 
 def _sum(findings: Sequence[SlurmFinding]) -> str:
-    errors = sum(f.severity == ERROR for f in findings)
+    errors = sum(f.severity == "error" for f in findings)
     return f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
 
 

@@ -8,6 +8,7 @@ groups in hybrid mode (tried). NVIDIA's container toolkit knows MIG since 1.7.0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, cast
 
 import msgspec
 
@@ -23,7 +24,10 @@ from aliquot.containers.runtime.cdi_names import CdiEntry, name_of, stale
 from aliquot.containers.runtime.models import ContainerDevice
 from aliquot.errors import NoDriverError
 
-ERROR, WARNING = "error", "warning"
+_EngineRule = Literal["DAEMON_JSON", "ELSEWHERE", "EMULATED", "HYBRID", "NO_RUNTIME", "SILENT", "TOO_OLD"]
+_ToolkitRule = Literal["NOT_REGISTERED", "NO_CGROUPS", "TOOLKIT", "TOOLKIT_OLD", "TOOLKIT_SETTINGS"]
+_NameRule = Literal["NOT_NAMED", "NO_DEVICE", "NO_SPEC", "SPEC_MISSING", "SPEC_TOO_NEW", "STALE", "TWICE"]
+RuntimeRule = Literal[_EngineRule, _ToolkitRule, _NameRule, "CDI_OFF", "NOT_RESTARTED"]
 _FILE = "/var/run/cdi/nvidia.com-gpu.yaml"
 _GENERATE = f"aliquot cdi generate --output {_FILE}"
 _CONFIGURE = "nvidia-ctk runtime configure --runtime=docker && systemctl reload docker"
@@ -33,8 +37,8 @@ _INSTALL = "apt-get install nvidia-container-toolkit"
 class RuntimeFinding(msgspec.Struct, frozen=True):
     """What is wrong. ``form`` is the form that does not work because of it: cdi, legacy, or "" for both."""
 
-    rule: str
-    severity: str
+    rule: RuntimeRule
+    severity: Literal["error", "warning"]
     message: str
     form: str = msgspec.field(default="", name="way")
     next_step: str | None = msgspec.field(name="next", default=None)
@@ -84,7 +88,7 @@ def judge(
         names = ", ".join(runtime.name for runtime in facts.runtimes)
         step = "apt-get install podman"
         common.append(
-            RuntimeFinding("NO_RUNTIME", ERROR, f"no container runtime is installed: {names}", next_step=step)
+            RuntimeFinding("NO_RUNTIME", "error", f"no container runtime is installed: {names}", next_step=step)
         )
     return RuntimeReport(tuple(verdicts), tuple(common))
 
@@ -94,7 +98,7 @@ def _runtime(
 ) -> RuntimeVerdict:
     rules = {"docker": _docker, "podman": _podman, "nerdctl": _nerdctl}
     found = (*rules[runtime.name](runtime, facts), *files)
-    bad = [f for f in (*found, *common) if f.severity == ERROR]
+    bad = [f for f in (*found, *common) if f.severity == "error"]
     cdi = not any(f.form in ("", "cdi") for f in bad)
     legacy = facts.toolkit.present and not any(f.form in ("", "legacy") for f in bad)
     return RuntimeVerdict(runtime.name, format_version(runtime.server or runtime.client), cdi, legacy, found)
@@ -107,17 +111,17 @@ def _folder(path: str) -> str:
 def _common(runtime: RuntimeFacts) -> Iterator[RuntimeFinding]:
     if runtime.error:
         step = "systemctl start docker" if runtime.name == "docker" else f"{runtime.name} info"
-        yield RuntimeFinding("SILENT", ERROR, runtime.error, next_step=step)
+        yield RuntimeFinding("SILENT", "error", runtime.error, next_step=step)
     if runtime.remote_address:
         sentence = f"{runtime.name} speaks to {runtime.remote_address}: its containers run on another machine"
-        yield RuntimeFinding("ELSEWHERE", ERROR, sentence, next_step="unset DOCKER_HOST CONTAINER_HOST")
+        yield RuntimeFinding("ELSEWHERE", "error", sentence, next_step="unset DOCKER_HOST CONTAINER_HOST")
 
 
 def _docker(runtime: RuntimeFacts, facts: ContainerFacts) -> Iterator[RuntimeFinding]:
     yield from _common(runtime)
     if runtime.emulated:
         sentence = "docker is Podman's stand-in here: what is said of podman holds"
-        yield RuntimeFinding("EMULATED", WARNING, sentence, next_step="aliquot docker check --runtime podman")
+        yield RuntimeFinding("EMULATED", "warning", sentence, next_step="aliquot docker check --runtime podman")
         return
     yield from _daemon(facts.daemon)
     if not runtime.answers:
@@ -125,20 +129,24 @@ def _docker(runtime: RuntimeFacts, facts: ContainerFacts) -> Iterator[RuntimeFin
     yield from _docker_cdi(runtime, facts)
     if facts.toolkit.present and "nvidia" not in runtime.runtimes:
         sentence = "Docker has no runtime nvidia: --runtime nvidia does not work, --gpus may"
-        yield RuntimeFinding("NOT_REGISTERED", WARNING, sentence, "legacy", _CONFIGURE)
+        yield RuntimeFinding("NOT_REGISTERED", "warning", sentence, "legacy", _CONFIGURE)
 
 
 def _daemon(found: DaemonJson) -> Iterator[RuntimeFinding]:
     if found.error:
         sentence = f"{found.path} cannot be read: {found.error}; Docker will not start with it again"
-        yield RuntimeFinding("DAEMON_JSON", ERROR, sentence, next_step=f"dockerd --validate --config-file {found.path}")
+        yield RuntimeFinding(
+            "DAEMON_JSON", "error", sentence, next_step=f"dockerd --validate --config-file {found.path}"
+        )
 
 
 def _docker_cdi(runtime: RuntimeFacts, facts: ContainerFacts) -> Iterator[RuntimeFinding]:
     for what, numbers in (("daemon", runtime.server), ("command line", runtime.client)):
         if numbers and numbers < (25,):
             sentence = f"Docker's {what} is {format_version(numbers)}: CDI names came with 25.0"
-            yield RuntimeFinding("TOO_OLD", ERROR, sentence, "cdi", "install Docker 25 or later, or use --form legacy")
+            yield RuntimeFinding(
+                "TOO_OLD", "error", sentence, "cdi", "install Docker 25 or later, or use --form legacy"
+            )
             return
     if runtime.cdi_dirs is None:
         return
@@ -150,14 +158,14 @@ def _cdi_off(runtime: RuntimeFacts, daemon: DaemonJson) -> RuntimeFinding:
     restart = "systemctl restart docker (it ends the containers that run, unless live-restore is on)"
     if daemon.cdi:
         sentence = f"{daemon.path} switches CDI on, but the daemon that runs has it off: it was started before"
-        return RuntimeFinding("NOT_RESTARTED", ERROR, sentence, "cdi", restart)
+        return RuntimeFinding("NOT_RESTARTED", "error", sentence, "cdi", restart)
     if daemon.cdi is False or runtime.server >= (28, 2):
         sentence = f"CDI is switched off: take features.cdi out of {daemon.path}"
-        return RuntimeFinding("CDI_OFF", ERROR, sentence, "cdi", f"edit {daemon.path}, then: {restart}")
+        return RuntimeFinding("CDI_OFF", "error", sentence, "cdi", f"edit {daemon.path}, then: {restart}")
     sentence = (
         f"CDI is off, as it is by default before Docker 28.2: {daemon.path} needs " + '{"features": {"cdi": true}}'
     )
-    return RuntimeFinding("CDI_OFF", ERROR, sentence, "cdi", f"edit {daemon.path}, then: {restart}")
+    return RuntimeFinding("CDI_OFF", "error", sentence, "cdi", f"edit {daemon.path}, then: {restart}")
 
 
 def _podman(runtime: RuntimeFacts, facts: ContainerFacts) -> Iterator[RuntimeFinding]:
@@ -166,12 +174,12 @@ def _podman(runtime: RuntimeFacts, facts: ContainerFacts) -> Iterator[RuntimeFin
         return
     if runtime.client and runtime.client < (4, 1):
         sentence = f"Podman is {format_version(runtime.client)}: CDI names came with 4.1"
-        yield RuntimeFinding("TOO_OLD", ERROR, sentence, "cdi", "install Podman 4.1 or later, or use --form legacy")
+        yield RuntimeFinding("TOO_OLD", "error", sentence, "cdi", "install Podman 4.1 or later, or use --form legacy")
     elif runtime.client and runtime.client < (5,):
         yield from _too_new(runtime, facts.specs)
     if runtime.oci == "crun" and facts.hybrid:
         sentence = "crun starts no container where control groups are mounted in hybrid mode"
-        yield RuntimeFinding("HYBRID", ERROR, sentence, "", "podman --runtime runc run ...")
+        yield RuntimeFinding("HYBRID", "error", sentence, "", "podman --runtime runc run ...")
 
 
 def _too_new(runtime: RuntimeFacts, specs: Iterable[SpecFacts]) -> Iterator[RuntimeFinding]:
@@ -183,7 +191,7 @@ def _too_new(runtime: RuntimeFacts, specs: Iterable[SpecFacts]) -> Iterator[Runt
             )
             sentence += "finds no device in it" if certain else "may find no device in it"
             yield RuntimeFinding(
-                "SPEC_TOO_NEW", ERROR if certain else WARNING, sentence, "cdi", f"rm {spec.path} && {_GENERATE}"
+                "SPEC_TOO_NEW", "error" if certain else "warning", sentence, "cdi", f"rm {spec.path} && {_GENERATE}"
             )
 
 
@@ -194,21 +202,21 @@ def _nerdctl(runtime: RuntimeFacts, _: ContainerFacts) -> Iterator[RuntimeFindin
 def _toolkit(found: ContainerToolkit) -> Iterator[RuntimeFinding]:
     if not found.present:
         sentence = "NVIDIA's container toolkit is not installed: --gpus and NVIDIA_VISIBLE_DEVICES do nothing"
-        yield RuntimeFinding("TOOLKIT", WARNING, sentence, "legacy", _INSTALL)
+        yield RuntimeFinding("TOOLKIT", "warning", sentence, "legacy", _INSTALL)
         return
     if found.version and found.version < (1, 7):
         sentence = f"NVIDIA's container toolkit is {format_version(found.version)}: it knows MIG since 1.7.0"
-        yield RuntimeFinding("TOOLKIT_OLD", ERROR, sentence, "legacy", _INSTALL)
+        yield RuntimeFinding("TOOLKIT_OLD", "error", sentence, "legacy", _INSTALL)
     if found.error:
         yield RuntimeFinding(
-            "TOOLKIT_SETTINGS", ERROR, f"the toolkit's settings cannot be read: {found.error}", "legacy"
+            "TOOLKIT_SETTINGS", "error", f"the toolkit's settings cannot be read: {found.error}", "legacy"
         )
     cli = found.settings.get("nvidia-container-cli")
     if isinstance(cli, dict) and cli.get("no-cgroups") is True:
         sentence = "the toolkit's no-cgroups is on: containers of root get nodes that they cannot open"
         yield RuntimeFinding(
             "NO_CGROUPS",
-            WARNING,
+            "warning",
             sentence,
             "legacy",
             "nvidia-ctk config --set nvidia-container-cli.no-cgroups=false --in-place",
@@ -216,13 +224,15 @@ def _toolkit(found: ContainerToolkit) -> Iterator[RuntimeFinding]:
 
 
 def _driver(driver_error: NoDriverError) -> Iterator[RuntimeFinding]:
-    yield RuntimeFinding(driver_error.code, ERROR, driver_error.brief, "", driver_error.next_step)
+    yield RuntimeFinding(
+        cast("RuntimeRule", driver_error.code), "error", driver_error.brief, "", driver_error.next_step
+    )
 
 
 def _no_devices(devices: Sequence[ContainerDevice]) -> Iterator[RuntimeFinding]:
     if not devices:
         yield RuntimeFinding(
-            "NO_DEVICE", ERROR, "this node has no device that a container could have", "", "aliquot show"
+            "NO_DEVICE", "error", "this node has no device that a container could have", "", "aliquot show"
         )
 
 
@@ -238,23 +248,27 @@ def _files(
     if devices and not mine:
         sentence = f"no CDI file of this node lies in {' or '.join(searched)}: containers can ask for nothing by CDI"
         path = _FILE if _folder(_FILE) in searched else f"{searched[-1]}/{_FILE.rpartition('/')[2]}"
-        yield RuntimeFinding("NO_SPEC", ERROR, sentence, "cdi", f"aliquot cdi generate --output {path}")
+        yield RuntimeFinding("NO_SPEC", "error", sentence, "cdi", f"aliquot cdi generate --output {path}")
         return
     for device in devices:
         if not name_of(device, mine, simulated):
             yield RuntimeFinding(
-                "NOT_NAMED", ERROR, f"no CDI file has {device.index} ({device.uuid})", "cdi", _regenerate_command(mine)
+                "NOT_NAMED",
+                "error",
+                f"no CDI file has {device.index} ({device.uuid})",
+                "cdi",
+                _regenerate_command(mine),
             )
     for entry in stale(mine, devices, simulated):
         sentence = f"{entry.path}: {entry.full} is no device of this node any more"
-        yield RuntimeFinding("STALE", WARNING, sentence, "cdi", _regenerate_command([entry]))
+        yield RuntimeFinding("STALE", "warning", sentence, "cdi", _regenerate_command([entry]))
     yield from _duplicates(mine)
     for spec in facts.specs:
         own = [e for e in mine if e.path == spec.path]
         if own and spec.missing:
             more = f" and {len(spec.missing) - 3} more" if len(spec.missing) > 3 else ""
             sentence = f"{spec.path} wants what is not there: {', '.join(spec.missing[:3])}{more}"
-            yield RuntimeFinding("SPEC_MISSING", ERROR, sentence, "cdi", _regenerate_command(own))
+            yield RuntimeFinding("SPEC_MISSING", "error", sentence, "cdi", _regenerate_command(own))
 
 
 def _regenerate_command(entries: Sequence[CdiEntry]) -> str:
@@ -273,5 +287,5 @@ def _duplicates(known: Iterable[CdiEntry]) -> Iterator[RuntimeFinding]:
             reported.add(pair)
             sentence = f"{entry.path} and {other.path} both have {entry.full}: runtimes then find neither"
             yield RuntimeFinding(
-                "TWICE", ERROR, sentence, "cdi", f"rm {other.path if entry.path.endswith(_FILE) else entry.path}"
+                "TWICE", "error", sentence, "cdi", f"rm {other.path if entry.path.endswith(_FILE) else entry.path}"
             )

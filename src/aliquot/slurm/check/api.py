@@ -10,7 +10,7 @@ from aliquot.slurm.check import detect, devices, features, host_gpus, numbers, s
 from aliquot.slurm.check import fence as fenced
 from aliquot.slurm.check import scripts as script
 from aliquot.slurm.check import slurmctld as live
-from aliquot.slurm.check.finding import ERROR, WARNING, CheckInput, LiveState, SlurmFinding
+from aliquot.slurm.check.finding import CheckInput, LiveState, SlurmFinding
 
 RULES: tuple[Callable[[CheckInput], Iterator[SlurmFinding]], ...] = (
     settings.unreadable,
@@ -48,7 +48,7 @@ def check(inputs: CheckInput) -> tuple[SlurmFinding, ...]:
     """All findings: errors first, then by place. The same about several nodes is one finding."""
     found = merged(finding for rule in RULES for finding in rule(inputs))
     return tuple(
-        sorted(found, key=lambda f: (f.severity != ERROR, f.location is None, f.location or (), f.rule, f.sentence))
+        sorted(found, key=lambda f: (f.severity != "error", f.location is None, f.location or (), f.rule, f.sentence))
     )
 
 
@@ -61,4 +61,4 @@ def merged(findings: Iterable[SlurmFinding]) -> list[SlurmFinding]:
     return [msgspec.structs.replace(finding, nodes=tuple(names)) for finding, names in nodes.items()]
 
 
-__all__ = ["ERROR", "RULES", "WARNING", "CheckInput", "LiveState", "SlurmFinding", "check"]
+__all__ = ["RULES", "CheckInput", "LiveState", "SlurmFinding", "check"]

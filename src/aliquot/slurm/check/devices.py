@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from aliquot.slurm.check import minors
-from aliquot.slurm.check.finding import CheckInput, NodeGroup, SlurmFinding, error, warning
+from aliquot.slurm.check.finding import CheckInput, NodeGroup, SlurmFinding, SlurmRule, error, warning
 from aliquot.slurm.check.minors import MigCapability
 from aliquot.slurm.conf.gres import GresLine
 from aliquot.slurm.conf.hosts import expand_leniently
@@ -65,7 +65,7 @@ def _admin(gres: GresAccess) -> Iterator[SlurmFinding]:
         what = minors.ADMIN.get(minor, "no instance's")
         sentence = f"nvidia-cap{minor} is {what}: no job may have it" if minor in minors.ADMIN else ""
         sentence = sentence or f"nvidia-cap{minor} opens no instance"
-        rule = "ADMIN_CAPABILITY" if minor in minors.ADMIN else "WRONG_MINOR"
+        rule: SlurmRule = "ADMIN_CAPABILITY" if minor in minors.ADMIN else "WRONG_MINOR"
         yield error(rule, gres.location, sentence, _mig_files("/dev/nvidiaN"), _RENDER)
 
 

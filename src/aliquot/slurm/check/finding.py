@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import Literal
 
 import msgspec
 
@@ -14,7 +15,26 @@ from aliquot.slurm.conf.nodes import ConfiguredNodeLine, node_lines
 from aliquot.slurm.conf.statements import Conf, ConfLocation, ConfPair, ConfSource
 from aliquot.slurm.files import fence
 
-ERROR, WARNING = "error", "warning"
+_FenceRule = Literal[
+    "ADMIN_CAPABILITY", "ADMIN_MODE", "ADMIN_NOT_FENCED", "FENCE_HANDED_OUT", "NOT_FENCED", "OPEN_DEVICES"
+]
+_DetectRule = Literal["AUTODETECT_CLOUD", "AUTODETECT_EMPTY", "AUTODETECT_INLINE", "AUTODETECT_NO_MIG"]
+_DetectWordRule = Literal["AUTODETECT_OLD", "AUTODETECT_TWICE", "AUTODETECT_TYPE", "AUTODETECT_UNKNOWN", "LINKS_MIG"]
+_CountRule = Literal["BAD_CORES", "BAD_COUNT", "COUNTED_TWICE", "COUNT_MISMATCH", "EXTRA_DEVICES", "TOO_MANY"]
+_LineRule = Literal["MIXED_FILES", "MIXED_TYPES", "NO_GRES_CONF", "OLD_SLURM", "ONE_FILE", "TWO_FILES", "TYPE_CASE"]
+_FlagRule = Literal["FLAGS_DIFFER", "FLAGS_EXCLUDE", "FLAGS_WITHOUT_ENV", "UNKNOWN_FLAG"]
+_FileRule = Literal["BLOCK_TWICE", "HAND_EDITED", "NODE_TWICE", "UNKNOWN_NODE", "UNREADABLE"]
+_SettingRule = Literal["NO_GPU_NODE", "NO_GPU_SELECTION", "NO_GRES_TYPES", "NO_REASON", "NO_TASK_PROLOG"]
+_FeatureRule = Literal[
+    "EXEC_TIME", "FAMILY_COUNT", "FEATURE_NAME", "FEATURE_STATIC", "HELPERS_FORM", "NO_HELPERS_PLUGIN"
+]
+_CloudRule = Literal["CLOUD_NO_FILE", "SIBLINGS_OPEN", "SIBLINGS_PORT"]
+_DeviceRule = Literal["FILE_MISSING", "HALF_INSTANCE", "LONE_CAPABILITY", "MIXED_INSTANCES", "SAME_DEVICE"]
+_GpuRule = Literal["NOT_OFFERED", "NOT_WHOLE", "NO_SUCH_GPU", "NO_SUCH_INSTANCE", "SHARED_BY_NODES"]
+_TypeRule = Literal["UNKNOWN_TYPE", "WRONG_MINOR", "WRONG_TYPE"]
+_LiveRule = Literal["INSTANCE_IN_USE", "NODE_INVALID", "REGISTERED", "SLURMD_ALONE", "STALE_CONTROLLER", "STALE_SLURMD"]
+_ConfRule = Literal[_FenceRule, _DetectRule, _DetectWordRule, _CountRule, _LineRule, _FlagRule, _FileRule, _SettingRule]
+SlurmRule = Literal[_ConfRule, _FeatureRule, _CloudRule, _DeviceRule, _GpuRule, _TypeRule, _LiveRule]
 
 
 class SlurmFinding(msgspec.Struct, frozen=True):
@@ -22,8 +42,8 @@ class SlurmFinding(msgspec.Struct, frozen=True):
     ``warning``: it works, and hardly as meant. ``fix`` is what to do, ``command`` what to type where a command does it.
     """
 
-    rule: str
-    severity: str
+    rule: SlurmRule
+    severity: Literal["error", "warning"]
     sentence: str
     location: ConfLocation | None = None
     nodes: tuple[str, ...] = ()
@@ -31,14 +51,18 @@ class SlurmFinding(msgspec.Struct, frozen=True):
     command: str = ""
 
 
-def error(rule: str, location: ConfLocation | None, sentence: str, fix: str = "", command: str = "") -> SlurmFinding:
+def error(
+    rule: SlurmRule, location: ConfLocation | None, sentence: str, fix: str = "", command: str = ""
+) -> SlurmFinding:
     """A finding of the graver kind."""
-    return SlurmFinding(rule, ERROR, sentence, location, (), fix, command)
+    return SlurmFinding(rule, "error", sentence, location, (), fix, command)
 
 
-def warning(rule: str, location: ConfLocation | None, sentence: str, fix: str = "", command: str = "") -> SlurmFinding:
+def warning(
+    rule: SlurmRule, location: ConfLocation | None, sentence: str, fix: str = "", command: str = ""
+) -> SlurmFinding:
     """A finding of the lighter kind."""
-    return SlurmFinding(rule, WARNING, sentence, location, (), fix, command)
+    return SlurmFinding(rule, "warning", sentence, location, (), fix, command)
 
 
 class LiveState(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ import msgspec
 from aliquot.foundation.decimals import decimal
 from aliquot.slurm.check import cores
 from aliquot.slurm.check.devices import gres_accesses
-from aliquot.slurm.check.finding import CheckInput, NodeGroup, SlurmFinding, error, warning
+from aliquot.slurm.check.finding import CheckInput, NodeGroup, SlurmFinding, SlurmRule, error, warning
 from aliquot.slurm.client.models import Version
 from aliquot.slurm.conf.counts import GresEntry, entries
 from aliquot.slurm.conf.gres import GresLine
@@ -84,12 +84,17 @@ def compared(inputs: CheckInput) -> Iterator[SlurmFinding]:
 
 def _mixed_lines(group: NodeGroup) -> Iterator[SlurmFinding]:
     """slurmd does not start where some lines of a node have what others lack."""
-    for key, have in (("Type", [bool(g.type) for g in group.gres]), ("File", [bool(g.files) for g in group.gres])):
+    types, files = [bool(g.type) for g in group.gres], [bool(g.files) for g in group.gres]
+    mixed: tuple[tuple[SlurmRule, str, list[bool]], ...] = (
+        ("MIXED_TYPES", "Type", types),
+        ("MIXED_FILES", "File", files),
+    )
+    for rule, key, have in mixed:
         if len(set(have)) > 1:
             odd = group.gres[have.index(not have[0])]
             first = group.gres[0].location.line
             sentence = f"this line and line {first} differ in having {key}=: slurmd does not start"
-            yield error(f"MIXED_{key.upper()}S", odd.location, sentence, f"{key}= on every line, or on none")
+            yield error(rule, odd.location, sentence, f"{key}= on every line, or on none")
     flags = {g.statement.get("Flags").lower(): g for g in reversed(group.gres) if g.statement.pair("Flags")}
     if len(flags) > 1:
         earlier, other = sorted(g.location for g in flags.values())[:2]

@@ -15,12 +15,7 @@ from aliquot.slurm.controller import sibling_groups as cloud
 from aliquot.slurm.controller.candidates import Candidates
 from aliquot.slurm.controller.job_demand import JobDemand, JobQueue
 from aliquot.slurm.controller.models import (
-    COVERED,
-    DRAINED,
-    PARTITIONING,
-    STUCK,
-    UNSERVED,
-    WAITS,
+    JobState,
     JobVerdict,
     NodeDrain,
     Repartition,
@@ -55,7 +50,7 @@ class _Round:
 
     def decision(self) -> SlurmDecision:
         for each in self.queue.unserved:
-            self._set_verdict(each.job, UNSERVED, each.why)
+            self._set_verdict(each.job, "alone", each.why)
         open_wants = self._uncovered(self._allowed())
         chosen = Candidates(self.state, open_wants, self.settings, self.now, self._promised)
         later = []
@@ -77,7 +72,7 @@ class _Round:
         return SlurmDecision(repartitions, tuple(self.swaps), tuple(self.drains), resume, tuple(self.covered), ordered)
 
     def _set_verdict(
-        self, job: int, state: str, sentence: str, node_names: Iterable[str] = (), why: Iterable[str] = ()
+        self, job: int, state: JobState, sentence: str, node_names: Iterable[str] = (), why: Iterable[str] = ()
     ) -> None:
         self.verdicts[job] = JobVerdict(job, state, sentence, tuple(node_names), tuple(why))
 
@@ -89,13 +84,11 @@ class _Round:
             wanted = {name for r in self.state.node_states for kind, name in r.names.items() if kind in demand.need}
             if not any(r.demands for r in rules):
                 self._set_verdict(
-                    demand.job, UNSERVED, f"nothing is cut for jobs of partition {','.join(demand.partitions)}"
+                    demand.job, "alone", f"nothing is cut for jobs of partition {','.join(demand.partitions)}"
                 )
             elif not any(r.demands and (r.profiles is None or wanted <= set(r.profiles)) for r in rules):
                 text = ", ".join(sorted(wanted))
-                self._set_verdict(
-                    demand.job, UNSERVED, f"partition {','.join(demand.partitions)} is not allowed {text}"
-                )
+                self._set_verdict(demand.job, "alone", f"partition {','.join(demand.partitions)} is not allowed {text}")
             else:
                 fine.append(demand)
         return fine
@@ -122,14 +115,14 @@ class _Round:
                 text = (
                     f"free slices suit it for {self.now - since:.0f} s, and Slurm does not start it ({demand.reason})"
                 )
-                self._set_verdict(demand.job, STUCK, text, (r.name for r in suits[: demand.nodes]))
+                self._set_verdict(demand.job, "stuck", text, (r.name for r in suits[: demand.nodes]))
                 continue
             best = sorted(suits, key=lambda r: (r.name not in self._promised, sum(free[r.name].values()), r.name))
             for node_state in best[: demand.nodes]:
                 free[node_state.name] -= Counter(demand.need)
                 self._promised.setdefault(node_state.name, demand)
             where = [r.name for r in best[: demand.nodes]]
-            self._set_verdict(demand.job, COVERED, f"free slices of {', '.join(where)} suit it", where)
+            self._set_verdict(demand.job, "covered", f"free slices of {', '.join(where)} suit it", where)
         return left
 
     def _has(self, node_state: SlurmNodeState, demand: JobDemand, free: Counter[str]) -> bool:
@@ -145,7 +138,7 @@ class _Round:
     def _serve(self, demand: JobDemand, chosen: Candidates) -> None:
         if self.now - self.state.stuck.get(demand.job, float("-inf")) < 5 * self.settings.promise_s:
             self._set_verdict(
-                demand.job, STUCK, f"slices were cut for it, and Slurm did not start it ({demand.reason})"
+                demand.job, "stuck", f"slices were cut for it, and Slurm did not start it ({demand.reason})"
             )
             return
         soon = self.state.partitioning.get(demand.job, ())
@@ -153,7 +146,7 @@ class _Round:
             # Another record beside it would be cut for nothing; should the change fail, it is looked at again.
             self._set_verdict(
                 demand.job,
-                PARTITIONING,
+                "cut",
                 f"{', '.join(soon)} {'is' if len(soon) == 1 else 'are'} being cut for it",
                 soon,
             )
@@ -179,7 +172,7 @@ class _Round:
         groups = [g for g in self.state.groups if g.host not in taken]
         soon = cloud.opening_node(groups, demand)
         if soon and demand.nodes == 1:
-            self._set_verdict(demand.job, PARTITIONING, f"{soon} is being opened, and suits it", (soon,))
+            self._set_verdict(demand.job, "cut", f"{soon} is being opened, and suits it", (soon,))
             return ()
         found: list[SiblingSwap] = []
         why = []
@@ -200,7 +193,7 @@ class _Round:
         if len(found) >= demand.nodes and self.state.recent + len(self.swaps) + demand.nodes <= self.settings.per_hour:
             self.swaps += found[: demand.nodes]
             names = [s.node_name for s in found[: demand.nodes]]
-            self._set_verdict(demand.job, PARTITIONING, f"{', '.join(names)} is opened for it", names)
+            self._set_verdict(demand.job, "cut", f"{', '.join(names)} is opened for it", names)
         return tuple(why)
 
     def _patience(self, demand: JobDemand, chosen: Candidates, lines: tuple[str, ...]) -> None:
@@ -219,13 +212,13 @@ class _Round:
                 text = (
                     f"{node_state.name} takes no new jobs; when the {node_state.jobs} that it has have ended, it is cut"
                 )
-                self._set_verdict(demand.job, DRAINED, text, (node_state.name,), lines)
+                self._set_verdict(demand.job, "drained", text, (node_state.name,), lines)
                 return
         text = f"no record can be cut for {types_text(demand.need) or ' or '.join(demand.layouts)} now"
         known = {kind for r in self.state.node_states for kind in r.names}
         if not known & set(demand.need) and not demand.layouts:
             text = f"no GPU of the records can have {types_text(demand.need)}"
-        self._set_verdict(demand.job, WAITS, text, (), lines)
+        self._set_verdict(demand.job, "waits", text, (), lines)
 
     def _follow(self, later: list[JobDemand], chosen: Candidates) -> None:
         """Jobs whose turn it is not yet: they bring about a change only where nothing that could be served stands
@@ -234,7 +227,7 @@ class _Round:
         before = {p for v in self.queue.demands if not v.follows and self._moves(v) for p in v.partitions}
         for demand in later:
             if before & set(demand.partitions):
-                self._set_verdict(demand.job, WAITS, "other jobs are before it (Priority)")
+                self._set_verdict(demand.job, "waits", "other jobs are before it (Priority)")
                 chosen.join(demand)
             else:
                 self._serve(demand, chosen)
@@ -243,14 +236,12 @@ class _Round:
     def _moves(self, demand: JobDemand) -> bool:
         """Whether something happens for a job, so that those behind it may wait for it."""
         verdict = self.verdicts.get(demand.job)
-        return verdict is None or verdict.state in (COVERED, PARTITIONING, DRAINED)
+        return verdict is None or verdict.state in ("covered", "cut", "drained")
 
     def _mark_partitioning(self, job: int, repartition: Repartition) -> None:
         known = self.verdicts.get(job)
-        node_names = sorted(
-            {*(known.node_names if known and known.state == PARTITIONING else ()), repartition.node_name}
-        )
-        self._set_verdict(job, PARTITIONING, f"{', '.join(node_names)} is cut for it", node_names)
+        node_names = sorted({*(known.node_names if known and known.state == "cut" else ()), repartition.node_name})
+        self._set_verdict(job, "cut", f"{', '.join(node_names)} is cut for it", node_names)
 
 
 def mismatch(node_state: SlurmNodeState, demand: JobDemand) -> str:

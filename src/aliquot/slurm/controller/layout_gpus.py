@@ -10,10 +10,12 @@ from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
 from aliquot.core.planner.node_layout import WHOLE_GPU, LayoutGpu, PlacedGeometry
 from aliquot.slurm.controller.settings import WHOLE as WHOLE_NAME
 from aliquot.slurm.controller.settings import Rules
-from aliquot.slurm.gpus.gres_types import slice_type, whole_type
+from aliquot.slurm.gpus.gres_types import TypeStyle, slice_type, whole_type
 
 
-def searchable_gpus(inventory: Inventory, gpus: tuple[str, ...], rules: Rules, style: str) -> tuple[LayoutGpu, ...]:
+def searchable_gpus(
+    inventory: Inventory, gpus: tuple[str, ...], rules: Rules, style: TypeStyle
+) -> tuple[LayoutGpu, ...]:
     """The GPUs that take part. ``gpus`` are the PCI addresses that the record offers, none for all. Left out are those
     without MIG, those that virtual machines have, and those that have fallen off the bus.
     """
@@ -29,7 +31,7 @@ def searchable_gpus(inventory: Inventory, gpus: tuple[str, ...], rules: Rules, s
     return tuple(found)
 
 
-def _searchable_gpu(gpu: Gpu, family: Family, rules: Rules, style: str) -> LayoutGpu:
+def _searchable_gpu(gpu: Gpu, family: Family, rules: Rules, style: TypeStyle) -> LayoutGpu:
     kinds = {slice_type(gpu, p.name, style): p.id for p in family.profiles}
     if not gpu.holders:
         kinds[whole_type(gpu, style)] = WHOLE_GPU
@@ -53,7 +55,7 @@ def _plain(instance: GpuInstance, family: Family) -> bool:
     return profile is not None and len(inside) == 1 and inside[0].profile_id == profile.default_compute.id
 
 
-def profiles_by_type(inventory: Inventory, style: str) -> dict[str, str]:
+def profiles_by_type(inventory: Inventory, style: TypeStyle) -> dict[str, str]:
     """The profile of each type that the node's GPUs can have, ``whole`` for whole GPUs."""
     out: dict[str, str] = {}
     for gpu in inventory.gpus:

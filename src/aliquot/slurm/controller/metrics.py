@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from threading import Lock
+from typing import Literal, get_args
 
 from aliquot.metrics import instruments as make
 from aliquot.metrics.page import MetricsPage
 from aliquot.slurm.controller.models import (
-    COVERED,
-    DRAINED,
-    PARTITIONING,
-    STUCK,
-    UNSERVED,
-    WAITS,
+    JobState,
     SlurmDecision,
     SlurmNodeState,
     SlurmObservation,
 )
 
-_VERDICTS = (COVERED, PARTITIONING, DRAINED, WAITS, UNSERVED, STUCK)
-_IDLE, _BUSY, _CHANGING, _SHUT, _FAILED = _STATES = ("idle", "busy", "changing", "shut", "failed")
+_NodeStatus = Literal["idle", "busy", "changing", "shut", "failed"]
 _OUTCOMES = _DONE, _FAILURE = ("done", "failed")
-_OPEN = (PARTITIONING, DRAINED, WAITS)
+_OPEN = ("cut", "drained", "waits")
 """Verdicts on jobs that wait for slices which are not there."""
 
 
@@ -56,11 +51,11 @@ class SlurmMetrics:
         self._up.set(1)
         self._last_observation.set(observation.now)
         verdicts = Counter(v.state for v in decision.verdicts)
-        for state in _VERDICTS:
-            self._jobs.labels(state).set(verdicts[state])
+        for verdict in get_args(JobState):
+            self._jobs.labels(verdict).set(verdicts[verdict])
         self._oldest.set(self._oldest_wait(observation, decision))
         states = Counter(map(self._state, observation.state.node_states))
-        for state in _STATES:
+        for state in get_args(_NodeStatus):
             self._nodes.labels(state).set(states[state])
         free: Counter[str] = Counter()
         for node_state in observation.state.node_states:
@@ -82,20 +77,20 @@ class SlurmMetrics:
             (float(max(w.submitted, w.eligible)) for w in observation.queue.demands if w.job in waiting), default=0.0
         )
 
-    def _state(self, node_state: SlurmNodeState) -> str:
+    def _state(self, node_state: SlurmNodeState) -> _NodeStatus:
         if node_state.name in self._under_way:
-            return _CHANGING
+            return "changing"
         if node_state.failure:
-            return _FAILED
+            return "failed"
         if node_state.shut or node_state.node is None or not node_state.node.answers:
-            return _SHUT
-        return _BUSY if node_state.jobs else _IDLE
+            return "shut"
+        return "busy" if node_state.jobs else "idle"
 
     def _starts(self, observation: SlurmObservation, decision: SlurmDecision) -> None:
         """Jobs that slices were cut for, until they are seen running. One that is gone was cancelled."""
         since = {w.job: float(max(w.submitted, w.eligible)) for w in observation.queue.demands}
         for verdict in decision.verdicts:
-            if verdict.state == PARTITIONING and verdict.job in since:
+            if verdict.state == "cut" and verdict.job in since:
                 self._partitioned.setdefault(verdict.job, since[verdict.job])
         for job in [j for j in self._partitioned if j in observation.running]:
             self._start.observe(max(0.0, observation.now - self._partitioned.pop(job)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Literal
 
 import msgspec
 
@@ -16,7 +17,7 @@ MARK = "aliquot: "
 """How reasons that we set begin."""
 WAITING = f"{MARK}its jobs may end, then its GPUs are cut for job "
 """How the reason of a record begins that this controller drained so that its jobs end."""
-COVERED, PARTITIONING, DRAINED, WAITS, UNSERVED, STUCK = "covered", "cut", "drained", "waits", "alone", "stuck"
+JobState = Literal["covered", "cut", "drained", "waits", "alone", "stuck"]
 
 
 class SlurmNodeState(msgspec.Struct, frozen=True):
@@ -104,7 +105,7 @@ class JobVerdict(msgspec.Struct, frozen=True):
     """What becomes of a job, in a sentence. ``why`` has a line per record that could not be cut for it."""
 
     job: int
-    state: str
+    state: JobState
     sentence: str
     node_names: tuple[str, ...] = msgspec.field(default=(), name="records")
     why: tuple[str, ...] = ()

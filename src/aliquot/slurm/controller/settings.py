@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from aliquot.slurm.gpus.gres_types import TypeStyle
+
 VERSION = "aliquot-slurm/v1"
 WHOLE = "whole"
 """Stands for a profile: the GPU as one device, MIG off."""
@@ -85,7 +87,7 @@ class SlurmControllerSettings(msgspec.Struct, frozen=True):
     siblings: tuple[Siblings, ...] = ()
     partitions: dict[str, PartitionRules] = {}
     layouts: dict[str, dict[str, int]] = {}
-    style: str = "short"
+    style: TypeStyle = "short"
     placeholders: bool = True
     interval_s: float = 5.0
     per_hour: int = 60

@@ -19,7 +19,7 @@ A host with one CLOUD record per layout is an entry with ``way: cloud``, ``host:
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from aliquot.core.config.text import yaml_nodes as yaml
@@ -50,6 +50,7 @@ _CLUSTER = ("interval", "changes-per-hour", "at-once", "promise", "change")
 _PARTITION = ("demands", "profiles", "keep", "most")
 _LONGEST_S = 30 * 86400.0
 T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
 
 
 def load(text: str, source: str) -> SlurmControllerSettings:
@@ -223,11 +224,12 @@ class _Reading(YamlReader):
         self.diagnostics.add(node, f"{key!r} is true or false, not {describe_node(node)}")
         return usual
 
-    def choice(self, fields: dict[str, Field], key: str, choices: Iterable[str], usual: str) -> str:
+    def choice(self, fields: dict[str, Field], key: str, choices: Sequence[Word], usual: Word) -> Word:
         word = self.word(fields, key, usual)
-        if word not in choices:
+        known = next((each for each in choices if each == word), None)
+        if known is None:
             self.diagnostics.add(fields[key][1], f"{key!r} is one of {', '.join(choices)}, not {word!r}")
-        return word
+        return known or usual
 
     def word(self, fields: dict[str, Field], key: str, usual: str) -> str:
         if key not in fields:

@@ -18,7 +18,6 @@ from aliquot.core.planner.node_layout import all_placements
 from aliquot.core.planner.placement_table import compiled_table
 from aliquot.slurm.controller.layout_gpus import profiles_by_type, searchable_gpus
 from aliquot.slurm.controller.settings import Rules
-from aliquot.slurm.gpus.gres_types import SHORT
 
 GPUS, PROFILES, SLICES = 64, 128, 64
 STATES = 5_000
@@ -60,8 +59,8 @@ def _validated(found: Inventory) -> Inventory:
         _require(len(gpu.instances) <= SLICES, f"a GPU has {len(gpu.instances)} instances")
     try:
         _require(len({g.pci for g in found.gpus}) == len(found.gpus), "two of its GPUs have one PCI address")
-        kinds = [kind for searchable in searchable_gpus(found, (), Rules(), SHORT) for kind in searchable.kinds]
-        for kind in (*kinds, *profiles_by_type(found, SHORT)):
+        kinds = [kind for searchable in searchable_gpus(found, (), Rules(), "short") for kind in searchable.kinds]
+        for kind in (*kinds, *profiles_by_type(found, "short")):
             _require(_TYPE.fullmatch(kind) is not None, f"{kind[:40]!r} can be no GRES type")
     except InvalidInventoryError:
         raise

@@ -17,6 +17,7 @@ from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inve
 from aliquot.errors import BlockedError
 from aliquot.slurm.files import fence
 from aliquot.slurm.gpus import gres_types as types
+from aliquot.slurm.gpus.gres_types import TypeStyle
 
 MOST = 1024
 """Slurm takes no more GRES of one type with device files on a node (gres.conf(5))."""
@@ -69,7 +70,7 @@ class GresChoice(msgspec.Struct, frozen=True):
     """
 
     gpus: tuple[str, ...] | None = None
-    style: str = types.SHORT
+    style: TypeStyle = "short"
     dev: str = "/dev"
     fence: bool = False
 

@@ -14,19 +14,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Literal, get_args
 
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import Family
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance
 
-STYLES = ("short", "full", "profile")
-SHORT, FULL, PROFILE = STYLES
+TypeStyle = Literal["short", "full", "profile"]
+STYLES: tuple[TypeStyle, ...] = get_args(TypeStyle)
 
 _PROFILE = re.compile(r"(\d+c\.)?\d+g\.\d+gb([+-][a-z0-9.]+)*")
 _VENDOR = "nvidia_"
 
 
-def type_of(gpu: Gpu, instance: GpuInstance | None, compute: ComputeInstance | None, style: str = SHORT) -> str:
+def type_of(gpu: Gpu, instance: GpuInstance | None, compute: ComputeInstance | None, style: TypeStyle = "short") -> str:
     """The type of a MIG device, or of a whole GPU where ``instance`` is None. A compute instance that does not fill its
     GPU instance has a type of its own (``a100_1c.3g.20gb``); without ``compute`` it is the GPU instance's.
     """
@@ -35,19 +36,19 @@ def type_of(gpu: Gpu, instance: GpuInstance | None, compute: ComputeInstance | N
     return slice_type(gpu, compute.profile if compute else instance.profile, style)
 
 
-def slice_type(gpu: Gpu, profile: str, style: str = SHORT) -> str:
+def slice_type(gpu: Gpu, profile: str, style: TypeStyle = "short") -> str:
     """The type of a profile on a GPU, whether it is there or not: what a layout would offer."""
-    return profile.lower() if style == PROFILE else f"{_model(gpu, style)}_{profile.lower()}"
+    return profile.lower() if style == "profile" else f"{_model(gpu, style)}_{profile.lower()}"
 
 
-def whole_type(gpu: Gpu, style: str = SHORT) -> str:
+def whole_type(gpu: Gpu, style: TypeStyle = "short") -> str:
     """The type of a whole GPU."""
-    return _plugin_name(gpu) if style == FULL else _model(gpu, SHORT)
+    return _plugin_name(gpu) if style == "full" else _model(gpu, "short")
 
 
 def detected_type(gpu: Gpu, instance: GpuInstance | None, compute: ComputeInstance | None) -> str:
     """What Slurm's NVML plugin calls it (23.02 and later)."""
-    return type_of(gpu, instance, compute, FULL)
+    return type_of(gpu, instance, compute, "full")
 
 
 def profile_of(text: str, gpus: Iterable[Gpu], tables: Iterable[Family] = ()) -> str | None:
@@ -64,7 +65,7 @@ def profile_of(text: str, gpus: Iterable[Gpu], tables: Iterable[Family] = ()) ->
 
 
 def _profiles_in(text: str, gpu: Gpu) -> list[str]:
-    starts = [f"{_model(gpu, style)}_" for style in (SHORT, FULL)]
+    starts = [f"{_model(gpu, style)}_" for style in ("short", "full")]
     ends = [text, *(text.removeprefix(each) for each in starts if text.startswith(each))]
     return [each for each in ends if _PROFILE.fullmatch(each)]
 
@@ -84,10 +85,10 @@ def _table(gpu: Gpu, tables: Iterable[Family]) -> Family | None:
         return None
 
 
-def _model(gpu: Gpu, style: str) -> str:
+def _model(gpu: Gpu, style: TypeStyle) -> str:
     """What stands before a profile: the name up to its first ``-``."""
     name = _plugin_name(gpu).partition("-")[0]
-    return name if style == FULL else name.removeprefix(_VENDOR)
+    return name if style == "full" else name.removeprefix(_VENDOR)
 
 
 def _plugin_name(gpu: Gpu) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from aliquot.core.model.inventory import Gpu
 from aliquot.errors import ConfigError
 from aliquot.slurm.client.models import Gres, Version
-from aliquot.slurm.gpus.gres_types import SHORT, slice_type
+from aliquot.slurm.gpus.gres_types import TypeStyle, slice_type
 from aliquot.slurm.layouts.families import FeatureLayout
 
 SHOWN = Version(23, 11)
@@ -49,7 +49,7 @@ class CloudNodeShape(msgspec.Struct, frozen=True):
     features: tuple[str, ...] = ("mig",)
     address: str = ""
     first_port: int = 6820
-    style: str = SHORT
+    style: TypeStyle = "short"
 
 
 def siblings(
@@ -84,7 +84,7 @@ def sibling_name(host: str, layout: FeatureLayout) -> str:
     return f"{host}-{_NOT_IN_NAMES.sub('-', layout.short)}"
 
 
-def gres(gpus: Sequence[Gpu], layout: FeatureLayout, style: str = SHORT) -> tuple[Gres, ...]:
+def gres(gpus: Sequence[Gpu], layout: FeatureLayout, style: TypeStyle = "short") -> tuple[Gres, ...]:
     """What GPUs offer once they are all in a layout."""
     counts = Counter(slice_type(gpu, profile, style) for gpu in gpus for profile in layout.profiles)
     return tuple(Gres("gpu", kind, count) for kind, count in counts.items())

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import Literal
 
 import msgspec
 
 from aliquot.core.model.desired import Desired
+from aliquot.core.model.stored import Stored
 from aliquot.errors import StorageError
 from aliquot.foundation import atomic_file
 from aliquot.foundation.paths import SLURM_CHANGES
@@ -20,11 +22,11 @@ from aliquot.slurm.client.models import Gres
 from aliquot.slurm.files import fence
 from aliquot.slurm.files.job_devices import GresDevice
 from aliquot.slurm.node.node_attributes import NodeAttributes
-from aliquot.slurm.node.request import SlurmChange
+from aliquot.slurm.node.request import NodeKind, SlurmChange, SlurmStep
 
 LEGACY_FOLDER = "slurm"
 """The folder of releases before the state store."""
-OPEN, DONE, UNDONE, REFUSED = "open", "done", "undone", "refused"
+ChangeStatus = Literal["open", "done", "undone", "refused"]
 
 
 class ExpectedGres(msgspec.Struct, frozen=True):
@@ -71,9 +73,9 @@ class ChangeRecord(msgspec.Struct, frozen=True):
 
     run: str
     change: SlurmChange
-    kind: str
-    status: str = OPEN
-    phase: str = ""
+    kind: Stored[NodeKind]
+    status: Stored[ChangeStatus] = "open"
+    phase: Stored[SlurmStep | Literal[""]] = ""
     undoing: bool = msgspec.field(default=False, name="back")
     drained: bool = False
     touched: bool = False

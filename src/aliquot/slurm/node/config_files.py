@@ -28,7 +28,7 @@ from aliquot.slurm.files import fence
 from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.node import node_conf as nodeconf
 from aliquot.slurm.node.change_record import write_file
-from aliquot.slurm.node.request import DYNAMIC, STATIC, SlurmNodeSettings
+from aliquot.slurm.node.request import NodeKind, SlurmNodeSettings
 from aliquot.slurm.node.slurmd import OPTIONS_FILES
 
 LOCK = ".aliquot.lock"
@@ -63,10 +63,10 @@ def conf_of(settings: SlurmNodeSettings) -> Conf:
     return found
 
 
-def kind_of(settings: SlurmNodeSettings, found: Conf) -> str:
+def kind_of(settings: SlurmNodeSettings, found: Conf) -> NodeKind:
     """``static`` for a node that slurm.conf names. Raises ConfigError where that is not what was said."""
     line = node_line(found, settings.name)
-    kind = STATIC if line else DYNAMIC
+    kind: NodeKind = "static" if line else "dynamic"
     if settings.kind and settings.kind != kind:
         where = f"{line.statement.location} names it" if line else f"{found.path} does not name it"
         raise ConfigError(

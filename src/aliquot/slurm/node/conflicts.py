@@ -13,23 +13,27 @@ from aliquot.slurm.client.models import SlurmNode, SlurmReservation
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node.change_record import ChangeRecord, ChangeRecordFile, recorded_names
 from aliquot.slurm.node.context import SlurmChangeContext
-from aliquot.slurm.node.request import DYNAMIC, SlurmNodeSettings
+from aliquot.slurm.node.request import NodeKind, SlurmNodeSettings
 
 _REBOOTS = {"REBOOT_REQUESTED", "REBOOT_ISSUED"}
 
 
 def refuse_conflicts(
-    settings: SlurmNodeSettings, kind: str, node: SlurmNode | None, pcis: Collection[str], context: SlurmChangeContext
+    settings: SlurmNodeSettings,
+    kind: NodeKind,
+    node: SlurmNode | None,
+    pcis: Collection[str],
+    context: SlurmChangeContext,
 ) -> None:
     """Raises BlockedError for a node of which somebody else has a part. ``pcis`` are the host's GPUs."""
     others = tuple(_neighbours(settings, context))
     had = {pci for each in others for pci in each.change.settings.gpus or pcis}
     for each in others:
         _refuse_common(settings, each.change.settings, [pci for pci in pcis if pci not in had], pcis)
-        _refuse_slurmd(settings, each.change.settings, kind == each.kind == DYNAMIC)
+        _refuse_slurmd(settings, each.change.settings, kind == each.kind == "dynamic")
     if node is not None:
         _refuse_reboot(node)
-        if kind == DYNAMIC:
+        if kind == "dynamic":
             refuse_reserved(settings.name, context)
 
 

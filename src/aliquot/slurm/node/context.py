@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from aliquot.errors import StorageError
 from aliquot.foundation.callbacks import Report
 from aliquot.slurm.client.port import Slurm
-from aliquot.slurm.node.change_record import ChangeRecord, ChangeRecordFile
+from aliquot.slurm.node.change_record import ChangeRecord, ChangeRecordFile, ChangeStatus
 from aliquot.slurm.node.next_step import SlurmNodeObservation
+from aliquot.slurm.node.request import NodeKind
 from aliquot.slurm.node.slurmd import SlurmdDaemon
 
 if TYPE_CHECKING:
@@ -68,9 +69,9 @@ class SlurmChangeOutcome(msgspec.Struct, frozen=True):
     each took.
     """
 
-    status: str
+    status: ChangeStatus | Literal["nothing"]
     name: str
-    kind: str
+    kind: NodeKind
     gres: str
     revision: str = ""
     drained: bool = False

@@ -6,6 +6,7 @@ The numbers that the driver gives to new instances are foretold, as the planner'
 from __future__ import annotations
 
 import difflib
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.desired_gres import expected_gres
 from aliquot.slurm.node.gpu_plan import feasible, freed
 from aliquot.slurm.node.preconditions import prepare_change
-from aliquot.slurm.node.request import WAIT, SlurmChange
+from aliquot.slurm.node.request import SlurmChange
 from aliquot.slurm.node.waits import job_lines, observe
 
 
@@ -31,7 +32,7 @@ class SlurmPreview(msgspec.Struct, frozen=True):
     what is done to the GPUs, ``files`` differences in the form of ``diff -u``, ``jobs`` those that must end first.
     """
 
-    status: str
+    status: Literal["nothing", "would"]
     name: str
     node_kind: str = ""
     current_gres: str = msgspec.field(default="", name="has")
@@ -46,7 +47,7 @@ class SlurmPreview(msgspec.Struct, frozen=True):
 def preview(change: SlurmChange, context: SlurmChangeContext) -> SlurmPreview:
     """Look, and say. Raises AliquotError where the change would be refused; jobs on the node are told, not refused."""
     name = change.settings.name
-    record = prepare_change(replace(change, jobs=WAIT), context, context.file.read())
+    record = prepare_change(replace(change, jobs="wait"), context, context.file.read())
     observation = observe(name, context)
     current_gres, jobs = ",".join(map(str, observation.node.gres)) if observation.node else "", observation.jobs
     if record is None:

@@ -9,7 +9,7 @@ from aliquot.errors import BlockedError
 from aliquot.slurm.client.errors import NoNodeError
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.files.node_line import gres_value
-from aliquot.slurm.node.change_record import OPEN, ChangeRecord
+from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.desired_gres import offered_by_node
 from aliquot.slurm.node.next_step import version_of
 from aliquot.slurm.node.request import SlurmNodeSettings
@@ -52,7 +52,7 @@ def facts(
         offers, notes = gres_value(found), found.notes
     except BlockedError as error:
         notes = (error.brief,)
-    under_way = record is not None and record.status == OPEN
+    under_way = record is not None and record.status == "open"
     return SlurmHostFacts(
         name=settings.name,
         offers=offers,

@@ -24,11 +24,10 @@ from aliquot.slurm.conf.nodes import node_line
 from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.layouts.families import FamilyError, FeatureLayout, current_layout
 from aliquot.slurm.node import config_files as files
-from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import step_executor as acts
 from aliquot.slurm.node.change_record import ChangeRecord, NodeRestorePoint
 from aliquot.slurm.node.context import SlurmChangeContext
-from aliquot.slurm.node.request import DYNAMIC, SlurmChange, SlurmNodeSettings
+from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings
 
 
 class GpuGroup(msgspec.Struct, frozen=True):
@@ -100,19 +99,19 @@ def switch(
     record = ChangeRecord(
         run="switch",
         change=change,
-        kind=DYNAMIC,
+        kind="dynamic",
         restore_point=NodeRestorePoint(
             desired=make_restore_point(inventory, tuple(g.pci for g in group.gpus)), lines=lines_now(settings)
         ),
     )
-    made = acts.execute(steps.GPUS, record, context)
+    made = acts.execute("gpus", record, context)
     if not typed:
         made = replace(made, expected=replace(made.expected, lines=tuple(map(untyped, made.expected.lines))))
     try:
-        return acts.execute(steps.FILES, made, context)
+        return acts.execute("files", made, context)
     except (Exception, KeyboardInterrupt):  # whatever it is, what was begun goes back
         context.report("the files could not be written: the GPUs go back")
-        acts.execute(steps.GPUS, replace(record, undoing=True), context)
+        acts.execute("gpus", replace(record, undoing=True), context)
         raise
 
 

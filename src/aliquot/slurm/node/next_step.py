@@ -12,30 +12,18 @@ On the way back the same steps put back what was; ``explain`` in the end leaves 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal, get_args
 
 import msgspec
 
 from aliquot.slurm.client.models import SlurmJob, SlurmNode, Version
 from aliquot.slurm.node.change_record import ChangeRecord
-from aliquot.slurm.node.request import DYNAMIC
+from aliquot.slurm.node.request import QuietStep, SlurmStep
 
-DRAIN, WAIT, STOP, GPUS, FILES, FORGET, UPDATE_CONTROLLER, START, VERIFY, RESUME, EXPLAIN = (
-    "drain",
-    "wait",
-    "stop",
-    "gpus",
-    "files",
-    "forget",
-    "tell",
-    "start",
-    "verify",
-    "resume",
-    "explain",
-)
 RELOADS = Version(23, 11)
 """From here on ``scontrol reconfigure`` starts every daemon anew; before, new GRES need a restart of both daemons."""
 
-QUIET = (STOP, GPUS, FILES, FORGET, UPDATE_CONTROLLER, START)
+QUIET: tuple[SlurmStep, ...] = get_args(QuietStep)
 """Steps that no job may live through."""
 
 
@@ -65,37 +53,37 @@ def version_of(text: str) -> Version:
     return Version(*numbers) if len(numbers) >= 2 else Version(0, 0)
 
 
-def route(record: ChangeRecord) -> tuple[str, ...]:
+def route(record: ChangeRecord) -> tuple[SlurmStep, ...]:
     """The steps of a change, in order."""
-    middle = _dynamic() if record.kind == DYNAMIC else _static(record)
+    middle = _dynamic() if record.kind == "dynamic" else _static(record)
     if record.undoing:
         if not record.touched:
-            return (EXPLAIN,)
+            return ("explain",)
         if not record.restore_point.slurmd_start:
             # It never was registered: what was not there need not come back.
-            return (*(step for step in middle if step != START), EXPLAIN)
-        return (*middle, VERIFY, EXPLAIN)
-    return (DRAIN, WAIT, *middle, VERIFY, RESUME)
+            return (*(step for step in middle if step != "start"), "explain")
+        return (*middle, "verify", "explain")
+    return ("drain", "wait", *middle, "verify", "resume")
 
 
-def _dynamic() -> tuple[str, ...]:
-    return (STOP, GPUS, FILES, FORGET, START)
+def _dynamic() -> tuple[SlurmStep, ...]:
+    return ("stop", "gpus", "files", "forget", "start")
 
 
-def _static(record: ChangeRecord) -> tuple[str, ...]:
+def _static(record: ChangeRecord) -> tuple[SlurmStep, ...]:
     """A release that reads everything again at ``reconfigure`` keeps its slurmd, unless that must be started anew."""
     if version_of(record.version) < RELOADS:
-        return (STOP, GPUS, FILES, UPDATE_CONTROLLER, START)
-    return (STOP, GPUS, FILES, UPDATE_CONTROLLER, START) if record.restart else (GPUS, FILES, UPDATE_CONTROLLER)
+        return ("stop", "gpus", "files", "tell", "start")
+    return ("stop", "gpus", "files", "tell", "start") if record.restart else ("gpus", "files", "tell")
 
 
-def phase_of(record: ChangeRecord) -> str:
+def phase_of(record: ChangeRecord) -> SlurmStep:
     """The step where the record stands; the first one where its route has no such step any more."""
     steps = route(record)
-    return record.phase if record.phase in steps else steps[0]
+    return next((step for step in steps if step == record.phase), steps[0])
 
 
-def next_step(record: ChangeRecord, observe: Callable[[], SlurmNodeObservation]) -> str:
+def next_step(record: ChangeRecord, observe: Callable[[], SlurmNodeObservation]) -> SlurmStep:
     """The step to do now; "" when all is done. Whatever the record says: nothing that jobs cannot live through is done
     on a node that takes jobs, or has some. ``observe`` asks Slurm, for those steps only.
     """
@@ -105,10 +93,10 @@ def next_step(record: ChangeRecord, observe: Callable[[], SlurmNodeObservation])
     observation = observe()
     if observation.node is None or (observation.node.draining and not observation.busy):
         return phase
-    return WAIT if observation.node.draining else DRAIN
+    return "wait" if observation.node.draining else "drain"
 
 
-def following_step(record: ChangeRecord) -> str:
+def following_step(record: ChangeRecord) -> SlurmStep | Literal[""]:
     """The step behind the record's own; "" behind the last. One done in between (see ``next_step``) moves nothing."""
     steps = route(record)
     n = steps.index(record.phase) if record.phase in steps else -1

@@ -24,15 +24,12 @@ from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import node_attributes, reconfigure, target
 from aliquot.slurm.node import node_conf as nodeconf
 from aliquot.slurm.node import waits as waiting
-from aliquot.slurm.node.change_record import OPEN, ChangeRecord, NodeRestorePoint
+from aliquot.slurm.node.change_record import ChangeRecord, NodeRestorePoint
 from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.desired_gres import agrees, expected_gres
 from aliquot.slurm.node.gpu_plan import feasible, freed
 from aliquot.slurm.node.request import (
-    DYNAMIC,
-    REFUSE,
-    REQUEUE,
-    STATIC,
+    NodeKind,
     SlurmChange,
     checked,
     held_by_others,
@@ -57,7 +54,7 @@ def prepare_change(
     guards.refuse_conflicts(settings, kind, node, [gpu.pci for gpu in inventory.gpus], context)
     jobs = waiting.observe(settings.name, context).jobs if node is not None else ()
     made = _feasible(change, inventory, jobs)
-    interrupted = earlier if earlier and earlier.status == OPEN and earlier.touched else None
+    interrupted = earlier if earlier and earlier.status == "open" and earlier.touched else None
     record = ChangeRecord(
         run=os.urandom(4).hex(),
         change=change,
@@ -76,7 +73,7 @@ def prepare_change(
     if interrupted is None and not made.changes and _is_settled(record, node):
         reconfigure.hide_fences(settings, context)
         return None
-    if change.jobs == REFUSE and jobs:
+    if change.jobs == "refuse" and jobs:
         raise waiting.busy(settings.name, jobs, "jobs are on it")
     return replace(record, phase=steps.route(record)[0])
 
@@ -89,22 +86,22 @@ def _feasible(change: SlurmChange, inventory: Inventory, jobs: tuple[SlurmJob, .
 
 
 def _stopped(change: SlurmChange, jobs: tuple[SlurmJob, ...]) -> tuple[int, ...] | None:
-    return tuple(job.id for job in jobs) if change.jobs == REQUEUE else None
+    return tuple(job.id for job in jobs) if change.jobs == "requeue" else None
 
 
-def _node(name: str, kind: str, context: SlurmChangeContext) -> SlurmNode | None:
+def _node(name: str, kind: NodeKind, context: SlurmChangeContext) -> SlurmNode | None:
     node = waiting.wait_until_settled(name, context)
     if node is None:
-        if kind == STATIC:
+        if kind == "static":
             raise NoNodeError(
                 f"slurm.conf names {name}, and slurmctld does not know it",
                 details=("was slurmctld told of the change (scontrol reconfigure), and is it the same slurm.conf?",),
                 next_step="scontrol show config | grep SLURM_CONF",
             )
         return None
-    if kind == DYNAMIC and "FUTURE" in node.states:
+    if kind == "dynamic" and "FUTURE" in node.states:
         return None
-    if kind == DYNAMIC and not node.dynamic:
+    if kind == "dynamic" and not node.dynamic:
         raise BlockedError(
             f"{name} is neither in slurm.conf nor dynamic ({'+'.join(sorted(node.states))})",
             details=("is --conf-dir the folder that slurmctld reads?",),
@@ -173,7 +170,7 @@ def _drained_by_us(node: SlurmNode | None, earlier: ChangeRecord | None) -> bool
     """Whether the node is to take jobs afterwards: unless somebody else had drained it, or set it down, before."""
     if node is not None and held_by_others(node):
         return False
-    if earlier is not None and earlier.status == OPEN:
+    if earlier is not None and earlier.status == "open":
         return earlier.drained or not earlier.restore_point.reason
     # Drained without a word: not by us, who always say why.
     return node is None or not node.draining or bool(node.reason)
@@ -182,10 +179,10 @@ def _drained_by_us(node: SlurmNode | None, earlier: ChangeRecord | None) -> bool
 def _refuse(record: ChangeRecord, made: Plan, node: SlurmNode | None, context: SlurmChangeContext) -> None:
     """Hand edits, lines that cover other nodes, and restarts that nobody may do."""
     change, settings = record.change, record.change.settings
-    if steps.START in steps.route(record) and (made.changes or not _is_settled(record, node)):
+    if "start" in steps.route(record) and (made.changes or not _is_settled(record, node)):
         context.daemon.ready()
     files.gres_file(settings, record.expected.lines, force=change.force)
-    if record.kind == DYNAMIC:
+    if record.kind == "dynamic":
         return
     assert node is not None
     differs = made.changes or not agrees(node, record.expected.gres)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import msgspec
 
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.plan import Policy
+from aliquot.core.model.stored import Stored
 from aliquot.errors import UsageError
 from aliquot.slurm.client.models import SlurmNode
+from aliquot.slurm.gpus.gres_types import TypeStyle
 
-DYNAMIC, STATIC = "dynamic", "static"
-REFUSE, WAIT, REQUEUE = "refuse", "wait", "requeue"
+NodeKind = Literal["dynamic", "static"]
+JobsPolicy = Literal["refuse", "wait", "requeue"]
+QuietStep = Literal["stop", "gpus", "files", "forget", "tell", "start"]
+SlurmStep = Literal["drain", "wait", QuietStep, "verify", "resume", "explain"]
 MARK = "aliquot: "
 """How every reason begins that we give Slurm. Whoever drained a node with another one keeps it drained."""
 
@@ -37,9 +42,9 @@ class SlurmNodeSettings(msgspec.Struct, frozen=True):
 
     name: str
     conf_dir: str = "/etc/slurm"
-    kind: str = ""
+    kind: Stored[NodeKind | Literal[""]] = ""
     gpus: tuple[str, ...] = ()
-    style: str = "short"
+    style: Stored[TypeStyle] = "short"
     form: str = "none"
     unit: str = "slurmd.service"
     start: str = ""
@@ -74,7 +79,7 @@ class SlurmChange(msgspec.Struct, frozen=True):
 
     settings: SlurmNodeSettings
     desired: Desired = Desired(())
-    jobs: str = REFUSE
+    jobs: Stored[JobsPolicy] = "refuse"
     timeout_s: float = 60.0
     policy: Policy = Policy()
     features: tuple[str, ...] | None = None

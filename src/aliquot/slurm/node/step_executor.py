@@ -17,19 +17,18 @@ from aliquot.slurm.files.job_devices import OfferedDevices
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import conflicts as guards
 from aliquot.slurm.node import gpu_apply as cutting
-from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import node_attributes, reconfigure, target
 from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import ChangeRecord, ExpectedGres
 from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.desired_gres import expected_gres
-from aliquot.slurm.node.request import DYNAMIC, held_by_others, is_our_reason
+from aliquot.slurm.node.request import SlurmStep, held_by_others, is_our_reason
 
 _CGROUPS = re.compile(r"^[ \t]*(?:CgroupPlugin|CgroupMountpoint|IgnoreSystemd\w*)\b.*$", re.IGNORECASE | re.MULTILINE)
 """The lines of cgroup.conf that say where control groups are."""
 
 
-def execute(step: str, record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
+def execute(step: SlurmStep, record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     """Do one step; the record with what was learnt. Raises AliquotError."""
     return _STEPS[step](record, context)
 
@@ -122,7 +121,7 @@ def _record_remains(record: ChangeRecord, context: SlurmChangeContext) -> bool:
 
 def _start(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     settings = record.change.settings
-    words = target.conf(record, drained=True) if record.kind == DYNAMIC else ""
+    words = target.conf(record, drained=True) if record.kind == "dynamic" else ""
     # What was started and not recorded, before a kill, is started anew: it may have read other files.
     context.daemon.stop()
     if words and not settings.by_commands:
@@ -139,13 +138,13 @@ def _verify(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     context.report(f"{record.name} registered with {record.expected.text}")
     reconfigure.hide_fences(record.change.settings, context)
     _refuse_moved(record, context)
-    if record.kind == DYNAMIC and not record.change.settings.by_commands:
+    if record.kind == "dynamic" and not record.change.settings.by_commands:
         files.write(files.options_file(record.change.settings, target.conf(record)))
     if not record.undoing and record.change.revision:
         context.slurm.note(record.name, f"aliquot: {record.change.revision}")
     if not node.draining and record.undoing:
         context.slurm.drain(record.name, waiting.reason(record))
-    if record.kind != DYNAMIC:
+    if record.kind != "dynamic":
         return record
     lost = node_attributes.restore(
         record.restore_point.attributes, node, context.slurm, noted=not record.undoing and bool(record.change.revision)
@@ -213,16 +212,16 @@ def _explain(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     return record
 
 
-_STEPS: dict[str, Callable[[ChangeRecord, SlurmChangeContext], ChangeRecord]] = {
-    steps.DRAIN: _drain,
-    steps.WAIT: _wait,
-    steps.STOP: _stop,
-    steps.GPUS: cutting.partition_gpus,
-    steps.FILES: _files,
-    steps.FORGET: _forget,
-    steps.UPDATE_CONTROLLER: reconfigure.update_controller,
-    steps.START: _start,
-    steps.VERIFY: _verify,
-    steps.RESUME: _resume,
-    steps.EXPLAIN: _explain,
+_STEPS: dict[SlurmStep, Callable[[ChangeRecord, SlurmChangeContext], ChangeRecord]] = {
+    "drain": _drain,
+    "wait": _wait,
+    "stop": _stop,
+    "gpus": cutting.partition_gpus,
+    "files": _files,
+    "forget": _forget,
+    "tell": reconfigure.update_controller,
+    "start": _start,
+    "verify": _verify,
+    "resume": _resume,
+    "explain": _explain,
 }

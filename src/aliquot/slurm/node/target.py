@@ -7,7 +7,6 @@ from aliquot.slurm.node import node_attributes
 from aliquot.slurm.node import node_conf as nodeconf
 from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.desired_gres import counts
-from aliquot.slurm.node.request import DYNAMIC
 
 
 def desired_files(record: ChangeRecord) -> tuple[files.DesiredFile, ...]:
@@ -20,7 +19,7 @@ def desired_files(record: ChangeRecord) -> tuple[files.DesiredFile, ...]:
         else record.expected.lines
     )
     found = [files.gres_file(settings, lines, force=force, allow_other_lines=record.undoing)]
-    if record.kind != DYNAMIC:
+    if record.kind != "dynamic":
         found.append(files.node_file(settings, files.conf_of(settings), gres_text(record), features(record)))
     return tuple(found)
 
@@ -38,7 +37,7 @@ def _restores_previous(record: ChangeRecord) -> bool:
 
 def features(record: ChangeRecord) -> tuple[str, ...] | None:
     """The node's features, None for those that it has."""
-    unchanged = record.kind == DYNAMIC and record.change.features is None
+    unchanged = record.kind == "dynamic" and record.change.features is None
     return record.restore_point.features if record.undoing or unchanged else record.change.features
 
 

@@ -20,7 +20,7 @@ from aliquot.slurm.node import preconditions as begin
 from aliquot.slurm.node import step_executor as acts
 from aliquot.slurm.node import target
 from aliquot.slurm.node import waits as waiting
-from aliquot.slurm.node.change_record import DONE, OPEN, REFUSED, UNDONE, ChangeRecord
+from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.context import SlurmChangeContext, SlurmChangeOutcome
 from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings, held_by_others
 
@@ -69,7 +69,7 @@ def undo_change(context: SlurmChangeContext, settings: SlurmNodeSettings | None 
 
 def _open(context: SlurmChangeContext, settings: SlurmNodeSettings | None) -> ChangeRecord:
     record = context.file.read()
-    if record is None or record.status != OPEN:
+    if record is None or record.status != "open":
         raise BlockedError("no change of this node is under way", next_step="aliquot slurm node")
     return record if settings is None else replace(record, change=replace(record.change, settings=settings))
 
@@ -100,9 +100,9 @@ def _execute_step(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRe
     """The next step, and the record behind it."""
     begin_s = context.now()
     step = steps.next_step(record, lambda: waiting.observe(record.name, context))
-    if step == steps.DRAIN and not record.touched:
+    if step == "drain" and not record.touched:
         context.save(record)
-    if step == record.phase and step not in (steps.DRAIN, steps.WAIT, steps.RESUME, steps.EXPLAIN):
+    if step == record.phase and step not in ("drain", "wait", "resume", "explain"):
         record = replace(record, touched=True)
         context.save(record)
     record = acts.execute(step, record, context)
@@ -120,7 +120,7 @@ def _is_incurable(record: ChangeRecord, error: AliquotError) -> bool:
     """
     if not record.touched:
         return False
-    return isinstance(error, SlurmUnavailableError | OldSlurmError) or record.phase == steps.UPDATE_CONTROLLER
+    return isinstance(error, SlurmUnavailableError | OldSlurmError) or record.phase == "tell"
 
 
 def _stopped(record: ChangeRecord, context: SlurmChangeContext, error: AliquotError) -> AliquotError:
@@ -143,13 +143,13 @@ def _stopped(record: ChangeRecord, context: SlurmChangeContext, error: AliquotEr
 
 def _finish(record: ChangeRecord, context: SlurmChangeContext, failure: AliquotError | None) -> SlurmChangeOutcome:
     if record.undoing and not record.touched:
-        context.save(replace(record, status=REFUSED), required=False)
+        context.save(replace(record, status="refused"), required=False)
         if failure is not None:
             raise failure
-    record = replace(record, status=UNDONE if record.undoing else DONE)
+    record = replace(record, status="undone" if record.undoing else "done")
     context.save(record, required=False)
     node = waiting.fetch_node(record.name, context)
-    gone = _vanished_types(record, context) if record.status == DONE else ()
+    gone = _vanished_types(record, context) if record.status == "done" else ()
     return SlurmChangeOutcome(
         record.status,
         record.name,

@@ -16,7 +16,7 @@ from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.desired_gres import agrees
 from aliquot.slurm.node.gpu_plan import feasible
 from aliquot.slurm.node.next_step import BUSY, SlurmNodeObservation
-from aliquot.slurm.node.request import DYNAMIC, REFUSE, REQUEUE, held_by_others, is_our_reason
+from aliquot.slurm.node.request import held_by_others, is_our_reason
 
 POLL_S = 0.1
 POLL = Backoff(POLL_S, longest=0.5, factor=1.5)
@@ -94,9 +94,9 @@ def wait_for_jobs(record: ChangeRecord, context: SlurmChangeContext) -> None:
     """Until no job is on the node. Raises BusyError, the jobs named, where the policy or the bound says no."""
     change, name = record.change, record.name
     observation = observe(name, context)
-    if observation.busy and change.jobs == REFUSE and observation.jobs:
+    if observation.busy and change.jobs == "refuse" and observation.jobs:
         raise busy(name, observation.jobs, "jobs are on it")
-    if change.jobs == REQUEUE:
+    if change.jobs == "requeue":
         _requeue(observation.jobs, context)
     begin = context.now()
     last = -REPORT_EVERY_S
@@ -174,7 +174,7 @@ def wait_for_registration(record: ChangeRecord, context: SlurmChangeContext) -> 
     node: SlurmNode | None = None
     for _ in _turns(context, REGISTER_S):
         node = fetch_node(name, context)
-        if node is not None and record.kind == DYNAMIC and not explained:
+        if node is not None and record.kind == "dynamic" and not explained:
             explained = _explain_drain(node, record, context)
         if node is not None and _fresh(node, record):
             if node.invalid:

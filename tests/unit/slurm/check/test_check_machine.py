@@ -12,6 +12,7 @@ from aliquot.slurm.client.models import Version
 from aliquot.slurm.files.gres_conf import GresForm, lines
 from aliquot.slurm.files.job_devices import offered_devices
 from aliquot.slurm.files.node_line import gres_value, keys
+from aliquot.slurm.gpus.gres_types import TypeStyle
 from support.factory import inventory, with_instances
 
 from .judging import cut, findings, given, rules
@@ -51,7 +52,7 @@ def told(nodes: str, gres: str | None, found: Inventory = CUT, **more: object) -
 
 @pytest.mark.parametrize("style", ["short", "full", "profile"])
 @pytest.mark.parametrize("autodetect", ["none", "off", "nvml"])
-def test_what_render_writes_has_no_finding(style: str, autodetect: str) -> None:
+def test_what_render_writes_has_no_finding(style: TypeStyle, autodetect: str) -> None:
     from aliquot.slurm.files.job_devices import GresChoice
 
     offered = offered_devices(CUT, GresChoice(style=style))

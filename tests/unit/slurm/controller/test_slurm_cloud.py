@@ -8,7 +8,7 @@ from aliquot.slurm.client.models import Gres, SlurmNode
 from aliquot.slurm.controller.cloud_switch import node_states
 from aliquot.slurm.controller.decide import decide
 from aliquot.slurm.controller.job_demand import JobDemand, JobQueue
-from aliquot.slurm.controller.models import COVERED, PARTITIONING, WAITS, SlurmDecision, SlurmState
+from aliquot.slurm.controller.models import SlurmDecision, SlurmState
 from aliquot.slurm.controller.settings import Limits, Siblings, SlurmControllerSettings
 from aliquot.slurm.controller.sibling_groups import SiblingGroup, SiblingSwap, group
 
@@ -52,21 +52,21 @@ def ask(found: SiblingGroup, kind: str, busy: dict[str, int] | None = None, coun
 
 def test_a_powered_down_record_that_is_open_has_what_it_is_said_to_have() -> None:
     decision = ask(made(THREES, ONES), "a100_3g.20gb")
-    assert decision.verdicts[0].state == COVERED
+    assert decision.verdicts[0].state == "covered"
     assert not decision.swaps
 
 
 def test_another_record_is_opened_for_a_job() -> None:
     decision = ask(made(THREES, ONES), "a100_1g.5gb", count=7)
     assert decision.swaps == (SiblingSwap("h1", "h1-1g", (1,)),)
-    assert decision.verdicts[0].state == PARTITIONING
+    assert decision.verdicts[0].state == "cut"
 
 
 def test_why_none_is() -> None:
     def why(found: SiblingGroup, kind: str = "a100_1g.5gb", busy: dict[str, int] | None = None) -> str:
         decision = ask(found, kind, busy)
         assert not decision.swaps
-        assert decision.verdicts[0].state == WAITS
+        assert decision.verdicts[0].state == "waits"
         return decision.verdicts[0].why[0]
 
     assert "1 job has resources on h1-3g" in why(made(THREES, ONES, busy={"h1-3g": 1}), busy={"h1-3g": 1})

@@ -6,8 +6,6 @@ from aliquot.slurm.client.models import Gres, SlurmNode
 from aliquot.slurm.controller.job_demand import JobDemand, JobQueue
 from aliquot.slurm.controller.metrics import SlurmMetrics
 from aliquot.slurm.controller.models import (
-    PARTITIONING,
-    WAITS,
     JobVerdict,
     SlurmDecision,
     SlurmNodeState,
@@ -40,7 +38,7 @@ def test_a_look() -> None:
     )
     seen = look(1000.0, record("a"), record("b", jobs=2), record("c", shut="no"), record("d", failure="x"), wants=wants)
     tally.on_observation(
-        seen, SlurmDecision(verdicts=(JobVerdict(7, WAITS, "none"), JobVerdict(8, PARTITIONING, "a is cut for it")))
+        seen, SlurmDecision(verdicts=(JobVerdict(7, "waits", "none"), JobVerdict(8, "cut", "a is cut for it")))
     )
     assert value(tally, "aliquot_slurm_up") == 1
     assert value(tally, "aliquot_slurm_jobs", state="waits") == 1
@@ -62,9 +60,9 @@ def test_a_job_that_slices_were_cut_for_is_timed_until_it_is_seen_running() -> N
     tally = SlurmMetrics()
     want = JobDemand(7, {"a100_3g.20gb": 1}, submitted=100)
     tally.on_observation(
-        look(110.0, record("a"), wants=(want,)), SlurmDecision(verdicts=(JobVerdict(7, PARTITIONING, "a is cut"),))
+        look(110.0, record("a"), wants=(want,)), SlurmDecision(verdicts=(JobVerdict(7, "cut", "a is cut"),))
     )
-    tally.on_observation(look(120.0, record("a"), wants=(want,)), SlurmDecision(verdicts=(JobVerdict(7, WAITS, ""),)))
+    tally.on_observation(look(120.0, record("a"), wants=(want,)), SlurmDecision(verdicts=(JobVerdict(7, "waits", ""),)))
     tally.on_observation(look(130.0, record("a"), running=frozenset({7})), SlurmDecision())
     assert value(tally, "aliquot_slurm_start_seconds_count") == 1
     assert value(tally, "aliquot_slurm_start_seconds_sum") == 30
@@ -74,7 +72,7 @@ def test_a_job_that_is_cancelled_and_one_that_nothing_was_cut_for_are_not() -> N
     tally = SlurmMetrics()
     wants = (JobDemand(7, {}, submitted=100), JobDemand(8, {}, submitted=100))
     tally.on_observation(
-        look(110.0, wants=wants), SlurmDecision(verdicts=(JobVerdict(7, PARTITIONING, ""), JobVerdict(8, WAITS, "")))
+        look(110.0, wants=wants), SlurmDecision(verdicts=(JobVerdict(7, "cut", ""), JobVerdict(8, "waits", "")))
     )
     tally.on_observation(look(120.0, running=frozenset({8})), SlurmDecision())
     tally.on_observation(look(130.0, running=frozenset({7})), SlurmDecision())

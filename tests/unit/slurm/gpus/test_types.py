@@ -39,7 +39,7 @@ def test_a_compute_instance_that_shares_has_its_own_type() -> None:
 
 @pytest.mark.parametrize("product", [row[0] for row in NAMES])
 @pytest.mark.parametrize("style", types.STYLES)
-def test_every_profile_comes_back(product: str, style: str) -> None:
+def test_every_profile_comes_back(product: str, style: types.TypeStyle) -> None:
     card = gpu(product)
     for profile in catalog.family(card.family or "").by_name.values():
         for name in (profile.name, *(c.name for c in profile.compute)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -15,12 +16,12 @@ from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import node_conf as nodeconf
 from aliquot.slurm.node.config_files import DesiredFile
-from aliquot.slurm.node.request import SlurmNodeSettings
+from aliquot.slurm.node.request import NodeKind, SlurmNodeSettings
 
 LINES = ("NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia0",)
 
 
-def settings(folder: Path, *, kind: str = "", options_file: str = "") -> SlurmNodeSettings:
+def settings(folder: Path, *, kind: NodeKind | Literal[""] = "", options_file: str = "") -> SlurmNodeSettings:
     return SlurmNodeSettings("n1", conf_dir=str(folder), kind=kind, options_file=options_file)
 
 

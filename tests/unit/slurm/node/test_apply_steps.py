@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import get_args
 
 from msgspec.structs import replace
 
@@ -10,13 +11,13 @@ from aliquot.slurm.client.models import SlurmJob, SlurmNode
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node.change_record import ChangeRecord, NodeRestorePoint
 from aliquot.slurm.node.next_step import SlurmNodeObservation
-from aliquot.slurm.node.request import DYNAMIC, STATIC, SlurmChange, SlurmNodeSettings, held_by_others
+from aliquot.slurm.node.request import NodeKind, QuietStep, SlurmChange, SlurmNodeSettings, SlurmStep, held_by_others
 
 CHANGE = SlurmChange(SlurmNodeSettings("n1"))
-QUIET = {steps.STOP, steps.GPUS, steps.FILES, steps.FORGET, steps.UPDATE_CONTROLLER, steps.START}
+QUIET = set(get_args(QuietStep))
 
 
-def record(kind: str = DYNAMIC, version: str = "24.11.5", **more: object) -> ChangeRecord:
+def record(kind: NodeKind = "dynamic", version: str = "24.11.5", **more: object) -> ChangeRecord:
     return replace(ChangeRecord("r", CHANGE, kind, version=version), **more)
 
 
@@ -28,7 +29,7 @@ IDLE, DRAINED = SlurmNodeObservation(node("IDLE")), SlurmNodeObservation(node("I
 JOB = SlurmJob(1, "RUNNING", nodes=("n1",))
 
 
-def walked(start: ChangeRecord, seen: SlurmNodeObservation) -> list[str]:
+def walked(start: ChangeRecord, seen: SlurmNodeObservation) -> list[SlurmStep]:
     """The steps that are done one after another while Slurm says the same."""
     done, now = [], replace(start, phase=steps.route(start)[0])
     while now.phase:
@@ -39,14 +40,14 @@ def walked(start: ChangeRecord, seen: SlurmNodeObservation) -> list[str]:
 
 
 def test_each_kind_and_release_has_its_own_way() -> None:
-    ends = [steps.VERIFY, steps.RESUME]
+    ends = ["verify", "resume"]
     assert walked(record(), DRAINED) == ["drain", "wait", "stop", "gpus", "files", "forget", "start", *ends]
-    assert walked(record(STATIC), DRAINED) == ["drain", "wait", "gpus", "files", "tell", *ends]
+    assert walked(record("static"), DRAINED) == ["drain", "wait", "gpus", "files", "tell", *ends]
     restarted = ["drain", "wait", "stop", "gpus", "files", "tell", "start", *ends]
-    assert walked(record(STATIC, restart=True), DRAINED) == restarted
-    assert walked(record(STATIC, "22.05.8"), DRAINED) == restarted
-    assert walked(record(STATIC, "23.02.7"), DRAINED) == restarted
-    assert "stop" not in walked(record(STATIC, "23.11.0"), DRAINED)
+    assert walked(record("static", restart=True), DRAINED) == restarted
+    assert walked(record("static", "22.05.8"), DRAINED) == restarted
+    assert walked(record("static", "23.02.7"), DRAINED) == restarted
+    assert "stop" not in walked(record("static", "23.11.0"), DRAINED)
 
 
 def test_the_way_back_puts_back_only_what_was_touched() -> None:
@@ -58,20 +59,20 @@ def test_the_way_back_puts_back_only_what_was_touched() -> None:
 
 
 def test_nothing_that_jobs_cannot_live_through_is_done_under_them() -> None:
-    for kind, back in itertools.product((DYNAMIC, STATIC), (False, True)):
+    for kind, back in itertools.product(get_args(NodeKind), (False, True)):
         made = record(kind, "22.05.8", undoing=back, touched=True)
         for phase in set(steps.route(made)) & QUIET:
             at = replace(made, phase=phase)
-            assert steps.next_step(at, lambda: IDLE) == steps.DRAIN
-            assert steps.next_step(at, lambda: SlurmNodeObservation(DRAINED.node, (JOB,))) == steps.WAIT
-            assert steps.next_step(at, lambda: SlurmNodeObservation(node("IDLE", "DRAIN", "COMPLETING"))) == steps.WAIT
+            assert steps.next_step(at, lambda: IDLE) == "drain"
+            assert steps.next_step(at, lambda: SlurmNodeObservation(DRAINED.node, (JOB,))) == "wait"
+            assert steps.next_step(at, lambda: SlurmNodeObservation(node("IDLE", "DRAIN", "COMPLETING"))) == "wait"
             assert steps.next_step(at, lambda: DRAINED) == phase
             assert steps.next_step(at, lambda: SlurmNodeObservation(None)) == phase
             assert steps.following_step(at) != phase
 
 
 def test_a_node_that_runs_jobs_on_the_new_layout_is_left_to_them() -> None:
-    for phase in (steps.VERIFY, steps.RESUME):
+    for phase in ("verify", "resume"):
         assert (
             steps.next_step(record(phase=phase, touched=True), lambda: SlurmNodeObservation(node("MIXED"), (JOB,)))
             == phase

@@ -14,13 +14,13 @@ from aliquot.slurm.client.models import Gres, SlurmJob, SlurmNode
 from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import ChangeRecord, ExpectedGres, NodeRestorePoint
 from aliquot.slurm.node.context import SlurmChangeContext
-from aliquot.slurm.node.request import STATIC, SlurmChange, SlurmNodeSettings
+from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings
 
 WANTED = (Gres("gpu", "a100_1g.5gb", 7),)
 RECORD = ChangeRecord(
     "r",
     SlurmChange(SlurmNodeSettings("n1")),
-    STATIC,
+    "static",
     started=1000.4,
     expected=ExpectedGres(gres=WANTED),
     restore_point=NodeRestorePoint(slurmd_start=1000),

@@ -15,13 +15,13 @@ from aliquot.errors import BlockedError
 from aliquot.foundation import state_store
 from aliquot.foundation.paths import SLURM_CHANGES
 from aliquot.slurm.node import cloud_claim, transaction
-from aliquot.slurm.node.change_record import LEGACY_FOLDER, OPEN, ChangeRecord, ChangeRecordFile, recorded_names
+from aliquot.slurm.node.change_record import LEGACY_FOLDER, ChangeRecord, ChangeRecordFile, recorded_names
 from aliquot.slurm.node.cloud_claim import CloudClaim
 from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.request import SlurmChange, SlurmNodeSettings
 from support.slurmfake import Host
 
-RECORD = ChangeRecord("run", SlurmChange(SlurmNodeSettings(name="n1")), "dynamic", OPEN, "stop")
+RECORD = ChangeRecord("run", SlurmChange(SlurmNodeSettings(name="n1")), "dynamic", "open", "stop")
 BAD = [
     b"",
     b"{",
