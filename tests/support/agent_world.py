@@ -15,7 +15,7 @@ from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
 from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch, merge_patches
-from aliquot.kubernetes.gpu.node_status import SUCCESS, AgentStatus
+from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.label_agent.agent import decision, steps
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Durable, Observation, RebootMark
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
@@ -88,7 +88,7 @@ class World:
     def tell(self, status: AgentStatus, also: NodePatch | None = None) -> None:
         said = NodePatch({names.STATE_LABEL: status.state or None}, {names.STATUS_ANNOTATION: status.document()})
         self.patch(merge_patches(also or NodePatch(), said))
-        if status.state == SUCCESS and self.durable.reboot is not None:
+        if status.state == "success" and self.durable.reboot is not None:
             self.durable = msgspec.structs.replace(self.durable, reboot=None)
 
     def act(self, step: steps.Step, o: Observation, m: AgentMemory) -> AgentMemory:

@@ -12,7 +12,7 @@ import msgspec
 
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import ComputeProfile, Device, Family, Profile
-from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Mig
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Mig, MigMode
 
 _BUSES = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)
 """Bus numbers of a DGX A100's GPUs, in their order; further GPUs go on from 0xc1."""
@@ -37,7 +37,7 @@ def gpu(product: str, index: int = 0, *, enabled: bool = False, subsystem: str =
     """One GPU without instances; ``enabled`` says whether MIG mode is on."""
     row = device(product)
     bus = _BUSES[index] if index < len(_BUSES) else 0xC1 + index - len(_BUSES)
-    mode = "enabled" if enabled and row.mig_family else "disabled"
+    mode: MigMode = "enabled" if enabled and row.mig_family else "disabled"
     return Gpu(
         pci=f"0000:{bus:02x}:00.0",
         uuid=f"GPU-{index:08x}-0000-4000-8000-{bus:012x}",

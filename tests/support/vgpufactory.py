@@ -16,6 +16,7 @@ from aliquot.core.model.inventory import (
     HostVirtualization,
     Inventory,
     Mig,
+    MigMode,
     Vgpu,
     VirtualFunction,
 )
@@ -56,7 +57,7 @@ def gpu(
     of = table(name)
     count = (of.total_vfs or of.at_least or 16) if of.sriov else 0
     count = count if total is None else total
-    mode = "enabled" if mig else "disabled"
+    mode: MigMode = "enabled" if mig else "disabled"
     world = (WORLDS.get(of.architecture, "vendor-vfio") if on else "") if of.sriov else "mdev"
     return Gpu(
         pci=pci,

@@ -17,7 +17,6 @@ from tools.docs.text import first, made, table
 from aliquot.core.engine.executor import _split
 from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu import node_status as status
 from aliquot.kubernetes.label_agent.agent import decision, steps
 from aliquot.kubernetes.virtual_machines.agent import loop as devices_loop
 from aliquot.kubernetes.virtual_machines.agent import main as devices_run
@@ -55,13 +54,13 @@ SLURM: dict[SlurmStep, str] = {
 
 
 _MOVES = (
-    ("(the start)", status.PENDING, "another wish, drift"),
-    (status.PENDING, status.SUCCESS, "applied and proved"),
-    (status.PENDING, status.FAILED, "refused, or undone"),
-    (status.PENDING, status.REBOOTING, "only that makes a mode active"),
-    (status.REBOOTING, status.PENDING, "after the boot"),
-    (status.FAILED, status.PENDING, "tried again, or what was in the way is gone"),
-    (status.SUCCESS, status.PENDING, "healing, or another wish"),
+    ("(the start)", "pending", "another wish, drift"),
+    ("pending", "success", "applied and proved"),
+    ("pending", "failed", "refused, or undone"),
+    ("pending", "rebooting", "only that makes a mode active"),
+    ("rebooting", "pending", "after the boot"),
+    ("failed", "pending", "tried again, or what was in the way is gone"),
+    ("success", "pending", "healing, or another wish"),
 )
 
 
@@ -143,8 +142,8 @@ def _standings() -> set[tuple[str, str]]:
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "DevicesAgentStatus":
                 state, reason = node.args[0], node.args[1]
-                assert isinstance(state, ast.Attribute)
-                word = getattr(node_report, state.attr)
+                assert isinstance(state, ast.Constant)
+                word = str(state.value)
                 if isinstance(reason, ast.Constant):
                     found.add((f"`{word}`", f"`{reason.value!s}`"))
                 elif isinstance(reason, ast.Name):

@@ -6,16 +6,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import get_args
 
 from prometheus_client import CollectorRegistry
 
-from aliquot.core.engine.context import ApplyOutcome
+from aliquot.core.engine.context import ApplyOutcome, ApplyStatus
 from aliquot.core.engine.step_timing import PLAN, TimedStep
 from aliquot.core.model.plan import Plan
 from aliquot.errors import AliquotError
 from aliquot.metrics import instruments as make
 
-OUTCOMES = ("nothing", "done", "reboot", "undone", "stopped", "partial")
 REFUSED = "refused"
 """The outcome of a plan that the engine did not begin: the machine moved, somebody else is at it."""
 HELD_CODES = ("IN_USE", "HELD", "PASSTHROUGH", "FUNCTIONS_IN_USE")
@@ -34,7 +34,7 @@ class ApplyMetrics:
         self._steps = make.histogram("aliquot_change_step_seconds", registry)
         self._acts = make.counter("aliquot_acts_total", registry)
         self._retries = make.counter("aliquot_change_retries_total", registry) if retries else None
-        for outcome in (*OUTCOMES, REFUSED):
+        for outcome in (*get_args(ApplyStatus), REFUSED):
             self._ended.labels(outcome)  # there from the start: a counter that begins at 1 shows no increase
         self._lock = threading.Lock()
         self._running: list[float] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from aliquot.core.config.settings import MigStrategy
 from aliquot.core.model.facts import Facts, GpuFacts, MigDevice
-from aliquot.core.model.inventory import Gpu, Inventory, Mig
+from aliquot.core.model.inventory import Gpu, Inventory, Mig, MigMode
 from aliquot.kubernetes.gpu.device_resources import offer
 from aliquot.kubernetes.gpu.gfd_labels import is_own_label, labels
 from support.selection import laws
@@ -36,7 +36,7 @@ def nodes(draw: st.DrawFn) -> tuple[Inventory, Facts]:
     facts: list[GpuFacts] = []
     devices: list[MigDevice] = []
     for index in range(draw(st.integers(0, 4))):
-        pci, mode = f"0000:{index:02x}:00.0", draw(st.sampled_from(["enabled", "disabled"]))
+        pci, mode = f"0000:{index:02x}:00.0", draw(st.sampled_from(get_args(MigMode)))
         odd = draw(st.sampled_from(ODD))
         gpus.append(
             replace(Gpu(pci, f"GPU-{index}", index, draw(texts), minor=index, mig=Mig(True, mode, mode)), **odd)

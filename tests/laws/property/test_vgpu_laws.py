@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import support.vgpufactory as factory
 from aliquot.core.model.actions import CreateVgpu, DestroyVgpu
 from aliquot.core.model.desired import Desired
-from aliquot.core.model.inventory import Gpu, Inventory, Mig
+from aliquot.core.model.inventory import Gpu, Inventory, Mig, MigMode
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import VFIO, make_restore_point
@@ -153,7 +153,7 @@ def test_force_destroys_the_held_only_where_it_must(case: tuple[Inventory, Desir
 def rebooted(gpu: Gpu, keeps: bool) -> Gpu:
     """Virtual functions, vGPUs, GPU instances and mixed-size mode are gone; the owner map remembers the vGPUs."""
     assert gpu.virtual is not None
-    mode = "enabled" if gpu.mig.enabled and keeps else "disabled"
+    mode: MigMode = "enabled" if gpu.mig.enabled and keeps else "disabled"
     virtual = replace(
         gpu.virtual,
         functions=(),

@@ -19,7 +19,7 @@ from aliquot.core.model.actions import (
     SetMode,
 )
 from aliquot.core.model.desired import Desired
-from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory, Mig
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory, Mig, MigMode
 from aliquot.core.model.plan import Blocker, Plan, Policy, make_plan
 from aliquot.core.rendering import mig_picture
 
@@ -37,7 +37,7 @@ def gpu(family: str, *places: tuple[str, str], held: int = -1, enabled: bool = T
         whole = (ComputeInstance(0, name, profile.default_compute.id, slots, f"MIG-{n}"),)
         holders = (HOLDER,) if n == held else ()
         instances.append(GpuInstance(n + 1, name, profile.id, placement, n == held, holders, compute_instances=whole))
-    mode = "enabled" if enabled else "disabled"
+    mode: MigMode = "enabled" if enabled else "disabled"
     mig = Mig(True, mode, mode)
     return Gpu(PCI, "GPU-x", 0, "NVIDIA X", family=family, mig=mig, instances=tuple(instances))
 

@@ -24,7 +24,7 @@ from aliquot.cli.framework import screen
 from aliquot.cli.watch import screen_output as watchframe
 from aliquot.cli.watch.child_process import WatchFailure
 from aliquot.core.config.select.command_line import adhoc
-from aliquot.core.engine.ports import JournalEntry
+from aliquot.core.engine.ports import JournalEntry, JournalKind
 from aliquot.core.engine.recorded_change import encode_change, record_change
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan
@@ -480,11 +480,12 @@ def at_it(a100: Sim) -> Iterator[Callable[[str, bool], None]]:
                 journal.append(
                     JournalEntry("begin", run, change=encode_change(record_change(made, inventory))), durable=True
                 )
-                for kind, step in (
+                records: tuple[tuple[JournalKind, str], ...] = (
                     ("intent", "mode enabled"),
                     ("done", "mode enabled"),
                     ("intent", "create gi 1g.5gb"),
-                ):
+                )
+                for kind, step in records:
                     journal.append(JournalEntry(kind, run, gpu="0000:01:00.0", step=step), durable=True)
                 if undoing:
                     journal.append(JournalEntry("undo", run), durable=True)

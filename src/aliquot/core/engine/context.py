@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from typing import Literal
 
 import msgspec
 
@@ -63,6 +64,9 @@ class ExecutionContext:
         return timed(self.on_step, self.clock, step, action)
 
 
+ApplyStatus = Literal["nothing", "done", "reboot", "undone", "stopped", "partial"]
+
+
 class ApplyOutcome(msgspec.Struct, frozen=True):
     """What an apply came to.
 
@@ -73,7 +77,7 @@ class ApplyOutcome(msgspec.Struct, frozen=True):
     change something.
     """
 
-    status: str
+    status: ApplyStatus
     inventory: Inventory
     sentences: tuple[str, ...] = ()
     calls: int = 0

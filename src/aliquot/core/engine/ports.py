@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
 
 from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.stored import Stored
 
 if TYPE_CHECKING:
     from aliquot.core.config.boot_record import RecordedRequest
@@ -101,6 +102,9 @@ class HostControl(Protocol):
         ...
 
 
+JournalKind = Literal["begin", "intent", "done", "refused", "failed", "undo", "end"]
+
+
 class JournalEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of the journal. ``kind``: begin, intent, done, refused, failed, undo, end. ``at`` is when it was
     written, in seconds of wall time, 0 in journals that are older than that. The rest stands in ``begin`` only: ``by``
@@ -109,7 +113,7 @@ class JournalEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     wrote the run.
     """
 
-    kind: str
+    kind: Stored[JournalKind]
     run: str
     boot: str = ""
     gpu: str = ""

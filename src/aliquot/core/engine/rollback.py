@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.core.engine.action_text import creation_step, undone
-from aliquot.core.engine.context import ApplyOutcome
+from aliquot.core.engine.context import ApplyOutcome, ApplyStatus
 from aliquot.core.engine.executor import execute
 from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.engine.run import Run
@@ -43,7 +43,7 @@ def undo(run: Run, before: Inventory, plan: Plan, error: AliquotError) -> ApplyO
         sentences.append(f"undoing stopped: {failure.brief}")
     if back.unrecorded or run.unrecorded:
         sentences.append("the journal could not be written while undoing")
-    status = "partial" if drift else "stopped" if isinstance(error, ApplyInterruptedError) else "undone"
+    status: ApplyStatus = "partial" if drift else "stopped" if isinstance(error, ApplyInterruptedError) else "undone"
     back.note(JournalEntry("end", run.run_id, text=status), durable=True)
     return ApplyOutcome(status, now, tuple(sentences), run.calls + back.calls, drift, error)
 

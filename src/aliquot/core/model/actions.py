@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+from aliquot.core.model.inventory import MigMode
+from aliquot.core.model.stored import Stored
+
 
 class _Action(msgspec.Struct, frozen=True, tag_field="action", kw_only=True):
     gpu: str
@@ -34,7 +37,7 @@ class DestroyCompute(_Action, frozen=True, tag="destroy-compute"):
 class SetMode(_Action, frozen=True, tag="set-mode"):
     """Set MIG mode: ``enabled`` or ``disabled``."""
 
-    mode: str
+    mode: Stored[MigMode]
 
 
 class Reset(_Action, frozen=True, tag="reset"):

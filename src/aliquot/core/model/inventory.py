@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Literal
 
 import msgspec
 
@@ -11,9 +12,11 @@ from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.driver_branches import PLACED_COMPUTE_INSTANCES, lacks
 from aliquot.core.model.ids import pci_address
 from aliquot.core.model.placement import Placement
+from aliquot.core.model.stored import Stored
 from aliquot.core.model.vgpu_types import VgpuTable
 
 API_VERSION = "aliquot/v1"
+MigMode = Literal["enabled", "disabled"]
 
 
 UNKNOWN_HOLDER = "unknown"
@@ -164,8 +167,8 @@ class Mig(msgspec.Struct, frozen=True):
     """MIG mode: ``enabled`` or ``disabled``, now and after the next reset."""
 
     capable: bool = False
-    current: str = "disabled"
-    pending: str = "disabled"
+    current: Stored[MigMode] = "disabled"
+    pending: Stored[MigMode] = "disabled"
 
     @property
     def enabled(self) -> bool:

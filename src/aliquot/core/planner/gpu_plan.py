@@ -18,7 +18,7 @@ from aliquot.core.model.actions import (
 )
 from aliquot.core.model.catalog import Family
 from aliquot.core.model.desired import DesiredGpu, DesiredInstance
-from aliquot.core.model.inventory import Gpu, GpuInstance
+from aliquot.core.model.inventory import Gpu, GpuInstance, MigMode
 from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Blocker, Policy
 from aliquot.core.planner import blockers as blocked
@@ -83,7 +83,7 @@ def change_mode(family: Family | None, gpu: Gpu, enabled: bool, requested_by: st
     """
     if family is None or not gpu.mig.capable:
         return GpuPlan()
-    want = "enabled" if enabled else "disabled"
+    want: MigMode = "enabled" if enabled else "disabled"
     if gpu.mig.current == want:
         if gpu.mig.pending == want:
             return GpuPlan()

@@ -14,7 +14,7 @@ from aliquot.kubernetes.client.object_base import Condition
 from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.node_document import NodeDocument
-from aliquot.kubernetes.gpu.node_status import PENDING, REBOOTING, AgentStatus, parse
+from aliquot.kubernetes.gpu.node_status import AgentStatus, parse
 from aliquot.kubernetes.manifests.values import AGENT, DEVICES
 
 
@@ -176,9 +176,9 @@ def _pods(pods: Sequence[Pod], app: str) -> list[Pod]:
 
 
 def _changing(status: AgentStatus | None, labels: dict[str, str]) -> str:
-    if status is None or labels.get(names.STATE_LABEL) not in (PENDING, REBOOTING):
+    if status is None or labels.get(names.STATE_LABEL) not in ("pending", "rebooting"):
         return ""
-    if status.state not in (PENDING, REBOOTING):
+    if status.state not in ("pending", "rebooting"):
         return "the agent"
     return f"the agent ({status.progress})" if status.progress else "the agent"
 

@@ -13,7 +13,7 @@ from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.object_base import Condition, KubeObject
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.node_status import FAILED, SUCCESS, AgentStatus, parse
+from aliquot.kubernetes.gpu.node_status import AgentStatus, parse
 
 POLL_S = 0.1
 """Between two looks at what the watches keep: no request is made for it."""
@@ -49,10 +49,10 @@ async def node(
                 report(line)
                 last_line = line
             state = labels.get(names.STATE_LABEL)
-            if state == status.state == SUCCESS:
+            if state == status.state == "success":
                 status_word = "nothing" if status.reason == "AlreadyApplied" else "done"
                 return ChangeOutcome(status_word, f"{name}: {status.message}", status.details)
-            if state == status.state == FAILED:
+            if state == status.state == "failed":
                 return _failed(name, status)
         waited = time.monotonic() - begun
         if waited > (timeouts.end_s if last_line else timeouts.answer_s):

@@ -9,7 +9,7 @@ from aliquot.dashboard.cluster import vms as machines
 from aliquot.dashboard.cluster.cluster_cache import ClusterCache
 from aliquot.dashboard.view_models import ObservedFleet, VirtualizationView
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.virtual_machines.agent.node_report import IDLE, WAITING, parse
+from aliquot.kubernetes.virtual_machines.agent.node_report import parse
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 
@@ -72,11 +72,11 @@ def _agents(snapshot: AdmissionSnapshot) -> Iterator[str]:
         )
     for name in sorted(snapshot.nodes):
         status = parse(snapshot.nodes[name].metadata.annotations.get(DEVICES_ANNOTATION))
-        if status is not None and status.state in (WAITING, IDLE):
+        if status is not None and status.state in ("waiting", "idle"):
             sentence, _, step = status.sentence.partition(" | next: ")
             needed = snapshot.nodes[name].metadata.labels.get(names.DRIVER_NEEDED_LABEL) == "true"
             driver = " NVIDIA's vGPU host driver (the driver toolkit) is needed there." if needed else ""
-            waits = driver if status.state == WAITING else ""
+            waits = driver if status.state == "waiting" else ""
             yield f"{name}: {sentence}.{waits}" + (f" Next: {step}" if step else "")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from aliquot.core.model.ids import pci_address
-from aliquot.core.model.inventory import Holder, Mig
+from aliquot.core.model.inventory import Holder, Mig, MigMode
 from aliquot.hardware.nvml.instances import NO_INSTANCE, Process
 
 _INDENT = 4
@@ -119,10 +119,10 @@ def _report(pci: str, facts: Sequence[tuple[Path, str]]) -> GpuReport:
 
 
 def _mig(current: str, pending: str) -> Mig:
-    known = ("Enabled", "Disabled")
+    known: dict[str, MigMode] = {"Enabled": "enabled", "Disabled": "disabled"}
     if current not in known:
         return Mig()  # N/A: not capable
-    return Mig(True, current.lower(), pending.lower() if pending in known else current.lower())
+    return Mig(True, known[current], known.get(pending, known[current]))
 
 
 def _packed(text: str) -> str:

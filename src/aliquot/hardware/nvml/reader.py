@@ -9,7 +9,7 @@ import msgspec
 
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.ids import packed_pci_id, pci_address
-from aliquot.core.model.inventory import Gpu, Mig
+from aliquot.core.model.inventory import Gpu, Mig, MigMode
 from aliquot.errors import GpuLostError, HardwareError
 from aliquot.hardware.nvml.capability_minors import CapabilityFiles
 from aliquot.hardware.nvml.instances import Instances, distinct
@@ -19,7 +19,7 @@ from aliquot.hardware.nvml.tables import SessionSource, Tables
 _PASSTHROUGH = 1
 _MAX_READS = 20
 """How often a GPU is read before a changing one is given up on."""
-_MODES = ("disabled", "enabled")
+_MODES: tuple[MigMode, ...] = ("disabled", "enabled")
 
 
 class NvmlGpu(msgspec.Struct):

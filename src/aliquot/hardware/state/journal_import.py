@@ -6,14 +6,15 @@ from typing import Any
 
 import msgspec
 
-from aliquot.core.engine.ports import FORMAT, JournalEntry
+from aliquot.core.engine.ports import FORMAT, JournalEntry, JournalKind
 from aliquot.core.engine.recorded_change import encode_change, record_change
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
+from aliquot.core.model.stored import Stored
 
 
 class _Older(msgspec.Struct):
-    kind: str
+    kind: Stored[JournalKind]
     run: str
     boot: str = ""
     gpu: str = ""

@@ -15,7 +15,8 @@ from zlib import crc32
 
 import msgspec
 
-from aliquot.core.engine.ports import JournalEntry
+from aliquot.core.engine.ports import JournalEntry, JournalKind
+from aliquot.core.model.stored import Stored
 from aliquot.foundation import atomic_file, state_store
 
 JOURNAL = "change-journal.jsonl"
@@ -159,7 +160,7 @@ def _read(path: str, limit: int) -> tuple[bytes, bool]:
 class _Line(msgspec.Struct):
     """A record as it is read: msgspec does not decode ``Raw | None``."""
 
-    kind: str
+    kind: Stored[JournalKind]
     run: str
     boot: str = ""
     gpu: str = ""

@@ -6,6 +6,8 @@ Sources: NVIDIA's mig-manager, GPU Operator, gpu-feature-discovery and device pl
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 CONFIG_LABEL = "nvidia.com/mig.config"
 STATE_LABEL = "nvidia.com/mig.config.state"
 STRATEGY_LABEL = "nvidia.com/mig.strategy"
@@ -33,7 +35,8 @@ PRESENT_LABEL = "nvidia.com/gpu.present"
 GUEST_LABEL = "nvidia.com/vgpu.host-driver-version"
 """Set by gpu-feature-discovery in virtual machines with a vGPU, which cannot be partitioned from inside."""
 
-STATES = ("pending", "rebooting", "success", "failed")
+LabelState = Literal["pending", "rebooting", "success", "failed"]
+STATES: tuple[LabelState, ...] = get_args(LabelState)
 DEFAULT_CONFIG_MAP = "default-mig-parted-config"
 DEFAULT_CLIENTS_MAP = "default-gpu-clients"
 SETTINGS_MAP = "aliquot-settings"

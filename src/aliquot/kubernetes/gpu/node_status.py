@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
+from typing import Literal
 
 import msgspec
 
-from aliquot.kubernetes.gpu import names
+from aliquot.core.model.stored import Stored
+from aliquot.kubernetes.gpu.names import LabelState
 
-PENDING, REBOOTING, SUCCESS, FAILED = names.STATES
-NOT_REQUESTED = ""
 LIMIT = 1024
 """Characters of a sentence in an annotation and in an event (an event's message has room for 1,024)."""
 
@@ -21,7 +21,7 @@ class AgentStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     RFC 3339; ``progress`` is ``done/all`` actions.
     """
 
-    state: str
+    state: Stored[LabelState | Literal[""]]
     reason: str
     message: str
     config: str = ""
@@ -61,9 +61,9 @@ class AgentStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 def _conditions(status: AgentStatus) -> list[dict[str, str]]:
     """Kubernetes' usual three: Ready, Progressing, Degraded."""
     truth = {
-        "Ready": status.state == SUCCESS,
-        "Progressing": status.state in (PENDING, REBOOTING),
-        "Degraded": status.state == FAILED,
+        "Ready": status.state == "success",
+        "Progressing": status.state in ("pending", "rebooting"),
+        "Degraded": status.state == "failed",
     }
     return [
         {

@@ -12,7 +12,7 @@ import msgspec
 from aliquot.core.model.catalog import ComputeProfile, Profile
 from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.facts import Facts, GpuFacts, MigDevice
-from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Mig
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Mig, MigMode
 
 replace = msgspec.structs.replace
 _UNKNOWN = -1
@@ -57,7 +57,7 @@ def _memory(inventory: Inventory, gpu: Gpu) -> int:
 
 def _predicted_gpu(inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu) -> Gpu:
     enabled = gpu.mig.enabled if desired_gpu.mig is None else desired_gpu.mig
-    mode = "enabled" if enabled else "disabled"
+    mode: MigMode = "enabled" if enabled else "disabled"
     after = replace(gpu, mig=Mig(gpu.mig.capable, mode, mode))
     if desired_gpu.instances is None:
         return after if enabled == gpu.mig.enabled else replace(after, instances=())

@@ -24,7 +24,7 @@ from aliquot.core.model.actions import (
     SetPassthrough,
 )
 from aliquot.core.model.facts import Facts
-from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.inventory import Gpu, Inventory, MigMode
 from aliquot.core.planner.semantics import StepRefused, step
 from aliquot.errors import AliquotError, HardwareError, InUseError, StorageError
 
@@ -82,7 +82,7 @@ class Memory:
         self.inventory = step(self.inventory, action)
 
     def set_mode(self, pci: str, enabled: bool) -> bool:
-        mode = "enabled" if enabled else "disabled"
+        mode: MigMode = "enabled" if enabled else "disabled"
         self._write(f"mode {pci} {mode}", lambda: self._step(SetMode(gpu=pci, reason="", mode=mode)))
         gpu = self.inventory.gpu(pci)
         return gpu.mig.current == gpu.mig.pending

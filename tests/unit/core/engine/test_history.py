@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from aliquot.core.engine.history import IN_PROGRESS, INTERRUPTED, PastRun, newest_runs, past_runs, total_text
-from aliquot.core.engine.ports import FORMAT, JournalEntry
+from aliquot.core.engine.ports import FORMAT, JournalEntry, JournalKind
 
 GPU = "0000:07:00.0"
 
 
 def run(
-    name: str, *records: tuple[str, str], at: float = 100.0, by: str = "ann", text: str = "train"
+    name: str, *records: tuple[JournalKind, str], at: float = 100.0, by: str = "ann", text: str = "train"
 ) -> list[JournalEntry]:
     """A run that began at ``at``; each record is a kind, and a step or a text, a second after the other."""
     found = [JournalEntry("begin", name, boot="b", text=text, at=at, by=by)]
@@ -26,7 +26,7 @@ def only(records: list[JournalEntry], *, running: bool = False) -> PastRun:
     return past
 
 
-def both(step: str) -> tuple[tuple[str, str], tuple[str, str]]:
+def both(step: str) -> tuple[tuple[JournalKind, str], tuple[JournalKind, str]]:
     return ("intent", step), ("done", step)
 
 
@@ -100,7 +100,7 @@ def test_what_failed_is_told_with_what_was_taken_back() -> None:
 
 def test_what_ended_before_anything_was_touched_was_refused() -> None:
     """Nothing failed then, and no former state came back."""
-    held = ("failed", "the instance is held by process 4711")
+    held: tuple[JournalKind, str] = ("failed", "the instance is held by process 4711")
     assert (
         only(run("r", held, ("undo", "the instance is held by process 4711"), ("end", "undone"))).outcome == "refused"
     )

@@ -7,10 +7,10 @@ import pytest
 
 from aliquot.core.model import driver_branches
 from aliquot.core.model import driver_checks as drivers
-from aliquot.core.model.inventory import Gpu, Inventory, Mig
+from aliquot.core.model.inventory import Gpu, Inventory, Mig, MigMode
 
 
-def gpu(index: int = 0, *, current: str = "disabled", pending: str = "", **facts: object) -> Gpu:
+def gpu(index: int = 0, *, current: MigMode = "disabled", pending: MigMode | None = None, **facts: object) -> Gpu:
     made = Gpu(
         pci=f"0000:{index:02x}:00.0",
         uuid="",

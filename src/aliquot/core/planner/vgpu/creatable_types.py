@@ -133,7 +133,7 @@ class _TypeEvaluator:
         """What stands in the way of every vGPU of this type, as the GPU is."""
         gpu, host, virtual = self.gpu, self.inventory.host, self.virtual
         ordinary = host is not None and host.vgpu_manager is False
-        reasons = (
+        reasons: tuple[tuple[object, RuleCode, str], ...] = (
             (vgpu_type.id is None, "TYPE_WITHOUT_ID", "no source gives its number, so that it cannot be made"),
             (gpu.lost, "GPU_LOST", "the GPU has fallen off the bus"),
             (gpu.passthrough, "PASSTHROUGH", "the GPU is handed out whole"),

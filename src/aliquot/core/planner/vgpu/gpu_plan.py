@@ -12,7 +12,7 @@ import msgspec
 
 from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute, SetPassthrough
 from aliquot.core.model.desired import DesiredGpu
-from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory, Vgpu
+from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory, MigMode, Vgpu
 from aliquot.core.model.plan import Blocker, Policy
 from aliquot.core.planner import blockers as blocked
 from aliquot.core.planner import gpu_plan
@@ -121,7 +121,7 @@ def _plan_visible(
 def find_changes(task: Task, goal: Goal) -> GpuModeChanges:
     """What has to change around the vGPUs."""
     now, mig = len(task.virtual.functions), task.gpu.mig
-    want = "enabled" if goal.mig else "disabled"
+    want: MigMode = "enabled" if goal.mig else "disabled"
     mode = task.family is not None and mig.capable and (mig.current, mig.pending) != (want, want)
     needs_reset = task.family is not None and task.family.mode.change_needs_gpu_reset
     off = now > 0 and (goal.functions != now or (mode and (not goal.mig or needs_reset)))

@@ -9,7 +9,7 @@ import msgspec
 
 from aliquot.core.model.catalog import Family
 from aliquot.core.model.desired import DesiredGpu
-from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory, Mig
+from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory, Mig, MigMode
 from aliquot.core.model.plan import Blocker, Policy
 from aliquot.core.planner import blockers as blocked
 from aliquot.core.planner.restore_point import VFIO
@@ -48,7 +48,7 @@ def reclaimed(gpu: Gpu, family: Family | None) -> Gpu:
     """What a GPU will be after it is taken back: nothing on it, MIG mode as it was where the family keeps the mode."""
     virtual = gpu.virtual or GpuVirtualization()
     on = virtual.was_mig and family is not None and family.mode.mode_survives_reboot
-    mode = "enabled" if on else "disabled"
+    mode: MigMode = "enabled" if on else "disabled"
     return replace(
         gpu,
         passthrough=False,

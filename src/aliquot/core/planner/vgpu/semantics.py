@@ -14,6 +14,7 @@ from aliquot.core.model.inventory import (
     Holder,
     Inventory,
     Mig,
+    MigMode,
     Vgpu,
     VirtualFunction,
 )
@@ -190,6 +191,6 @@ def _reclaim(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization) -> Gpu:
     if not gpu.passthrough or gpu.holders:
         raise StepRefused("IN_USE: a virtual machine has the GPU" if gpu.holders else "NOT_FOUND: it is not handed out")
     keeps = gpu.mig.capable and inventory.family(gpu).mode.mode_survives_reboot
-    mode = "enabled" if virtual.was_mig and keeps else "disabled"
+    mode: MigMode = "enabled" if virtual.was_mig and keeps else "disabled"
     after = replace(virtual, driver="nvidia", was_mig=False, mixed_size=False)
     return replace(gpu, passthrough=False, mig=Mig(gpu.mig.capable, mode, mode), virtual=after)

@@ -14,7 +14,7 @@ from aliquot.errors import AliquotError, DriverHangsError, InUseError, LockedErr
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.logfmt import plain
 from aliquot.kubernetes.gpu.config_label import ConfigFailure, failure_of
-from aliquot.kubernetes.gpu.node_status import FAILED, AgentStatus
+from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.label_agent.agent import status_builder, steps
 from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_destroy
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
@@ -139,5 +139,5 @@ class PlanApplier:
 def _hang_status(observation: Observation, hang: DriverHangsError) -> AgentStatus:
     """The node's status while a call of the change hangs."""
     return status_builder.status(
-        observation, FAILED, phrases.DRIVER_HANGS, hang.brief, next_step=hang.next_step or "", details=hang.details
+        observation, "failed", phrases.DRIVER_HANGS, hang.brief, next_step=hang.next_step or "", details=hang.details
     )

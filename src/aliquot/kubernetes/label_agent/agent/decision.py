@@ -20,7 +20,7 @@ from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
 from aliquot.kubernetes.gpu.gpu_operands import operands_for, pause
-from aliquot.kubernetes.gpu.node_status import FAILED, NOT_REQUESTED, PENDING, REBOOTING, AgentStatus
+from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.label_agent.agent import status_builder
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
 from aliquot.kubernetes.label_agent.agent.steps import (
@@ -102,9 +102,7 @@ def _without_config(observation: Observation, memory: AgentMemory) -> Step:
     message = f"no wish: the GPUs are left as they are{observation.hint}"
     # The former wish stays on record: the controller gives a first wish to new nodes, not one that was withdrawn.
     config = observation.status.config if observation.status is not None else ""
-    status = AgentStatus(NOT_REQUESTED, "NoWish", message, config=config).with_since(
-        observation.now, observation.status
-    )
+    status = AgentStatus("", "NoWish", message, config=config).with_since(observation.now, observation.status)
     if _services_are_due(observation, memory):
         return StartServices()
     if observation.restoration:
@@ -121,7 +119,7 @@ def _without_config(observation: Observation, memory: AgentMemory) -> Step:
 def _fail(observation: Observation, memory: AgentMemory, failure: ConfigFailure) -> Step:
     """Everything paused is given back first: a wish that cannot be met must not cost the monitoring as well."""
     status = status_builder.status(
-        observation, FAILED, failure.reason, failure.message, next_step=failure.next_step, details=failure.details
+        observation, "failed", failure.reason, failure.message, next_step=failure.next_step, details=failure.details
     )
     if _unpublished(observation, memory):
         return Publish()
@@ -192,7 +190,7 @@ def _change(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
 def _prepare_and_apply(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
     drift = f"the GPUs drifted from {observation.label!r}: " if status_builder.was_met(observation) else ""
     reason = status_builder.HEALING if drift else "Changing"
-    status = status_builder.status(observation, PENDING, reason, drift + phrases.intent(plan))
+    status = status_builder.status(observation, "pending", reason, drift + phrases.intent(plan))
     operands = operands_for(plan)
     if pause(
         observation.marks,
@@ -202,7 +200,7 @@ def _prepare_and_apply(observation: Observation, memory: AgentMemory, plan: Plan
         owner=observation.owner,
     ):
         return Pause(operands, observation.holder_policy.cordon, status)
-    if observation.state != PENDING:
+    if observation.state != "pending":
         return ReportStatus(status)
     if observation.marks.pause_record is not None and not memory.operands_gone:
         return AwaitOperands(operands, status)
@@ -221,11 +219,11 @@ def _locked(observation: Observation, memory: AgentMemory) -> Step:
         other, node = observation.other_agent, observation.node
         text = f"{other} has paused GPU clients on this node under another lock: the agent waits for its end"
         step = f"end one of both agents; if that one is gone: kubectl annotate node {node} {names.PAUSE_ANNOTATION}-"
-        status = status_builder.status(observation, PENDING, "AnotherAgent", text, next_step=step)
+        status = status_builder.status(observation, "pending", "AnotherAgent", text, next_step=step)
     else:
         who = shorten(memory.locked_by or observation.writer, LONGEST_NAME, placeholder=" ...)")
         text = f"{who} is changing this node's GPUs: the agent changes nothing meanwhile and goes on when it has ended"
-        status = status_builder.status(observation, PENDING, "Locked", text)
+        status = status_builder.status(observation, "pending", "Locked", text)
     if status_builder.needs_report(observation, status):
         return ReportStatus(status)
     return WaitForEvent(LOCK_BACKOFF.pause(memory.lockouts + 1), status.message, locked=True)
@@ -287,7 +285,7 @@ def _blocked(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
     if holding.policy == "drain" and not pods and not since:
         text = f"{message}: no pod, so there is nothing to evict"
         return _fail(observation, memory, ConfigFailure("Held", text, rest, phrases.describe_command(plan)))
-    status = status_builder.status(observation, PENDING, "WaitingForHolders", message)
+    status = status_builder.status(observation, "pending", "WaitingForHolders", message)
     if pause(observation.marks, (), requested=observation.digest, cordon=holding.cordon, owner=observation.owner):
         return Pause((), holding.cordon, status)
     if status_builder.needs_report(observation, status):
@@ -302,7 +300,7 @@ def _reboot(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
     this boot is given again: it may have been killed before it gave it.
     """
     gpus = ", ".join(plan.reboots)
-    status = status_builder.status(observation, REBOOTING, "Rebooting", f"rebooting for the MIG mode of GPU {gpus}")
+    status = status_builder.status(observation, "rebooting", "Rebooting", f"rebooting for the MIG mode of GPU {gpus}")
     reboot_mark = observation.durable.reboot
     requested = reboot_mark is not None and reboot_mark.digest == observation.digest
     if reboot_mark is not None and requested and reboot_mark.boot != observation.boot:

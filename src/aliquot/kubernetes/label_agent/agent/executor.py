@@ -18,7 +18,6 @@ from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import node_pods as pods
 from aliquot.kubernetes.gpu.config_label import ConfigFailure, failure_of
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
-from aliquot.kubernetes.gpu.node_status import SUCCESS
 from aliquot.kubernetes.label_agent.agent import decision, steps
 from aliquot.kubernetes.label_agent.agent.apply_step import PlanApplier
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation, RebootMark
@@ -136,7 +135,7 @@ class StepExecutor(StepContext):
         return self.record_failure(ConfigFailure("PauseUndone", text, (), who), observation, memory)
 
     async def _restore(self, step: steps.Restore, observation: Observation, memory: AgentMemory) -> AgentMemory:
-        done = step.status is not None and step.status.state == SUCCESS
+        done = step.status is not None and step.status.state == "success"
         if done:
             await self._validate()
         plain(

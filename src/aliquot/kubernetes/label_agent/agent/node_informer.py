@@ -19,7 +19,7 @@ from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_pods as pods
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
 from aliquot.kubernetes.gpu.node_patch import change_node, node_marks
-from aliquot.kubernetes.gpu.node_status import FAILED, AgentStatus, rfc3339
+from aliquot.kubernetes.gpu.node_status import AgentStatus, rfc3339
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 
 
@@ -155,7 +155,7 @@ class NodeInformer:
 
     async def event(self, status: AgentStatus, now: float) -> None:
         """Write what has become of the wish as an event on the node."""
-        await self._event("Warning" if status.state == FAILED else "Normal", status.reason, status.sentence, now)
+        await self._event("Warning" if status.state == "failed" else "Normal", status.reason, status.sentence, now)
 
     async def warn(self, reason: str, sentence: str) -> None:
         """Write a warning as an event on the node."""

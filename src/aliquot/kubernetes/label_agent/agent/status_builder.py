@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-from aliquot.kubernetes.gpu.node_status import SUCCESS, AgentStatus
+from aliquot.kubernetes.gpu.names import LabelState
+from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
 from aliquot.kubernetes.node_agent import messages as phrases
 
@@ -15,7 +18,7 @@ HEALING = "Healing"
 
 def status(
     observation: Observation,
-    state: str,
+    state: LabelState | Literal[""],
     reason: str,
     message: str,
     *,
@@ -45,7 +48,7 @@ def success(observation: Observation, memory: AgentMemory) -> AgentStatus:
         message = memory.last_change
         if previous is not None and previous.message == memory.last_change:
             reason = previous.reason
-    elif previous is not None and previous.state == SUCCESS and previous.digest == observation.digest:
+    elif previous is not None and previous.state == "success" and previous.digest == observation.digest:
         reason, message = previous.reason, previous.message
     else:
         reason = "AlreadyApplied"
@@ -60,7 +63,7 @@ def success(observation: Observation, memory: AgentMemory) -> AgentStatus:
     unpublished = (memory.unpublished,) if memory.unpublished else ()
     return status(
         observation,
-        SUCCESS,
+        "success",
         reason,
         message,
         details=(*unpublished, *observation.remarks, *misnamed, *left_alone, *warnings),

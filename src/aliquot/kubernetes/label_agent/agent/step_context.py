@@ -14,7 +14,7 @@ from aliquot.foundation.logfmt import plain
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch, merge_patches
-from aliquot.kubernetes.gpu.node_status import SUCCESS, AgentStatus
+from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation, boot_clock
@@ -80,7 +80,7 @@ class StepContext:
         await self.informer.change(change)
         if outdated:
             return
-        if status.state == SUCCESS and self.state_file.value.reboot is not None:
+        if status.state == "success" and self.state_file.value.reboot is not None:
             self.state_file.forget(msgspec.structs.replace(self.state_file.value, reboot=None))
         if observation.state != status.state and status.state:
             plain(f"Changing the '{names.STATE_LABEL}' node label to '{status.state}'")

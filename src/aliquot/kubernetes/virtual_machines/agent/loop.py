@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from aliquot.errors import AliquotError, DriverHangsError
 from aliquot.kubernetes.node_agent.agent_loop import UNREAD_S, AgentLoop
 from aliquot.kubernetes.node_agent.messages import DRIVER_HANGS
-from aliquot.kubernetes.virtual_machines.agent import node_report
 from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
 from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics
 from aliquot.kubernetes.virtual_machines.agent.node_report import DevicesAgentStatus, NodeStatusReporter
@@ -83,7 +82,7 @@ class DevicesAgentLoop:
         it the loop reports itself. Raises ApiError.
         """
         if error is not None and not self._informers.unsynced:
-            await self.report_status(DevicesAgentStatus(node_report.WAITING, DRIVER_HANGS, error.one_line), None)
+            await self.report_status(DevicesAgentStatus("waiting", DRIVER_HANGS, error.one_line), None)
 
 
 def _defect(error: Exception) -> AliquotError:

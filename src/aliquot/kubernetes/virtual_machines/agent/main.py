@@ -14,7 +14,6 @@ from aliquot.kubernetes.node_agent.hang_reporter import HangReporter
 from aliquot.kubernetes.node_agent.kubelet_pods import resource_uses
 from aliquot.kubernetes.node_agent.usage_sampler import UsageSampler, sampling_interval_s
 from aliquot.kubernetes.virtual_machines.agent import launcher_devices as launchers
-from aliquot.kubernetes.virtual_machines.agent import node_report
 from aliquot.kubernetes.virtual_machines.agent.allocation import VmAllocationPublisher
 from aliquot.kubernetes.virtual_machines.agent.document_builder import build_document
 from aliquot.kubernetes.virtual_machines.agent.driver_location import DriverLocator
@@ -134,13 +133,11 @@ class DevicesAgent:
             )
             step = f"kubectl label node {self.options.node_name} {WITHOUT_PCIDEVICES}=true, once its DaemonSet "
             step += "leaves out such nodes (docs/coming-from/pcidevices.md, step 3)"
-            return DevicesAgentStatus(node_report.IDLE, PCIDEVICES_RUNS, f"{text} | next: {step}")
+            return DevicesAgentStatus("idle", PCIDEVICES_RUNS, f"{text} | next: {step}")
         absent = self.informers.missing_kinds
         if absent:
             text = f"the cluster does not have {', '.join(absent)} of devices.harvesterhci.io"
-            return DevicesAgentStatus(
-                node_report.IDLE, "NoCustomResources", f"{text} | next: kubectl apply -f deploy/crds"
-            )
+            return DevicesAgentStatus("idle", "NoCustomResources", f"{text} | next: kubectl apply -f deploy/crds")
         return None
 
     async def _after_round(self, done: RoundResult | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import get_args
 
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.plan import Plan
@@ -18,7 +19,7 @@ class DevicesAgentMetrics(AgentMetrics):
     """What both agents count, and vGPUs, writes, and what is not ready."""
 
     def __init__(self, node: str) -> None:
-        super().__init__(node, "aliquot_devices", (node_report.WORKING, node_report.WAITING, node_report.IDLE))
+        super().__init__(node, "aliquot_devices", get_args(node_report.DevicesState))
         self._writes = make.counter("aliquot_devices_writes_total", self.registry)
         self._vgpus = make.gauge("aliquot_devices_vgpus", self.registry)
         self._unmet = make.gauge("aliquot_devices_unmet", self.registry)

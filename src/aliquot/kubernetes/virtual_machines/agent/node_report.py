@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from aliquot.core.model.stored import Stored
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiError
 from aliquot.kubernetes.client.object_base import Condition, KubeObject
@@ -20,7 +21,7 @@ from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInform
 from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 
-WORKING, WAITING, IDLE = "working", "waiting", "idle"
+DevicesState = Literal["working", "waiting", "idle"]
 COMPONENT = "aliquot-devices"
 READY = "Ready"
 
@@ -31,14 +32,14 @@ class DevicesAgentStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     people; ``since`` is when state or reason last changed, RFC 3339.
     """
 
-    state: str
+    state: Stored[DevicesState]
     reason: str
     sentence: str
     since: str = ""
 
     @property
     def degraded(self) -> bool:
-        return self.state != WORKING
+        return self.state != "working"
 
     def at(self, now: float, previous: DevicesAgentStatus | None) -> DevicesAgentStatus:
         """Stamped: ``since`` stays while nothing moved."""

@@ -20,7 +20,6 @@ from aliquot.kubernetes.client.errors import ApiError, NotFoundError
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.gpu.node_pods import has_ended
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, uses_of_devices
-from aliquot.kubernetes.virtual_machines.agent import node_report
 from aliquot.kubernetes.virtual_machines.agent.held_devices import devices_to_destroy, with_pod_holders
 from aliquot.kubernetes.virtual_machines.agent.host_gpus import DriverAccess, HostGpus, HostObservation
 from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
@@ -290,12 +289,10 @@ def _view(found: HostObservation, node: str, boot: str) -> NodeView:
 def _agent_status(view: NodeView) -> DevicesAgentStatus:
     """How the agent stands after a look."""
     if not any(function.gpu for function in view.functions):
-        return DevicesAgentStatus(node_report.WORKING, "NoGpu", "this node has no NVIDIA GPU")
+        return DevicesAgentStatus("working", "NoGpu", "this node has no NVIDIA GPU")
     if view.inventory is None:
-        return DevicesAgentStatus(
-            node_report.WAITING, view.reason or "NoDriver", view.driver_error or "no GPU driver answers"
-        )
-    return DevicesAgentStatus(node_report.WORKING, "Working", "the objects of this node are kept by aliquot")
+        return DevicesAgentStatus("waiting", view.reason or "NoDriver", view.driver_error or "no GPU driver answers")
+    return DevicesAgentStatus("working", "Working", "the objects of this node are kept by aliquot")
 
 
 def _action_counts(plan: Plan) -> str:

@@ -12,7 +12,7 @@ import pytest
 from aliquot.core.engine.context import ApplyOutcome
 from aliquot.errors import AliquotError, BlockedError, DriverHangsError, LockedError, StalePlanError
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
-from aliquot.kubernetes.gpu.node_status import PENDING, AgentStatus
+from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.label_agent.agent import apply_step, steps
 from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_destroy
 from aliquot.kubernetes.label_agent.agent.apply_step import PlanApplier
@@ -23,7 +23,7 @@ from support.agent_looks import look, node
 from support.factory import with_instances
 
 FULL = [f"1g.5gb@{n}" for n in range(7)]
-CHANGING = AgentStatus(PENDING, "Changing", "to create")
+CHANGING = AgentStatus("pending", "Changing", "to create")
 
 
 class Actor:

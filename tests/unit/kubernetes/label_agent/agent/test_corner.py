@@ -12,7 +12,7 @@ from aliquot.kubernetes.client.errors import ApiUnavailableError, ForbiddenError
 from aliquot.kubernetes.client.objects import ConfigMap, Node, ObjectMeta
 from aliquot.kubernetes.client.watch import FullList, ObjectChanged, ObjectDeleted
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
-from aliquot.kubernetes.gpu.node_status import FAILED, SUCCESS, AgentStatus
+from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
 
 
@@ -135,8 +135,8 @@ def test_a_failure_is_a_warning_and_everything_else_is_normal() -> None:
     corner = NodeInformer(cast(Api, api), "n", "ns", lambda: None)
 
     async def write() -> None:
-        await corner.event(AgentStatus(FAILED, "Held", "held"), 0.0)
-        await corner.event(AgentStatus(SUCCESS, "Applied", "applied"), 0.0)
+        await corner.event(AgentStatus("failed", "Held", "held"), 0.0)
+        await corner.event(AgentStatus("success", "Applied", "applied"), 0.0)
         await corner.warn("Odd", "odd")
 
     asyncio.run(write())

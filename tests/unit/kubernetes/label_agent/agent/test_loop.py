@@ -25,7 +25,7 @@ from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
-from aliquot.kubernetes.gpu.node_status import FAILED, AgentStatus
+from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 from aliquot.kubernetes.label_agent.agent import decision, steps
 from aliquot.kubernetes.label_agent.agent import main as agent_main
@@ -156,7 +156,7 @@ def test_what_happens_during_a_look_ends_the_wait_that_follows(labels: dict[str,
     ids=["the same again", "another policy", "nothing of ours"],
 )
 def test_what_is_asked_after_a_look_is_not_answered_by_it(asked: dict[str, str | None], late: bool) -> None:
-    former = AgentStatus(FAILED, "ApplyFailed", "boom", WISH)
+    former = AgentStatus("failed", "ApplyFailed", "boom", WISH)
     first = annotated(object_of(**{names.CONFIG_LABEL: WISH}), {names.STATUS_ANNOTATION: former.document()})
     written: list[str] = []
 
@@ -177,7 +177,7 @@ def test_what_is_asked_after_a_look_is_not_answered_by_it(asked: dict[str, str |
         none: Any = None
         actor = StepExecutor(corner, none, none, none, none, LabelAgentMetrics("gpu-1"), PauseOwner())
         o = look(WISH, marks=corner.marks)
-        await actor.execute(steps.ReportStatus(AgentStatus(FAILED, "Held", "held", WISH)), o, AgentMemory())
+        await actor.execute(steps.ReportStatus(AgentStatus("failed", "Held", "held", WISH)), o, AgentMemory())
 
     asyncio.run(play())
     assert written == ([] if late else ["gpu-1", "event"])

@@ -20,7 +20,7 @@ from aliquot.kubernetes.gpu import eviction, node_pods
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
 from aliquot.kubernetes.gpu.eviction import EvictionResult, RemainingPod
 from aliquot.kubernetes.gpu.gpu_operands import OPERANDS
-from aliquot.kubernetes.gpu.node_status import PENDING, AgentStatus
+from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.label_agent.agent import pod_waits, steps
 from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_free, devices_to_withhold, held_devices
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
@@ -31,7 +31,7 @@ from support.factory import with_instances
 from unit.kubernetes.gpu.memory import pod
 
 replace = msgspec.structs.replace
-CHANGING = AgentStatus(PENDING, "Changing", "to create")
+CHANGING = AgentStatus("pending", "Changing", "to create")
 FULL = [f"1g.5gb@{n}" for n in range(7)]
 
 

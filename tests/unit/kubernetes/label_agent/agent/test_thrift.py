@@ -14,7 +14,7 @@ import pytest
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
 from aliquot.kubernetes.client.watch import ObjectChanged
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.gpu.node_status import PENDING, AgentStatus
+from aliquot.kubernetes.gpu.node_status import AgentStatus
 from aliquot.kubernetes.label_agent.agent import progress
 from aliquot.kubernetes.label_agent.agent.memo import Memoized
 from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
@@ -106,7 +106,7 @@ def test_progress_is_written_now_and_then_from_whatever_thread(monkeypatch: pyte
 
     async def applying(every_s: float) -> None:
         monkeypatch.setattr(progress, "EVERY_S", every_s)
-        shown = Progress(cast(NodeInformer, corner), AgentStatus(PENDING, "Changing", "to create"), 3)
+        shown = Progress(cast(NodeInformer, corner), AgentStatus("pending", "Changing", "to create"), 3)
         for n in range(3):
             await asyncio.to_thread(shown.report, f"act {n}")
             await asyncio.sleep(0)
@@ -120,7 +120,7 @@ def test_progress_is_written_now_and_then_from_whatever_thread(monkeypatch: pyte
 
 def test_every_act_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def applying() -> None:
-        shown = Progress(cast(NodeInformer, StubCorner()), AgentStatus(PENDING, "Changing", "to create"), 3)
+        shown = Progress(cast(NodeInformer, StubCorner()), AgentStatus("pending", "Changing", "to create"), 3)
         shown.report("created 1g.5gb")
         await shown.close()
 
@@ -135,7 +135,7 @@ def test_a_patch_is_begun_only_once_the_next_one_is_due(monkeypatch: pytest.Monk
     monkeypatch.setattr(progress, "EVERY_S", 0.2)
 
     async def applying() -> None:
-        shown = Progress(cast(NodeInformer, corner), AgentStatus(PENDING, "Changing", "to create"), 3)
+        shown = Progress(cast(NodeInformer, corner), AgentStatus("pending", "Changing", "to create"), 3)
         shown._begin()
         await shown.close()
         assert corner.written == []
