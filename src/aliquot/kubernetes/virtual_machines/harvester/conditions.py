@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Literal
 
 from aliquot.kubernetes.client.object_base import Condition
 from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict
 
-READY, SYNCED = "Ready", "Synced"
-TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+ConditionType = Literal["Ready", "Synced"]
+ConditionStatus = Literal["True", "False", "Unknown"]
+ConditionState = tuple[ConditionStatus, ObjectVerdict]
 PENDING = "Pending"
 
 
-def condition(previous: Sequence[Condition], kind: str, status: str, why: ObjectVerdict, now: float) -> Condition:
+def condition(
+    previous: Sequence[Condition], kind: ConditionType, status: ConditionStatus, why: ObjectVerdict, now: float
+) -> Condition:
     """A condition of that kind. Its time is that of the last change of ``status``, not of the sentence; ``now`` is wall
     time in seconds.
     """

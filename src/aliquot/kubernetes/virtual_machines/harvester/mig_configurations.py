@@ -29,8 +29,7 @@ from aliquot.kubernetes.kinds.harvester_names import (
     SYNCED,
     UNTRACKED_ANNOTATION,
 )
-from aliquot.kubernetes.virtual_machines.harvester.conditions import FALSE, PENDING, READY, TRUE, UNKNOWN, condition
-from aliquot.kubernetes.virtual_machines.harvester.conditions import SYNCED as SYNCED_CONDITION
+from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING, ConditionState, condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.mig_layout import (
     describe_instance,
@@ -116,7 +115,7 @@ def _existing_draft(view: NodeView, outcome: GpuOutcome, found: MigConfiguration
         if physical_gpu.gpu is not None:
             text = f"{physical_gpu.gpu.product} cannot be cut, or its geometry is not known"
             why = ObjectVerdict("NotCapable", advice(text, f"aliquot profiles {physical_gpu.pci}"))
-        status = _with_conditions(view, found, found.status, (UNKNOWN, why), (UNKNOWN, why))
+        status = _with_conditions(view, found, found.status, ("Unknown", why), ("Unknown", why))
     else:
         status = _enabled_status(view, outcome, found, family)
     return Draft(MigConfiguration, found.name, found.spec, status)
@@ -153,8 +152,8 @@ def _enabled_status(
         applied_boot=physical_gpu.boot if state else "",
         differences=found_differences,
     )
-    condition_status = TRUE if state == SYNCED else FALSE
-    return _with_conditions(view, found, status, (condition_status, why), (condition_status, why))
+    both: ConditionState = "True" if state == SYNCED else "False", why
+    return _with_conditions(view, found, status, both, both)
 
 
 def _disabled_status(
@@ -165,10 +164,11 @@ def _disabled_status(
     sentences = tuple(
         f"{describe_instance(i)} was not made through this object" for i in untracked_instances(found, gpu)
     )
-    ready, message = (TRUE, ObjectVerdict("Disabled", "nothing of it exists, as wished")), ""
+    ready: ConditionState = "True", ObjectVerdict("Disabled", "nothing of it exists, as wished")
+    message = ""
     if mine:
         ready = (
-            FALSE,
+            "False",
             outcome.decision.layout
             or outcome.failure
             or ObjectVerdict(PENDING, "its GPU instances are being destroyed"),
@@ -178,9 +178,9 @@ def _disabled_status(
         state = DISABLED if state else ""
         if sentences:
             message = _untracked_advice(found, sentences)
-            ready = TRUE, ObjectVerdict("Untracked", message)
+            ready = "True", ObjectVerdict("Untracked", message)
     if sentences and outcome.decision.layout is not None:
-        ready, message = (FALSE, outcome.decision.layout), outcome.decision.layout.message
+        ready, message = ("False", outcome.decision.layout), outcome.decision.layout.message
     status = MigConfigurationStatus(
         profile_status=_profile_rows(family, gpu, mine), state=state, message=message, differences=sentences
     )
@@ -191,11 +191,11 @@ def _with_conditions(
     view: NodeView,
     found: MigConfiguration,
     status: MigConfigurationStatus,
-    ready: tuple[str, ObjectVerdict],
-    synced: tuple[str, ObjectVerdict],
+    ready: ConditionState,
+    synced: ConditionState,
 ) -> MigConfigurationStatus:
     previous = found.status.conditions
-    both = (condition(previous, READY, *ready, view.now), condition(previous, SYNCED_CONDITION, *synced, view.now))
+    both = (condition(previous, "Ready", *ready, view.now), condition(previous, "Synced", *synced, view.now))
     return msgspec.structs.replace(status, conditions=both, observed_generation=found.metadata.generation or 1)
 
 

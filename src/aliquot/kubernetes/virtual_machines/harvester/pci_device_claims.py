@@ -23,7 +23,7 @@ from aliquot.kubernetes.kinds.harvester_names import (
     SKIP_BINDING_ANNOTATION,
     object_name,
 )
-from aliquot.kubernetes.virtual_machines.harvester.conditions import FALSE, PENDING, READY, TRUE, UNKNOWN, condition
+from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING, ConditionState, condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, ObjectChange, Objects
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
@@ -34,7 +34,6 @@ from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict,
 USER = "admin"
 """Who claims for vGPUs, as in the original."""
 MISNAMED = "Misnamed"
-State = tuple[str, ObjectVerdict]
 
 
 def reservation_drafts(view: NodeView, objects: Objects, outcome: GpuOutcome) -> Iterator[Draft]:
@@ -57,7 +56,7 @@ def reservation_drafts(view: NodeView, objects: Objects, outcome: GpuOutcome) ->
             kind=PCIDeviceClaim,
             name=name,
             spec=PCIDeviceClaimSpec(address=address, node_name=view.node, user_name=USER),
-            status=_status(view, claim, drivers.get(address, ""), True, (TRUE if exists else FALSE, why)),
+            status=_status(view, claim, drivers.get(address, ""), True, ("True" if exists else "False", why)),
             labels=labels({PARENT_LABEL: physical_gpu.name}),
             annotations={SKIP_BINDING_ANNOTATION: "true", RESOURCE_ANNOTATION: resource},
             owners=(_owner_reference(device), _owner_reference(found)),
@@ -100,9 +99,9 @@ def claim_drafts(view: NodeView, objects: Objects, found: Mapping[str, GpuOutcom
             continue
         outcome = found.get(claim.spec.address)
         if name != object_name(view.node, claim.spec.address):
-            state = FALSE, _misnamed_verdict(view, claim)
+            state: ConditionState = "False", _misnamed_verdict(view, claim)
         elif function is None:
-            state = FALSE, _absent_verdict(claim)
+            state = "False", _absent_verdict(claim)
         else:
             state = (
                 _gpu_state(outcome)
@@ -127,7 +126,7 @@ def _not_served_status(view: NodeView, claim: PCIDeviceClaim) -> PCIDeviceClaimS
     why = ObjectVerdict(NOT_SERVED, advice(text, f"kubectl delete pcideviceclaim {claim.name}"))
     return msgspec.structs.replace(
         claim.status,
-        conditions=(condition(claim.status.conditions, READY, FALSE, why, view.now),),
+        conditions=(condition(claim.status.conditions, "Ready", "False", why, view.now),),
         observed_generation=claim.metadata.generation or 1,
     )
 
@@ -172,42 +171,44 @@ def _finalizer_change(claim: PCIDeviceClaim, remaining: list[str], why: str) -> 
 
 
 def _status(
-    view: NodeView, found: PCIDeviceClaim | None, driver: str, passed_through: bool, state: State
+    view: NodeView, found: PCIDeviceClaim | None, driver: str, passed_through: bool, state: ConditionState
 ) -> PCIDeviceClaimStatus:
     """The driver to give back is the one that was seen before the function was handed out."""
     previous = found.status if found is not None else PCIDeviceClaimStatus()
     return PCIDeviceClaimStatus(
-        conditions=(condition(previous.conditions, READY, *state, view.now),),
+        conditions=(condition(previous.conditions, "Ready", *state, view.now),),
         observed_generation=(found.metadata.generation or 1) if found is not None else 1,
         kernel_driver_to_unbind=previous.kernel_driver_to_unbind if driver == VFIO else driver,
         passthrough_enabled=passed_through,
     )
 
 
-def _gpu_state(outcome: GpuOutcome) -> State:
+def _gpu_state(outcome: GpuOutcome) -> ConditionState:
     physical_gpu, decision = outcome.physical_gpu, outcome.decision
     leaving = physical_gpu.claim is not None and physical_gpu.claim.metadata.deletion_timestamp is not None
     if physical_gpu.passed_through and not leaving:
-        return TRUE, ObjectVerdict("PassedThrough", f"GPU {physical_gpu.pci} is handed out whole")
+        return "True", ObjectVerdict("PassedThrough", f"GPU {physical_gpu.pci} is handed out whole")
     if physical_gpu.gpu is None and not physical_gpu.without_driver and decision.intent is not None:
-        return UNKNOWN, ObjectVerdict(physical_gpu.reason, physical_gpu.error)
+        return "Unknown", ObjectVerdict(physical_gpu.reason, physical_gpu.error)
     if decision.claim is not None:
-        return FALSE, decision.claim
+        return "False", decision.claim
     text = "taken back" if leaving else "handed out"
-    return FALSE, outcome.failure or ObjectVerdict(PENDING, f"GPU {physical_gpu.pci} is being {text}")
+    return "False", outcome.failure or ObjectVerdict(PENDING, f"GPU {physical_gpu.pci} is being {text}")
 
 
-def _other_function_state(view: NodeView, function: PciFunction, physical_gpus: Sequence[PhysicalGpu]) -> State:
+def _other_function_state(
+    view: NodeView, function: PciFunction, physical_gpus: Sequence[PhysicalGpu]
+) -> ConditionState:
     """A function that is no GPU: it goes with one, or through a VGPUDevice."""
     if function.driver == VFIO:
-        return TRUE, ObjectVerdict("PassedThrough", f"{function.address} is handed out")
+        return "True", ObjectVerdict("PassedThrough", f"{function.address} is handed out")
     if function.physfn:
         name = object_name(view.node, function.address)
         text = f"{function.address} is a virtual function: it is handed out through VGPUDevice {name}"
-        return FALSE, ObjectVerdict("VirtualFunction", advice(text, f"kubectl delete pcideviceclaim {name}"))
+        return "False", ObjectVerdict("VirtualFunction", advice(text, f"kubectl delete pcideviceclaim {name}"))
     group = function.iommu_group
     gpu_name = next((c.name for c in physical_gpus if group is not None and c.function.iommu_group == group), "")
     text = f"{function.address} is handed out together with the GPU of its IOMMU group"
-    return FALSE, ObjectVerdict(
+    return "False", ObjectVerdict(
         "NotAGpu", advice(text, f"kubectl get pcideviceclaim {gpu_name}" if gpu_name else "aliquot show")
     )

@@ -18,7 +18,7 @@ from aliquot.kubernetes.kinds.harvester_names import (
     vendor_domain,
     vgpu_resource,
 )
-from aliquot.kubernetes.virtual_machines.harvester.conditions import FALSE, READY, TRUE, condition
+from aliquot.kubernetes.virtual_machines.harvester.conditions import condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
@@ -62,7 +62,7 @@ def missing_drafts(view: NodeView, objects: Objects) -> Iterator[Draft]:
         )
         status = msgspec.structs.replace(
             found.status,
-            conditions=(condition(found.status.conditions, READY, FALSE, why, view.now),),
+            conditions=(condition(found.status.conditions, "Ready", "False", why, view.now),),
             observed_generation=found.metadata.generation,
             kernel_driver_in_use="",
         )
@@ -137,7 +137,7 @@ def _status(view: NodeView, function: PciFunction, found: PCIDevice | None, reso
     why = ObjectVerdict("Present", f"driver {function.driver}" if function.driver else "no driver is bound to it")
     previous = found.status.conditions if found is not None else ()
     return PCIDeviceStatus(
-        conditions=(condition(previous, READY, TRUE, why, view.now),),
+        conditions=(condition(previous, "Ready", "True", why, view.now),),
         observed_generation=found.metadata.generation if found is not None else 1,
         address=function.address,
         vendor_id=function.vendor_id,

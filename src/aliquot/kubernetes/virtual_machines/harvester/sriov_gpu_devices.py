@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice, SRIOVGPUDeviceSpec, SRIOVGPUDeviceStatus, passes_through
 from aliquot.kubernetes.kinds.harvester_names import NODE_LABEL, object_name
-from aliquot.kubernetes.virtual_machines.harvester.conditions import FALSE, PENDING, READY, TRUE, UNKNOWN, condition
+from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING, ConditionState, ConditionStatus, condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
@@ -47,43 +47,43 @@ def missing_draft(view: NodeView, found: SRIOVGPUDevice) -> Draft:
     if found.name != (name := object_name(view.node, found.spec.address)):
         text = f"the object of GPU {found.spec.address} is {name}: this one is nobody's"
         why = ObjectVerdict("Misnamed", advice(text, f"kubectl delete sriovgpudevice {found.name}"))
-        status = _status(view, found, FALSE, why, ())
+        status = _status(view, found, "False", why, ())
         return Draft(SRIOVGPUDevice, found.name, found.spec, status, labels({NODE_LABEL: view.node}))
     text = f"there is no GPU with SR-IOV at {found.spec.address}: the wish is kept until it is back"
     step = f'kubectl patch sriovgpudevice {found.name} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
     why = ObjectVerdict(GONE, advice(text, f"{step} (if it was taken out for good)"))
-    status = _status(view, found, FALSE, why, ())
+    status = _status(view, found, "False", why, ())
     return Draft(SRIOVGPUDevice, found.name, found.spec, status, labels({NODE_LABEL: view.node}))
 
 
 def _status(
-    view: NodeView, found: SRIOVGPUDevice | None, status: str, why: ObjectVerdict, present: tuple[str, ...]
+    view: NodeView, found: SRIOVGPUDevice | None, status: ConditionStatus, why: ObjectVerdict, present: tuple[str, ...]
 ) -> SRIOVGPUDeviceStatus:
     previous = found.status.conditions if found is not None else ()
     return SRIOVGPUDeviceStatus(
-        conditions=(condition(previous, READY, status, why, view.now),),
+        conditions=(condition(previous, "Ready", status, why, view.now),),
         observed_generation=found.metadata.generation if found is not None else 1,
         vf_addresses=present,
         vgpu_devices=tuple(object_name(view.node, address) for address in present),
     )
 
 
-def _ready(outcome: GpuOutcome) -> tuple[str, ObjectVerdict]:
+def _ready(outcome: GpuOutcome) -> ConditionState:
     physical_gpu, decision, failure = outcome.physical_gpu, outcome.decision, outcome.failure
     present = physical_gpu.function.virtual
     wanted = physical_gpu.enabled if physical_gpu.device is not None else bool(present)
     if not wanted and not present:
-        return TRUE, ObjectVerdict("Disabled", "virtual functions are off, as wished")
+        return "True", ObjectVerdict("Disabled", "virtual functions are off, as wished")
     if physical_gpu.gpu is None:
-        return UNKNOWN, ObjectVerdict(physical_gpu.reason, physical_gpu.error)
+        return "Unknown", ObjectVerdict(physical_gpu.reason, physical_gpu.error)
     if decision.device is not None:
-        return FALSE, decision.device
+        return "False", decision.device
     if not wanted:
-        return FALSE, failure or ObjectVerdict(PENDING, "virtual functions are being switched off")
+        return "False", failure or ObjectVerdict(PENDING, "virtual functions are being switched off")
     if not present:
-        return FALSE, failure or ObjectVerdict(PENDING, "virtual functions are being switched on")
+        return "False", failure or ObjectVerdict(PENDING, "virtual functions are being switched on")
     if decision.mig_mode is not None and physical_gpu.gpu.mig.enabled != decision.mig_mode:
         mode = "on" if decision.mig_mode else "off"
-        return FALSE, failure or ObjectVerdict(PENDING, f"MIG mode is being switched {mode}")
+        return "False", failure or ObjectVerdict(PENDING, f"MIG mode is being switched {mode}")
     mig = f", MIG mode {'on' if physical_gpu.gpu.mig.enabled else 'off'}" if physical_gpu.gpu.mig.capable else ""
-    return TRUE, ObjectVerdict("Enabled", f"{len(present)} virtual functions{mig}")
+    return "True", ObjectVerdict("Enabled", f"{len(present)} virtual functions{mig}")

@@ -12,7 +12,7 @@ from aliquot.core.planner.vgpu.creatable_types import type_answers
 from aliquot.core.planner.vgpu.function_assignment import usable_functions
 from aliquot.kubernetes.kinds.harvester import VGPUDevice, VGPUDeviceSpec, VGPUDeviceStatus
 from aliquot.kubernetes.kinds.harvester_names import CONFIGURED, NODE_LABEL, PARENT_LABEL, object_name
-from aliquot.kubernetes.virtual_machines.harvester.conditions import FALSE, PENDING, READY, TRUE, UNKNOWN, condition
+from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING, ConditionState, ConditionStatus, condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
@@ -68,16 +68,16 @@ def waiting_drafts(view: NodeView, objects: Objects) -> Iterator[Draft]:
             why = ObjectVerdict(
                 "GpuMissing", f"there is no GPU at {found.spec.parent}: its wish is kept until it is back"
             )
-            status = _with_ready_condition(view, found, VGPUDeviceStatus(uuid=_recorded_uuid(found)), FALSE, why)
+            status = _with_ready_condition(view, found, VGPUDeviceStatus(uuid=_recorded_uuid(found)), "False", why)
             yield Draft(VGPUDevice, name, found.spec, status, labels({NODE_LABEL: view.node}))
 
 
 def _with_ready_condition(
-    view: NodeView, found: VGPUDevice | None, status: VGPUDeviceStatus, state: str, why: ObjectVerdict
+    view: NodeView, found: VGPUDevice | None, status: VGPUDeviceStatus, state: ConditionStatus, why: ObjectVerdict
 ) -> VGPUDeviceStatus:
     previous = found.status.conditions if found is not None else ()
     generation = found.metadata.generation if found is not None else 1
-    ready = condition(previous, READY, state, why, view.now)
+    ready = condition(previous, "Ready", state, why, view.now)
     return replace(status, conditions=(ready,), observed_generation=generation)
 
 
@@ -143,31 +143,31 @@ def _recorded_uuid(found: VGPUDevice) -> str:
         return ""
 
 
-def _ready_state(outcome: GpuOutcome, address: str) -> tuple[str, ObjectVerdict]:
+def _ready_state(outcome: GpuOutcome, address: str) -> ConditionState:
     physical_gpu, refused, failure = outcome.physical_gpu, outcome.decision.vgpus, outcome.failure
     found, vgpu = physical_gpu.vgpus.get(address), physical_gpu.live_vgpus.get(address)
     if found is None:
         return _new_state(physical_gpu, vgpu)
     if physical_gpu.gpu is None and (found.spec.enabled or found.status.state):
-        return UNKNOWN, ObjectVerdict(physical_gpu.reason, physical_gpu.error)
+        return "Unknown", ObjectVerdict(physical_gpu.reason, physical_gpu.error)
     if address in refused:
-        return FALSE, refused[address]
+        return "False", refused[address]
     if not found.spec.enabled:
         if vgpu is None:
-            return TRUE, ObjectVerdict("Disabled", "no vGPU, as wished")
-        return FALSE, failure or ObjectVerdict(PENDING, f"{vgpu.type} is being destroyed")
+            return "True", ObjectVerdict("Disabled", "no vGPU, as wished")
+        return "False", failure or ObjectVerdict(PENDING, f"{vgpu.type} is being destroyed")
     if vgpu is not None:
-        return TRUE, ObjectVerdict("Configured", f"it carries {vgpu.type}")
+        return "True", ObjectVerdict("Configured", f"it carries {vgpu.type}")
     if address not in physical_gpu.function.virtual:
         text = f"the virtual functions of {physical_gpu.pci} are off, and are to come back"
-        return FALSE, failure or ObjectVerdict("FunctionsOff", text)
-    return FALSE, failure or ObjectVerdict(PENDING, f"{found.spec.type_name} is being made")
+        return "False", failure or ObjectVerdict("FunctionsOff", text)
+    return "False", failure or ObjectVerdict(PENDING, f"{found.spec.type_name} is being made")
 
 
-def _new_state(physical_gpu: PhysicalGpu, vgpu: Vgpu | None) -> tuple[str, ObjectVerdict]:
+def _new_state(physical_gpu: PhysicalGpu, vgpu: Vgpu | None) -> ConditionState:
     if vgpu is None:
-        return TRUE, ObjectVerdict("Disabled", "no vGPU, as wished")
+        return "True", ObjectVerdict("Disabled", "no vGPU, as wished")
     if has_known_type(physical_gpu, vgpu):
-        return TRUE, ObjectVerdict("Configured", f"it carries {vgpu.type}")
+        return "True", ObjectVerdict("Configured", f"it carries {vgpu.type}")
     text = f"it carries a vGPU of {vgpu.type}, which no table names: it is left alone"
-    return FALSE, ObjectVerdict("Untracked", advice(text, f"aliquot vgpu list {physical_gpu.pci}"))
+    return "False", ObjectVerdict("Untracked", advice(text, f"aliquot vgpu list {physical_gpu.pci}"))
