@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import cache
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
@@ -41,7 +41,8 @@ def decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
     try:
         return _decode(body, kind)
     except RecursionError as error:
-        raise ApiError(f"the API server sent a {kind.__name__} that cannot be read: it is nested too deep") from error
+        problem = f"the API server sent a {_kind_name(kind)} that cannot be read: it is nested too deep"
+        raise ApiError(problem) from error
 
 
 def _decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
@@ -58,7 +59,14 @@ def _decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
     try:
         return msgspec.convert(_without_nulls(msgspec.json.decode(body)), kind)
     except msgspec.ValidationError as error:
-        raise ApiError(f"the API server sent a {kind.__name__} that cannot be read: {error}") from error
+        raise ApiError(f"the API server sent a {_kind_name(kind)} that cannot be read: {error}") from error
+
+
+def _kind_name(kind: Any) -> str:
+    """As Kubernetes calls it; "reply" for what has no kind of its own."""
+    if issubclass(get_origin(kind) or kind, ObjectList):
+        return f"{_kind_name(get_args(kind)[0])}List"
+    return kind.TYPE.kind if hasattr(kind, "TYPE") else "reply"
 
 
 def decode_list(body: bytes, kind: type[T]) -> ObjectList[T]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
+import msgspec
 import pytest
 
 from aliquot.kubernetes.client.codec import decode, decode_list
 from aliquot.kubernetes.client.errors import ApiError
+from aliquot.kubernetes.client.object_base import ResourceType
 from aliquot.kubernetes.client.objects import ClusterPolicy, ConfigMap, Event, KubeObject, Lease, Node, Pod
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
 
@@ -97,6 +100,27 @@ def test_null_counts_as_absent_as_it_does_in_go() -> None:
 def test_what_is_wrong_is_told_with_its_place() -> None:
     with pytest.raises(ApiError, match=r"sent a Node that cannot be read.*\$\.metadata\.labels"):
         decode(b'{"metadata":{"labels":[1]}}', Node)
+
+
+class _OnlyTheData(KubeObject, frozen=True):
+    TYPE: ClassVar[ResourceType] = ConfigMap.TYPE
+
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    allowed: bool
+
+
+def test_what_is_wrong_is_told_by_the_kind_in_kubernetes_not_by_the_name_of_our_class() -> None:
+    with pytest.raises(ApiError, match=r"sent a ConfigMap that cannot be read"):
+        decode(b'{"data":[]}', _OnlyTheData)
+    with pytest.raises(ApiError, match=r"sent a ConfigMapList that cannot be read.*\$\.items\[0\]"):
+        decode_list(b'{"items":[{"data":[]}]}', _OnlyTheData)
+    with pytest.raises(ApiError, match=r"sent a ConfigMapList that cannot be read: it is nested too deep"):
+        decode_list(b'{"items":[{"spec":' + b'{"a":' * 9_999 + b"1" + b"}" * 10_002 + b"]}", _OnlyTheData)
+    with pytest.raises(ApiError, match=r"sent a reply that cannot be read"):
+        decode(b'{"allowed":1}', _Answer)
 
 
 @pytest.mark.parametrize(
