@@ -27,7 +27,7 @@ twin = pytest.mark.parametrize("kind", ["twin"])
 both = pytest.mark.parametrize("kind", KINDS)
 
 
-class Killed(BaseException):
+class KilledError(BaseException):
     """Stands for SIGKILL: nothing may catch it."""
 
 
@@ -45,10 +45,10 @@ class Cut:
     def write(self, path: str, text: str) -> None:
         self._left -= 1
         if self._left == 0 and self._before:
-            raise Killed
+            raise KilledError
         self._files.write(path, text)
         if self._left == 0:
-            raise Killed
+            raise KilledError
 
     def names(self, path: str) -> tuple[str, ...]:
         return self._files.names(path)
@@ -174,7 +174,7 @@ def test_a_kill_while_functions_are_switched(bench: Start, kind: str) -> None:
     node = bench("a2:vfio*2", kind)
     before = node.backend.read().gpus
     pci = before[1].pci
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         node.open(Cut(node.files, 1, True), HalfWay(node.files)).set_functions(pci, 16)
     node.backend.nvml.renumber()
     inventory = node.backend.read()
@@ -252,7 +252,7 @@ def test_without_the_right(bench: Start, kind: str) -> None:
 def test_a_kill_between_record_and_act(bench: Start, template: str, kind: str, before: bool) -> None:
     node = bench(template, kind)
     found = ready(node)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         create(node, node.open(Cut(node.files, 1, before)), found, TEMPLATES[template])
     recorded = owners(node)
     assert [o["uuid"] for o in recorded] == [uuid(0)], "the record is on disk before the act"
@@ -277,7 +277,7 @@ def test_a_kill_while_ending(bench: Start, template: str, kind: str, before: boo
     node = bench(template, kind)
     found = ready(node)
     vgpu = make(node, found, TEMPLATES[template])
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         node.open(Cut(node.files, 1, before)).destroy_vgpu(
             found.pci, vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.ownership_token
         )
@@ -298,7 +298,7 @@ def test_a_kill_while_handing_out(bench: Start, kind: str, nth: int, before: boo
     node = bench("a2:mdev*2", kind)
     whole = node.backend.read().gpus
     pci = whole[1].pci
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         node.open(Cut(node.files, nth, before)).set_passthrough(pci, True)
     node.backend.nvml.renumber()
     inventory = node.backend.read()
@@ -320,7 +320,7 @@ def test_a_kill_while_taking_back(bench: Start, kind: str, nth: int) -> None:
     whole = node.backend.read().gpus
     pci = whole[0].pci
     node.backend.set_passthrough(pci, True)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         node.open(Cut(node.files, nth, False)).set_passthrough(pci, False)
     node.backend.nvml.renumber()
     assert [(g.pci, g.uuid) for g in node.backend.read().gpus] == [(g.pci, g.uuid) for g in whole]

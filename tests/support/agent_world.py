@@ -22,7 +22,7 @@ from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.agent_looks import look
 
 
-class Killed(Exception):
+class KilledError(Exception):
     pass
 
 
@@ -66,7 +66,7 @@ class World:
     def write(self) -> None:
         if self.left is not None:
             if self.left == 0:
-                raise Killed
+                raise KilledError
             self.left -= 1
 
     def patch(self, patch: NodePatch) -> None:
@@ -148,7 +148,7 @@ class World:
                 self.tell(step.status)
                 self.boot += 1
                 self.rebooted()
-                raise Killed
+                raise KilledError
             case _:
                 raise AssertionError(step)
         return m
@@ -162,7 +162,7 @@ class World:
         self.inventory = msgspec.structs.replace(self.inventory, gpus=tuple(gpus))
 
     def run(self, memory: AgentMemory | None = None, limit: int = 60) -> AgentMemory:
-        """Until the agent rests. Raises Killed, and AssertionError if it never rests."""
+        """Until the agent rests. Raises KilledError, and AssertionError if it never rests."""
         m = memory or AgentMemory()
         for _ in range(limit):
             o = self.observe(m)

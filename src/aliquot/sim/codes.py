@@ -25,7 +25,7 @@ COMPUTE_PROFILE_INDEXES = 9
 """Compute instance profile indexes of the library: 1, 2, 3, 4, 7, 8, 6 slices, 1-slice rev1, 7-slice NVLink."""
 
 
-class NvmlRefusal(Exception):
+class NvmlRefusalError(Exception):
     """The driver says no. ``code`` is what NVML returns."""
 
     def __init__(self, code: int) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from aliquot.sim import codes, faults
 from aliquot.sim.call_names import unknown_call
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver import sensor_values as figures
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.mig_calls import WRITES
@@ -27,15 +27,15 @@ REPLACEMENTS = ("590.44.01", "580.65.06")
 """Versions of the driver that replaces another where none is asked for."""
 
 
-class BadRequest(Exception):
+class BadRequestError(Exception):
     """The request makes no sense; the text says why."""
 
 
 def control(node: SimNode, session: SimSession, request: Request) -> object:
-    """Carry out one request; ``do`` names it. Raises BadRequest, or Refused where the hardware refuses."""
+    """Carry out one request; ``do`` names it. Raises BadRequestError, or NvmlRefusalError as NVML does."""
     handler = _HANDLERS.get(str(request.get("do")))
     if handler is None:
-        raise BadRequest(f"no request {request.get('do')!r}; there are: {', '.join(sorted(_HANDLERS))}")
+        raise BadRequestError(f"no request {request.get('do')!r}; there are: {', '.join(sorted(_HANDLERS))}")
     return handler(node, session, request)
 
 
@@ -44,7 +44,7 @@ def find_gpu(node: SimNode, word: object) -> SimGpu:
     for gpu in node.gpus:
         if word in (gpu.state.index, str(gpu.state.index), gpu.state.pci, gpu.state.uuid):
             return gpu
-    raise BadRequest(f"no GPU {word!r} on {node.state.name} (it has 0 to {len(node.gpus) - 1})")
+    raise BadRequestError(f"no GPU {word!r} on {node.state.name} (it has 0 to {len(node.gpus) - 1})")
 
 
 def find_instance(gpu: SimGpu, word: object) -> tuple[int, int]:
@@ -53,9 +53,9 @@ def find_instance(gpu: SimGpu, word: object) -> tuple[int, int]:
         return WHOLE, WHOLE
     gi, _, ci = str(word).partition("/")
     if not re.fullmatch(r"\d{1,9}(/\d{1,9})?", str(word), re.ASCII):
-        raise BadRequest(f"{word!r} is not an instance (expected for example 7, or 7/0)")
+        raise BadRequestError(f"{word!r} is not an instance (expected for example 7, or 7/0)")
     if int(gi) not in [i.id for i in gpu.state.instances]:
-        raise BadRequest(f"no GPU instance {gi} on GPU {gpu.state.index} ({gpu.state.pci})")
+        raise BadRequestError(f"no GPU instance {gi} on GPU {gpu.state.index} ({gpu.state.pci})")
     return int(gi), int(ci or 0)
 
 
@@ -138,9 +138,9 @@ def _hold(node: SimNode, session: SimSession, request: Request) -> object:
     gi, ci = find_instance(gpu, request.get("instance"))
     memory, busy = request.get("memory"), request.get("busy")
     if memory is not None and not (isinstance(memory, int) and 0 <= memory <= gpu.state.memory_mib):
-        raise BadRequest(f"a process on this GPU can have 0 to {gpu.state.memory_mib} MiB of memory, not {memory}")
+        raise BadRequestError(f"a process on this GPU can have 0 to {gpu.state.memory_mib} MiB of memory, not {memory}")
     if busy is not None and not (isinstance(busy, (int, float)) and 0 <= busy <= 1):
-        raise BadRequest(f"busy is a share from 0 to 1, not {busy}")
+        raise BadRequestError(f"busy is a share from 0 to 1, not {busy}")
     pid = request.get("pid")
     if pid is None:
         pid, node.state.next_pid = node.state.next_pid, node.state.next_pid + 1
@@ -179,7 +179,7 @@ def _create(node: SimNode, session: SimSession, request: Request) -> object:
     profile = next((p for p in gpu.profiles if word in (p.name, *p.aliases, str(p.id), f"id:{p.id}")), None)
     if profile is None:
         known = ", ".join(p.name for p in gpu.profiles) or "none: this GPU has no MIG"
-        raise BadRequest(f"GPU {gpu.state.index} has no profile {word!r}; it has: {known}")
+        raise BadRequestError(f"GPU {gpu.state.index} has no profile {word!r}; it has: {known}")
     index = gpu.state.index
     if start is None:
         gi = int(WRITES["DeviceCreateGpuInstance"](node, session, [index, WHOLE, WHOLE, profile.id]))
@@ -195,9 +195,9 @@ def _destroy(node: SimNode, session: SimSession, request: Request) -> object:
     gpu = find_gpu(node, request.get("gpu"))
     gi, ci = find_instance(gpu, request.get("instance"))
     if gi == WHOLE:
-        raise BadRequest("destroy needs an instance")
+        raise BadRequestError("destroy needs an instance")
     if any(p.gi == gi for p in gpu.state.processes):
-        raise NvmlRefusal(codes.IN_USE)
+        raise NvmlRefusalError(codes.IN_USE)
     index = gpu.state.index
     if "/" in str(request.get("instance")):
         WRITES["ComputeInstanceDestroy"](node, session, [index, gi, ci])
@@ -231,12 +231,12 @@ def _fault(node: SimNode, session: SimSession, request: Request) -> object:
     call = given.get("call")
     error = (unknown_call(str(call), kind) if call is not None else "") or faults.field_error(kind, given)
     if error:
-        raise BadRequest(error)
+        raise BadRequestError(error)
     if kind == "xid":
         return _xid(node, request)
     fault = _injected_fault(node, kind, given)
     if inconsistency := faults.consistency_error(fault):
-        raise BadRequest(inconsistency)
+        raise BadRequestError(inconsistency)
     after = given.get("after")
     if fault.kind == "lost" and not after:
         node.lose(node.gpu(fault.gpu if fault.gpu is not None else WHOLE))
@@ -269,14 +269,14 @@ def _other_driver(node: SimNode, version: object) -> str:
     if version is None:
         return next(v for v in REPLACEMENTS if v != node.state.driver)
     if not is_driver(str(version)):
-        raise BadRequest(f"{version!r} is not a driver version (expected for example {REPLACEMENTS[0]})")
+        raise BadRequestError(f"{version!r} is not a driver version (expected for example {REPLACEMENTS[0]})")
     return str(version)
 
 
 def _xid(node: SimNode, request: Request) -> object:
     """An XID error happens now. It is an event and no state: nothing is remembered, nothing else goes wrong."""
     if request.get("gpu") is None or not isinstance(request.get("code"), int):
-        raise BadRequest("fault xid needs a GPU and a code (the XID)")
+        raise BadRequestError("fault xid needs a GPU and a code (the XID)")
     gpu = find_gpu(node, request["gpu"])
     gi, ci = find_instance(gpu, request.get("instance"))
     node.events.emit(gpu.state.index, request["code"], gi, ci if "/" in str(request.get("instance")) else WHOLE)
@@ -286,7 +286,7 @@ def _xid(node: SimNode, request: Request) -> object:
 def _reboot(node: SimNode, session: SimSession, request: Request) -> object:
     host = request.get("kernel")
     if host not in (None, "none", *HOSTS):
-        raise BadRequest(f"no kernel {host!r}; there are: {', '.join(HOSTS)}, none")
+        raise BadRequestError(f"no kernel {host!r}; there are: {', '.join(HOSTS)}, none")
     node.reboot(str(request.get("boot_id") or ""), "" if host == "none" else host)
     return {"boot_id": node.state.boot_id}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver import sensor_values as figures
 from aliquot.sim.driver.compute import SimInstance
 from aliquot.sim.driver.gpu import SimGpu
@@ -42,7 +42,7 @@ def _gpu(gpu: SimGpu) -> dict[str, object]:
 def _clique(gpu: SimGpu) -> str:
     try:
         answer = fabric(gpu)
-    except NvmlRefusal:
+    except NvmlRefusalError:
         return ""
     return "" if answer.cluster == _NO_CLUSTER else f"{answer.cluster}.{answer.clique}"
 

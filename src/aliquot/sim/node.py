@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from aliquot.foundation.callbacks import Report
 from aliquot.sim import codes
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver import latency
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.events import XID_FALLEN_OFF_BUS, EventLog
 from aliquot.sim.faults import FaultInjector
-from aliquot.sim.session import CallerGone, SimSession
+from aliquot.sim.session import CallerGoneError, SimSession
 from aliquot.sim.state import WHOLE, GpuState, NodeState
 from aliquot.sim.template import name_uuid
 
@@ -67,7 +67,7 @@ class SimNode:
     # -- sessions
 
     def join(self, token: str, caller: SimSession) -> SimSession:
-        """A connection joins a session, which is opened by its first connection. Raises Refused where opening fails."""
+        """A connection joins a session, which its first one opens. Raises NvmlRefusalError where opening fails."""
         if token not in self.sessions:
             self.stall(caller, "Init")
         with self._lock:
@@ -76,7 +76,7 @@ class SimNode:
                 refused = self.faults.init_refusal()
                 self.record(caller, "Init", refused or 0)
                 if refused:
-                    raise NvmlRefusal(refused)
+                    raise NvmlRefusalError(refused)
                 session = self.sessions[token] = caller
             session.connections += 1
             return session
@@ -188,7 +188,7 @@ class SimNode:
         driver has given away.
         """
         if not 0 <= index < len(self.gpus) or not self.gpus[index].visible:
-            raise NvmlRefusal(codes.INVALID_ARGUMENT)
+            raise NvmlRefusalError(codes.INVALID_ARGUMENT)
         return self.gpus[index]
 
     def lose(self, gpu: SimGpu) -> None:
@@ -209,7 +209,7 @@ class SimNode:
             self.environment.sleep(seconds)
         while self.faults.hangs(call, gpu):
             if session.caller_ended():
-                raise CallerGone
+                raise CallerGoneError
             self.environment.sleep(STALL_POLL_S)
 
     def write(
@@ -225,7 +225,7 @@ class SimNode:
             rc, number, loses = codes.SUCCESS, WHOLE, False
             try:
                 number = self._apply(session, call, gpu, apply)
-            except NvmlRefusal as refusal:
+            except NvmlRefusalError as refusal:
                 rc = refusal.code
             else:
                 self._take_time(call, step, slices)
@@ -242,7 +242,7 @@ class SimNode:
             if kill_phase == "after":
                 self.kill(session)
             if rc:
-                raise NvmlRefusal(rc)
+                raise NvmlRefusalError(rc)
             return number
 
     def _apply(self, session: SimSession, call: DriverWrite, gpu: SimGpu, apply: Callable[[SimGpu], int]) -> int:
@@ -252,9 +252,9 @@ class SimNode:
                 if call.name.startswith("GpuInstanceCreateCompute") and self.faults.half_creates(call.gpu, "compute"):
                     refused = codes.UNKNOWN
             if refused:
-                raise NvmlRefusal(refused)
+                raise NvmlRefusalError(refused)
         if gpu.state.lost:
-            raise NvmlRefusal(codes.GPU_IS_LOST)
+            raise NvmlRefusalError(codes.GPU_IS_LOST)
         before = self._effectless(session, call, gpu)
         number = apply(gpu)
         if before is not None:
@@ -295,4 +295,4 @@ class SimNode:
         """A fault ends the caller. Raises Gone."""
         self.save()
         self.environment.kill(session.pid)
-        raise CallerGone
+        raise CallerGoneError

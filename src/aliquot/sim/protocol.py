@@ -14,8 +14,8 @@ import msgspec
 
 from aliquot.sim import codes, nvml_functions
 from aliquot.sim.call_names import DEVICE_READS, DEVICE_WRITES, METRIC_CALLS
-from aliquot.sim.codes import NvmlRefusal
-from aliquot.sim.control_api import BadRequest, control, snapshot
+from aliquot.sim.codes import NvmlRefusalError
+from aliquot.sim.control_api import BadRequestError, control, snapshot
 from aliquot.sim.driver.mig_calls import MIG_READS
 from aliquot.sim.driver.nvml_calls import GPU_ONLY, IDENTITY, SYSTEM, Args, metric
 from aliquot.sim.driver.usage import usage
@@ -52,14 +52,14 @@ class NodeLink:
         """The answer to one request line. Raises ``Gone`` when a fault killed the caller."""
         try:
             return self._answer(line)
-        except NvmlRefusal as refusal:
+        except NvmlRefusalError as refusal:
             return str(refusal.code)
 
     def _answer(self, line: str) -> str:
         head, _, text = line.partition("|")
         words = head.split()
         if not words:
-            raise NvmlRefusal(codes.INVALID_ARGUMENT)
+            raise NvmlRefusalError(codes.INVALID_ARGUMENT)
         call = words[0]
         if call == "control":
             return self._control(text)
@@ -71,7 +71,7 @@ class NodeLink:
         try:
             numbers = [int(w) for w in words[1:]] if call != "unimplemented" else []
         except ValueError:
-            raise NvmlRefusal(codes.INVALID_ARGUMENT) from None
+            raise NvmlRefusalError(codes.INVALID_ARGUMENT) from None
         if call in DEVICE_WRITES:
             return _joined(DEVICE_WRITES[call](self.node, session, [*numbers, *[WHOLE] * (4 - len(numbers))]))
         return self._read(session, call, numbers, text, words)
@@ -81,7 +81,7 @@ class NodeLink:
         session = self.session
         if session is None or not self.node.is_open(session):
             if call != "DeviceReset":
-                raise NvmlRefusal(codes.UNINITIALIZED)
+                raise NvmlRefusalError(codes.UNINITIALIZED)
             session = SimSession("", self.pid, self.privileged)
         session.caller_ended = self.caller_ended
         return session
@@ -117,7 +117,7 @@ class NodeLink:
         rc, body = codes.SUCCESS, ""
         try:
             body = self._body(session, call, args, text)
-        except NvmlRefusal as refusal:
+        except NvmlRefusalError as refusal:
             rc = refusal.code
         except IndexError:
             rc = codes.INVALID_ARGUMENT
@@ -130,33 +130,33 @@ class NodeLink:
         node.stall(session, call, _gpu_of(call, args))
         refused = node.faults.failing(call, WHOLE) if call in SYSTEM or call in _WHOLE_NODE else None
         if refused:
-            raise NvmlRefusal(refused)
+            raise NvmlRefusalError(refused)
         if call in _WHOLE_NODE:
             return "|" + msgspec.json.encode(_WHOLE_NODE[call](node)).decode()
         if call in SYSTEM:
             return SYSTEM[call](node, session, args, text)
         read = DEVICE_READS.get(call)
         if read is None and call not in METRIC_CALLS:
-            raise NvmlRefusal(codes.NOT_SUPPORTED)
+            raise NvmlRefusalError(codes.NOT_SUPPORTED)
         gpu = node.gpu(args[0])
         refused = node.faults.failing(call, args[0]) if node.faults.active else None
         if gpu.state.lost and call not in IDENTITY:
-            raise NvmlRefusal(codes.GPU_IS_LOST)
+            raise NvmlRefusalError(codes.GPU_IS_LOST)
         if refused:
-            raise NvmlRefusal(refused)
+            raise NvmlRefusalError(refused)
         if read is None:
             return metric(gpu, call, args)
         if call in _NEEDS_GPU and args[1] != WHOLE:
-            raise NvmlRefusal(codes.INVALID_ARGUMENT if call in MIG_READS else codes.NOT_SUPPORTED)
+            raise NvmlRefusalError(codes.INVALID_ARGUMENT if call in MIG_READS else codes.NOT_SUPPORTED)
         return read(node, session, gpu, args)
 
     def _control(self, text: str) -> str:
         session = SimSession("", self.pid, self.privileged, hand=True, caller_ended=self.caller_ended)
         try:
             result = control(self.node, session, msgspec.json.decode(text.encode(), type=dict[str, object]))
-        except NvmlRefusal as refusal:
+        except NvmlRefusalError as refusal:
             return str(refusal.code)
-        except (BadRequest, msgspec.MsgspecError, ValueError, TypeError, KeyError) as bad:
+        except (BadRequestError, msgspec.MsgspecError, ValueError, TypeError, KeyError) as bad:
             return f"{codes.INVALID_ARGUMENT}|" + str(bad).replace("\n", " ")
         return "0|" + msgspec.json.encode(result).decode()
 

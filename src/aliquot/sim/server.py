@@ -32,7 +32,7 @@ from aliquot.sim.change_feed import ChangeFeed
 from aliquot.sim.listener import Acceptor, bind, hung_up, last_sequence_number, open_for_append
 from aliquot.sim.node import SimEnvironment, SimNode
 from aliquot.sim.protocol import NodeLink
-from aliquot.sim.session import CallerGone
+from aliquot.sim.session import CallerGoneError
 from aliquot.sim.shim_build import DRIVER
 from aliquot.sim.state import NodeState
 from aliquot.sim.store import Store
@@ -128,7 +128,7 @@ def converse(connection: socket.socket, link: NodeLink) -> None:
             try:
                 answer = link.answer(line.decode("utf-8", "replace"))
                 connection.sendall(answer.encode() + b"\n")
-            except (CallerGone, ConnectionError):
+            except (CallerGoneError, ConnectionError):
                 return
 
 

@@ -26,5 +26,5 @@ class SimSession:
         self.connections = 0
 
 
-class CallerGone(Exception):
+class CallerGoneError(Exception):
     """The caller has ended, or was killed by a fault: no answer is possible."""

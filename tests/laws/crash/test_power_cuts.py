@@ -154,7 +154,7 @@ def test_the_record_of_a_run_before_is_left_whole(tmp_path: Path, monkeypatch: p
 def test_a_journal_that_a_killed_process_has_just_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was killed before it synced the folder; the next one finds the file and must not rely on its name."""
 
-    class Killed(BaseException):
+    class KilledError(BaseException):
         pass
 
     root = tmp_path / "disk"
@@ -164,11 +164,11 @@ def test_a_journal_that_a_killed_process_has_just_made(tmp_path: Path, monkeypat
     real = os.fsync
 
     def killed(handle: int) -> None:
-        raise Killed
+        raise KilledError
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", killed)
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             Node(root, _start()).apply("2g.10gb")
     assert os.fsync is real
     assert (root / STATE / JOURNAL).exists()

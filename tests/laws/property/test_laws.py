@@ -20,7 +20,7 @@ from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan
-from aliquot.core.planner.semantics import StepRefused, step
+from aliquot.core.planner.semantics import StepRefusedError, step
 from aliquot.core.planner.verify import verify
 from laws.oracle import raw, world
 from laws.property import strategies
@@ -229,7 +229,7 @@ def test_step_refuses_what_the_tables_forbid(case: tuple[Inventory, Desired], da
     )
     try:
         step(inventory, action)
-    except StepRefused:
+    except StepRefusedError:
         assert not legal
     else:
         assert legal

@@ -10,7 +10,7 @@ from support.standin.call import Call
 JSON = dict[str, Any]
 Mutator = Callable[[Call, JSON, JSON | None], JSON]
 Validator = Callable[[Call, JSON | None, JSON | None], None]
-"""Called with the new and the old object; raises ``Refusal``."""
+"""Called with the new and the old object; raises ``RefusalError``."""
 
 
 class Admission:

@@ -1,4 +1,4 @@
-"""What the server says no with: ``Refusal``, which carries a ``Status`` body, and the usual ones by name."""
+"""What the server says no with: ``RefusalError``, which carries a ``Status`` body, and the usual ones by name."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def shown(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-class Refusal(Exception):
+class RefusalError(Exception):
     """An answer other than success."""
 
     def __init__(self, code: int, reason: str, message: str, details: JSON | None = None) -> None:
@@ -81,7 +81,7 @@ class Refusal(Exception):
         return {**status, "code": self.code}
 
 
-class PlainRefusal(Refusal):
+class PlainRefusalError(RefusalError):
     """An answer in plain text: the server knows no such path."""
 
 
@@ -95,72 +95,72 @@ def _details(name: str, plural: str, group: str, **more: Any) -> JSON:
     return {key: value for key, value in found.items() if value or key == "kind"}
 
 
-def not_found(plural: str, group: str, name: str) -> Refusal:
+def not_found(plural: str, group: str, name: str) -> RefusalError:
     text = f'{qualified(plural, group)} "{name}" not found'
-    return Refusal(404, "NotFound", text, _details(name, plural, group))
+    return RefusalError(404, "NotFound", text, _details(name, plural, group))
 
 
-def no_such_resource() -> Refusal:
-    return Refusal(404, "NotFound", "the server could not find the requested resource", {})
+def no_such_resource() -> RefusalError:
+    return RefusalError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def no_such_path() -> Refusal:
-    return PlainRefusal(404, "NotFound", "404 page not found\n")
+def no_such_path() -> RefusalError:
+    return PlainRefusalError(404, "NotFound", "404 page not found\n")
 
 
-def method_not_allowed(verb: str = "") -> Refusal:
-    return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+def method_not_allowed(verb: str = "") -> RefusalError:
+    return RefusalError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
-def already_exists(plural: str, group: str, name: str) -> Refusal:
+def already_exists(plural: str, group: str, name: str) -> RefusalError:
     text = f'{qualified(plural, group)} "{name}" already exists'
-    return Refusal(409, "AlreadyExists", text, _details(name, plural, group))
+    return RefusalError(409, "AlreadyExists", text, _details(name, plural, group))
 
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def conflict(plural: str, group: str, name: str, why: str = MODIFIED) -> Refusal:
+def conflict(plural: str, group: str, name: str, why: str = MODIFIED) -> RefusalError:
     text = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
-    return Refusal(409, "Conflict", text, _details(name, plural, group))
+    return RefusalError(409, "Conflict", text, _details(name, plural, group))
 
 
-def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> Refusal:
+def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> RefusalError:
     told = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
     rows = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
     details = {k: v for k, v in _details(name, kind, group, causes=rows).items() if v}
-    return Refusal(422, "Invalid", f'{qualified(kind, group)} "{name}" is invalid: {text}', details)
+    return RefusalError(422, "Invalid", f'{qualified(kind, group)} "{name}" is invalid: {text}', details)
 
 
-def unprocessable() -> Refusal:
-    return Refusal(422, "Invalid", "the server rejected our request due to an error in our request", {})
+def unprocessable() -> RefusalError:
+    return RefusalError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
-def bad_request(message: str) -> Refusal:
-    return Refusal(400, "BadRequest", message)
+def bad_request(message: str) -> RefusalError:
+    return RefusalError(400, "BadRequest", message)
 
 
-def forbidden(plural: str, group: str, name: str, why: str) -> Refusal:
+def forbidden(plural: str, group: str, name: str, why: str) -> RefusalError:
     what = f'{qualified(plural, group)} "{name}"' if name else qualified(plural, group)
-    return Refusal(403, "Forbidden", f"{what} is forbidden: {why}", _details(name, plural, group))
+    return RefusalError(403, "Forbidden", f"{what} is forbidden: {why}", _details(name, plural, group))
 
 
-def unauthorized() -> Refusal:
-    return Refusal(401, "Unauthorized", "Unauthorized")
+def unauthorized() -> RefusalError:
+    return RefusalError(401, "Unauthorized", "Unauthorized")
 
 
-def expired(message: str) -> Refusal:
-    return Refusal(410, "Expired", message)
+def expired(message: str) -> RefusalError:
+    return RefusalError(410, "Expired", message)
 
 
-def unsupported_media(accepted: str) -> Refusal:
+def unsupported_media(accepted: str) -> RefusalError:
     text = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
-    return Refusal(415, "UnsupportedMediaType", text)
+    return RefusalError(415, "UnsupportedMediaType", text)
 
 
-def not_acceptable() -> Refusal:
+def not_acceptable() -> RefusalError:
     known = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
     watched = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
     text = f"406: Not Acceptable\n\nAvailable representations: {known}, {watched}"
-    return Refusal(406, "NotAcceptable", text, {})
+    return RefusalError(406, "NotAcceptable", text, {})

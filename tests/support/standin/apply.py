@@ -8,7 +8,7 @@ import msgspec
 
 from support.standin import fieldsets, managed
 from support.standin import schema as schemas
-from support.standin.answers import Refusal
+from support.standin.answers import RefusalError
 from support.standin.fieldsets import Fields, Path
 from support.standin.managed import Claim, Claims, Owner
 
@@ -21,7 +21,7 @@ def apply(
     """The merged object, managedFields included; ``blank`` is an object of this kind that says nothing yet.
 
     Raises:
-        Refusal: 409, another manager has another opinion of a field and ``force`` is not set
+        RefusalError: 409, another manager has another opinion of a field and ``force`` is not set
     """
     claims = managed.read(live) or _before_first(node, blank, live, owner, without)
     wanted = managed.stripped(fieldsets.of(node, stated), without)
@@ -120,7 +120,7 @@ def _without(node: JSON, value: Any, path: Path) -> Any:
     return value
 
 
-def _conflict(conflicts: dict[Owner, Fields]) -> Refusal:
+def _conflict(conflicts: dict[Owner, Fields]) -> RefusalError:
     causes, blocks = [], []
     count = sum(len(fields) for fields in conflicts.values())
     for owner in sorted(conflicts, key=lambda o: o.manager):  # the causes' own order is the real server's secret
@@ -132,7 +132,7 @@ def _conflict(conflicts: dict[Owner, Fields]) -> Refusal:
         blocks.append(f"{plural} with {who}" + (":\n- " + "\n- ".join(fields) if count > 1 else f": {fields[0]}"))
     noun = "conflict" if count == 1 else "conflicts"
     text = f"Apply failed with {count} {noun}: " + "\n".join(blocks)
-    return Refusal(409, "Conflict", text, {"causes": causes})
+    return RefusalError(409, "Conflict", text, {"causes": causes})
 
 
 def _named(owner: Owner) -> str:

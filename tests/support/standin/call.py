@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from support.standin import protobuf
-from support.standin.answers import Refusal, bad_request, unsupported_media
+from support.standin.answers import RefusalError, bad_request, unsupported_media
 from support.standin.kinds import Kind
 
 JSON = dict[str, Any]
@@ -78,7 +78,7 @@ class Call(msgspec.Struct, frozen=True):
         """The body's JSON or YAML.
 
         Raises:
-            Refusal: 400 or 415
+            RefusalError: 400 or 415
         """
         media = self.content_type.partition(";")[0].strip()
         if media == protobuf.MEDIA:
@@ -92,7 +92,7 @@ class Call(msgspec.Struct, frozen=True):
         except msgspec.DecodeError as error:
             raise self.unrecognized(_as_go(error)) from None
 
-    def unrecognized(self, error: str) -> Refusal:
+    def unrecognized(self, error: str) -> RefusalError:
         """The body is no such object."""
         text = self.body.decode(errors="replace")[:100] or "<empty>"
         return bad_request(

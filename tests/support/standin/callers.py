@@ -12,7 +12,7 @@ def impersonated(store: Store, caller: Caller, headers: dict[str, str]) -> Calle
     """The caller that ``Impersonate-User`` names; one group at most.
 
     Raises:
-        Refusal: 403, the caller may not speak for others
+        RefusalError: 403, the caller may not speak for others
     """
     name = headers.get("impersonate-user")
     if not name:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.standin.answers import Cause, Refusal
+from support.standin.answers import Cause, RefusalError
 from support.standin.managed import Owner
 from support.standin.selectors import of_object
 from support.standin.store import Store, clone
@@ -63,11 +63,11 @@ def unguarded(pod: JSON) -> bool:
     return phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
 
 
-def refusal(pod: JSON, found: list[JSON]) -> Refusal | None:
+def refusal(pod: JSON, found: list[JSON]) -> RefusalError | None:
     """Why the pod may not be evicted now; None if it may."""
     if len(found) > 1:
         text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        return Refusal(500, "", text)
+        return RefusalError(500, "", text)
     budget = found[0]
     status, name = budget.get("status") or {}, budget["metadata"]["name"]
     if not is_ready(pod) and (
@@ -87,9 +87,9 @@ def refusal(pod: JSON, found: list[JSON]) -> Refusal | None:
     return _violates(f"The disruption budget {name} needs {needs} healthy pods and has {has} currently")
 
 
-def _violates(why: str) -> Refusal:
+def _violates(why: str) -> RefusalError:
     text = "Cannot evict pod as it would violate the pod's disruption budget."
-    return Refusal(429, "TooManyRequests", text, {"causes": [{"reason": "DisruptionBudget", "message": why}]})
+    return RefusalError(429, "TooManyRequests", text, {"causes": [{"reason": "DisruptionBudget", "message": why}]})
 
 
 def targeted(pod: JSON, now: str) -> JSON:

@@ -13,7 +13,7 @@ import msgspec
 
 from support.standin import frames, rbac
 from support.standin.admission import Admission
-from support.standin.answers import PlainRefusal, bad_request, forbidden, not_found
+from support.standin.answers import PlainRefusalError, bad_request, forbidden, not_found
 from support.standin.call import Call
 from support.standin.render import Rendered
 from support.standin.store import Store
@@ -67,18 +67,18 @@ class Execs:
         """The way in.
 
         Raises:
-            Refusal: there is none
+            RefusalError: there is none
         """
         command = self._command(call)
         protocol = _upgrade(headers, self.protocols)
         container = self._played.get((call.namespace, call.name))
         if container is None:
             node = self._pod(call)["spec"]["nodeName"]
-            raise PlainRefusal(500, "", f"error dialing backend: dial tcp: lookup {node}: no such host\n")
+            raise PlainRefusalError(500, "", f"error dialing backend: dial tcp: lookup {node}: no such host\n")
         if container is _stopped:
-            raise PlainRefusal(500, "", f'container not found ("{command.container}")\n')
+            raise PlainRefusalError(500, "", f'container not found ("{command.container}")\n')
         if headers.get("accept", "*/*") != "*/*":
-            raise PlainRefusal(406, "", "406: Not Acceptable\n\nAvailable representations:")
+            raise PlainRefusalError(406, "", "406: Not Acceptable\n\nAvailable representations:")
         has_input = call.query.get("stdin") in ("1", "true")
 
         def talk(way: frames.Frames) -> None:
@@ -144,7 +144,7 @@ def _upgrade(headers: dict[str, str], known: tuple[str, ...]) -> str:
     offered = [one.strip() for one in headers.get("sec-websocket-protocol", "").split(",")]
     found = next((one for one in offered if one in known), None)
     if found is None:
-        raise PlainRefusal(403, "", "")
+        raise PlainRefusalError(403, "", "")
     return found
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from support.standin.answers import PlainRefusal, Refusal
+from support.standin.answers import PlainRefusalError, RefusalError
 from support.standin.control import Asked
 from support.standin.frames import Frames
 from support.standin.render import Rendered, refused
@@ -86,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
         standin.control.wait_while_hanging()
         if standin.control.mode == "error":
             text = "Internal error occurred: the stand-in was told to fail"
-            self._send(refused(Refusal(500, "InternalError", text, {"causes": [{"message": "told to fail"}]})))
+            self._send(refused(RefusalError(500, "InternalError", text, {"causes": [{"message": "told to fail"}]})))
             return
         url = urlsplit(self.path)
         headers = {key.lower(): value for key, value in self.headers.items()}
@@ -94,15 +94,15 @@ class Handler(BaseHTTPRequestHandler):
         standin.control.gate(asked)
         try:
             answer = standin.answer(self.command, url.path, url.query, headers, body, self._alive)
-        except PlainRefusal as refusal:
+        except PlainRefusalError as refusal:
             self._send(Rendered(refusal.code, "text/plain; charset=utf-8", refusal.message.encode()))
             return
-        except Refusal as refusal:
+        except RefusalError as refusal:
             self._send(refused(refusal))
             return
         except Exception as error:  # noqa: BLE001  a fault of the stand-in: the client must hear of it, and the test's log
             traceback.print_exc()
-            self._send(refused(Refusal(500, "InternalError", f"the stand-in failed: {error!r}")))
+            self._send(refused(RefusalError(500, "InternalError", f"the stand-in failed: {error!r}")))
             return
         standin.control.gate(msgspec.structs.replace(asked, when="after"))
         if answer.session is not None:

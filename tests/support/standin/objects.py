@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from support.standin import crds, metadata, schema, strategies
-from support.standin.answers import Cause, Refusal, bad_request, conflict, invalid
+from support.standin.answers import Cause, RefusalError, bad_request, conflict, invalid
 from support.standin.call import Call
 from support.standin.kinds import Kind
 from support.standin.store import clone
@@ -21,7 +21,7 @@ def decode(call: Call, body: Any, kind: Kind | None = None) -> JSON:
     """The canonical object of this kind.
 
     Raises:
-        Refusal: 400, not such an object, or unknown fields under ``fieldValidation=Strict``
+        RefusalError: 400, not such an object, or unknown fields under ``fieldValidation=Strict``
     """
     kind = kind or call.kind
     if not isinstance(body, dict):
@@ -45,7 +45,7 @@ def decode(call: Call, body: Any, kind: Kind | None = None) -> JSON:
     return {**value, "kind": kind.kind, "apiVersion": kind.api_version}
 
 
-def _other_kind(kind: Kind, version: str, name: str, object_name: str) -> Refusal:
+def _other_kind(kind: Kind, version: str, name: str, object_name: str) -> RefusalError:
     if kind.custom is not None:
         fault = Cause.invalid("kind", name, f"must be {kind.kind}")
         return invalid(name, kind.group, object_name, [fault])
@@ -77,7 +77,7 @@ def complete_new(call: Call, value: JSON) -> None:
         tail = "".join(secrets.choice(_LETTERS) for _ in range(5))
         meta["name"] = meta["generateName"][:58] + tail
     if meta.get("resourceVersion"):
-        raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
+        raise RefusalError(500, "", "resourceVersion should not be set on objects to be created")
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
         meta.pop(name, None)
     meta["uid"] = str(uuid.uuid4())
@@ -102,7 +102,7 @@ def complete_update(call: Call, old: JSON, value: JSON) -> None:
     """Put back what this update may not change, and count the spec's generation.
 
     Raises:
-        Refusal: 409, made from another version of the object; 400, another name
+        RefusalError: 409, made from another version of the object; 400, another name
     """
     meta, before, kind = value["metadata"], old["metadata"], call.kind
     rules = strategies.of(kind)
@@ -176,7 +176,7 @@ def validate(call: Call, value: JSON, old: JSON | None) -> None:
     """Refuse a faulty object.
 
     Raises:
-        Refusal: 422 with one cause per fault
+        RefusalError: 422 with one cause per fault
     """
     found = metadata.causes(call.kind, value)
     if old is not None:
@@ -213,7 +213,7 @@ def stated(call: Call, body: Any) -> JSON:
     """What a server-side apply states: decoded, without the server's defaults.
 
     Raises:
-        Refusal: 400, no such object, or it names managedFields
+        RefusalError: 400, no such object, or it names managedFields
     """
     if not isinstance(body, dict):
         raise bad_request("error decoding patch: not an object")
@@ -233,7 +233,7 @@ def _typed(call: Call, body: JSON) -> JSON:
     """Decoded, every field declared.
 
     Raises:
-        Refusal: 500, as the real server has it
+        RefusalError: 500, as the real server has it
     """
     name = body["metadata"].get("name", "") if isinstance(body.get("metadata"), dict) else ""
     what = (
@@ -242,10 +242,10 @@ def _typed(call: Call, body: JSON) -> JSON:
     decoder = schema.Decoder(call.kind.kind)
     try:
         crds.decode(call.kind, body, decoder) if call.kind.custom else decoder.read(schema.root(call.kind), body)
-    except Refusal as refusal:
-        raise Refusal(500, "", f"{what}: {refusal.message}") from None
+    except RefusalError as refusal:
+        raise RefusalError(500, "", f"{what}: {refusal.message}") from None
     if decoder.unknown:
-        raise Refusal(500, "", f"{what}: .{decoder.unknown[0]}: field not declared in schema")
+        raise RefusalError(500, "", f"{what}: .{decoder.unknown[0]}: field not declared in schema")
     return decode(call, body)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from support.standin.answers import Refusal, bad_request
+from support.standin.answers import RefusalError, bad_request
 
 JSON = dict[str, Any]
 
@@ -16,7 +16,7 @@ def page(rows: list[JSON], query: dict[str, str], revision: int) -> tuple[list[J
     """The wanted rows and the list's metadata.
 
     Raises:
-        Refusal: 400, a bad limit or token; 504, a version of the future
+        RefusalError: 400, a bad limit or token; 504, a version of the future
     """
     asked = _number(query, "resourceVersion")
     if asked > revision:
@@ -46,10 +46,10 @@ def no_number(text: str) -> str:
     return f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
 
 
-def too_large(asked: int, revision: int) -> Refusal:
+def too_large(asked: int, revision: int) -> RefusalError:
     text = f"Timeout: Too large resource version: {asked}, current: {revision}"
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return Refusal(504, "Timeout", text, {"causes": [cause], "retryAfterSeconds": 1})
+    return RefusalError(504, "Timeout", text, {"causes": [cause], "retryAfterSeconds": 1})
 
 
 def _place(row: JSON) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.standin.answers import Refusal, bad_request, unprocessable
+from support.standin.answers import RefusalError, bad_request, unprocessable
 from support.standin.store import clone
 
 JSON = dict[str, Any]
@@ -27,7 +27,7 @@ def json_patch(target: JSON, operations: Any) -> JSON:
     """The patched copy. Like the real server, replace adds what is not there, and remove lets it be.
 
     Raises:
-        Refusal: 422 when a test fails or a path leads nowhere, 400 for a text that is no patch
+        RefusalError: 422 when a test fails or a path leads nowhere, 400 for a text that is no patch
     """
     if not isinstance(operations, list):
         raise bad_request(
@@ -119,7 +119,7 @@ def _remove(document: Any, path: list[str]) -> Any:
     return document
 
 
-def decode_refusal(error: Exception) -> Refusal:
+def decode_refusal(error: Exception) -> RefusalError:
     """A patch that is no JSON."""
     text = "unexpected end of JSON input" if "truncated" in str(error) else str(error)
     return bad_request(f"error decoding patch: {text}")

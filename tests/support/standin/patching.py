@@ -8,7 +8,7 @@ import msgspec
 
 from support.standin import patches, strategic
 from support.standin import schema as schemas
-from support.standin.answers import Cause, Refusal, bad_request, invalid, unsupported_media
+from support.standin.answers import Cause, RefusalError, bad_request, invalid, unsupported_media
 from support.standin.call import Call
 
 JSON = dict[str, Any]
@@ -21,11 +21,11 @@ def media_of(call: Call) -> str:
     """The kind of patch.
 
     Raises:
-        Refusal: 415, none that the server has
+        RefusalError: 415, none that the server has
     """
     media = call.content_type.partition(";")[0].strip()
     if media not in _KNOWN:
-        raise Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+        raise RefusalError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     if media not in (_JSON, _MERGE, _STRATEGIC, APPLY) or (media == _STRATEGIC and call.kind.custom is not None):
         raise unsupported_media(", ".join(one for one in _KNOWN if one != _STRATEGIC or call.kind.custom is None))
     return media
@@ -35,7 +35,7 @@ def patched(call: Call, media: str, old: JSON) -> Any:
     """What the patch makes of the object; not yet looked at as an object of its kind.
 
     Raises:
-        Refusal: 400 or 422, see ``patches`` and ``strategic``
+        RefusalError: 400 or 422, see ``patches`` and ``strategic``
     """
     try:
         body = msgspec.json.decode(call.body)
@@ -50,7 +50,7 @@ def patched(call: Call, media: str, old: JSON) -> Any:
     return strategic.apply(old, body, schemas.root(call.kind)) if media == _STRATEGIC else patches.merge(old, body)
 
 
-def unfit(refusal: Refusal, patched: JSON) -> Refusal:
+def unfit(refusal: RefusalError, patched: JSON) -> RefusalError:
     """A patch that makes an object of wrong types: the real server calls the patch invalid."""
     _, found, why = refusal.message.partition("json: cannot unmarshal")
     if not found:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from support.standin import cel, matching
-from support.standin.answers import Cause, Refusal, forbidden
+from support.standin.answers import Cause, RefusalError, forbidden
 from support.standin.call import Call
 from support.standin.store import Store
 
@@ -86,7 +86,7 @@ class Policies:
         """Refuse what a policy denies.
 
         Raises:
-            Refusal: 422 unless the policy gives another reason
+            RefusalError: 422 unless the policy gives another reason
         """
         for binding in self._store.items(BINDINGS):
             policy = self._store.get(POLICIES, "", binding["spec"]["policyName"])
@@ -147,7 +147,9 @@ def _message(row: JSON, variables: dict[str, Any]) -> str:
     return row.get("message") or f"failed expression: {row['expression'].strip()}"
 
 
-def _denied(call: Call, new: JSON | None, policy: JSON, binding: JSON, why: str, reason: str = "Invalid") -> Refusal:
+def _denied(
+    call: Call, new: JSON | None, policy: JSON, binding: JSON, why: str, reason: str = "Invalid"
+) -> RefusalError:
     names = (policy["metadata"]["name"], binding["metadata"]["name"])
     text = f"ValidatingAdmissionPolicy '{names[0]}' with binding '{names[1]}' denied request: {why}"
     meta = (new or {}).get("metadata", {})

@@ -90,7 +90,7 @@ def decode(body: bytes) -> JSON:
     """The object as JSON would have it; {} for an empty body.
 
     Raises:
-        Refusal: 415, another kind, or a field that is not in the tables
+        RefusalError: 415, another kind, or a field that is not in the tables
     """
     if not body:
         return {}

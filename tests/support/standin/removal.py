@@ -92,7 +92,7 @@ class Removal:
         """Take one from the pod's budget.
 
         Raises:
-            Refusal: 429, nothing left
+            RefusalError: 429, nothing left
         """
         found = disruption.budgets(self.writes.store, pod)
         if not found or disruption.unguarded(pod):
@@ -111,7 +111,7 @@ def _check_preconditions(call: Call, value: JSON, options: JSON) -> None:
     """The object must be the one that was meant.
 
     Raises:
-        Refusal: 409
+        RefusalError: 409
     """
     meta = value["metadata"]
     for name, text in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):

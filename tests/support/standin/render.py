@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from support.standin import events, tables
-from support.standin.answers import Refusal, not_acceptable
+from support.standin.answers import RefusalError, not_acceptable
 from support.standin.call import Call
 from support.standin.frames import Frames
 from support.standin.kinds import Kind
@@ -32,7 +32,7 @@ def plain(code: int, value: JSON) -> Rendered:
     return Rendered(code, "application/json", msgspec.json.encode(value))
 
 
-def refused(refusal: Refusal) -> Rendered:
+def refused(refusal: RefusalError) -> Rendered:
     answer = plain(refusal.code, refusal.body())
     seconds = (refusal.details or {}).get("retryAfterSeconds")
     if seconds is not None:
@@ -44,7 +44,7 @@ def wanted(accept: str) -> tuple[str, str]:
     """Media type and ``as`` (Table, PartialObjectMetadata, ...) of the first one that can be served.
 
     Raises:
-        Refusal: 406
+        RefusalError: 406
     """
     for one in accept.split(","):
         media, *parameters = [part.strip() for part in one.split(";")]

@@ -10,7 +10,7 @@ from support.standin import apply as server_side
 from support.standin import events, managed, objects, patching, rbac, selectors, strategies
 from support.standin import schema as schemas
 from support.standin.admission import Admission
-from support.standin.answers import Cause, Refusal, conflict, forbidden, invalid, not_found
+from support.standin.answers import Cause, RefusalError, conflict, forbidden, invalid, not_found
 from support.standin.call import Call
 from support.standin.pages import page
 from support.standin.store import clone
@@ -150,7 +150,7 @@ class Rest:
         patched = patching.patched(call, media, clone(events.shown(call.kind, old)))
         try:
             value = objects.decode(call, patched)
-        except Refusal as refusal:
+        except RefusalError as refusal:
             raise patching.unfit(refusal, patched) from None
         return 200, self._replace(call, old, value, applied=False)
 

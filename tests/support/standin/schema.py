@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from support.standin.answers import Refusal, bad_request
+from support.standin.answers import RefusalError, bad_request
 from support.standin.kinds import Kind, schemas
 from support.standin.quantity import canonical
 
@@ -131,7 +131,7 @@ class Decoder:
         """The canonical value.
 
         Raises:
-            Refusal: 400, a value of the wrong JSON type
+            RefusalError: 400, a value of the wrong JSON type
         """
         found = resolve(node)
         name = found.get("name", "")
@@ -220,7 +220,7 @@ class Decoder:
             f"{struct}.{field} of type {go}"
         )
 
-    def refuse(self, why: str) -> Refusal:
+    def refuse(self, why: str) -> RefusalError:
         version = self.kind.partition("/")[2] or "v1"
         name = self.kind.partition("/")[0]
         return bad_request(f'{name} in version "{version}" cannot be handled as a {name}: {why}')

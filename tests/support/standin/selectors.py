@@ -26,7 +26,7 @@ def labels(text: str) -> Matches:
     """A matcher from ``a=b,c in (d,e),!f``.
 
     Raises:
-        Refusal: 400, the text is no selector
+        RefusalError: 400, the text is no selector
     """
     tests = [_requirement(part.strip()) for part in _split(text)] if text.strip() else []
     return lambda value: all(test(value["metadata"].get("labels") or {}) for test in tests)
@@ -146,7 +146,7 @@ def fields(
         regarding: the names of events.k8s.io instead of those of core events
 
     Raises:
-        Refusal: 400, an unknown field or no selector at all
+        RefusalError: 400, an unknown field or no selector at all
     """
     known: dict[str, tuple[str, ...]] = {"metadata.name": ("metadata", "name")}
     known["metadata.namespace"] = ("metadata", "namespace")

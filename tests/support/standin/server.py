@@ -17,7 +17,7 @@ import msgspec
 
 from support.standin import crds, discovery, openapi, rbac, render, reviews
 from support.standin.admission import Admission
-from support.standin.answers import Refusal, forbidden, method_not_allowed, no_such_path, no_such_resource
+from support.standin.answers import RefusalError, forbidden, method_not_allowed, no_such_path, no_such_resource
 from support.standin.call import Call, Caller
 from support.standin.callers import impersonated
 from support.standin.certificates import certificate
@@ -153,7 +153,7 @@ class Standin:
         """Everything that a request leads to.
 
         Raises:
-            Refusal: whatever the server says no with
+            RefusalError: whatever the server says no with
         """
         caller = impersonated(self.store, self.tokens.caller(headers.get("authorization")), headers)
         asked = query(parameters)
@@ -186,7 +186,7 @@ class Standin:
         public = path in ("/healthz", "/livez", "/readyz", "/version")
         if not public and not rbac.allows_path(self.store, caller, method.lower(), path):
             text = f'User "{caller.name}" cannot {method.lower()} path "{path}"'
-            raise Refusal(403, "Forbidden", f"forbidden: {text}", {})
+            raise RefusalError(403, "Forbidden", f"forbidden: {text}", {})
         if path in ("/healthz", "/livez", "/readyz"):
             return Rendered(200, "text/plain; charset=utf-8", b"ok")
         found = self._discovered(path)
@@ -252,7 +252,7 @@ class Standin:
         if call.subresource in special:
             return special[call.subresource](call)
         if call.subresource not in ("", "status", "finalize"):
-            raise Refusal(501, "NotImplemented", f"the stand-in does not serve {call.resource}", {})
+            raise RefusalError(501, "NotImplemented", f"the stand-in does not serve {call.resource}", {})
         verbs = {"get": rest.get, "list": rest.list, "create": rest.create, "update": rest.update}
         verbs.update(patch=rest.patch, delete=self.removal.delete, deletecollection=self._delete_collection)
         return verbs[call.verb](call)

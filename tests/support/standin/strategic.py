@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from support.standin import schema as schemas
-from support.standin.answers import Refusal
+from support.standin.answers import RefusalError
 
 JSON = dict[str, Any]
 _DELETE, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
@@ -19,7 +19,7 @@ def apply(target: JSON, patch: JSON, node: JSON) -> JSON:
     """A new object.
 
     Raises:
-        Refusal: 500, an unknown directive, or an element of a merged list without its key
+        RefusalError: 500, an unknown directive, or an element of a merged list without its key
     """
     directive = patch.get("$patch")
     if directive == "replace":
@@ -27,7 +27,7 @@ def apply(target: JSON, patch: JSON, node: JSON) -> JSON:
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise Refusal(500, "", f"unknown patch type: {directive} in map: {_go_map(patch)}")
+        raise RefusalError(500, "", f"unknown patch type: {directive} in map: {_go_map(patch)}")
     result = dict(target)
     if "$retainKeys" in patch:
         result = {k: v for k, v in result.items() if k in patch["$retainKeys"]}
@@ -76,7 +76,7 @@ def _list(before: list[Any], patch: list[Any], node: JSON) -> list[Any]:
     result, entry = list(before), schemas.items(node)
     for one in patch:
         if key not in one:
-            raise Refusal(500, "", f"map: {_go_map(one)} does not contain declared merge key: {key}")
+            raise RefusalError(500, "", f"map: {_go_map(one)} does not contain declared merge key: {key}")
         at = next((n for n, have in enumerate(result) if have.get(key) == one[key]), None)
         if one.get("$patch") == "delete":
             result = [have for have in result if have.get(key) != one[key]]

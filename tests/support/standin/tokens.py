@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from support.standin.answers import Refusal, not_found, unauthorized
+from support.standin.answers import RefusalError, not_found, unauthorized
 from support.standin.call import SYSTEM, Call, Caller
 from support.standin.schema import stamp
 from support.standin.store import Store
@@ -36,7 +36,7 @@ class Tokens:
         """Who an Authorization header names.
 
         Raises:
-            Refusal: 401
+            RefusalError: 401
         """
         if not header:
             return Caller("system:anonymous", ("system:unauthenticated",))
@@ -76,7 +76,7 @@ class Tokens:
         """Answer a TokenRequest for the service account that the call names.
 
         Raises:
-            Refusal: 404, no such account or pod
+            RefusalError: 404, no such account or pod
         """
         account = self._store.get("serviceaccounts.", call.namespace, call.name)
         if account is None:
@@ -107,7 +107,7 @@ class Tokens:
             raise not_found("pods", "", bound["name"])
         if bound.get("uid") not in (None, "", pod["metadata"]["uid"]):
             why = f"the UID in the bound object reference ({bound['uid']}) does not match the UID in record."
-            raise Refusal(409, "Conflict", f'Operation cannot be fulfilled on pods "{bound["name"]}": {why}')
+            raise RefusalError(409, "Conflict", f'Operation cannot be fulfilled on pods "{bound["name"]}": {why}')
         found = {"pod": _reference(pod)}
         node = self._store.get("nodes.", "", pod["spec"].get("nodeName", ""))
         return {**found, "node": _reference(node)} if node else found

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from support.standin.answers import Cause, Refusal, expired, invalid
+from support.standin.answers import Cause, RefusalError, expired, invalid
 from support.standin.call import Call
 from support.standin.pages import no_number, too_large
 from support.standin.selectors import Matches
@@ -33,7 +33,7 @@ class Watch:
             why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
             raise invalid("ListOptions", "meta.k8s.io", "", [Cause.forbidden("resourceVersionMatch", why)])
         if asked and not asked.isdigit():
-            raise Refusal(500, "", f"resourceVersion: {no_number(asked)}")
+            raise RefusalError(500, "", f"resourceVersion: {no_number(asked)}")
         self._from = int(asked or 0)
         if self._from > store.revision + 1_000_000:
             raise too_large(self._from, store.revision)
@@ -107,5 +107,5 @@ def _at(value: JSON, revision: int) -> JSON:
     return {**value, "metadata": {**value["metadata"], "resourceVersion": str(revision)}}
 
 
-def _too_old(asked: int, oldest: int) -> Refusal:
+def _too_old(asked: int, oldest: int) -> RefusalError:
     return expired(f"too old resource version: {asked} ({oldest})")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from support.standin import cel, matching, objects, patches
-from support.standin.answers import Cause, Refusal
+from support.standin.answers import Cause, RefusalError
 from support.standin.call import Call
 from support.standin.store import Store, clone
 
@@ -103,7 +103,7 @@ class Webhooks:
         """The hook's response; None where it failed and that is to be ignored.
 
         Raises:
-            Refusal: it said no (400 unless it names a larger code), or it failed (500)
+            RefusalError: it said no (400 unless it names a larger code), or it failed (500)
         """
         asked = matching.request(call, str(uuid.uuid4()), clone(value) if value else None, clone(old) if old else None)
         variables = {"object": value, "oldObject": old, "request": asked}
@@ -120,7 +120,7 @@ class Webhooks:
                 return None
             text = f'failed calling webhook "{hook["name"]}": failed to call webhook: {error}'
             cause = {"message": text}
-            raise Refusal(500, "InternalError", f"Internal error occurred: {text}", {"causes": [cause]}) from None
+            raise RefusalError(500, "InternalError", f"Internal error occurred: {text}", {"causes": [cause]}) from None
         call.warnings.extend(response.get("warnings") or ())
         if not response.get("allowed"):
             raise _denied(hook["name"], response.get("status") or {})
@@ -152,10 +152,10 @@ def _post(hook: JSON, review: JSON) -> JSON:
         connection.close()
 
 
-def _denied(name: str, status: JSON) -> Refusal:
+def _denied(name: str, status: JSON) -> RefusalError:
     text = f'admission webhook "{name}" denied the request'
     if status.get("message") or status.get("reason"):
         text += f": {status.get('message') or status['reason']}"
     else:
         text += " without explanation"
-    return Refusal(max(int(status.get("code") or 0), 400), status.get("reason") or "", text)
+    return RefusalError(max(int(status.get("code") or 0), 400), status.get("reason") or "", text)

@@ -41,7 +41,7 @@ class Writes:
         """Store it, if what it was made from is still what is stored.
 
         Raises:
-            Refusal: 409, an object to be created exists
+            RefusalError: 409, an object to be created exists
             OvertakenError: somebody else was quicker
         """
         bucket, meta = call.kind.bucket, value["metadata"]

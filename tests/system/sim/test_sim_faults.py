@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.sim.call_names import KNOWN
 from aliquot.sim.lifecycle import WRITE_CALLS
-from aliquot.sim.session import CallerGone
+from aliquot.sim.session import CallerGoneError
 from system.sim.memory import Memory
 
 
@@ -92,7 +92,7 @@ def test_kill_counts_write_calls_from_when_it_was_set(when: str) -> None:
     fault(node, "kill", when=when, nth=2)
     node.create(19)
     node.ask("DeviceGetMigMode 0 -1 -1")
-    with pytest.raises(CallerGone):
+    with pytest.raises(CallerGoneError):
         node.create(14)
     assert node.killed == [100]
     there = node.ask("DeviceGetGpuInstances 0 -1 -1 14")
@@ -188,11 +188,11 @@ def test_every_call_hangs(line: str) -> None:
     node = Memory("a100-sxm4-40gb")
     fault(node, "hang")
     waiting = node.open_slowly(200, gone=lambda: bool(node.slept))
-    with pytest.raises(CallerGone):
+    with pytest.raises(CallerGoneError):
         waiting.answer("hello session-200")
     node.slept.clear()
     node.link.caller_ended = lambda: bool(node.slept)
-    with pytest.raises(CallerGone):
+    with pytest.raises(CallerGoneError):
         node.link.answer(line)
 
 
@@ -200,7 +200,7 @@ def test_a_call_that_hangs_ends_with_its_caller_and_does_nothing() -> None:
     node = Memory("a100-sxm4-40gb")
     fault(node, "hang", call="DeviceCreateGpuInstance")
     node.link.caller_ended = lambda: bool(node.slept)
-    with pytest.raises(CallerGone):
+    with pytest.raises(CallerGoneError):
         node.create(9)
     node.control("fault", kind="none")
     assert node.ask("DeviceGetGpuInstances 0 -1 -1 9") == [0]

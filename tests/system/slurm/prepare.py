@@ -42,17 +42,17 @@ rm -rf "$1"/var/lib/apt/lists/*
 """
 
 
-class Missing(Exception):
+class MissingError(Exception):
     """What this machine lacks, with the way to get it."""
 
 
 def prepare(folder: Path) -> Path:
-    """Makes the root in a folder, unless it is there with all that it should have. Raises Missing."""
+    """Makes the root in a folder, unless it is there with all that it should have. Raises MissingError."""
     if os.geteuid() != 0:
-        raise Missing("Debian 13 in a folder needs root: debootstrap makes device nodes and enters it")
+        raise MissingError("Debian 13 in a folder needs root: debootstrap makes device nodes and enters it")
     for program in ("debootstrap", "unshare", "chroot"):
         if not shutil.which(program):
-            raise Missing(f"{program} is not installed: apt-get install debootstrap")
+            raise MissingError(f"{program} is not installed: apt-get install debootstrap")
     root, wanted = folder / SUITE, _digest()
     with _alone(folder):
         for half in folder.glob(".new-*"):
@@ -71,7 +71,7 @@ def prepare(folder: Path) -> Path:
 
 def plugin(folder: Path) -> Path:
     """Downloads the NVML plugin of the Slurm of this machine, unless it is there: its folder, for ``PluginDir``. Raises
-    Missing.
+    MissingError.
     """
     home = folder / "plugins"
     with _alone(folder), tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as scratch:
@@ -88,7 +88,7 @@ def plugin(folder: Path) -> Path:
         _run("dpkg-deb", "-x", *map(str, place.glob("*.deb")), str(place / "root"))
         found = next(place.glob("root/**/gpu_nvml.so"), None)
         if found is None:
-            raise Missing(f"{PLUGIN} has no gpu_nvml.so")
+            raise MissingError(f"{PLUGIN} has no gpu_nvml.so")
         os.rename(found.parent, home)
     return home
 
@@ -96,7 +96,7 @@ def plugin(folder: Path) -> Path:
 def _codename() -> str:
     found = re.search(r'^VERSION_CODENAME="?(\w+)', Path("/etc/os-release").read_text(), re.MULTILINE)
     if not found:
-        raise Missing("/etc/os-release names no release: is this a Debian?")
+        raise MissingError("/etc/os-release names no release: is this a Debian?")
     return found[1]
 
 
@@ -119,7 +119,7 @@ def _run(*words: str, cwd: Path | None = None) -> str:
     )
     if done.returncode:
         last = (done.stdout + done.stderr).strip().splitlines()[-8:]
-        raise Missing(f"{shlex.join(words[:6])} failed:\n" + "\n".join(last))
+        raise MissingError(f"{shlex.join(words[:6])} failed:\n" + "\n".join(last))
     return done.stdout
 
 
@@ -137,7 +137,7 @@ def _settings() -> list[str]:
     """How this machine's apt reaches its mirror: proxies, certificates, retries."""
     done = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Missing("apt-config failed: is this a Debian?")
+        raise MissingError("apt-config failed: is this a Debian?")
     return [x for x in done.stdout.splitlines() if re.match(r"Acquire::(https?(::|\s)|Retries|ForceIPv)", x)]
 
 
@@ -146,7 +146,7 @@ def _mirror() -> str:
     listed = _run("apt-get", "indextargets", "--format", "$(SITE) $(REPO_URI)", "Created-By: Packages")
     found = [line.split()[-1] for line in listed.splitlines() if re.search(r"/debian/?$", line)]
     if not found:
-        raise Missing("apt lists no Debian mirror (apt-get update?)")
+        raise MissingError("apt lists no Debian mirror (apt-get update?)")
     return found[0].rstrip("/")
 
 
@@ -159,7 +159,7 @@ def _remove(half: Path) -> None:
     mounts = [x.split()[4] for x in Path("/proc/self/mountinfo").read_text().splitlines()]
     below = [x for x in mounts if x.startswith(f"{half.resolve()}/")]
     if below:
-        raise Missing(f"something is mounted in {half}: umount {' '.join(below)}")
+        raise MissingError(f"something is mounted in {half}: umount {' '.join(below)}")
     shutil.rmtree(half)
 
 
@@ -184,7 +184,7 @@ def main() -> int:
     try:
         print(f"Debian 13 for the tests: {prepare(trixie().parent)}")
         print(f"{PLUGIN} for the tests: {plugin(trixie().parent)}")
-    except Missing as error:
+    except MissingError as error:
         print(error, file=sys.stderr)
         return 1
     return 0

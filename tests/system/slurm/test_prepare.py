@@ -23,7 +23,7 @@ class Bootstrap:
         self.made += 1
         (root / "usr/bin").mkdir(parents=True)
         if self.fails:
-            raise prepare.Missing("the mirror went away")
+            raise prepare.MissingError("the mirror went away")
         (root / "usr/bin/slurmd").touch()
 
 
@@ -49,12 +49,12 @@ def test_it_is_made_once_and_anew_when_its_packages_change(
 
 def test_what_fails_leaves_the_former_one_and_nothing_else(tmp_path: Path, bootstrap: Bootstrap) -> None:
     bootstrap.fails = True
-    with pytest.raises(prepare.Missing, match="mirror"):
+    with pytest.raises(prepare.MissingError, match="mirror"):
         prepare.prepare(tmp_path)
     assert os.listdir(tmp_path) == [".lock"]
     (tmp_path / "trixie").mkdir()
     (tmp_path / "trixie/former").touch()
-    with pytest.raises(prepare.Missing, match="mirror"):
+    with pytest.raises(prepare.MissingError, match="mirror"):
         prepare.prepare(tmp_path)
     assert (tmp_path / "trixie/former").exists()
 
@@ -70,5 +70,5 @@ def test_the_mirror_is_this_machines_own(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(prepare, "_run", lambda *words: listed)
     assert prepare._mirror() == "http://m.test/debian"
     monkeypatch.setattr(prepare, "_run", lambda *words: "")
-    with pytest.raises(prepare.Missing, match="apt-get update"):
+    with pytest.raises(prepare.MissingError, match="apt-get update"):
         prepare._mirror()

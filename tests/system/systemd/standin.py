@@ -43,7 +43,7 @@ class Unit:
         return f"{ROOT}/unit/" + "".join(c if c.isalnum() else f"_{ord(c):02x}" for c in self.name)
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     def __init__(self, name: str, text: str) -> None:
         super().__init__(text)
         self.name = name
@@ -120,7 +120,7 @@ class Standin:
             await self._connection.send(new_method_return(message, signature or None, body))
         except ConnectionAbortedError:
             return
-        except Refused as refused:
+        except RefusedError as refused:
             await self._connection.send(new_error(message, refused.name, "s", (str(refused),)))
         for job in after:
             await self._end(job)
@@ -130,22 +130,22 @@ class Standin:
     def _do(self, message: Message, path: str, member: str, after: list[str]) -> tuple[str, tuple[Any, ...]]:
         body = message.body
         if self.forbidden and member in ("StopUnit", "StartUnit", "Reboot"):
-            raise Refused("org.freedesktop.DBus.Error.AccessDenied", "Permission denied")
+            raise RefusedError("org.freedesktop.DBus.Error.AccessDenied", "Permission denied")
         if member == "Subscribe":
             sender = message.header.fields[HeaderFields.sender]
             if sender in self._subscribed:
-                raise Refused(f"{SYSTEMD}.AlreadySubscribed", "Client is already subscribed.")
+                raise RefusedError(f"{SYSTEMD}.AlreadySubscribed", "Client is already subscribed.")
             self._subscribed.add(sender)
             return "", ()
         if member == "LoadUnit":
             return "o", ((self.units.get(body[0]) or Unit(body[0])).path,)
         if member == "GetUnit":
             if body[0] not in self.units:
-                raise Refused(f"{SYSTEMD}.NoSuchUnit", f"Unit {body[0]} not loaded.")
+                raise RefusedError(f"{SYSTEMD}.NoSuchUnit", f"Unit {body[0]} not loaded.")
             return "o", (self.units[body[0]].path,)
         if member == "ResetFailedUnit":
             if body[0] not in self.units:
-                raise Refused(f"{SYSTEMD}.NoSuchUnit", f"Unit {body[0]} not loaded.")
+                raise RefusedError(f"{SYSTEMD}.NoSuchUnit", f"Unit {body[0]} not loaded.")
             return "", ()
         if member in ("StopUnit", "StartUnit"):
             return "o", (self._queue(member, body[0], after),)
@@ -153,22 +153,22 @@ class Standin:
             return "v", (self._property(path, *body),)
         if member == "Reboot":
             if self.blocked:
-                raise Refused(
+                raise RefusedError(
                     f"{LOGIND}.BlockedByInhibitorLock", "The operation inhibited by an active inhibitor lock."
                 )
             return "", ()
         if member == "ListInhibitors":
             found = [("shutdown:sleep", self.blocked, "it must not stop", "block", 0, 77)] if self.blocked else []
             return "a(ssssuu)", ([*found, ("sleep", "other", "", "block", 0, 78)],)
-        raise Refused("org.freedesktop.DBus.Error.UnknownMethod", f"Unknown method {member}")
+        raise RefusedError("org.freedesktop.DBus.Error.UnknownMethod", f"Unknown method {member}")
 
     def _queue(self, member: str, name: str, after: list[str]) -> str:
         unit = self.units.get(name)
         if unit is None:
             word = "loaded" if member == "StopUnit" else "found"
-            raise Refused(f"{SYSTEMD}.NoSuchUnit", f"Unit {name} not {word}.")
+            raise RefusedError(f"{SYSTEMD}.NoSuchUnit", f"Unit {name} not {word}.")
         if unit.masked and member == "StartUnit":
-            raise Refused(f"{SYSTEMD}.UnitMasked", f"Unit {name} is masked.")
+            raise RefusedError(f"{SYSTEMD}.UnitMasked", f"Unit {name} is masked.")
         self._count += 1
         job = f"{ROOT}/job/{self._count}"
         self._jobs[job] = (self._count, member, name)
@@ -196,7 +196,7 @@ class Standin:
     def _property(self, path: str, interface: str, name: str) -> tuple[str, Any]:
         if interface == JOB:
             if path not in self._jobs:
-                raise Refused("org.freedesktop.DBus.Error.UnknownObject", f"Unknown object '{path}'.")
+                raise RefusedError("org.freedesktop.DBus.Error.UnknownObject", f"Unknown object '{path}'.")
             return "s", "waiting"
         unit = next((u for u in self.units.values() if u.path == path), Unit(""))
         exists = unit.name in self.units
@@ -209,5 +209,5 @@ class Standin:
             (SERVICE, "Type"): ("s", unit.type),
         }
         if (interface, name) not in facts:
-            raise Refused("org.freedesktop.DBus.Error.UnknownProperty", f"Unknown property or interface {name}")
+            raise RefusedError("org.freedesktop.DBus.Error.UnknownProperty", f"Unknown property or interface {name}")
         return facts[interface, name]

@@ -27,7 +27,7 @@ SOFT = ("kernel/crypto/", "kernel/lib/")
 TOOLS = {"apt-get": "apt", "dpkg-deb": "dpkg", "depmod": "kmod", "make": "make"}
 
 
-class Missing(Exception):
+class MissingError(Exception):
     """What the guest needs and this machine lacks, with the way to get it."""
 
 
@@ -47,21 +47,21 @@ def cache() -> Path:
 
 
 def ready(folder: Path) -> Kernel:
-    """The newest kernel in the cache, its module built for the sources as they are. Raises Missing."""
+    """The newest kernel in the cache, its module built for the sources as they are. Raises MissingError."""
     with _alone(folder):
         releases = sorted(folder.glob(IMAGES), key=lambda path: path.stat().st_mtime)
         if not releases:
-            raise Missing(f"no kernel for the guest in {folder}: make vm-kernel downloads one (85 MB)")
+            raise MissingError(f"no kernel for the guest in {folder}: make vm-kernel downloads one (85 MB)")
         return _kernel(releases[-1].parent.parent)
 
 
 def prepare(folder: Path) -> Kernel:
     """Download and unpack the kernel that Debian has now, unless it is there; where apt cannot say, one that is there
-    will do. Raises Missing.
+    will do. Raises MissingError.
     """
     try:
         release = _release()
-    except Missing:
+    except MissingError:
         if any(folder.glob(IMAGES)):
             return ready(folder)
         raise
@@ -83,16 +83,16 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _run(*command: str | Path, cwd: Path | None = None, patience: float = 300) -> str:
-    """What it printed. Raises Missing with its last words."""
+    """What it printed. Raises MissingError with its last words."""
     program = str(command[0])
     if not shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"):
-        raise Missing(f"{program} is not installed: apt-get install {TOOLS.get(program, program)}")
+        raise MissingError(f"{program} is not installed: apt-get install {TOOLS.get(program, program)}")
     done = subprocess.run(
         command, cwd=cwd, env=_environment(), capture_output=True, text=True, timeout=patience, check=False
     )
     if done.returncode:
         last = (done.stderr or done.stdout).strip().splitlines()[-5:]
-        raise Missing(f"{' '.join(map(str, command[:3]))} failed: {' / '.join(last)}")
+        raise MissingError(f"{' '.join(map(str, command[:3]))} failed: {' / '.join(last)}")
     return done.stdout
 
 
@@ -107,7 +107,7 @@ def _release() -> str:
     said = _run("apt-cache", "depends", "linux-image-amd64")
     found = re.search(rf"Depends: linux-image-({re.escape(SERIES)}\.\S+-amd64)$", said, re.MULTILINE)
     if not found:
-        raise Missing(f"apt offers no linux-image-amd64 of series {SERIES} (Debian 12 has one; apt-get update?)")
+        raise MissingError(f"apt offers no linux-image-amd64 of series {SERIES} (Debian 12 has one; apt-get update?)")
     return found[1]
 
 
@@ -177,7 +177,7 @@ def _module(home: Path) -> Path:
     built = home / "module" / state / "nvidia-vgpu-vfio.ko"
     if not built.exists():
         if not shutil.which("gcc-12"):
-            raise Missing("the kernel's own compiler is not installed: apt-get install gcc-12")
+            raise MissingError("the kernel's own compiler is not installed: apt-get install gcc-12")
         with tempfile.TemporaryDirectory(dir=home, prefix=".build-") as scratch:
             for path in sources:
                 shutil.copy(path, scratch)

@@ -53,7 +53,7 @@ DEVICES = (
 Event = dict[str, Any]
 
 
-class Silent(Exception):
+class SilentError(Exception):
     """The machine started and the guest never came up: a fault, not a lack."""
 
 
@@ -101,7 +101,7 @@ def busybox() -> str:
 
 
 def run(kernel: Kernel, scratch: Path, hear: Callable[[Event], None]) -> None:
-    """Boot, let the guest say everything, and end it. Raises Silent when it never came up."""
+    """Boot, let the guest say everything, and end it. Raises SilentError when it never came up."""
     plan = {"python": sys.executable, "tests": str(HERE.parents[1]), "modules": str(kernel.modules)}
     plan |= {"release": kernel.release, "module": str(kernel.module), "libraries": _libraries(scratch)}
     archive, console = scratch / "initramfs", scratch / "console"
@@ -114,7 +114,7 @@ def run(kernel: Kernel, scratch: Path, hear: Callable[[Event], None]) -> None:
             heard += 1
         if heard:
             return
-    raise Silent(f"the guest said nothing; its console ends with:\n{tail(console)}")
+    raise SilentError(f"the guest said nothing; its console ends with:\n{tail(console)}")
 
 
 def _libraries(scratch: Path) -> str:

@@ -18,9 +18,9 @@ def main(words: list[str]) -> int:
             print(f"the guest's kernel: {kernel.prepare(kernel.cache()).image}")
             return 0
         if machine.missing():
-            raise kernel.Missing(machine.missing())
+            raise kernel.MissingError(machine.missing())
         return _boot(kernel.ready(kernel.cache()))
-    except kernel.Missing as error:
+    except kernel.MissingError as error:
         print(error, file=sys.stderr)
         return 1
 
@@ -41,7 +41,7 @@ def _boot(made: kernel.Kernel) -> int:
     with tempfile.TemporaryDirectory(prefix="aliquot-vm-") as folder:
         try:
             machine.run(made, Path(folder), hear)
-        except machine.Silent as error:
+        except machine.SilentError as error:
             print(error, file=sys.stderr)
             return 1
         if failed:

@@ -47,9 +47,9 @@ def _guest(scratch: Path) -> dict[str, Any]:
         if machine.missing():
             return {"missing": machine.missing()}
         machine.run(kernel.ready(kernel.cache()), scratch, hear)
-    except kernel.Missing as lack:
+    except kernel.MissingError as lack:
         return {"missing": str(lack)}
-    except machine.Silent as fault:
+    except machine.SilentError as fault:
         return {"silent": str(fault)}
     return {"checks": checks, "console": machine.tail(scratch / "console")}
 

@@ -41,7 +41,7 @@ def test_modules_come_after_what_they_need(tmp_path: Path) -> None:
 
 
 def test_no_kernel_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(kernel.Missing, match="make vm-kernel"):
+    with pytest.raises(kernel.MissingError, match="make vm-kernel"):
         kernel.ready(tmp_path)
 
 

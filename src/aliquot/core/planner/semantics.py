@@ -34,16 +34,16 @@ from aliquot.core.planner import rules
 from aliquot.core.planner.compute_instances import driver_choice
 from aliquot.core.planner.placement_table import compiled_table
 from aliquot.core.planner.vgpu import semantics as steps
-from aliquot.core.planner.vgpu.semantics import StepRefused as StepRefused
+from aliquot.core.planner.vgpu.semantics import StepRefusedError as StepRefusedError
 
 replace = msgspec.structs.replace
 
 
 def step(inventory: Inventory, action: Action) -> Inventory:
-    """The inventory after one action. Raises StepRefused where the rules forbid it."""
+    """The inventory after one action. Raises StepRefusedError where the rules forbid it."""
     gpu = inventory.gpu(action.gpu)
     if gpu.passthrough and not isinstance(action, SetPassthrough):
-        raise StepRefused("PASSTHROUGH: the GPU is handed out")
+        raise StepRefusedError("PASSTHROUGH: the GPU is handed out")
     if isinstance(action, SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthrough):
         after = steps.apply_action(inventory, gpu, action)
     else:
@@ -59,14 +59,14 @@ def _apply_action(
             return _set_mode(family, gpu, action.mode)
         case Reset():
             if gpu.holders or any(i.held for i in gpu.instances) or steps.functions(gpu):
-                raise StepRefused("IN_USE: a client is on the GPU")
+                raise StepRefusedError("IN_USE: a client is on the GPU")
             return replace(gpu, mig=replace(gpu.mig, current=gpu.mig.pending), instances=())
         case Create():
             return _create(family, gpu, action)
         case Destroy():
             instance = _instance(gpu, action.instance)
             if instance.held:
-                raise StepRefused("IN_USE: the instance is held")
+                raise StepRefusedError("IN_USE: the instance is held")
             return replace(gpu, instances=tuple(i for i in gpu.instances if i.id != instance.id))
         case CreateCompute():
             instance = _instance(gpu, action.instance)
@@ -79,27 +79,27 @@ def _apply_action(
 
 def _set_mode(family: Family, gpu: Gpu, mode: str) -> Gpu:
     if mode == "disabled" and gpu.instances:
-        raise StepRefused("IN_USE: instances exist")
+        raise StepRefusedError("IN_USE: instances exist")
     if gpu.vgpus or (mode == "disabled" and steps.functions(gpu)):
-        raise StepRefused("IN_USE: virtual functions exist")
+        raise StepRefusedError("IN_USE: virtual functions exist")
     current = gpu.mig.current if family.mode.change_needs_gpu_reset else mode
     return replace(gpu, mig=replace(gpu.mig, current=current, pending=mode))
 
 
 def _create(family: Family, gpu: Gpu, action: Create) -> Gpu:
     if not gpu.mig.enabled:
-        raise StepRefused("NOT_SUPPORTED: MIG mode is off")
+        raise StepRefusedError("NOT_SUPPORTED: MIG mode is off")
     table = compiled_table(family)
     place = Placement.parse(action.placement)
     profile = table.profiles.get(action.profile_id)
     if profile is None or place not in profile.placements:
-        raise StepRefused("PLACEMENT: not a placement of this profile")
+        raise StepRefusedError("PLACEMENT: not a placement of this profile")
     counts = Counter(i.profile_id for i in gpu.instances) + Counter([profile.id])
     refusal = next(rules.refusals(table, counts), None)
     if refusal is not None:
-        raise StepRefused(f"{refusal.rule}: {refusal.message}")
+        raise StepRefusedError(f"{refusal.rule}: {refusal.message}")
     if any(i.place.mask & place.mask for i in gpu.instances):
-        raise StepRefused("PLACEMENT: the slices are taken")
+        raise StepRefusedError("PLACEMENT: the slices are taken")
     made = GpuInstance(
         id=instance_id(family, place, bool(gpu.slots_mirrored), [i.id for i in gpu.instances]),
         profile=profile.name,
@@ -114,13 +114,13 @@ def _create(family: Family, gpu: Gpu, action: Create) -> Gpu:
 def _add_compute(profile: Profile, instance: GpuInstance, part: ComputePart) -> GpuInstance:
     ci = profile.compute_profile(part.profile_id)
     if ci is None:
-        raise StepRefused("UNKNOWN_PROFILE: no such compute instance profile")
+        raise StepRefusedError("UNKNOWN_PROFILE: no such compute instance profile")
     taken = 0
     for other in instance.compute_instances:
         taken |= other.place.mask
     place = Placement.parse(part.placement) if part.placement else driver_choice(profile, ci, taken)
     if place is None or place not in ci.placements or place.mask & taken:
-        raise StepRefused("PLACEMENT: no free compute slots")
+        raise StepRefusedError("PLACEMENT: no free compute slots")
     used = {c.id for c in instance.compute_instances}
     lowest = next(n for n in range(profile.compute_slices + 1) if n not in used)
     made = ComputeInstance(id=lowest, profile=ci.name, profile_id=ci.id, placement=str(place))
@@ -131,9 +131,9 @@ def _destroy_compute(gpu: Gpu, action: DestroyCompute) -> Gpu:
     instance = _instance(gpu, action.instance)
     gone = [c for c in instance.compute_instances if c.id == action.compute_instance]
     if not gone:
-        raise StepRefused("NOT_FOUND: no such compute instance")
+        raise StepRefusedError("NOT_FOUND: no such compute instance")
     if gone[0].holders:
-        raise StepRefused("IN_USE: the compute instance is held")
+        raise StepRefusedError("IN_USE: the compute instance is held")
     rest = tuple(c for c in instance.compute_instances if c.id != action.compute_instance)
     return _with_instance(gpu, replace(instance, compute_instances=rest))
 
@@ -141,7 +141,7 @@ def _destroy_compute(gpu: Gpu, action: DestroyCompute) -> Gpu:
 def _instance(gpu: Gpu, instance_id: int) -> GpuInstance:
     found = gpu.instance(instance_id)
     if found is None:
-        raise StepRefused("NOT_FOUND: no such GPU instance")
+        raise StepRefusedError("NOT_FOUND: no such GPU instance")
     return found
 
 

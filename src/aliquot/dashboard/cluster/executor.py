@@ -72,7 +72,7 @@ async def _nodes(
             written, previous = await _write_desired(cluster, api, each, who, published)
         except ApiError as error:
             return each.node, _refused(error, who)
-        except _StalePreview as error:
+        except _StalePreviewError as error:
             step = "look at it again, and ask anew"
             return each.node, ChangeOutcome("refused", f"Nothing was changed: {error}", code="MOVED", next_step=step)
         done = await following.node(cluster.cache.nodes, written, each.label, published, cluster.timeouts)
@@ -96,7 +96,7 @@ async def _wait_published(cluster: ClusterChangeContext, each: NodeChange, done:
                 await asyncio.sleep(following.POLL_S)
 
 
-class _StalePreview(Exception):
+class _StalePreviewError(Exception):
     """What was previewed is no longer what is."""
 
 
@@ -143,12 +143,12 @@ async def _check_unchanged(cluster: ClusterChangeContext, api: Api, each: NodeCh
     node = await api.get(Node, each.node)
     label = node.metadata.labels.get(names.CONFIG_LABEL, "")
     if label != each.previous_label:
-        raise _StalePreview(
+        raise _StalePreviewError(
             f"somebody has changed the wish of {each.node} since, from {each.previous_label or 'none'} to {label}"
         )
     published = cluster.cache.document(each.node, document.GPUS)
     if published is None or published.inventory.fingerprint != each.inventory.fingerprint:
-        raise _StalePreview(f"the GPUs of {each.node} have changed since")
+        raise _StalePreviewError(f"the GPUs of {each.node} have changed since")
     return node
 
 

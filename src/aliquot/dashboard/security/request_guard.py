@@ -79,7 +79,9 @@ class RequestGuard:
         return self.secure or request.headers.get("x-forwarded-proto", "").lower() == "https"
 
     async def caller(self, request: Request) -> RequestCaller | None:
-        """None for somebody unknown. Raises Refused for a wrong Authorization, AliquotError where nobody can tell."""
+        """None for somebody unknown. Raises RequestRefusedError for a wrong Authorization, AliquotError where nobody
+        can tell.
+        """
         if (given := request.headers.get("authorization")) is not None:
             return RequestCaller(await self._bearer(request, given), bearer=True)
         session = self.sessions.find(request.cookies.get(self.cookie, ""))
@@ -124,7 +126,7 @@ class RequestGuard:
         return session
 
     async def admit(self, request: Request, token: str) -> Person:
-        """Return the person that a token stands for. Raises Refused for a wrong one."""
+        """Return the person that a token stands for. Raises RequestRefusedError for a wrong one."""
         client = request.client.host if request.client else ""
         if (wait := self.attempts.wait(client, token)) > 0:
             raise _throttled(wait)
@@ -140,7 +142,7 @@ class RequestGuard:
         raise RequestRefusedError(401, "this token opens nothing here", f"Give {self.authenticator.hint}.")
 
     def check_write(self, request: Request, caller: RequestCaller | None, form: Form) -> None:
-        """Raises Refused for a form that no page of ours sent. Programs that say their token need no ``csrf``."""
+        """Raises RequestRefusedError for a form that no page of ours sent. Programs with a token need no ``csrf``."""
         if reason := foreign_write(request, self.trusted, secure=self.secure):
             raise RequestRefusedError(403, reason, "Open the page itself and do it there.")
         if caller is None or caller.bearer:
@@ -151,7 +153,7 @@ class RequestGuard:
             )
 
     async def form(self, request: Request) -> Form:
-        """The fields of a form. Raises Refused for one that is too large, too slow, or no form."""
+        """The fields of a form. Raises RequestRefusedError for one that is too large, too slow, or no form."""
         if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
             raise RequestRefusedError(415, "a form has to come as application/x-www-form-urlencoded")
         body = await _body(request)

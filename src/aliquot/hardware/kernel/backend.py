@@ -28,7 +28,7 @@ from aliquot.hardware.kernel.pci import DEVICES, VFIO, attribute
 from aliquot.hardware.kernel.pci import vfio_gpus as lent_gpus
 from aliquot.hardware.kernel.reader import GpuKernelState, KernelReadContext, read_gpu_state
 from aliquot.hardware.kernel.sriov_manage import Tools
-from aliquot.hardware.kernel.sysfs import Malformed
+from aliquot.hardware.kernel.sysfs import MalformedError
 from aliquot.hardware.kernel.vfio_holders import Holders, NoHolderScan
 from aliquot.hardware.kernel.vgpu_owners import OwnerMapFile
 from aliquot.hardware.kernel_files import KernelFiles
@@ -86,7 +86,7 @@ class Kernel:
         try:
             absent, absent_notes = self._absent_gpus(context, {gpu.pci for gpu in gpus})
             virtualization = read_host(self.files, self.tools)
-        except (OSError, Malformed) as failure:
+        except (OSError, MalformedError) as failure:
             absent, virtualization = (), HostVirtualization()
             absent_notes = (f"the kernel cannot be asked about passthrough: {_failure_text(failure)}",)
         if absent:
@@ -112,7 +112,7 @@ class Kernel:
             return self._absent_gpus(context, set())[0]
         except OSError as failure:
             raise kernel_file_error(failure, "looking for GPUs in passthrough", DEVICES) from failure
-        except Malformed as malformed:
+        except MalformedError as malformed:
             raise HardwareError(str(malformed), next_step="aliquot show") from malformed
 
     def _absent_gpus(self, context: KernelReadContext, known: set[str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
@@ -134,7 +134,7 @@ class Kernel:
             return GpuKernelState(gpu, None, ())
         try:
             return read_gpu_state(context, gpu)
-        except (OSError, Malformed, AliquotError) as failure:
+        except (OSError, MalformedError, AliquotError) as failure:
             return GpuKernelState(
                 gpu, None, (f"GPU {gpu.pci}: its kernel side cannot be read: {_failure_text(failure)}",)
             )
@@ -146,7 +146,7 @@ class Kernel:
             raise kernel_file_error(
                 failure, f"reading the kernel side of {gpu.pci}", f"{DEVICES}/{gpu.pci}"
             ) from failure
-        except Malformed as malformed:
+        except MalformedError as malformed:
             raise HardwareError(str(malformed), next_step="aliquot show") from malformed
 
     # -- acts
@@ -221,7 +221,7 @@ class Kernel:
                 raise kernel_file_error(
                     failure, f"working on {pci}", str(failure.filename or f"{DEVICES}/{pci}")
                 ) from failure
-            except Malformed as malformed:
+            except MalformedError as malformed:
                 raise HardwareError(str(malformed), next_step="aliquot show") from malformed
 
     def _current_state(self, gpu: Gpu) -> GpuKernelState:

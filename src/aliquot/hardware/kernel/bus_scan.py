@@ -11,7 +11,7 @@ from aliquot.errors import HardwareError
 from aliquot.hardware.kernel import pci as bus
 from aliquot.hardware.kernel import sriov
 from aliquot.hardware.kernel.pci_ids import PciNames, pci_names
-from aliquot.hardware.kernel.sysfs import Malformed, is_absent, link_target, list_names, read_number, read_optional
+from aliquot.hardware.kernel.sysfs import MalformedError, is_absent, link_target, list_names, read_number, read_optional
 from aliquot.hardware.kernel_files import KernelFiles
 
 _DISPLAY = ("0300", "0302")
@@ -32,7 +32,7 @@ def scan(files: KernelFiles, names_of: PciNames | None = None) -> tuple[PciFunct
         groups = {group for group in (bus.group(files, a) for a in nvidia) if group is not None}
         shared = {member for group in groups for member in bus.members(files, group)}
         found = [_function(files, address, id_names) for address in sorted(shared.union(nvidia))]
-    except (OSError, Malformed) as failure:
+    except (OSError, MalformedError) as failure:
         path = getattr(failure, "filename", None) or bus.DEVICES
         reason = getattr(failure, "strerror", None) or str(failure)
         raise HardwareError(f"the PCI bus cannot be read: {reason}", next_step=f"ls -l {path}") from failure

@@ -45,7 +45,7 @@ class KernelVgpu(msgspec.Struct, frozen=True):
 
 
 class VgpuFramework(Protocol):
-    """How vGPUs are listed, made and ended at a function. Everything raises OSError, and Malformed for nonsense."""
+    """How vGPUs are listed, made and ended at a function. Everything raises OSError, MalformedError for nonsense."""
 
     name: str
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from aliquot.hardware.kernel.framework import TYPES, KernelVgpu, VgpuTypeOffer
 from aliquot.hardware.kernel.pci import DEVICES, attribute
-from aliquot.hardware.kernel.sysfs import Malformed, link_target, list_names, read_number, read_optional
+from aliquot.hardware.kernel.sysfs import MalformedError, link_target, list_names, read_number, read_optional
 from aliquot.hardware.kernel_files import KernelFiles
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
@@ -50,7 +50,7 @@ class MdevFramework:
         type_name = link_target(self._files, f"{folder}/mdev_type")
         match = _TYPE.fullmatch(type_name)
         if match is None and type_name:
-            raise Malformed(f"{folder}/mdev_type is {type_name[:40]!r}, which has no type's number")
+            raise MalformedError(f"{folder}/mdev_type is {type_name[:40]!r}, which has no type's number")
         if match is None:
             return None
         group = link_target(self._files, f"{folder}/iommu_group")

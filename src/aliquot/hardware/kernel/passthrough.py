@@ -26,7 +26,7 @@ def absent_gpus(
     context: KernelReadContext, known_gpus: set[str], all_drivers: bool = False
 ) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     """The GPUs that NVML does not know because they were handed out, and remarks on those that hang in between;
-    with ``all_drivers`` also those that another driver has, or none. Raises OSError, Malformed.
+    with ``all_drivers`` also those that another driver has, or none. Raises OSError, MalformedError.
     """
     files = context.files
     recorded = {h.function for h in context.owner_map.passthrough if h.function == h.pci}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.hardware.kernel.sysfs import Malformed, link_target, list_names, read_number, read_optional
+from aliquot.hardware.kernel.sysfs import MalformedError, link_target, list_names, read_number, read_optional
 from aliquot.hardware.kernel_files import KernelFiles
 
 DEVICES = "/sys/bus/pci/devices"
@@ -47,12 +47,12 @@ def attribute(pci: str, name: str) -> str:
 
 
 def identity(files: KernelFiles, pci: str) -> PciFunctionIds:
-    """Raises Malformed where the ids cannot be read."""
+    """Raises MalformedError where the ids cannot be read."""
 
     def packed(device: str, vendor: str) -> str:
         low, high = read_number(files, attribute(pci, vendor)), read_number(files, attribute(pci, device))
         if low is None or high is None:
-            raise Malformed(f"{DEVICES}/{pci} has no {vendor} or {device}")
+            raise MalformedError(f"{DEVICES}/{pci} has no {vendor} or {device}")
         return f"0x{high:04X}{low:04X}"
 
     return PciFunctionIds(packed("device", "vendor"), packed("subsystem_device", "subsystem_vendor"))

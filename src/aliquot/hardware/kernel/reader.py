@@ -48,7 +48,7 @@ class GpuKernelState(msgspec.Struct, frozen=True):
 
 
 def read_gpu_state(context: KernelReadContext, gpu: Gpu) -> GpuKernelState:
-    """Raises OSError and Malformed; then nothing can be said of this GPU's kernel side."""
+    """Raises OSError and MalformedError; then nothing can be said of this GPU's kernel side."""
     files, pci = context.files, gpu.pci
     max_functions = sriov.total(files, pci)
     links = sriov.links(files, pci) if max_functions and sriov.count(files, pci) else ()

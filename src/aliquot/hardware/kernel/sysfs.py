@@ -12,7 +12,7 @@ virtual function without a vGPU (kernel/hypeman, on real hosts).
 """
 
 
-class Malformed(ValueError):
+class MalformedError(ValueError):
     """An attribute that says what nobody understands."""
 
 
@@ -32,23 +32,23 @@ def read_optional(files: KernelFiles, path: str) -> str | None:
 
 
 def read_number(files: KernelFiles, path: str) -> int | None:
-    """An attribute that is a number, decimal or with 0x. None where there is none; raises Malformed."""
+    """An attribute that is a number, decimal or with 0x. None where there is none; raises MalformedError."""
     text = read_optional(files, path)
     if not text:
         return None
     try:
         return int(text, 0)
     except ValueError:
-        raise Malformed(f"{path} says {text[:40]!r}, which is no number") from None
+        raise MalformedError(f"{path} says {text[:40]!r}, which is no number") from None
 
 
 def read_count(files: KernelFiles, path: str) -> int:
     """A number that stands for none where there is no such attribute. One that is there and says nothing is no zero: by
-    it something that runs would be taken for gone. Raises Malformed.
+    it something that runs would be taken for gone. Raises MalformedError.
     """
     found = read_number(files, path)
     if found is None and read_optional(files, path) is not None:
-        raise Malformed(f"{path} says nothing")
+        raise MalformedError(f"{path} says nothing")
     return found or 0
 
 

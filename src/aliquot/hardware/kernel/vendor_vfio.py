@@ -12,7 +12,14 @@ from collections.abc import Callable
 from aliquot.hardware.kernel.framework import CURRENT, VENDOR_VFIO, KernelVgpu, VgpuTypeOffer
 from aliquot.hardware.kernel.mdev import valid_id
 from aliquot.hardware.kernel.pci import attribute
-from aliquot.hardware.kernel.sysfs import Malformed, link_target, list_names, read_count, read_number, read_optional
+from aliquot.hardware.kernel.sysfs import (
+    MalformedError,
+    link_target,
+    list_names,
+    read_count,
+    read_number,
+    read_optional,
+)
 from aliquot.hardware.kernel_files import KernelFiles
 
 CREATABLE = "nvidia/creatable_vgpu_types"
@@ -57,14 +64,14 @@ class VendorVfio:
 
 
 def parse_creatable_types(text: str, path: str) -> tuple[VgpuTypeOffer, ...]:
-    """The lines of a creatable list, ascending by id. Raises Malformed for anything but a header and ``id : name``."""
+    """The lines of a creatable list, ascending by id. Raises MalformedError for all but a header and ``id : name``."""
     offers = []
     for line in filter(str.strip, text.splitlines()):
         word, colon, name = (part.strip() for part in line.partition(":"))
         if word.isdigit() and name:
             offers.append(VgpuTypeOffer(int(word), 1, name))
         elif word.upper() != "ID" or not colon:
-            raise Malformed(f"{path} has a line that is no type: {line.strip()[:60]!r}")
+            raise MalformedError(f"{path} has a line that is no type: {line.strip()[:60]!r}")
     return tuple(sorted(offers, key=lambda offer: offer.type_id))
 
 

@@ -16,7 +16,7 @@ from aliquot.hardware.kernel.errors import kernel_file_error
 from aliquot.hardware.kernel.framework import MDEV, KernelVgpu, VgpuFramework, detect_framework
 from aliquot.hardware.kernel.mig_backed import expected_instance
 from aliquot.hardware.kernel.reader import uuid_of
-from aliquot.hardware.kernel.sysfs import Malformed
+from aliquot.hardware.kernel.sysfs import MalformedError
 from aliquot.hardware.kernel.vfio_holders import Holders
 from aliquot.hardware.kernel.vgpu_owners import OwnerMap, OwnerMapFile, VgpuOwner, new_token
 from aliquot.hardware.kernel_files import KernelFiles
@@ -137,7 +137,7 @@ class Vgpus:
     def _inspect(self, framework: VgpuFramework, function: str) -> tuple[KernelVgpu, ...]:
         try:
             return framework.inspect(function)
-        except Malformed as malformed:
+        except MalformedError as malformed:
             raise HardwareError(str(malformed), next_step="aliquot show") from malformed
 
     def _owner(self, gpu: Gpu, table: VgpuTable | None, function: str, type_id: int, uuid: str) -> VgpuOwner:

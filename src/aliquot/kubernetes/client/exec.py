@@ -31,7 +31,7 @@ from aliquot.kubernetes.client.exec_errors import (
 )
 from aliquot.kubernetes.client.pods import Pod
 from aliquot.kubernetes.client.transport import HttpCall
-from aliquot.kubernetes.client.websocket import WebSocketRejected, open_websocket
+from aliquot.kubernetes.client.websocket import WebSocketRejectedError, open_websocket
 
 __all__ = ["CommandResult", "ExecError", "NoContainerError", "UnfinishedError", "exec_"]
 
@@ -84,7 +84,7 @@ async def exec_(
     end = asyncio.get_running_loop().time() + timeout_s
     try:
         connection = await open_websocket(api.session, call, query, protocols, timeout_s)
-    except WebSocketRejected as answer:
+    except WebSocketRejectedError as answer:
         raise handshake_error(answer.status, answer.body, answer.retry_after, request) from None
     try:
         if connection.subprotocol not in protocols:

@@ -30,7 +30,7 @@ _FRAME_MOST = 4 * 2**20
 _BROKEN = (TimeoutError, ConnectionResetError, BrokenPipeError, EOFError, InvalidMessage)
 
 
-class WebSocketRejected(Exception):
+class WebSocketRejectedError(Exception):
     """The server answered, but not with a WebSocket: HTTP status, body, and its header ``Retry-After``."""
 
     def __init__(self, status: int, body: bytes, retry_after: str | None) -> None:
@@ -64,7 +64,7 @@ async def open_websocket(
                 renewed = True
                 continue
             answer = refusal.response
-            raise WebSocketRejected(status, bytes(answer.body or b""), answer.headers.get("Retry-After")) from None
+            raise WebSocketRejectedError(status, bytes(answer.body or b""), answer.headers.get("Retry-After")) from None
         except (OSError, EOFError, InvalidHandshake, InvalidMessage, InvalidProxy, InvalidURI, ImportError) as error:
             session.count(call.request, 0, started)
             raise unavailable_error(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from aliquot.core.model.catalog import ComputeProfile, Profile
 from aliquot.sim import codes
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.placement_table import span_mask
 from aliquot.sim.state import ComputeState, InstanceState
 
 
 class SimInstance:
-    """Calls on one live GPU instance. Each raises ``NvmlRefusal`` and then has changed nothing."""
+    """Calls on one live GPU instance. Each raises ``NvmlRefusalError`` and then has changed nothing."""
 
     def __init__(self, gpu: SimGpu, instance_id: int) -> None:
         self.gpu = gpu
@@ -21,26 +21,26 @@ class SimInstance:
     def compute_profile(self, profile_id: int) -> ComputeProfile:
         """Ids equal indexes: past the library's list they are invalid, unknown to this profile not supported."""
         if not 0 <= profile_id < codes.COMPUTE_PROFILE_INDEXES:
-            raise NvmlRefusal(codes.INVALID_ARGUMENT)
+            raise NvmlRefusalError(codes.INVALID_ARGUMENT)
         found = self.profile.compute_profile(profile_id)
         if found is None:
-            raise NvmlRefusal(codes.NOT_SUPPORTED)
+            raise NvmlRefusalError(codes.NOT_SUPPORTED)
         return found
 
     def profile_at(self, index: int, engine: int) -> ComputeProfile:
         if engine != 0 or not 0 <= index < codes.COMPUTE_PROFILE_INDEXES:
-            raise NvmlRefusal(codes.INVALID_ARGUMENT)
+            raise NvmlRefusalError(codes.INVALID_ARGUMENT)
         for profile in self.profile.compute:
             if profile.nvml_index == index:
                 return profile
-        raise NvmlRefusal(codes.NOT_SUPPORTED)
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
 
     def one(self, compute_id: int, missing: int = codes.INVALID_ARGUMENT) -> ComputeState:
         """A live compute instance; a handle of a destroyed one is invalid, an unknown id is not found."""
         for compute in self.state.compute:
             if compute.id == compute_id:
                 return compute
-        raise NvmlRefusal(missing)
+        raise NvmlRefusalError(missing)
 
     def placements(self, profile_id: int) -> list[tuple[int, int]]:
         profile = self.compute_profile(profile_id)
@@ -77,16 +77,16 @@ class SimInstance:
         (open-gpu-kernel-modules), a place outside the list an invalid argument.
         """
         if not privileged:
-            raise NvmlRefusal(codes.NO_PERMISSION)
+            raise NvmlRefusalError(codes.NO_PERMISSION)
         profile = self.compute_profile(profile_id)
         used = self._used
         if placement is not None:
             if placement[0] not in profile.starts or placement[1] != profile.size:
-                raise NvmlRefusal(codes.INVALID_ARGUMENT)
+                raise NvmlRefusalError(codes.INVALID_ARGUMENT)
             if span_mask(*placement) & used:
-                raise NvmlRefusal(codes.IN_USE)
+                raise NvmlRefusalError(codes.IN_USE)
         if not self._fits(profile):
-            raise NvmlRefusal(codes.INSUFFICIENT_RESOURCES)
+            raise NvmlRefusalError(codes.INSUFFICIENT_RESOURCES)
         start = placement[0] if placement is not None else self._default(profile, used)
         taken = {c.id for c in self.state.compute}
         number = next(n for n in range(codes.MAX_COMPUTE_INSTANCES) if n not in taken)
@@ -106,16 +106,16 @@ class SimInstance:
             if left > most:
                 best, most = start, left
         if best < 0:
-            raise NvmlRefusal(codes.INSUFFICIENT_RESOURCES)
+            raise NvmlRefusalError(codes.INSUFFICIENT_RESOURCES)
         return best
 
     def destroy(self, compute_id: int, privileged: bool = True) -> None:
         self.one(compute_id)
         if not privileged:
-            raise NvmlRefusal(codes.NO_PERMISSION)
+            raise NvmlRefusalError(codes.NO_PERMISSION)
         held = any((p.gi, p.ci) == (self.state.id, compute_id) for p in self.gpu.state.processes)
         if held or self.gpu.has_vgpu(self.state.id):
-            raise NvmlRefusal(codes.IN_USE)
+            raise NvmlRefusalError(codes.IN_USE)
         self.state.compute = [c for c in self.state.compute if c.id != compute_id]
 
     def listed(self, profile_id: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import Profile
 from aliquot.sim import codes
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver.placement_table import SlotPartition, SlotTable, allowed
 from aliquot.sim.state import WHOLE, GpuState, InstanceState, NeighbourState
 
@@ -15,7 +15,7 @@ LIBRARY_INDEXES_12 = 10
 
 
 class SimGpu:
-    """Calls on one GPU. Each raises ``NvmlRefusal`` with NVML's code and then has changed nothing."""
+    """Calls on one GPU. Each raises ``NvmlRefusalError`` with NVML's code and then has changed nothing."""
 
     def __init__(self, state: GpuState, driver_major: int) -> None:
         self.state = state
@@ -43,14 +43,14 @@ class SimGpu:
         for profile in self.profiles:
             if profile.id == profile_id:
                 return profile
-        raise NvmlRefusal(codes.NOT_SUPPORTED)
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
 
     def instance(self, instance_id: int, missing: int = codes.INVALID_ARGUMENT) -> InstanceState:
         """A live GPU instance; a handle of a destroyed one is an invalid argument, an unknown id is not found."""
         for instance in self.state.instances:
             if instance.id == instance_id:
                 return instance
-        raise NvmlRefusal(missing)
+        raise NvmlRefusalError(missing)
 
     @property
     def _used(self) -> int:
@@ -66,7 +66,7 @@ class SimGpu:
     def family_table(self) -> SlotTable:
         """Raises NOT_SUPPORTED on a GPU without MIG."""
         if self.table is None:
-            raise NvmlRefusal(codes.NOT_SUPPORTED)
+            raise NvmlRefusalError(codes.NOT_SUPPORTED)
         return self.table
 
     def _present(self) -> list[Profile]:
@@ -79,13 +79,13 @@ class SimGpu:
         """The profile at an NVML index. R535 answers none while MIG mode is off."""
         last = LIBRARY_INDEXES_13 if self.driver_major >= 570 else LIBRARY_INDEXES_12
         if not 0 <= index < last:
-            raise NvmlRefusal(codes.INVALID_ARGUMENT)
+            raise NvmlRefusalError(codes.INVALID_ARGUMENT)
         if self.driver_major == 535 and not self.state.mig:
-            raise NvmlRefusal(codes.NOT_SUPPORTED)
+            raise NvmlRefusalError(codes.NOT_SUPPORTED)
         for profile in self.profiles:
             if profile.nvml_index == index:
                 return profile
-        raise NvmlRefusal(codes.NOT_SUPPORTED)
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
 
     def placements(self, profile_id: int, privileged: bool = True) -> list[tuple[int, int]]:
         """Every placement of a profile, occupied or not."""
@@ -118,15 +118,15 @@ class SimGpu:
         if placement is not None:
             wanted = table.at(profile_id, *placement)
             if wanted is None:
-                raise NvmlRefusal(codes.INVALID_ARGUMENT)
+                raise NvmlRefusalError(codes.INVALID_ARGUMENT)
         if any(p.gi == WHOLE for p in self.state.processes):
-            raise NvmlRefusal(codes.IN_USE)
+            raise NvmlRefusalError(codes.IN_USE)
         used = self._used
         if not allowed(table.family, [*self._present(), profile]):
-            raise NvmlRefusal(codes.INSUFFICIENT_RESOURCES)
+            raise NvmlRefusalError(codes.INSUFFICIENT_RESOURCES)
         chosen = table.default(profile_id, used) if placement is None else wanted
         if chosen is None or chosen.mask & used:
-            raise NvmlRefusal(codes.INSUFFICIENT_RESOURCES)
+            raise NvmlRefusalError(codes.INSUFFICIENT_RESOURCES)
         new = InstanceState(chosen.id, profile_id, chosen.start, chosen.size, [])
         self.state.instances = sorted([*self.state.instances, new], key=lambda i: i.id)
         return chosen.id
@@ -135,7 +135,7 @@ class SimGpu:
         instance = self.instance(instance_id)
         _require(privileged)
         if instance.compute or any(p.gi == instance_id for p in self.state.processes) or self.has_vgpu(instance_id):
-            raise NvmlRefusal(codes.IN_USE)
+            raise NvmlRefusalError(codes.IN_USE)
         self.state.instances = [i for i in self.state.instances if i.id != instance_id]
 
     def has_vgpu(self, instance_id: int) -> bool:
@@ -171,9 +171,9 @@ class SimGpu:
         table = self.family_table
         _require(privileged)
         if requested not in (0, 1):
-            raise NvmlRefusal(codes.INVALID_ARGUMENT)
+            raise NvmlRefusalError(codes.INVALID_ARGUMENT)
         if self.state.mig and not requested and self.state.functions:
-            raise NvmlRefusal(codes.IN_USE)
+            raise NvmlRefusalError(codes.IN_USE)
         self.state.pending = bool(requested)
         if self.state.pending == self.state.mig:
             return codes.SUCCESS
@@ -192,9 +192,9 @@ class SimGpu:
         """Reset the GPU: any client at all refuses it, ``sessions`` says whether one has NVML open."""
         _require(privileged)
         if self.state.guest:
-            raise NvmlRefusal(codes.NOT_SUPPORTED)
+            raise NvmlRefusalError(codes.NOT_SUPPORTED)
         if sessions or self.state.processes or self.state.functions or self.state.vgpus:
-            raise NvmlRefusal(codes.IN_USE)
+            raise NvmlRefusalError(codes.IN_USE)
         self.restart()
 
     def reboot(self) -> None:
@@ -225,7 +225,7 @@ class SimGpu:
 
     def _require_mode(self) -> None:
         if not self.state.mig:
-            raise NvmlRefusal(codes.NOT_SUPPORTED)
+            raise NvmlRefusalError(codes.NOT_SUPPORTED)
 
     def max_mig_devices(self) -> int:
         """0 without MIG or with MIG off, else the number of compute slices (an estimate from slice counts)."""
@@ -238,7 +238,7 @@ class SimGpu:
 
 def _require(privileged: bool) -> None:
     if not privileged:
-        raise NvmlRefusal(codes.NO_PERMISSION)
+        raise NvmlRefusalError(codes.NO_PERMISSION)
 
 
 def _since(profile: Profile) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from aliquot.core.model.catalog import ComputeProfile, Profile
 from aliquot.sim import codes
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver import sensor_values as figures
 from aliquot.sim.driver.compute import SimInstance
 from aliquot.sim.driver.gpu import SimGpu
@@ -29,10 +29,10 @@ def _mig_mode(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
 def _mig_handle(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
     gpu.mode()
     if not 0 <= args[3] < max(1, gpu.max_mig_devices()):
-        raise NvmlRefusal(codes.INVALID_ARGUMENT)
+        raise NvmlRefusalError(codes.INVALID_ARGUMENT)
     devices = gpu.mig_devices()
     if args[3] >= len(devices):
-        raise NvmlRefusal(codes.NOT_FOUND)
+        raise NvmlRefusalError(codes.NOT_FOUND)
     return numbers(gpu.state.index, *devices[args[3]])
 
 
@@ -55,7 +55,7 @@ def _profile_info(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
 def _profile_info_by_id(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
     gpu.mode()
     if gpu.driver_major == 535 and not gpu.state.mig:
-        raise NvmlRefusal(codes.NOT_SUPPORTED)
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
     return _profile_row(gpu, gpu.profile(args[3]))
 
 
@@ -201,9 +201,9 @@ def _compute_slices(gpu: SimGpu, gi: int) -> int:
 def _persistence(node: SimNode, session: SimSession, args: Args) -> str:
     def apply(target: SimGpu) -> int:
         if not node.privileged(session):
-            raise NvmlRefusal(codes.NO_PERMISSION)
+            raise NvmlRefusalError(codes.NO_PERMISSION)
         if args[3] not in (0, 1):
-            raise NvmlRefusal(codes.INVALID_ARGUMENT)
+            raise NvmlRefusalError(codes.INVALID_ARGUMENT)
         target.state.persistence = bool(args[3])
         return -1
 

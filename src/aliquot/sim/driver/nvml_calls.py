@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from aliquot.core.model.catalog import ComputeProfile, Profile
 from aliquot.sim import codes
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver import sensor_values as figures
 from aliquot.sim.driver import topology as place
 from aliquot.sim.driver import usage
@@ -42,7 +42,7 @@ def numbers(*values: int) -> str:
 
 def _handle_by_index(node: SimNode, _s: SimSession, args: Args, _t: str) -> str:
     if not 0 <= args[0] < len(node.visible):
-        raise NvmlRefusal(codes.INVALID_ARGUMENT)
+        raise NvmlRefusalError(codes.INVALID_ARGUMENT)
     return f"{node.visible[args[0]].state.index} -1 -1"
 
 
@@ -53,7 +53,7 @@ def _handle_by_uuid(node: SimNode, _s: SimSession, _a: Args, text: str) -> str:
         for gi, ci in gpu.mig_devices():
             if mig_uuid(gpu.state, gi, ci, gpu.driver_major) == text:
                 return f"{gpu.state.index} {gi} {ci}"
-    raise NvmlRefusal(codes.NOT_FOUND)
+    raise NvmlRefusalError(codes.NOT_FOUND)
 
 
 def _handle_by_pci(node: SimNode, _s: SimSession, _a: Args, text: str) -> str:
@@ -65,14 +65,14 @@ def _handle_by_pci(node: SimNode, _s: SimSession, _a: Args, text: str) -> str:
         own, _, place = gpu.state.pci.partition(":")
         if place == rest and int(own, 16) == int(domain, 16):
             return f"{gpu.state.index} -1 -1"
-    raise NvmlRefusal(codes.NOT_FOUND)
+    raise NvmlRefusalError(codes.NOT_FOUND)
 
 
 def _handle_by_serial(node: SimNode, _s: SimSession, _a: Args, text: str) -> str:
     for gpu in node.visible:
         if _serial_number(gpu) == text:
             return f"{gpu.state.index} -1 -1"
-    raise NvmlRefusal(codes.NOT_FOUND)
+    raise NvmlRefusalError(codes.NOT_FOUND)
 
 
 def _process_name(node: SimNode, _s: SimSession, args: Args, _t: str) -> str:
@@ -80,7 +80,7 @@ def _process_name(node: SimNode, _s: SimSession, args: Args, _t: str) -> str:
         for process in gpu.state.processes:
             if process.pid == args[0]:
                 return "|" + process.name
-    raise NvmlRefusal(codes.NOT_FOUND)
+    raise NvmlRefusalError(codes.NOT_FOUND)
 
 
 def cuda_version(node: SimNode) -> int:
@@ -93,7 +93,7 @@ def _event_set_wait(node: SimNode, _s: SimSession, args: Args, _t: str) -> str:
     """The last event seen, milliseconds, then GPU and kinds in turn."""
     event = node.events.wait(args[0], args[1] / 1000, dict(zip(args[2::2], args[3::2], strict=False)))
     if event is None:
-        raise NvmlRefusal(codes.TIMEOUT)
+        raise NvmlRefusalError(codes.TIMEOUT)
     return numbers(event.number, event.gpu, event.kind, event.data, event.gi, event.ci)
 
 
@@ -162,7 +162,7 @@ def _processes(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
 
 def _attributes(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
     if not _is_mig(args):
-        raise NvmlRefusal(codes.INVALID_ARGUMENT)
+        raise NvmlRefusalError(codes.INVALID_ARGUMENT)
     _instance, profile, compute = _compute(gpu, args)
     family = gpu.family_table.family
     return numbers(
@@ -199,7 +199,7 @@ def _brand(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
 
 def _codec(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
     if gpu.state.mig:
-        raise NvmlRefusal(codes.NOT_SUPPORTED)
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
     return numbers(0, 167000)
 
 
@@ -266,5 +266,5 @@ def metric(gpu: SimGpu, call: str, args: Args) -> str:
     """A single number of an idle board. Raises NOT_SUPPORTED where this board, or a MIG device, has none."""
     value = figures.metric(call, gpu.state.architecture, args[3] if len(args) > 3 else 0)
     if value is None or _is_mig(args):
-        raise NvmlRefusal(codes.NOT_SUPPORTED)
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
     return str(value)

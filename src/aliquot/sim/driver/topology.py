@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from aliquot.sim.codes import NOT_SUPPORTED, NvmlRefusal
+from aliquot.sim.codes import NOT_SUPPORTED, NvmlRefusalError
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.template import name_uuid
 
@@ -67,4 +67,4 @@ def fabric(gpu: SimGpu) -> Fabric:
         return Fabric(_COMPLETED, 0, 1, name_uuid("nvlink domain"))
     if gpu.state.product in _SWITCHED:
         return Fabric(_COMPLETED, 0, 0, "00000000-0000-0000-0000-000000000000")
-    raise NvmlRefusal(NOT_SUPPORTED)
+    raise NvmlRefusalError(NOT_SUPPORTED)

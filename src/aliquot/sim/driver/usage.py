@@ -7,7 +7,7 @@ processes keep it at that moment, and the share the mean of both: an estimate of
 from __future__ import annotations
 
 from aliquot.sim import codes
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver import sensor_values as figures
 from aliquot.sim.driver.compute import SimInstance
 from aliquot.sim.driver.gpu import SimGpu
@@ -39,7 +39,7 @@ def rates(gpu: SimGpu) -> tuple[int, int]:
     Raises NOT_SUPPORTED in MIG mode, as the driver does.
     """
     if gpu.state.mig:
-        raise NvmlRefusal(codes.NOT_SUPPORTED)
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
     percent = round(100 * _together(gpu.state.processes))
     return percent, percent // 5
 
@@ -53,10 +53,10 @@ def busy(gpu: SimGpu, gi: int) -> float:
     GPUs without GPM, INVALID_ARGUMENT for an instance that is not there.
     """
     if not has_gpm(gpu):
-        raise NvmlRefusal(codes.NOT_SUPPORTED)
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
     if not gpu.state.mig:
         if gi != WHOLE:
-            raise NvmlRefusal(codes.INVALID_ARGUMENT)
+            raise NvmlRefusalError(codes.INVALID_ARGUMENT)
         return _together(gpu.state.processes)
     if gi != WHOLE:
         return _busy_in(gpu, gi)

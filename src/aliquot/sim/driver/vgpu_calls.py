@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.sim import codes
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.mig_calls import WriteCall
 from aliquot.sim.driver.nvml_calls import Args, DeviceCall, numbers
@@ -14,7 +14,7 @@ from aliquot.sim.session import SimSession
 
 def _mode(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
     if not rules.mixed_possible(gpu.state):
-        raise NvmlRefusal(codes.NOT_SUPPORTED)
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
     return str(int(gpu.state.mixed))
 
 
@@ -25,13 +25,13 @@ def _set_mode(node: SimNode, session: SimSession, args: Args) -> str:
 
     def apply(gpu: SimGpu) -> int:
         if not node.privileged(session):
-            raise NvmlRefusal(codes.NO_PERMISSION)
+            raise NvmlRefusalError(codes.NO_PERMISSION)
         if args[3] not in (0, 1):
-            raise NvmlRefusal(codes.INVALID_ARGUMENT)
+            raise NvmlRefusalError(codes.INVALID_ARGUMENT)
         if not rules.mixed_possible(gpu.state):
-            raise NvmlRefusal(codes.NOT_SUPPORTED)
+            raise NvmlRefusalError(codes.NOT_SUPPORTED)
         if gpu.state.vgpus or not gpu.state.functions:
-            raise NvmlRefusal(codes.IN_USE)
+            raise NvmlRefusalError(codes.IN_USE)
         gpu.state.mixed = bool(args[3])
         return -1
 
@@ -42,14 +42,14 @@ def _set_mode(node: SimNode, session: SimSession, args: Args) -> str:
 def _supported(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
     """The ids of the types of this board. NOT_SUPPORTED without the vGPU host driver."""
     if not rules.vgpu_framework(gpu.state):
-        raise NvmlRefusal(codes.NOT_SUPPORTED)
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
     return numbers(*(t.id or 0 for t in rules.types(gpu.state)))
 
 
 def _creatable(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
     """The ids of the types of which one more can be made now, on whatever function."""
     if not rules.vgpu_framework(gpu.state):
-        raise NvmlRefusal(codes.NOT_SUPPORTED)
+        raise NvmlRefusalError(codes.NOT_SUPPORTED)
     addresses = [pci.function_address(gpu.state, f.number) for f in gpu.state.functions] or [gpu.state.pci]
     found = {t.id or 0 for address in addresses for t in rules.creatable(gpu.state, address)}
     return numbers(*sorted(found))

@@ -28,7 +28,7 @@ _NO_COMPUTE_TYPES = ("NVIDIA A40", "NVIDIA L40S")
 """Boards whose captured lists have no C-series type: those come with another edition of the host driver."""
 
 
-class DriverRefused(Exception):
+class DriverRefusedError(Exception):
     """The driver makes no vGPU. ``rm`` is the resource manager's code."""
 
     def __init__(self, rm: int) -> None:
@@ -143,38 +143,38 @@ def creatable(gpu: GpuState, function: str) -> tuple[VgpuType, ...]:
 
 
 def choose(gpu: GpuState, function: str, type_id: int) -> tuple[int, int]:
-    """The GPU instance and the place that a new vGPU gets, WHOLE for none. Raises DriverRefused, in the order of the
-    driver's checks; the longer lists of ``available`` are not asked again (in mixed-size mode it may say less).
+    """The GPU instance and the place that a new vGPU gets, WHOLE for none. Raises DriverRefusedError in the order of
+    the driver's checks; the longer lists of ``available`` are not asked again (in mixed-size mode it may say less).
     """
     if gpu.lost:
-        raise DriverRefused(INVALID_STATE)
+        raise DriverRefusedError(INVALID_STATE)
     wanted = type_by_id(gpu, type_id)
     if wanted is None:
-        raise DriverRefused(INVALID_ARGUMENT)
+        raise DriverRefusedError(INVALID_ARGUMENT)
     if vgpu_framework(gpu) != "mdev" and any(v.function == function for v in gpu.vgpus):
-        raise DriverRefused(INVALID_OPERATION)
+        raise DriverRefusedError(INVALID_OPERATION)
     if gpu.mig:
         return _instance_for(gpu, wanted), WHOLE
     if wanted.mig_backed:
-        raise DriverRefused(INVALID_OPERATION)
+        raise DriverRefusedError(INVALID_OPERATION)
     if not gpu.mixed and any(_size(gpu, v) != wanted.fb_mib for v in gpu.vgpus):
-        raise DriverRefused(NOT_SUPPORTED)
+        raise DriverRefusedError(NOT_SUPPORTED)
     if len(gpu.vgpus) >= (MAX_TIME_SLICED if gpu.mixed else min(wanted.max, MAX_TIME_SLICED)):
-        raise DriverRefused(INSUFFICIENT_RESOURCES)
+        raise DriverRefusedError(INSUFFICIENT_RESOURCES)
     placement = free_placement(gpu, wanted) if placements(gpu, wanted) else WHOLE
     if placement is None:
-        raise DriverRefused(INVALID_STATE)
+        raise DriverRefusedError(INVALID_STATE)
     return WHOLE, placement
 
 
 def _instance_for(gpu: GpuState, wanted: VgpuType) -> int:
     if not gpu.instances or not wanted.mig_backed:
-        raise DriverRefused(INVALID_OPERATION)
+        raise DriverRefusedError(INVALID_OPERATION)
     if len(gpu.vgpus) >= MAX_WITH_MIG:
-        raise DriverRefused(INSUFFICIENT_RESOURCES)
+        raise DriverRefusedError(INSUFFICIENT_RESOURCES)
     fitting = [i.id for i in gpu.instances if instance_takes(gpu, i, wanted)]
     if not fitting:
-        raise DriverRefused(INVALID_STATE)
+        raise DriverRefusedError(INVALID_STATE)
     return min(fitting)
 
 

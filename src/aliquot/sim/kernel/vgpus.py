@@ -13,7 +13,7 @@ from collections.abc import Callable
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.kernel import pci, rules, vms
 from aliquot.sim.kernel.devices import refuse
-from aliquot.sim.kernel.rules import DriverRefused
+from aliquot.sim.kernel.rules import DriverRefusedError
 from aliquot.sim.node import SimNode
 from aliquot.sim.state import WHOLE, FunctionState, VgpuState
 
@@ -54,7 +54,7 @@ def create(node: SimNode, gpu: SimGpu, function: str, type_id: int, text: str) -
         raise refuse(errno.EINVAL)  # an inference: a virtual function's mdev needs the IOMMU
     try:
         gi, placement = rules.choose(gpu.state, function, type_id)
-    except DriverRefused as refused:
+    except DriverRefusedError as refused:
         full = refused.rm == rules.INSUFFICIENT_RESOURCES
         raise DriverError(errno.ENOSPC if full else errno.EIO, refused.rm) from refused
     (group,) = pci.free_groups(node.state, 1)
@@ -84,7 +84,7 @@ def set_type(node: SimNode, gpu: SimGpu, function: FunctionState, text: str) -> 
         raise DriverError(errno.EIO, rules.INVALID_STATE)
     try:
         gi, placement = rules.choose(gpu.state, address, wanted)
-    except DriverRefused as refused:
+    except DriverRefusedError as refused:
         raise DriverError(errno.EIO, refused.rm) from refused
     gpu.state.vgpus = [*gpu.state.vgpus, VgpuState(address, wanted, "", WHOLE, gi, placement)]
 

@@ -17,13 +17,13 @@ from aliquot.errors import AliquotError
 from aliquot.foundation.callbacks import Report
 from aliquot.sim import codes
 from aliquot.sim import lifecycle as control
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.tools.nvidia_smi_cli import changes as acts
 from aliquot.sim.tools.nvidia_smi_cli import mig_lists as lists
 from aliquot.sim.tools.nvidia_smi_cli import overview, query, vgpus
 from aliquot.sim.tools.nvidia_smi_cli import query_report as report
-from aliquot.sim.tools.nvidia_smi_cli.arguments import MIG, TOP, VGPU, InvalidArguments, chosen, numbers, parse
-from aliquot.sim.tools.nvidia_smi_cli.driver import InitRefusal, SmiDevice, SmiDriver, words
+from aliquot.sim.tools.nvidia_smi_cli.arguments import MIG, TOP, VGPU, InvalidArgumentsError, chosen, numbers, parse
+from aliquot.sim.tools.nvidia_smi_cli.driver import InitRefusalError, SmiDevice, SmiDriver, words
 
 Send = Callable[[str], str]
 
@@ -46,16 +46,16 @@ def run(arguments_: Sequence[str], send: Send, print_line: Report, token: str) -
         if first == "vgpu":
             return _vgpu(driver, parse(arguments_[1:], VGPU), print_line, send)
         return _top(driver, parse(arguments_, TOP), print_line)
-    except InvalidArguments as complaint:
+    except InvalidArgumentsError as complaint:
         print_line(str(complaint))
         return codes.NOT_FOUND if str(complaint).startswith("No devices") else codes.INVALID_ARGUMENT
-    except lists.NothingListed as nothing:
+    except lists.NothingListedError as nothing:
         print_line(str(nothing))
         return codes.NOT_FOUND
-    except InitRefusal as refusal:
+    except InitRefusalError as refusal:
         print_line(f"Failed to initialize NVML: {words(refusal.code)}")
         return refusal.code
-    except NvmlRefusal as refusal:
+    except NvmlRefusalError as refusal:
         print_line(words(refusal.code))
         return refusal.code
     finally:
@@ -68,7 +68,7 @@ def _top(driver: SmiDriver, found: dict[str, str], print_line: Report) -> int:
         return 0
     devices = chosen(driver, found.get("-i"))
     if not devices:
-        raise InvalidArguments("No devices were found")
+        raise InvalidArgumentsError("No devices were found")
     if "-mig" in found:
         return acts.mig_mode(devices, _switch(found["-mig"]), print_line)
     if "-r" in found:
@@ -88,7 +88,7 @@ def _top(driver: SmiDriver, found: dict[str, str], print_line: Report) -> int:
 
 def _switch(text: str) -> bool:
     if text not in ("0", "1"):
-        raise InvalidArguments(f"Invalid mode: {text}. Please run 'nvidia-smi -h' for help.")
+        raise InvalidArgumentsError(f"Invalid mode: {text}. Please run 'nvidia-smi -h' for help.")
     return text == "1"
 
 
@@ -101,10 +101,10 @@ def _print(lines: Sequence[str], print_line: Report) -> int:
 def _query(devices: Sequence[SmiDevice], found: dict[str, str], print_line: Report) -> int:
     options = [word.strip() for word in found.get("--format", "").split(",")]
     if "csv" not in options:
-        raise InvalidArguments("\"--format=\" switch is missing csv. Please run 'nvidia-smi -h' for help.")
+        raise InvalidArgumentsError("\"--format=\" switch is missing csv. Please run 'nvidia-smi -h' for help.")
     try:
         return _print(query.answer(devices, found["--query-gpu"].split(","), options), print_line)
-    except query.UnknownField as unknown:
+    except query.UnknownFieldError as unknown:
         print_line(f'Field "{unknown}" is not a valid field to query.\n')
         return codes.INVALID_ARGUMENT
 
@@ -140,7 +140,7 @@ def _mig(driver: SmiDriver, found: dict[str, str], print_line: Report) -> int:
     for option, listing in _MIG_LISTS.items():
         if option in found:
             return _print(listing(devices, instances), print_line)
-    raise InvalidArguments("Option is missing. Please run 'nvidia-smi mig -h' for help.")
+    raise InvalidArgumentsError("Option is missing. Please run 'nvidia-smi mig -h' for help.")
 
 
 def _vgpu(driver: SmiDriver, found: dict[str, str], print_line: Report, send: Send) -> int:

@@ -25,14 +25,14 @@ from aliquot.core.model.actions import (
 )
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Gpu, Inventory, MigMode
-from aliquot.core.planner.semantics import StepRefused, step
+from aliquot.core.planner.semantics import StepRefusedError, step
 from aliquot.errors import AliquotError, HardwareError, InUseError, StorageError
 
 T = TypeVar("T")
 replace = msgspec.structs.replace
 
 
-class Killed(BaseException):
+class KilledError(BaseException):
     """Stands for SIGKILL: nothing may catch it."""
 
 
@@ -73,7 +73,7 @@ class Memory:
         self.log.append(what)
         try:
             act()
-        except StepRefused as refusal:
+        except StepRefusedError as refusal:
             text = str(refusal)
             raise InUseError(text) if text.startswith("IN_USE") else HardwareError(text) from refusal
         self.after(number, what)
@@ -101,7 +101,7 @@ class Memory:
 
         def act() -> None:
             if found and found.compute_instances:
-                raise StepRefused("IN_USE: compute instances exist")
+                raise StepRefusedError("IN_USE: compute instances exist")
             self._step(action)
 
         self._write(f"destroy {pci} {found.profile_id if found else '?'} {place}", act)
@@ -151,9 +151,9 @@ class Memory:
 
         def act() -> None:
             if there is None or (there.type_id, there.ownership_token) != (type_id, claim):
-                raise StepRefused("IN_USE: another vGPU lies there")
+                raise StepRefusedError("IN_USE: another vGPU lies there")
             if there.holders:
-                raise StepRefused("IN_USE: a virtual machine has it open")
+                raise StepRefusedError("IN_USE: a virtual machine has it open")
             self._step(action)
 
         self._write(f"destroy-vgpu {pci} {function} {type_id}", act)
@@ -209,7 +209,7 @@ class Memory:
 
 
 class MemoryJournal:
-    """``fail_at`` makes the n-th append (from 1) fail as a full disk does; ``on_append`` may raise Killed."""
+    """``fail_at`` makes the n-th append (from 1) fail as a full disk does; ``on_append`` may raise KilledError."""
 
     boot = "boot-1"
 

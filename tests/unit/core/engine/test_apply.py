@@ -30,7 +30,7 @@ from aliquot.foundation.signals import Stopped
 from laws.oracle import world
 from laws.property import strategies
 from support.selection import laws
-from unit.core.engine.memory import Bench, Killed
+from unit.core.engine.memory import Bench, KilledError
 
 LAWS = laws(60)
 replace = msgspec.structs.replace
@@ -102,7 +102,7 @@ def test_killed_anywhere_and_run_again_finishes(case: tuple[Inventory, Desired],
 
     def kill(n: int, what: str = "") -> None:
         if n == nth:
-            raise Killed
+            raise KilledError
 
     if got.blockers:
         return
@@ -112,7 +112,7 @@ def test_killed_anywhere_and_run_again_finishes(case: tuple[Inventory, Desired],
         setattr(bench.memory, when, kill)
     try:
         run(bench, got)
-    except Killed:
+    except KilledError:
         bench.journal.on_append = bench.memory.before = bench.memory.after = lambda *a: None  # type: ignore[assignment]
         bench.memory.suspended = False
         outcome = run(bench, got)
@@ -135,10 +135,10 @@ def test_a_cut_off_plan_is_not_resumed_over_somebody_else_s_work() -> None:
     got = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
 
     def kill(n: int, what: str) -> None:
-        raise Killed
+        raise KilledError
 
     bench.memory.before = kill
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         run(bench, got)
     bench.memory.inventory = start([("3g.20gb", 0), ("1g.5gb", 6)])
     with pytest.raises(StalePlanError):
@@ -395,10 +395,10 @@ def test_what_was_cut_off_is_told_until_it_is_done() -> None:
 
     def kill(n: int, what: str) -> None:
         if n == 3:
-            raise Killed
+            raise KilledError
 
     bench.memory.before = kill
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         run(bench, plan(bench.memory.inventory, wish))
     bench.memory.before = lambda n, what: None
     assert run(bench, plan(bench.memory.inventory, wish)).status == "done"
@@ -416,11 +416,11 @@ def test_a_run_of_another_version_that_was_cut_off_blocks_nothing(format: int, b
 
     def kill(n: int, what: str) -> None:
         if n == 3:
-            raise Killed
+            raise KilledError
 
     bench.memory.before = kill
     old = plan(bench.memory.inventory, wish)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         run(bench, old)
     bench.memory.before = lambda n, what: None
     begin = bench.journal.lines[0]

@@ -13,7 +13,7 @@ from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan
 from aliquot.errors import InUseError, StalePlanError
 from unit.core.engine.hosts import VM, host, vgpus, wish
-from unit.core.engine.memory import Bench, Killed
+from unit.core.engine.memory import Bench, KilledError
 
 replace = msgspec.structs.replace
 FORCE = Policy("force", 1.0)
@@ -109,10 +109,10 @@ def test_a_plan_is_not_resumed_where_somebody_switched_functions() -> None:
     bench = Bench(before)
 
     def kill(n: int, what: str) -> None:
-        raise Killed
+        raise KilledError
 
     bench.memory.after = kill
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         apply(got, bench.world, bench.said.append)
     bench.memory.after = lambda n, what: None
     gpu = bench.memory.inventory.gpus[0]

@@ -17,7 +17,7 @@ from aliquot.core.planner.restore_point import make_restore_point
 from aliquot.core.planner.verify import verify
 from aliquot.errors import HardwareError, InUseError
 from laws.oracle import world
-from unit.core.engine.memory import Bench, Killed
+from unit.core.engine.memory import Bench, KilledError
 from unit.core.engine.test_apply import A100, run, start
 from unit.core.engine.test_safeguards import FAILURES, _recut
 
@@ -68,11 +68,11 @@ def test_going_back_knows_what_interrupted_runs_made(kills: int) -> None:
 
     def killed(n: int, what: str) -> None:
         if n in (2, 3)[:kills]:
-            raise Killed
+            raise KilledError
 
     bench.memory.before = killed
     for _ in range(kills):
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             run(bench, got)
 
     def taken(n: int, what: str) -> None:

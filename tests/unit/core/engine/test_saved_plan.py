@@ -20,7 +20,7 @@ from laws.oracle import world
 from laws.property import strategies
 from support.selection import laws
 from unit.core.engine.hosts import host, wish
-from unit.core.engine.memory import Bench, Killed
+from unit.core.engine.memory import Bench, KilledError
 from unit.core.engine.test_apply import A100, run, start
 
 LAWS = laws(100)
@@ -126,10 +126,10 @@ def test_an_edited_plan_does_not_resume_one_that_was_cut_off() -> None:
     made = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
 
     def kill(n: int, what: str) -> None:
-        raise Killed
+        raise KilledError
 
     bench.memory.after = kill
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         run(bench, made)
     bench.memory.after = lambda n, what: None
     (create,) = made.actions

@@ -15,7 +15,7 @@ from aliquot.core.planner.restore_point import make_restore_point
 from aliquot.core.planner.verify import verify
 from aliquot.errors import BlockedError, HardwareError, InUseError, StalePlanError
 from unit.core.engine.hosts import VM, WORLDS, alive, held, host, vgpus, wish
-from unit.core.engine.memory import Bench, Killed
+from unit.core.engine.memory import Bench, KilledError
 
 replace = msgspec.structs.replace
 SIZE = {"tesla-t4": "T4-2Q", "a2": "A2-2Q", "l40s": "L40S-8Q"}
@@ -119,12 +119,12 @@ def test_killed_anywhere_and_run_again_finishes(empty: Inventory, nth: int, when
 
     def kill(n: int, what: str) -> None:
         if n == nth:
-            raise Killed
+            raise KilledError
 
     setattr(bench.memory, when, kill)
     try:
         run(bench, got)
-    except Killed:
+    except KilledError:
         bench.memory.before = bench.memory.after = lambda *a: None
         outcome = run(bench, got)
         assert outcome.status in ("done", "nothing"), outcome
@@ -158,10 +158,10 @@ def test_a_cut_off_plan_is_not_resumed_over_somebody_else_s_vgpu(empty: Inventor
 
     def kill(n: int, what: str) -> None:
         if what.startswith("create-vgpu"):
-            raise Killed
+            raise KilledError
 
     bench.memory.before = kill
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         run(bench, got)
     bench.memory.before = lambda n, what: None
     gpu = bench.memory.inventory.gpus[0]
@@ -340,12 +340,12 @@ def test_mig_backed_killed_anywhere_and_run_again_finishes(nth: int, when: str) 
 
     def kill(n: int, what: str) -> None:
         if n == nth:
-            raise Killed
+            raise KilledError
 
     setattr(bench.memory, when, kill)
     try:
         run(bench, got)
-    except Killed:
+    except KilledError:
         bench.memory.before = bench.memory.after = lambda *a: None
         assert run(bench, got).status in ("done", "nothing")
     assert verify(bench.memory.inventory, backed(before)) == ()

@@ -15,7 +15,7 @@ from aliquot.hardware.kernel.errors import kernel_file_error
 from aliquot.hardware.kernel.host import read_host
 from aliquot.hardware.kernel.passthrough import disable_passthrough
 from aliquot.hardware.kernel.sriov_manage import NoTools
-from aliquot.hardware.kernel.sysfs import Malformed, link_target, read_count, read_number, read_optional
+from aliquot.hardware.kernel.sysfs import MalformedError, link_target, read_count, read_number, read_optional
 from aliquot.hardware.kernel.vfio_binding import GroupError, NoIommuError, companions
 from aliquot.hardware.kernel.vgpu_owners import OwnerMapFile
 
@@ -33,10 +33,10 @@ def test_attributes(tree: Tree) -> None:
     tree.put("/empty", "\n")
     assert (read_number(tree, "/a"), read_number(tree, "/none"), read_number(tree, "/empty")) == (0x10DE, None, None)
     assert (read_count(tree, "/a"), read_count(tree, "/none")) == (0x10DE, 0)
-    with pytest.raises(Malformed, match="/empty says nothing"):
+    with pytest.raises(MalformedError, match="/empty says nothing"):
         read_count(tree, "/empty")
     assert read_optional(tree, "/a/b") is None, "a file is no folder"
-    with pytest.raises(Malformed, match=r"/bad says 'many'"):
+    with pytest.raises(MalformedError, match=r"/bad says 'many'"):
         read_number(tree, "/bad")
     with pytest.raises(IsADirectoryError):
         read_optional(tree, "/")
@@ -58,7 +58,7 @@ def test_which_functions_are_gpus(tree: Tree) -> None:
     assert pci.driver(tree, A2) == "nvidia"
     assert pci.driver_override(tree, A2) == ""
     os.unlink(f"{tree.root}{DEVICES}/{A2}/device")
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedError):
         pci.identity(tree, A2)
 
 
@@ -92,7 +92,7 @@ def test_a_capability_that_the_driver_does_not_use(tree: Tree) -> None:
     tree.put(f"{DEVICES}/{A2}/sriov_vf_device", "0\n")
     assert sriov.total(tree, A2) == 0
     tree.put(f"{DEVICES}/{A2}/sriov_totalvfs", "sixteen\n")
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedError):
         sriov.total(tree, A2)
 
 

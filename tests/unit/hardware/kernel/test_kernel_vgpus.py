@@ -13,7 +13,7 @@ from aliquot.hardware.kernel.framework import SRIOV_MDEV
 from aliquot.hardware.kernel.mdev import MdevFramework
 from aliquot.hardware.kernel.mig_backed import expected_instance, with_vgpu_holders
 from aliquot.hardware.kernel.reader import read_gpu_state
-from aliquot.hardware.kernel.sysfs import Malformed
+from aliquot.hardware.kernel.sysfs import MalformedError
 from aliquot.hardware.kernel.vendor_vfio import VendorVfio, parse_creatable_types
 from aliquot.hardware.kernel.vgpu_owners import OwnerMap, VgpuOwner
 
@@ -52,17 +52,17 @@ def mdev(tree: Tree, function: str, uuid: str, folder: str) -> None:
 def test_what_runs_is_never_taken_for_gone(tree: Tree) -> None:
     """By an attribute that says nothing, or a type that nobody understands, its functions would be switched off."""
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "\n")
-    with pytest.raises(Malformed, match="current_vgpu_type says nothing"):
+    with pytest.raises(MalformedError, match="current_vgpu_type says nothing"):
         read_gpu_state(tree.scene(), bare())
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "746\n")
     for name in ("totalvfs", "numvfs"):
         was = tree.read(f"{DEVICES}/{A2}/sriov_{name}")
         tree.put(f"{DEVICES}/{A2}/sriov_{name}", "")
-        with pytest.raises(Malformed, match=f"sriov_{name} says nothing"):
+        with pytest.raises(MalformedError, match=f"sriov_{name} says nothing"):
             read_gpu_state(tree.scene(), bare())
         tree.put(f"{DEVICES}/{A2}/sriov_{name}", was)
     mdev(tree, VF, UUID, "mtty")
-    with pytest.raises(Malformed, match="'mtty'"):
+    with pytest.raises(MalformedError, match="'mtty'"):
         MdevFramework(tree, SRIOV_MDEV).inspect(VF)
 
 
@@ -81,7 +81,7 @@ def test_a_creatable_list() -> None:
 
 @pytest.mark.parametrize("text", ["no list\n", "ID\n", "ID : vGPU Name\nabc : X\n", "ID : vGPU Name\n1145 :\n", "7\n"])
 def test_a_list_that_nobody_understands(text: str) -> None:
-    with pytest.raises(Malformed, match="/x has a line"):
+    with pytest.raises(MalformedError, match="/x has a line"):
         parse_creatable_types(text, "/x")
 
 
@@ -101,7 +101,7 @@ def test_vendor_vfio(tree: Tree) -> None:
     assert found.devices == (f"/dev/vfio/{group}", "/dev/vfio/devices/vfio3")
     assert (found.type_id, found.uuid, found.gpu_instance, found.placement) == (1146, "", None, 12)
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "what\n")
-    with pytest.raises(Malformed, match="current_vgpu_type"):
+    with pytest.raises(MalformedError, match="current_vgpu_type"):
         world.inspect(VF)
 
 

@@ -101,7 +101,7 @@ def test_a_claim_that_cannot_be_understood_stops_nothing(tmp_path: Path, body: b
     assert told == ["cloud-claim"] * 2
 
 
-class Killed(BaseException):
+class KilledError(BaseException):
     """The end of the process, between two steps."""
 
 
@@ -118,10 +118,10 @@ def killed(host: Host, step: str, *, also_previous: bool) -> None:
     """End a change behind a step, and damage its record."""
 
     def end() -> None:
-        raise Killed
+        raise KilledError
 
     host.at(step, end, after=True)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         host.apply("0", "3g.20gb*2")
     path = ChangeRecordFile(host.world.folders.lib, "n1").path
     for each in [path, f"{path}.previous"] if also_previous else [path]:

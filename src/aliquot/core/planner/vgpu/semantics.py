@@ -34,7 +34,7 @@ replace = msgspec.structs.replace
 VgpuAction = SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthrough
 
 
-class StepRefused(Exception):
+class StepRefusedError(Exception):
     """The action is not possible in this state; the text names the rule."""
 
 
@@ -44,9 +44,9 @@ def functions(gpu: Gpu) -> tuple[VirtualFunction, ...]:
 
 
 def apply_action(inventory: Inventory, gpu: Gpu, action: VgpuAction) -> Gpu:
-    """The GPU after the action. Raises StepRefused."""
+    """The GPU after the action. Raises StepRefusedError."""
     if gpu.virtual is None:
-        raise StepRefused("NO_VGPU_DRIVER: the kernel was not asked about this GPU")
+        raise StepRefusedError("NO_VGPU_DRIVER: the kernel was not asked about this GPU")
     match action:
         case SetFunctions():
             return _set_functions(gpu, gpu.virtual, action.count)
@@ -66,11 +66,11 @@ def apply_action(inventory: Inventory, gpu: Gpu, action: VgpuAction) -> Gpu:
 def _set_functions(gpu: Gpu, virtual: GpuVirtualization, count: int) -> Gpu:
     """Either way the driver forgets GPU instances, vGPUs and mixed-size mode. The world shows with the functions."""
     if gpu.holders or gpu.vgpus or any(i.held for i in gpu.instances) or any(f.holders for f in virtual.functions):
-        raise StepRefused("FUNCTIONS_IN_USE: something is on the GPU")
+        raise StepRefusedError("FUNCTIONS_IN_USE: something is on the GPU")
     if count and virtual.functions:
-        raise StepRefused("FUNCTIONS_IN_USE: they are on, and their number changes only by way of none")
+        raise StepRefusedError("FUNCTIONS_IN_USE: they are on, and their number changes only by way of none")
     if not 0 <= count <= virtual.total:
-        raise StepRefused(f"NO_FUNCTION: the GPU has {virtual.total}")
+        raise StepRefusedError(f"NO_FUNCTION: the GPU has {virtual.total}")
     made = tuple(VirtualFunction(pci, n, "nvidia") for n, pci in enumerate(virtual.addresses[:count]))
     framework = (virtual.framework or "sriov-mdev") if count else ""
     return replace(gpu, instances=(), virtual=replace(virtual, functions=made, framework=framework, mixed_size=False))
@@ -79,9 +79,9 @@ def _set_functions(gpu: Gpu, virtual: GpuVirtualization, count: int) -> Gpu:
 def _set_mixed_size(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization, on: bool) -> Gpu:
     table = inventory.vgpu_table(gpu)
     if not virtual.enabled or gpu.mig.enabled or table is None or not table.mixed_size:
-        raise StepRefused("MIXED_SIZE: no such mode here")
+        raise StepRefusedError("MIXED_SIZE: no such mode here")
     if gpu.vgpus:
-        raise StepRefused("IN_USE: vGPUs exist")
+        raise StepRefusedError("IN_USE: vGPUs exist")
     return replace(gpu, virtual=replace(virtual, mixed_size=on))
 
 
@@ -90,16 +90,16 @@ def _create(inventory: Inventory, gpu: Gpu, action: CreateVgpu) -> Gpu:
     table = inventory.vgpu_table(gpu)
     vgpu_type = table.by_id.get(action.type_id) if table else None
     if table is None or vgpu_type is None:
-        raise StepRefused("UNKNOWN_TYPE: no such vGPU type")
+        raise StepRefusedError("UNKNOWN_TYPE: no such vGPU type")
     function = next((f for f in functions(gpu) if f.pci == action.function), None)
     if gpu.virtual.total and (function is None or function.driver == VFIO or function.holders):
-        raise StepRefused("NO_FUNCTION: no virtual function that can carry a vGPU")
+        raise StepRefusedError("NO_FUNCTION: no virtual function that can carry a vGPU")
     if not gpu.virtual.total and action.function != gpu.pci:
-        raise StepRefused("NO_FUNCTION: the GPU itself carries vGPUs here")
+        raise StepRefusedError("NO_FUNCTION: the GPU itself carries vGPUs here")
     if gpu.virtual.total and any(v.function == action.function for v in gpu.vgpus):
-        raise StepRefused("IN_USE: the function carries a vGPU")
+        raise StepRefusedError("IN_USE: the function carries a vGPU")
     if any(v.uuid == action.uuid for v in gpu.vgpus):
-        raise StepRefused("IN_USE: a vGPU has that UUID")
+        raise StepRefusedError("IN_USE: a vGPU has that UUID")
     placement = _driver_placement(inventory, gpu, table, vgpu_type)
     made = Vgpu(
         function=action.function,
@@ -122,7 +122,7 @@ def _driver_placement(inventory: Inventory, gpu: Gpu, table: VgpuTable, vgpu_typ
     """Where the driver puts one more vGPU."""
     assert gpu.virtual is not None
     if vgpu_type.mig_backed != gpu.mig.enabled:
-        raise StepRefused("MIG_TYPE: the type is for another MIG mode")
+        raise StepRefusedError("MIG_TYPE: the type is for another MIG mode")
     policy: PlacementPolicy
     placements: list[VgpuPlacement] = [v.placement for v in gpu.vgpus]
     if gpu.mig.enabled:
@@ -140,7 +140,7 @@ def _driver_placement(inventory: Inventory, gpu: Gpu, table: VgpuTable, vgpu_typ
     ]
     found = policy.place(policy.initial_state(placed), vgpu_type)
     if found is None:
-        raise StepRefused("NO_INSTANCE: no GPU instance takes it" if gpu.mig.enabled else "MAX_VGPUS: no room")
+        raise StepRefusedError("NO_INSTANCE: no GPU instance takes it" if gpu.mig.enabled else "MAX_VGPUS: no room")
     return found[1]
 
 
@@ -152,9 +152,9 @@ def _destroy(gpu: Gpu, action: DestroyVgpu) -> Gpu:
     identity = action.function, action.type_id, action.uuid, action.ownership_token
     found = [v for v in gpu.vgpus if (v.function, v.type_id, v.uuid, v.ownership_token) == identity]
     if not found:
-        raise StepRefused("NOT_FOUND: no such vGPU (or another one by now)")
+        raise StepRefusedError("NOT_FOUND: no such vGPU (or another one by now)")
     if found[0].holders:
-        raise StepRefused("IN_USE: a virtual machine has the vGPU")
+        raise StepRefusedError("IN_USE: a virtual machine has the vGPU")
 
     def without(instance: GpuInstance) -> GpuInstance:
         rest = tuple(h for h in instance.holders if (h.kind, h.id) != ("vgpu", action.function))
@@ -168,11 +168,11 @@ def _destroy(gpu: Gpu, action: DestroyVgpu) -> Gpu:
 def _bind(gpu: Gpu, virtual: GpuVirtualization, pci: str, on: bool) -> Gpu:
     found = next((f for f in virtual.functions if f.pci == pci), None)
     if found is None:
-        raise StepRefused("NO_FUNCTION: no such virtual function")
+        raise StepRefusedError("NO_FUNCTION: no such virtual function")
     if on and virtual.framework == "vendor-vfio":
-        raise StepRefused("NO_FUNCTION: vfio-pci does not take virtual functions of vendor-specific VFIO")
+        raise StepRefusedError("NO_FUNCTION: vfio-pci does not take virtual functions of vendor-specific VFIO")
     if found.holders or any(v.function == pci for v in gpu.vgpus):
-        raise StepRefused("FUNCTIONS_IN_USE: the virtual function is in use")
+        raise StepRefusedError("FUNCTIONS_IN_USE: the virtual function is in use")
     after = replace(found, driver=VFIO if on else "nvidia")
     made = tuple(after if f.pci == pci else f for f in virtual.functions)
     return replace(gpu, virtual=replace(virtual, functions=made))
@@ -180,16 +180,18 @@ def _bind(gpu: Gpu, virtual: GpuVirtualization, pci: str, on: bool) -> Gpu:
 
 def _pass_through(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization) -> Gpu:
     if inventory.host is None or not inventory.host.iommu:
-        raise StepRefused("NO_IOMMU: passthrough needs one")
+        raise StepRefusedError("NO_IOMMU: passthrough needs one")
     if gpu.passthrough or gpu.holders or gpu.vgpus or virtual.functions or any(i.held for i in gpu.instances):
-        raise StepRefused("FUNCTIONS_IN_USE: something is on the GPU")
+        raise StepRefusedError("FUNCTIONS_IN_USE: something is on the GPU")
     after = replace(virtual, driver=VFIO, was_mig=gpu.mig.enabled, mixed_size=None)
     return replace(gpu, passthrough=True, instances=(), mig=Mig(gpu.mig.capable), virtual=after)
 
 
 def _reclaim(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization) -> Gpu:
     if not gpu.passthrough or gpu.holders:
-        raise StepRefused("IN_USE: a virtual machine has the GPU" if gpu.holders else "NOT_FOUND: it is not handed out")
+        raise StepRefusedError(
+            "IN_USE: a virtual machine has the GPU" if gpu.holders else "NOT_FOUND: it is not handed out"
+        )
     keeps = gpu.mig.capable and inventory.family(gpu).mode.mode_survives_reboot
     mode: MigMode = "enabled" if virtual.was_mig and keeps else "disabled"
     after = replace(virtual, driver="nvidia", was_mig=False, mixed_size=False)

@@ -47,7 +47,7 @@ TOP = {
 """Options, and what follows them: 1 a value, 2 perhaps one."""
 
 
-class InvalidArguments(Exception):
+class InvalidArgumentsError(Exception):
     """A command line that nvidia-smi does not take; the text is its complaint."""
 
 
@@ -59,14 +59,14 @@ def parse(words: Sequence[str], known: Mapping[str, int]) -> dict[str, str]:
         word, equals, value = waiting.pop(0).partition("=")
         option = LONG.get(word, word)
         if option not in known:
-            raise InvalidArguments(
+            raise InvalidArgumentsError(
                 f"Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n{word}"
             )
         takes = known[option]
         if takes and not equals:
             follows = bool(waiting) and not waiting[0].startswith("-")
             if takes == 1 and not waiting:
-                raise InvalidArguments(f"Option {word} needs a value. Please run 'nvidia-smi -h' for help.")
+                raise InvalidArgumentsError(f"Option {word} needs a value. Please run 'nvidia-smi -h' for help.")
             value = waiting.pop(0) if takes == 1 or follows else ""
         found[option] = value
     return found
@@ -78,7 +78,7 @@ def numbers(text: str | None) -> list[int] | None:
         return None
     found = [number for part in text.split(",") if (number := decimal(part.strip())) is not None]
     if len(found) != text.count(",") + 1:
-        raise InvalidArguments(f"Invalid instance id: {text}")
+        raise InvalidArgumentsError(f"Invalid instance id: {text}")
     return found
 
 
@@ -90,7 +90,7 @@ def chosen(driver: SmiDriver, text: str | None) -> list[SmiDevice]:
     for word in text.split(","):
         device = next((d for d in driver.devices if _matches(d, word.strip())), None)
         if device is None:
-            raise InvalidArguments("No devices were found")
+            raise InvalidArgumentsError("No devices were found")
         found.append(device)
     return found
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from aliquot.foundation.callbacks import Report
 from aliquot.sim import codes
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.tools.nvidia_smi_cli.driver import (
     SmiComputeProfile,
     SmiDevice,
@@ -41,7 +41,7 @@ def mig_mode(devices: Sequence[SmiDevice], on: bool, print_line: Report) -> int:
     for device in devices:
         try:
             activation = device.request("DeviceSetMigMode", int(on))[0]
-        except NvmlRefusal as refusal:
+        except NvmlRefusalError as refusal:
             print_line(f"Unable to {pending} MIG Mode for GPU {device.bus_id}: {words(refusal.code)}")
             if refusal.code != codes.NOT_SUPPORTED:
                 print_line("Terminating early due to previous errors.")
@@ -72,7 +72,7 @@ def reset(devices: Sequence[SmiDevice], print_line: Report) -> int:
         try:
             driver.without_session("DeviceReset", handle, -1, -1)
             print_line(f"GPU {bus} was successfully reset.")
-        except NvmlRefusal as refusal:
+        except NvmlRefusalError as refusal:
             refused.append((bus, refusal.code))
     if refused:
         print_line("The following GPUs could not be reset:")
@@ -90,7 +90,7 @@ def mixed_size(devices: Sequence[SmiDevice], on: bool, print_line: Report) -> in
     for device in devices:
         try:
             device.request("DeviceSetVgpuHeterogeneousMode", int(on))
-        except NvmlRefusal as refusal:
+        except NvmlRefusalError as refusal:
             verb = "enable" if on else "disable"
             print_line(f"Unable to {verb} vGPU heterogeneous mode for GPU {device.bus_id}: {words(refusal.code)}")
             return refusal.code
@@ -111,7 +111,7 @@ def create(devices: Sequence[SmiDevice], requests: Sequence[str], compute: bool,
             shown = profile.id if profile else word
             try:
                 made = _create(device, profile, start)
-            except NvmlRefusal as refusal:
+            except NvmlRefusalError as refusal:
                 reason = words(refusal.code)
                 print_line(f"Unable to create a GPU instance on GPU {device.index:>2} using profile {shown}: {reason}")
                 print_line(f"Failed to create GPU instances: {reason}")
@@ -135,7 +135,7 @@ def _named(
 
 def _create(device: SmiDevice, profile: SmiProfile | SmiComputeProfile | None, start: str) -> int:
     if profile is None or (start and not start.isdigit()):
-        raise NvmlRefusal(codes.INVALID_ARGUMENT)
+        raise NvmlRefusalError(codes.INVALID_ARGUMENT)
     if not start:
         return device.request("DeviceCreateGpuInstance", profile.id)[0]
     size = device.request("DeviceGetGpuInstancePossiblePlacements", profile.id)[1]
@@ -156,7 +156,7 @@ def destroy(devices: Sequence[SmiDevice], wanted: Sequence[int] | None, print_li
     for device, number in found:
         try:
             device.request("GpuInstanceDestroy", gi=number)
-        except NvmlRefusal as refusal:
+        except NvmlRefusalError as refusal:
             reason = words(refusal.code)
             print_line(f"Unable to destroy GPU instance ID {number:>2} from GPU {device.index:>2}: {reason}")
             print_line(f"Failed to destroy GPU instances: {reason}")
@@ -202,14 +202,14 @@ def _create_compute(
     where = f"on GPU {device.index:>2} GPU instance ID {gi:>2}"
     try:
         if profile is None or (start and not start.isdigit()):
-            raise NvmlRefusal(codes.INVALID_ARGUMENT)
+            raise NvmlRefusalError(codes.INVALID_ARGUMENT)
         if start:
             size = device.request("GpuInstanceGetComputeInstancePossiblePlacements", profile.id, gi=gi)[1]
             place = ("GpuInstanceCreateComputeInstanceWithPlacement", profile.id, int(start), size)
             made = device.request(*place, gi=gi)[0]
         else:
             made = device.request("GpuInstanceCreateComputeInstance", profile.id, gi=gi)[0]
-    except NvmlRefusal as refusal:
+    except NvmlRefusalError as refusal:
         reason = words(refusal.code)
         print_line(
             f"Unable to create a compute instance {where} using profile {profile.id if profile else word}: {reason}"
@@ -240,7 +240,7 @@ def destroy_compute(
         tail = f"from GPU {device.index:>2} GPU instance ID {gi:>2}"
         try:
             device.request("ComputeInstanceDestroy", gi=gi, ci=ci)
-        except NvmlRefusal as refusal:
+        except NvmlRefusalError as refusal:
             reason = words(refusal.code)
             print_line(f"Unable to destroy compute instance ID {ci:>2} {tail}: {reason}")
             print_line(f"Failed to destroy compute instances: {reason}")

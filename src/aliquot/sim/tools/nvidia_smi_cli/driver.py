@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from aliquot.sim import codes
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 
 PROFILE_INDEXES = 18
 """GPU instance profile indexes of the newest library; an older one refuses those that it does not know."""
@@ -39,7 +39,7 @@ def words(code: int) -> str:
     return WORDS.get(code, "Unknown Error")
 
 
-class InitRefusal(NvmlRefusal):
+class InitRefusalError(NvmlRefusalError):
     """NVML could not be opened."""
 
 
@@ -111,7 +111,7 @@ class SmiDevice:
         return str(self.facts["mig"]["current"]) == "enabled"
 
     def request(self, call: str, *numbers: int, gi: int = -1, ci: int = -1) -> list[int]:
-        """One call about this GPU, or an instance of it. Raises Refused."""
+        """One call about this GPU, or an instance of it. Raises NvmlRefusalError."""
         return self.driver.request(call, self.handle, gi, ci, *numbers)[0]
 
     def text(self, call: str, *numbers: int, gi: int = -1, ci: int = -1) -> str:
@@ -121,7 +121,7 @@ class SmiDevice:
         """One number, None where this GPU has no such thing."""
         try:
             return self.request(call, *numbers)[0]
-        except NvmlRefusal:
+        except NvmlRefusalError:
             return None
 
     @cached_property
@@ -131,7 +131,7 @@ class SmiDevice:
         for index in range(PROFILE_INDEXES):
             try:
                 numbers, name = self.driver.request("DeviceGetGpuInstanceProfileInfo", self.handle, -1, -1, index)
-            except NvmlRefusal:
+            except NvmlRefusalError:
                 continue  # not on this GPU, or not known to this library
             number, _p2p, slices, total, sm, ce, dec, enc, jpeg, ofa, memory, _caps = numbers
             found.append(SmiProfile(index, number, name, slices, total, sm, ce, dec, enc, jpeg, ofa, memory))
@@ -151,7 +151,7 @@ class SmiDevice:
             call = "GpuInstanceGetComputeInstanceProfileInfo"
             try:
                 numbers, name = self.driver.request(call, self.handle, gi, -1, index, 0)
-            except NvmlRefusal:
+            except NvmlRefusalError:
                 continue  # not in a GPU instance of this size
             number, slices, total, sm, ce, dec, enc, jpeg, ofa, _caps = numbers
             found.append(SmiComputeProfile(number, name, slices, total, sm, ce, dec, enc, jpeg, ofa))
@@ -179,11 +179,11 @@ class SmiDriver:
         self._open = False
 
     def request(self, call: str, *numbers: int) -> tuple[list[int], str]:
-        """The numbers and the text of an answer. Raises Refused with NVML's code."""
+        """The numbers and the text of an answer. Raises NvmlRefusalError with NVML's code."""
         if not self._open:
             code = int(self._send(f"hello {self._token}").partition(" ")[0])
             if code:
-                raise InitRefusal(code)
+                raise InitRefusalError(code)
             self._open = True
         return self.without_session(call, *numbers)
 
@@ -192,7 +192,7 @@ class SmiDriver:
         head, _, text = self._send(" ".join((call, *map(str, numbers)))).partition("|")
         code, *answer = map(int, head.split())
         if code:
-            raise NvmlRefusal(code)
+            raise NvmlRefusalError(code)
         return answer, text
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ _CI_WIDTH = 70
 _CIP_WIDTH = 88
 
 
-class NothingListed(Exception):
+class NothingListedError(Exception):
     """There is nothing to list; the text says so."""
 
 
@@ -75,7 +75,7 @@ def gpu_instances(devices: Sequence[SmiDevice]) -> list[str]:
     )
     found = [(d, p, place) for d in devices for p, place in d.instances()]
     if not found:
-        raise NothingListed("No GPU instances found: Not Found")
+        raise NothingListedError("No GPU instances found: Not Found")
     for device, profile, place in found:
         lines += [
             row(
@@ -103,7 +103,7 @@ def compute_instance_profiles(devices: Sequence[SmiDevice], wanted: Sequence[int
     )
     found = [(d, g, i) for d in devices for g, i in d.instances() if wanted is None or i.id in wanted]
     if not found:
-        raise NothingListed("No GPU instances found: Not Found")
+        raise NothingListedError("No GPU instances found: Not Found")
     for device, owner, instance in found:
         inside = device.compute_profiles(instance.id)
         whole = default(inside, owner.name)
@@ -146,7 +146,7 @@ def compute_instances(devices: Sequence[SmiDevice], wanted: Sequence[int] | None
         for p, place in d.compute_instances(i.id)
     ]
     if not found:
-        raise NothingListed("No compute instances found: Not Found")
+        raise NothingListedError("No compute instances found: Not Found")
     for device, instance, profile, place in found:
         lines += [
             row(

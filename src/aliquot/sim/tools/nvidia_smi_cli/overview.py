@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.tools.nvidia_smi_cli.driver import SmiDevice
 from aliquot.sim.tools.nvidia_smi_cli.table_layout import left, right, row, rule
 
@@ -119,7 +119,7 @@ def _mig_rows(device: SmiDevice, position: int, gi: int, ci: int, shared: bool) 
     total, _, _, used = device.request("DeviceGetMemoryInfo", gi=gi, ci=ci)
     try:
         bar1 = device.request("DeviceGetBAR1MemoryInfo", gi=gi, ci=ci)[0] // _MIB - 1  # as every capture shows it
-    except NvmlRefusal:
+    except NvmlRefusalError:
         bar1 = 0
     memory = () if shared else (right(49, f"{used // _MIB:>5}MiB / {total // _MIB:>5}MiB"),)
     second = () if shared else (right(51, f"0MiB / {bar1:>5}MiB"),)

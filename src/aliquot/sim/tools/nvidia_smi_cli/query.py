@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.tools.nvidia_smi_cli.driver import SmiDevice
 
 _NOT_AVAILABLE = "[N/A]"
 _MIB = 1 << 20
 
 
-class UnknownField(Exception):
+class UnknownFieldError(Exception):
     """A field that nvidia-smi does not know."""
 
 
@@ -27,7 +27,7 @@ def _share(place: int) -> Callable[[SmiDevice], str]:
     def read(device: SmiDevice) -> str:
         try:
             return f"{device.request('DeviceGetUtilizationRates')[place]} %"
-        except NvmlRefusal:
+        except NvmlRefusalError:
             return _NOT_AVAILABLE
 
     return read
@@ -37,7 +37,7 @@ def _onoff(call: str, place: int = 0) -> Callable[[SmiDevice], str]:
     def read(device: SmiDevice) -> str:
         try:
             return "Enabled" if device.request(call)[place] else "Disabled"
-        except NvmlRefusal:
+        except NvmlRefusalError:
             return _NOT_AVAILABLE
 
     return read
@@ -102,11 +102,11 @@ _UNITS = {
 
 
 def answer(devices: Sequence[SmiDevice], fields: Sequence[str], options: Sequence[str]) -> list[str]:
-    """Raises UnknownField."""
+    """Raises UnknownFieldError."""
     wanted = [_SAME.get(f.strip(), f.strip()) for f in fields]
     for given, field in zip(fields, wanted, strict=True):
         if field not in FIELDS:
-            raise UnknownField(given.strip())
+            raise UnknownFieldError(given.strip())
     bare = "nounits" in options
     lines = []
     if "noheader" not in options:

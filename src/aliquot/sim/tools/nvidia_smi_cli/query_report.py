@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from aliquot.sim.codes import NvmlRefusal
+from aliquot.sim.codes import NvmlRefusalError
 from aliquot.sim.tools.nvidia_smi_cli.driver import SmiDevice
 from aliquot.sim.tools.nvidia_smi_cli.table_layout import fact
 from aliquot.sim.tools.nvidia_smi_cli.vgpus import hosts
@@ -73,7 +73,7 @@ def _gpu(device: SmiDevice) -> list[str]:
 def _percent(device: SmiDevice, place: int) -> str:
     try:
         return f"{device.request('DeviceGetUtilizationRates')[place]} %"
-    except NvmlRefusal:
+    except NvmlRefusalError:
         return "N/A"
 
 

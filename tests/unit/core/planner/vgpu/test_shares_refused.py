@@ -20,7 +20,7 @@ from aliquot.core.model.inventory import GpuVirtualization, HostVirtualization, 
 from aliquot.core.model.plan import Blocker
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import make_restore_point, spare_foreign
-from aliquot.core.planner.semantics import StepRefused, step
+from aliquot.core.planner.semantics import StepRefusedError, step
 from aliquot.core.planner.verify import verify
 from unit.core.planner.sharing import A2, A100, BARE, H100, L40S, T4, asked, blocker, done, kind, kinds, replace, vgpus
 
@@ -163,7 +163,7 @@ def test_step_refuses_what_the_driver_refuses() -> None:
         SetPassthrough(gpu=pci, reason="", on=False),
     ]
     for action in refused:
-        with pytest.raises(StepRefused):
+        with pytest.raises(StepRefusedError):
             step(node, action)
 
 

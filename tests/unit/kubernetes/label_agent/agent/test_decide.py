@@ -24,7 +24,7 @@ from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Durabl
 from aliquot.kubernetes.label_agent.agent.status_builder import success
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from support.agent_looks import MIXED, OPERANDS, look, node, published, said
-from support.agent_world import Killed, World
+from support.agent_world import KilledError, World
 from support.factory import with_instances
 
 FULL = ["1g.5gb@0", "1g.5gb@1", "1g.5gb@2", "1g.5gb@3", "1g.5gb@4", "1g.5gb@5", "1g.5gb@6"]
@@ -456,7 +456,7 @@ def test_killed_after_any_write_the_next_agent_ends_in_the_same_place(enabled: b
         w.left = writes
         try:
             w.run()
-        except Killed:
+        except KilledError:
             w.left = None
             w.run()
         else:
@@ -554,7 +554,7 @@ def test_killed_and_then_the_wish_is_withdrawn() -> None:
     for writes in range(1, 12):
         w = world(stop_host_clients=True, cordon=True)
         w.left = writes
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             w.run()
         w.left, w.label = None, None
         w.run()

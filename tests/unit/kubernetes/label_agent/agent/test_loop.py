@@ -450,11 +450,11 @@ def test_a_stop_ends_a_wait() -> None:
 def test_cdi_documents_are_written_where_they_are_not_somebody_elses(
     folder: str, cdi: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Made(Exception):
+    class MadeError(Exception):
         pass
 
     def publisher(*about: object, cdi: object, **more: object) -> None:
-        raise Made(cdi)
+        raise MadeError(cdi)
 
     async def text() -> str:
         return ""
@@ -465,6 +465,6 @@ def test_cdi_documents_are_written_where_they_are_not_somebody_elses(
     agent.metrics, agent._owner, agent._cdi = LabelAgentMetrics("n"), text, lambda: "documents"
     lock = SimpleNamespace(owner=lambda boot: PauseOwner())
     agent.context = SimpleNamespace(directories=(str(tmp_path),) * 2, lock=lock, boot=text, uses=None, offering=None)
-    with pytest.raises(Made) as made:
+    with pytest.raises(MadeError) as made:
         asyncio.run(agent_main.LabelAgent._assemble(agent))
     assert made.value.args == (cdi,)
