@@ -94,7 +94,7 @@ class Login:
 
 
 def local_path(target: str) -> str:
-    """A path of this server, never another server: ``//elsewhere`` and ``/\\elsewhere`` are those."""
+    r"""A path of this server, never another server: ``//elsewhere`` and ``/\elsewhere`` are those."""
     if not target.startswith("/") or target[1:2] in ("/", "\\") or any(ord(c) < 33 or ord(c) == 127 for c in target):
         return "/"
     return quote(target, safe="/?&=%:,.~+-_@*!$'();")

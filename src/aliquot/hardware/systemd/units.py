@@ -69,8 +69,8 @@ class UnitState(msgspec.Struct, frozen=True):
     @property
     def to_start(self) -> StoppedUnit | None:
         """What must be started again. A service that runs, however it was started; one that failed though it is
-        enabled. Not one that is inactive: somebody stopped it, and it must stay so. (mig-manager starts those as well,
-        because it has no memory of what it stopped before it died. We have.)
+        enabled. Not one that is inactive: somebody stopped it, and it must stay so. mig-manager starts those as well,
+        because it has no memory of what it stopped before it died. We have.
         """
         if self.running:
             return StoppedUnit(self.name)

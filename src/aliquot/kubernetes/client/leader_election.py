@@ -44,7 +44,7 @@ def boot_clock() -> float:
 
 
 class LeaderElector:
-    """Runs for the Lease between entering and leaving the context::
+    """Runs for the Lease between entering and leaving the context.
 
         async with Leader(api, "aliquot-controller") as leader:
             async for leading in leader:

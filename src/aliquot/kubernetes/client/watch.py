@@ -214,7 +214,7 @@ class _Watch(Generic[T]):
 
 async def _lines(stream: ResponseStream, deadline: float) -> AsyncGenerator[bytes, None]:
     """Whole lines until the stream ends, breaks or passes its deadline. Half a line at the end is dropped: it comes
-    again. (Split at newlines only: a text reader would also split at the U+0085 that an annotation may hold.)
+    again. Split at newlines only: a text reader would also split at the U+0085 that an annotation may hold.
     """
     rest = b""
     async with aclosing(stream.chunks()) as chunks:

@@ -35,7 +35,8 @@ class PollHint:
 
     def has_news(self, jobs: tuple[SlurmJob, ...]) -> bool:
         """Whether another look may decide otherwise: a job that may want GPUs has come or,
-        while some wait for them, one has begun or ended."""
+        while some wait for them, one has begun or ended.
+        """
         if any(j.pending and j.id not in self._pending and (j.requested or j.features) for j in jobs):
             return True
         return self._running is not None and self._running != {job.id for job in jobs if not job.pending}

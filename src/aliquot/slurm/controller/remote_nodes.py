@@ -31,7 +31,8 @@ _LONGEST = 400
 
 class RemoteNodeFacts(msgspec.Struct, frozen=True):
     """What a node says of itself. ``gpus`` are the PCI addresses that the record offers, none for all; ``unfinished``:
-    a change was begun and neither finished nor undone."""
+    a change was begun and neither finished nor undone.
+    """
 
     inventory: Inventory
     gpus: tuple[str, ...] = ()

@@ -25,7 +25,8 @@ _CONTAINERS = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 class ClusterObservation(msgspec.Struct, frozen=True):
     """What the cluster looks like. ``reserved`` is what machines were admitted with a moment ago: ``vms`` may
-    not show it yet."""
+    not show it yet.
+    """
 
     nodes: tuple[Node, ...] = ()
     vgpus: tuple[VGPUDevice, ...] = ()
