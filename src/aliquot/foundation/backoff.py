@@ -1,4 +1,8 @@
-"""Exponential back-off: how long to wait after each failure in a row."""
+"""Exponential back-off: how long to wait after each failure in a row.
+
+Ours: a number and no loop, for loops here have other things to watch. tenacity owns the loop, and importing it takes
+40 ms of CPU.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A page of figures: OpenMetrics or classic text, as who asks prefers; compressed where that is welcome."""
+"""A page of figures: OpenMetrics or classic text, as who asks prefers; compressed where that is welcome.
+
+prometheus-client writes the text. The choice of format is ours, for it has that as WSGI and ASGI applications only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What a command and an option are, as data: argparse, shell completion and docs/cli.md are all made from it."""
+"""What a command and an option are, as data: argparse, shell completion and docs/cli.md are all made from it.
+
+argparse parses; the table is ours, so that only the parser of the verb that was typed is built. Importing
+argparse takes 10 ms of CPU, click 40 and typer 70.
+"""
 
 from __future__ import annotations
 

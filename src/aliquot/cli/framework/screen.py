@@ -1,4 +1,8 @@
-"""A terminal taken over for a while: one frame in place of the last, keys without Enter, everything back afterwards."""
+"""A terminal taken over for a while: one frame in place of the last, keys without Enter, everything back afterwards.
+
+Ours: rich has no keys, scrolling or marks, so it would replace some 150 of the 550 lines of screen and progress, for
+70 ms of CPU and 6 MiB at each ``--watch`` and each apply on a terminal.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 What grpclib leaves to its user: it does not remove the socket file, its connections outlive the server (so that waiting
 for its end never returns from Python 3.12 on), it answers unknown methods without a content type, which Go's client
-cannot read, and a peer that hangs up at once makes it raise what is no error of the wire.
+cannot read, and a peer that hangs up at once makes it raise what is no error of the wire. grpcio would do these itself;
+it takes 20 MiB (PSS) to import against 13, and 8 threads against 1 with eight sockets.
 """
 
 from __future__ import annotations

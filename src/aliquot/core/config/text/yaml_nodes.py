@@ -3,6 +3,9 @@
 On top of YAML 1.2: tags are refused, duplicate keys reported, ``<<`` merges as Go's parser does. Limits keep a hostile
 text from costing more than a moment: ``MAX_CHARACTERS`` of text, ``MAX_NODES`` nodes with every alias counted as the
 copy that it stands for, ``MAX_DEPTH`` levels.
+
+PyYAML parses; the nodes are ours. ruamel.yaml has positions too, but no such limits, and its round-trip loader takes 18
+times as long as PyYAML's in C.
 """
 
 from __future__ import annotations
