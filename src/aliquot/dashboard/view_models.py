@@ -196,7 +196,9 @@ class GpuPicture(msgspec.Struct, frozen=True):
 
 
 class ActionLine(msgspec.Struct, frozen=True):
-    """One line of a plan: ``destroy b 2g.10gb at 2:2 — not asked``."""
+    """One line of a plan: ``destroy b 2g.10gb at 2:2 — not asked``. ``size`` is the profile or vGPU type in ``what``,
+    ``placement`` where a GPU instance is or comes. ``feature`` is what ``set`` switches on, or off (``on``).
+    """
 
     node: str
     gpu: str
@@ -204,6 +206,10 @@ class ActionLine(msgspec.Struct, frozen=True):
     letter: str
     what: str
     reason: str
+    size: str = ""
+    placement: str = ""
+    feature: str = ""
+    on: bool = False
 
 
 class Obstacle(msgspec.Struct, frozen=True):
@@ -219,9 +225,9 @@ class Obstacle(msgspec.Struct, frozen=True):
 
 
 class ChangePreview(msgspec.Struct, frozen=True):
-    """What an ask comes to, before anything is touched. ``summary`` is one line (``3 kept, 2 to destroy``), ``notes``
-    and ``warnings`` are sentences. Without acts and obstacles there is nothing to do. ``secret`` is the source's own:
-    the plan, the versions of objects.
+    """What an ask comes to, before anything is touched. ``summary`` is one line (``3 kept, 2 to destroy``), ``kept``
+    how many instances stay, where one node's plan tells, ``notes`` and ``warnings`` are sentences. Without acts and
+    obstacles there is nothing to do. ``secret`` is the source's own: the plan, the versions of objects.
     """
 
     title: str
@@ -232,6 +238,7 @@ class ChangePreview(msgspec.Struct, frozen=True):
     summary: str = ""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    kept: int = 0
     secret: object = None
 
     @property

@@ -205,11 +205,12 @@ def changing(node: str = "dgx-1") -> ChangePreview:
     )
     pci = inventory.gpus[2].pci
     acts = (
-        ActionLine(node, pci, "destroy", "b", "2g.10gb at 4:2", "in the way of d"),
-        ActionLine(node, pci, "destroy", "c", "1g.5gb at 6:1", "in the way of d"),
-        ActionLine(node, pci, "create", "d", "3g.20gb at 4:4", "asked"),
+        ActionLine(node, pci, "destroy", "b", "2g.10gb at 4:2", "in the way of d", "2g.10gb", "4:2"),
+        ActionLine(node, pci, "destroy", "c", "1g.5gb at 6:1", "in the way of d", "1g.5gb", "6:1"),
+        ActionLine(node, pci, "create", "d", "3g.20gb at 4:4", "asked", "3g.20gb", "4:4"),
     )
-    return ChangePreview("3g.20gb on GPU 2", (node,), (picture,), acts, summary="1 kept, 2 to destroy, 1 to create")
+    summary = "1 kept, 2 to destroy, 1 to create"
+    return ChangePreview("3g.20gb on GPU 2", (node,), (picture,), acts, summary=summary, kept=1)
 
 
 def blocked(node: str = "dgx-1") -> ChangePreview:

@@ -14,11 +14,16 @@ G = "0000:07:00.0"
 
 
 def act(verb: str, letter: str, what: str, gpu: str = G, node: str = "n1") -> ActionLine:
-    return ActionLine(node, gpu, verb, letter, what, "asked")
+    size, _, placement = what.partition(" at ")
+    return ActionLine(node, gpu, verb, letter, what, "asked", size if placement else "", placement)
 
 
-def preview(*acts: ActionLine, summary: str = "") -> ChangePreview:
-    return ChangePreview("a title", ("n1",), actions=acts, summary=summary)
+def switch(feature: str, what: str, gpu: str = G, *, on: bool = True) -> ActionLine:
+    return ActionLine("n1", gpu, "set", "", what, "asked", feature=feature, on=on)
+
+
+def preview(*acts: ActionLine, kept: int = 0) -> ChangePreview:
+    return ChangePreview("a title", ("n1",), actions=acts, kept=kept)
 
 
 def test_what_moves_is_said_to_move() -> None:
@@ -27,7 +32,7 @@ def test_what_moves_is_said_to_move() -> None:
         act("destroy", "b", "1g.5gb at 2:1"),
         act("create", "f", "3g.20gb at 4:4"),
         act("create", "e", "2g.10gb at 2:2"),
-        summary="1 kept, 2 to destroy, 2 to create",
+        kept=1,
     )
     assert plan_text.promise(made) == (
         "This will move c (2g.10gb) to slices 2-3, destroy b (1g.5gb on slice 2) and create f (3g.20gb on slices 4-7) "
@@ -40,16 +45,15 @@ def test_what_moves_is_said_to_move() -> None:
 
 def test_switches_are_said_as_people_do() -> None:
     on = preview(
-        act("set", "", "16 virtual functions on"),
-        act("set", "", "32 virtual functions on", "0000:0f:00.0"),
-        summary="virtual functions of 2 GPUs to set",
+        switch("virtual functions", "16 virtual functions on"),
+        switch("virtual functions", "32 virtual functions on", "0000:0f:00.0"),
     )
     assert (
         plan_text.promise(on)
         == "This will switch on virtual functions on 2 GPUs of n1. Everything else stays as it is."
     )
     assert plan_text.button(on) == "Switch on virtual functions on 2 GPUs"
-    mode = preview(act("set", "", "MIG mode enabled"), act("reset", "", "the GPU"))
+    mode = preview(switch("MIG mode", "MIG mode enabled"), act("reset", "", "the GPU"))
     assert plan_text.button(mode) == "Switch on MIG mode and reset on GPU 0000:07:00.0"
     assert "switch on MIG mode and reset the GPU on GPU" in plan_text.promise(mode)
 
@@ -75,7 +79,12 @@ def test_the_way_back_asks_for_the_places_that_were() -> None:
 
 
 def test_many_are_counted() -> None:
-    same = preview(*(act("create", c, f"A2-4Q on 0000:01:00.{n}") for n, c in enumerate("abcd", 4)))
+    same = preview(
+        *(
+            msgspec.structs.replace(act("create", c, f"A2-4Q on 0000:01:00.{n}"), size="A2-4Q")
+            for n, c in enumerate("abcd", 4)
+        )
+    )
     assert "create 4 x A2-4Q (a, b, c, d)" in plan_text.promise(same)
     mixed = preview(*(act("create", c, f"{n}g.5gb at {n}:1") for n, c in enumerate("abcd", 1)))
     assert "create 4 things (a, b, c, d)" in plan_text.promise(mixed)

@@ -101,7 +101,10 @@ def _functions(found: _Patches, node: str, address: str, *, on: bool) -> None:
     found.warnings += gpus.warnings(edit, found.snapshot)
     found.writes.append(ObjectPatch(SRIOVGPUDevice, name, old.metadata.resource_version, {"enabled": on}))
     what = f"virtual functions {'on' if on else 'off'}"
-    found.actions.append(ActionLine(node, old.spec.address, "set", "", what, f"SRIOVGPUDevice {name} is to be so"))
+    reason = f"SRIOVGPUDevice {name} is to be so"
+    found.actions.append(
+        ActionLine(node, old.spec.address, "set", "", what, reason, feature="virtual functions", on=on)
+    )
     found.snapshot = replace(found.snapshot, gpus={**found.snapshot.gpus, name: new})
 
 
@@ -123,7 +126,7 @@ def _vgpu(found: _Patches, node: str, name: str, kind: str) -> None:
     found.writes.append(ObjectPatch(VGPUDevice, name, old.metadata.resource_version, patch))
     verb, what = ("create", kind) if kind else ("destroy", old.status.configured or old.spec.type_name)
     action = ActionLine(
-        node, old.spec.parent, verb, "", f"{what} on {old.spec.address}", f"VGPUDevice {name} is to be so"
+        node, old.spec.parent, verb, "", f"{what} on {old.spec.address}", f"VGPUDevice {name} is to be so", size=what
     )
     found.actions.append(action)
     found.snapshot = replace(found.snapshot, vgpus={**found.snapshot.vgpus, name: new})

@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from aliquot.core.model.actions import Action, SetMode, SetPassthrough
+from aliquot.core.model.actions import (
+    Action,
+    Create,
+    CreateVgpu,
+    Destroy,
+    DestroyVgpu,
+    SetFunctions,
+    SetMixedSize,
+    SetMode,
+    SetPassthrough,
+)
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Blocker, Plan
 from aliquot.core.planner.explain import explain
@@ -47,6 +57,7 @@ def preview(
         summary="" if obstacles else "; ".join(lines[:_MOST]) + (" ..." if len(lines) > _MOST else ""),
         notes=tuple(dict.fromkeys(note for each in planned for note in each.plan.notes)),
         warnings=tuple(w for each in planned for w in _warnings(each)),
+        kept=planned[0].plan.unchanged if len(planned) == 1 and planned[0].plan.changes else 0,
         secret=tuple(planned),
     )
 
@@ -58,7 +69,25 @@ def _action_lines(each: PlannedNode) -> Iterator[ActionLine]:
     for action in each.plan.actions:
         gpu = each.inventory.gpu(action.gpu)
         verb, letter, what = acts.describe_action(action, gpu, each.plan.actions_by_gpu[action.gpu])
-        yield ActionLine(each.node, action.gpu, verb, letter, what, action.reason)
+        line = ActionLine(each.node, action.gpu, verb, letter, what, action.reason)
+        yield msgspec.structs.replace(line, **_values(action))
+
+
+def _values(action: Action) -> dict[str, str | bool]:
+    """What sentences about several acts are made of."""
+    match action:
+        case Create() | Destroy():
+            return {"size": action.profile, "placement": action.placement}
+        case CreateVgpu() | DestroyVgpu():
+            return {"size": shares.short(action.type)}
+        case SetMode():
+            return {"feature": "MIG mode", "on": action.mode == "enabled"}
+        case SetFunctions():
+            return {"feature": "virtual functions", "on": bool(action.count)}
+        case SetMixedSize():
+            return {"feature": "mixed-size mode", "on": action.on}
+        case _:
+            return {}
 
 
 def _warnings(each: PlannedNode) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from aliquot.dashboard import formatting as words
@@ -17,23 +16,21 @@ def promise(preview: ChangePreview) -> str:
     moved = moves(preview.actions)
     moved_actions = [action for pair in moved for action in pair]
     phrases = [*_moved(moved), *_phrases([action for action in preview.actions if action not in moved_actions])]
-    stays = preview.summary.split(",")[0].strip() if "kept" in preview.summary else ""
-    count = stays.split(" ")[0]
     rest = "Everything else stays as it is."
-    if count.isdigit() and int(count):
-        rest = f"{words.number(int(count), 'instance')} {'stays' if count == '1' else 'stay'} untouched."
+    if preview.kept:
+        rest = f"{words.number(preview.kept, 'instance')} {'stays' if preview.kept == 1 else 'stay'} untouched."
     return f"This will {words.listed(phrases)}{_where(preview)}. {rest}" if phrases else ""
 
 
 def moves(actions: Sequence[ActionLine]) -> tuple[tuple[ActionLine, ActionLine], ...]:
     """Instances that are destroyed and made again elsewhere on the same GPU."""
     out = []
-    free = [a for a in actions if a.verb == "create" and " at " in a.what]
+    free = [a for a in actions if a.verb == "create" and a.placement]
     for destroyed in actions:
-        if destroyed.verb != "destroy" or " at " not in destroyed.what:
+        if destroyed.verb != "destroy" or not destroyed.placement:
             continue
-        instance = (destroyed.node, destroyed.gpu, destroyed.what.split(" at ")[0])
-        created = next((a for a in free if (a.node, a.gpu, a.what.split(" at ")[0]) == instance), None)
+        instance = (destroyed.node, destroyed.gpu, destroyed.size)
+        created = next((a for a in free if (a.node, a.gpu, a.size) == instance), None)
         if created is not None:
             free.remove(created)
             out.append((destroyed, created))
@@ -46,8 +43,8 @@ def _moved(pairs: Sequence[tuple[ActionLine, ActionLine]]) -> list[str]:
         return [f"move {len(pairs)} instances"]
     out = []
     for destroyed, created in pairs:
-        profile, _, where = words.placed(words.clean(created.what, 80)).partition(" on ")
-        out.append(f"move {destroyed.letter} ({profile}) to {where}")
+        where = words.placed(words.clean(created.what, 80)).removeprefix(f"{created.size} on ")
+        out.append(f"move {destroyed.letter} ({created.size}) to {where}")
     return out
 
 
@@ -57,7 +54,7 @@ def _phrases(actions: Sequence[ActionLine]) -> list[str]:
     for verb in dict.fromkeys(map(_verb, actions)):
         own = [a for a in actions if _verb(a) == verb]
         letters = [a.letter for a in own if a.letter]
-        sizes = {re.split(r" at | on |,", a.what)[0] for a in own}
+        sizes = {a.size or a.what for a in own}
         if verb not in _PLAIN:
             out.append(verb)
         elif len(own) <= MOST_NAMED:
@@ -71,21 +68,11 @@ def _phrases(actions: Sequence[ActionLine]) -> list[str]:
 
 
 _PLAIN = ("destroy", "create", "set", "reset")
-_SWITCHES = (
-    (re.compile(r"virtual functions? on$"), "switch on virtual functions"),
-    (re.compile(r"virtual functions? off$"), "switch off virtual functions"),
-    (re.compile(r"^MIG mode enabled$"), "switch on MIG mode"),
-    (re.compile(r"^MIG mode disabled$"), "switch off MIG mode"),
-    (re.compile(r"^mixed-size mode on$"), "switch on mixed-size mode"),
-    (re.compile(r"^mixed-size mode off$"), "switch off mixed-size mode"),
-)
 
 
 def _verb(action: ActionLine) -> str:
     """What an act does, as people say it."""
-    if action.verb != "set":
-        return action.verb
-    return next((phrase for pattern, phrase in _SWITCHES if pattern.search(action.what)), "set")
+    return f"switch {'on' if action.on else 'off'} {action.feature}" if action.feature else action.verb
 
 
 def _thing(action: ActionLine) -> str:
