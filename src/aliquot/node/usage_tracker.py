@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from aliquot.core.engine.journal_step import read_step
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 from aliquot.core.planner.usage_tracking import (
@@ -159,13 +160,15 @@ class RecreationJournal:
         return frozenset(recreation for _, recreation in self._steps)
 
 
-def _recreations(pci: str, step: str) -> tuple[Recreation, ...]:
+def _recreations(pci: str, text: str) -> tuple[Recreation, ...]:
     """``create gi 3g.20gb 4:4`` makes one instance anew, a reset or a change of mode everything."""
-    words = step.split()
-    if words[:2] == ["create", "gi"] and len(words) == 4:
-        return ((pci, words[3]),)
-    if words[:2] == ["create", "ci"] and len(words) == 3:
-        return ((pci, f"#{words[2].partition('/')[0]}"),)
-    if words[:1] in (["reset"], ["mode"], ["functions"], ["passthrough"]):
-        return ((pci, ""),)
-    return ()
+    step = read_step(text)
+    match step.verb, step.kind:
+        case "create", "gi":
+            return ((pci, step.placement),)
+        case "create", "ci" if not step.placement:
+            return ((pci, f"#{step.instance}"),)
+        case "reset" | "mode" | "functions" | "passthrough", _:
+            return ((pci, ""),)
+        case _:
+            return ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from aliquot.core.engine.journal_step import read_step
 from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
 from aliquot.core.model.plan import Plan
@@ -30,15 +31,10 @@ def measured_durations(entries: Iterable[JournalEntry]) -> dict[str, float]:
     return {sort: sorted(found[-LATEST:])[len(found[-LATEST:]) // 2] for sort, found in took.items()}
 
 
-def _sort(step: str) -> str:
+def _sort(text: str) -> str:
     """A step of the journal without what is different each time: ``create gi 3g.20gb``, ``destroy ci``, ``reset``."""
-    match step.split():
-        case ["create", "gi", profile, *_] | ["destroy", "gi", _, profile, *_]:
-            return f"{step.split()[0]} gi {profile}"
-        case ["create" | "destroy" as verb, "ci", *_]:
-            return f"{verb} ci"
-        case _:
-            return step
+    step = read_step(text)
+    return f"{step.verb} {step.kind} {step.name}".rstrip() if step.kind in ("gi", "ci") else text
 
 
 def expected_seconds(plan: Plan, durations: dict[str, float]) -> float | None:

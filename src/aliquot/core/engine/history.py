@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from aliquot.core.engine.journal_step import JournalStep, read_step
 from aliquot.core.engine.ports import FORMAT, JournalEntry
 
 INTERRUPTED = "cut off"
@@ -136,42 +137,40 @@ def _interrupted_action(entries: Sequence[JournalEntry]) -> str:
 
 def _actions(entries: Sequence[JournalEntry]) -> tuple[str, ...]:
     """What succeeded. Compute instances come and go with their GPU instance, and are told only where they alone did."""
-    done = [r for r in entries if r.kind == "done"]
-    whole = {r.gpu for r in done if " gi " in r.step}
-    return tuple(f"GPU {r.gpu}: {_words(r.step)}" for r in done if not (" ci " in r.step and r.gpu in whole))
+    done = [(r, read_step(r.step).kind) for r in entries if r.kind == "done"]
+    whole = {r.gpu for r, kind in done if kind == "gi"}
+    return tuple(f"GPU {r.gpu}: {_words(r.step)}" for r, kind in done if kind != "ci" or r.gpu not in whole)
 
 
-def _words(step: str, *, ongoing: bool = False) -> str:
+def _words(text: str, *, ongoing: bool = False) -> str:
     """A step of the engine as people say it: ``created 1g.5gb at 0:1``, or (``ongoing``) ``creating 1g.5gb at 0:1``."""
-    verb, _, rest = step.partition(" ")
-    words = rest.split(" ")
-    match verb:
+    step = read_step(text)
+    match step.verb:
         case "create" | "destroy":
-            participle = verb.rstrip("e") + ("ing" if ongoing else "ed")
-            return f"{participle} {_thing(words)}"
+            participle = step.verb.rstrip("e") + ("ing" if ongoing else "ed")
+            return f"{participle} {_thing(step)}"
         case "mode":
-            return f"{'setting' if ongoing else 'set'} MIG mode to {rest}"
+            return f"{'setting' if ongoing else 'set'} MIG mode to {step.argument}"
         case "functions":
-            count = "off" if rest == "0" else f"on ({rest})"
+            count = "off" if step.argument == "0" else f"on ({step.argument})"
             return f"{'switching' if ongoing else 'switched'} virtual functions {count}"
         case "mixed-size":
-            return f"{'switching' if ongoing else 'switched'} mixed-size mode {rest}"
+            return f"{'switching' if ongoing else 'switched'} mixed-size mode {step.argument}"
         case "passthrough":
-            what = f"virtual function {words[1]}" if len(words) > 1 else "the whole GPU"
-            return f"{'switching' if ongoing else 'switched'} passthrough of {what} {words[0]}"
+            what = f"virtual function {step.function}" if step.function else "the whole GPU"
+            return f"{'switching' if ongoing else 'switched'} passthrough of {what} {step.argument}"
         case "reset":
             return "resetting it" if ongoing else "reset"
         case _:
-            return step  # of a version that is newer, or older: better as it is than not at all
+            return text  # of a version that is newer, or older: better as it is than not at all
 
 
-def _thing(words: Sequence[str]) -> str:
-    """``gi 7 1g.5gb 0:1``, ``ci 7/0``, ``vgpu NVIDIA A2-4Q 0000:01:00.4 UUID``."""
-    match words:
-        case ("gi", *_, profile, place):
-            return f"{profile} at {place}"
-        case ("ci", where, *_):
-            return f"a compute instance in instance {where.partition('/')[0]}"
-        case ("vgpu", *name, function, _):
-            return f"vGPU {' '.join(name)} on {function}"
-    return " ".join(words)
+def _thing(step: JournalStep) -> str:
+    match step.kind:
+        case "gi":
+            return f"{step.name} at {step.placement}"
+        case "ci":
+            return f"a compute instance in instance {step.instance}"
+        case "vgpu":
+            return f"vGPU {step.name} on {step.function}"
+    return step.argument

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from aliquot.core.engine.history import began_since
+from aliquot.core.engine.journal_step import read_step
 from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.engine.recorded_change import change_of
 from aliquot.errors import AliquotError
@@ -70,4 +71,4 @@ def _finished_actions(entries: Sequence[JournalEntry]) -> int:
     """How many acts are behind a run. An act of several calls counts once: the compute instances of a GPU instance are
     created after it, and destroyed before it.
     """
-    return sum(r.kind == "done" and not r.step.startswith(("create ci", "destroy ci")) for r in entries)
+    return sum(r.kind == "done" and read_step(r.step).kind != "ci" for r in entries)
