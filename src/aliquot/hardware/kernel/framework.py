@@ -1,17 +1,11 @@
-"""What every kernel world has in common: what can be made at a function, what was found there, and how it is done.
-
-Which of the three a GPU lives in is found by its files, never by a version.
-"""
+"""What every kernel world has in common: what can be made at a function, what was found there, and how it is done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
-
-from aliquot.hardware.kernel.pci import attribute
-from aliquot.hardware.kernel_files import KernelFiles
 
 MDEV = "mdev"
 SRIOV_MDEV = "sriov-mdev"
@@ -64,25 +58,3 @@ class VgpuFramework(Protocol):
     def path(self, function: str, type_id: int) -> str:
         """The file that a creation writes, for messages."""
         ...
-
-
-def detect_framework(files: KernelFiles, pci: str, functions: Sequence[str], sriov: bool) -> VgpuFramework | None:
-    """The world of a GPU: of its first virtual function that shows one, else of the GPU itself where it has no SR-IOV.
-    None where no vGPU driver is at work (or virtual functions are off, so that nothing shows).
-    """
-    for function in functions:
-        if files.exists(attribute(function, CURRENT)):
-            from aliquot.hardware.kernel.vendor_vfio import VendorVfio
-
-            return VendorVfio(files)
-        if files.exists(attribute(function, TYPES)):
-            return _mdev(files, SRIOV_MDEV)
-    if not sriov and not functions and files.exists(attribute(pci, TYPES)):
-        return _mdev(files, MDEV)
-    return None
-
-
-def _mdev(files: KernelFiles, name: str) -> VgpuFramework:
-    from aliquot.hardware.kernel.mdev import MdevFramework
-
-    return MdevFramework(files, name)

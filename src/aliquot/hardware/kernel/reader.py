@@ -12,7 +12,8 @@ from aliquot.core.model.inventory import Gpu, GpuVirtualization, IommuGroupPeer,
 from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.hardware.kernel import pci as bus
 from aliquot.hardware.kernel import sriov
-from aliquot.hardware.kernel.framework import MDEV, KernelVgpu, VgpuFramework, VgpuTypeOffer, detect_framework
+from aliquot.hardware.kernel.framework import MDEV, KernelVgpu, VgpuFramework, VgpuTypeOffer
+from aliquot.hardware.kernel.framework_detection import detect_framework
 from aliquot.hardware.kernel.mig_backed import with_vgpu_holders
 from aliquot.hardware.kernel.vfio_holders import Holders
 from aliquot.hardware.kernel.vgpu_owners import OwnerMap, VgpuOwner

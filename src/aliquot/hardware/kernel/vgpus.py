@@ -13,7 +13,8 @@ from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError
 from aliquot.foundation.backoff import Backoff
 from aliquot.hardware.kernel import sriov
 from aliquot.hardware.kernel.errors import kernel_file_error
-from aliquot.hardware.kernel.framework import MDEV, KernelVgpu, VgpuFramework, detect_framework
+from aliquot.hardware.kernel.framework import MDEV, KernelVgpu, VgpuFramework
+from aliquot.hardware.kernel.framework_detection import detect_framework
 from aliquot.hardware.kernel.mig_backed import expected_instance
 from aliquot.hardware.kernel.reader import uuid_of
 from aliquot.hardware.kernel.sysfs import MalformedError

@@ -91,11 +91,8 @@ class Controller:
             timing=pace.watch,
         )
         self.vms = self._build_vms(kubevirt_namespace, pace) if kubevirt_namespace else None
-        self.pages: dict[str, Page] = {
-            "/healthz": answer_ok,
-            "/readyz": self._readyz,
-            "/metrics": self.metrics.page.render,
-        }
+        metrics_page: Page = self.metrics.page.render
+        self.pages = {"/healthz": answer_ok, "/readyz": self._readyz, "/metrics": metrics_page}
         self.https_pages: dict[str, Page] = {} if self.vms is None else self.vms.pages
         self.webhook = self._webhook(webhook or WebhookOptions())
         self.metrics.registry.register(

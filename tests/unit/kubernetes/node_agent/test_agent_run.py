@@ -32,7 +32,7 @@ class Work:
             options=SimpleNamespace(port=port),
             role=SimpleNamespace(command="aliquot agent"),
             loop=AgentLoop(),
-            metrics=SimpleNamespace(page=SimpleNamespace(answer=None)),
+            metrics=SimpleNamespace(page=SimpleNamespace(render=None)),
             lock=SimpleNamespace(waiting="", take=self._take, close=lambda: self.done.append("lock")),
             offering=SimpleNamespace(close=self._noting("offering")),
             api=SimpleNamespace(aclose=self._noting("api")),

@@ -1,0 +1,31 @@
+"""Which of the three kernel worlds a GPU lives in: found by its files, never by a version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aliquot.hardware.kernel.framework import CURRENT, MDEV, SRIOV_MDEV, TYPES, VgpuFramework
+from aliquot.hardware.kernel.pci import attribute
+from aliquot.hardware.kernel_files import KernelFiles
+
+
+def detect_framework(files: KernelFiles, pci: str, functions: Sequence[str], sriov: bool) -> VgpuFramework | None:
+    """The world of a GPU: of its first virtual function that shows one, else of the GPU itself where it has no SR-IOV.
+    None where no vGPU driver is at work (or virtual functions are off, so that nothing shows).
+    """
+    for function in functions:
+        if files.exists(attribute(function, CURRENT)):
+            from aliquot.hardware.kernel.vendor_vfio import VendorVfio
+
+            return VendorVfio(files)
+        if files.exists(attribute(function, TYPES)):
+            return _mdev(files, SRIOV_MDEV)
+    if not sriov and not functions and files.exists(attribute(pci, TYPES)):
+        return _mdev(files, MDEV)
+    return None
+
+
+def _mdev(files: KernelFiles, name: str) -> VgpuFramework:
+    from aliquot.hardware.kernel.mdev import MdevFramework
+
+    return MdevFramework(files, name)
