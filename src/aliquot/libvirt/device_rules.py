@@ -18,7 +18,6 @@ from aliquot.libvirt.identify import (
     IdentifiedDevice,
     device_names,
     find_by_stable_uuid,
-    uses_pci_functions,
     vm_by_device,
 )
 from aliquot.libvirt.models import MDEV, PCI, Hostdev, LibvirtDomain, NodeDevice
@@ -91,9 +90,9 @@ def _side(domain: LibvirtDomain, device: IdentifiedDevice) -> str:
 def _vgpu(domain: LibvirtDomain, device: IdentifiedDevice, gpu: Gpu) -> list[Blocker]:
     hostdev = device.hostdev
     wrong = ""
-    if hostdev.kind == PCI and not uses_pci_functions(gpu):
+    if hostdev.kind == PCI and not gpu.uses_vendor_vfio:
         wrong = f"the vGPU of {hostdev.address} is an mdev on this host: the VM must name its UUID"
-    elif hostdev.kind == MDEV and uses_pci_functions(gpu) and device.vgpu is not None:
+    elif hostdev.kind == MDEV and gpu.uses_vendor_vfio and device.vgpu is not None:
         wrong = f"this kernel has no mdevs: the vGPU is the PCI function {device.vgpu.function} now"
     if wrong:
         return [_reattach("WORLD", wrong, domain, device, gpu)]

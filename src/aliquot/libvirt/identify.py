@@ -12,7 +12,6 @@ from aliquot.core.model.inventory import Gpu, Inventory, Vgpu, VirtualFunction
 from aliquot.core.planner.vgpu.naming import stable_uuid
 from aliquot.libvirt.models import MDEV, PCI, Hostdev, LibvirtDomain
 
-VENDOR_VFIO = "vendor-vfio"
 VFIO_PCI = "vfio-pci"
 _SLOTS = 64
 """More functions or slots than any GPU has, for finding whose stable UUID one is."""
@@ -66,11 +65,6 @@ def vgpus(inventory: Inventory) -> Iterator[tuple[Gpu, Vgpu]]:
             yield gpu, vgpu
 
 
-def uses_pci_functions(gpu: Gpu) -> bool:
-    """Whether a vGPU of this GPU is handed over as a PCI function and not as an mdev."""
-    return gpu.virtual is not None and gpu.virtual.framework == VENDOR_VFIO
-
-
 def device_names(device: IdentifiedDevice) -> frozenset[str]:
     """Everything that another machine's XML could call the same device, in another kernel world too. The function of
     mdevs on the GPU itself is the whole GPU, and no name of theirs.
@@ -113,6 +107,6 @@ def hostdev_of(gpu: Gpu, vgpu: Vgpu) -> Hostdev:
     """A vGPU as a host device. vfio-pci refuses a function that carries a vGPU (EINVAL), so libvirt must not bind it:
     ``managed`` stays off.
     """
-    if uses_pci_functions(gpu):
+    if gpu.uses_vendor_vfio:
         return Hostdev(PCI, address=vgpu.function)
     return Hostdev(MDEV, uuid=vgpu.uuid, model="vfio-pci")

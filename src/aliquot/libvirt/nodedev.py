@@ -15,7 +15,6 @@ from aliquot.errors import BlockedError
 from aliquot.foundation.callbacks import Report
 from aliquot.libvirt import nodedev_xml as nodexml
 from aliquot.libvirt.errors import LibvirtError
-from aliquot.libvirt.identify import uses_pci_functions
 from aliquot.libvirt.models import NodeDevice
 from aliquot.libvirt.port import Libvirt
 
@@ -56,7 +55,7 @@ def mdevs(inventory: Inventory, nodes: Sequence[NodeDevice]) -> tuple[LibvirtMde
     known = {n.uuid: n for n in nodes}
     found = []
     for gpu in inventory.gpus:
-        if uses_pci_functions(gpu):
+        if gpu.uses_vendor_vfio:
             continue
         gone = gpu.virtual.recorded_vgpus if gpu.virtual else ()
         present = {v.uuid for v in gpu.vgpus}
@@ -103,7 +102,7 @@ def select_mdevs(inventory: Inventory, nodes: Sequence[NodeDevice], names: Seque
 
 
 def _no_mdev_error(inventory: Inventory) -> BlockedError:
-    if any(uses_pci_functions(g) for g in inventory.gpus):
+    if any(g.uses_vendor_vfio for g in inventory.gpus):
         error = BlockedError(
             "this kernel has no mdevs (vendor-specific VFIO): vGPUs are types on functions, which libvirt cannot keep",
             details=("after a reboot 'aliquot restore --boot' writes the types again; its systemd unit does that",),

@@ -12,8 +12,6 @@ from aliquot.core.model.actions import CreateVgpu, DestroyVgpu, SetFunctions, Se
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
 from aliquot.errors import InUseError
 
-_WITHOUT_UUIDS = "vendor-vfio"
-
 VirtualAction = SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthrough
 
 
@@ -56,7 +54,7 @@ def _create(run: Run, action: CreateVgpu) -> None:
 
 def _has_uuids(gpu: Gpu) -> bool:
     """Whether the kernel knows vGPUs by UUID. Where it does not, nobody can tell whose the one on a function is."""
-    return gpu.virtual is not None and gpu.virtual.framework != _WITHOUT_UUIDS
+    return gpu.virtual is not None and not gpu.uses_vendor_vfio
 
 
 def _destroy(run: Run, action: DestroyVgpu) -> None:

@@ -17,6 +17,7 @@ from aliquot.core.model.vgpu_types import VgpuTable
 
 API_VERSION = "aliquot/v1"
 MigMode = Literal["enabled", "disabled"]
+FrameworkName = Literal["", "mdev", "sriov-mdev", "vendor-vfio"]
 
 
 UNKNOWN_HOLDER = "unknown"
@@ -131,7 +132,7 @@ class GpuVirtualization(msgspec.Struct, frozen=True):
     vGPUs that a reboot has taken away. ``was_mig`` is the MIG mode that the GPU had when it was passed through.
     """
 
-    framework: str = msgspec.field(default="", name="world")
+    framework: Stored[FrameworkName] = msgspec.field(default="", name="world")
     driver: str = ""
     iommu_group: int | None = None
     group_members: tuple[str, ...] = ()
@@ -202,6 +203,11 @@ class Gpu(msgspec.Struct, frozen=True):
 
     def instance(self, instance_id: int) -> GpuInstance | None:
         return next((i for i in self.instances if i.id == instance_id), None)
+
+    @property
+    def uses_vendor_vfio(self) -> bool:
+        """Whether a vGPU is a type written to a virtual function. It has no UUID, and a machine gets the function."""
+        return self.virtual is not None and self.virtual.framework == "vendor-vfio"
 
 
 class Inventory(msgspec.Struct, frozen=True, dict=True):

@@ -19,9 +19,6 @@ from aliquot.core.rendering import vgpu_picture as shares
 from aliquot.dashboard.local import desired_state
 from aliquot.dashboard.view_models import MigRow, ProfileRow, SriovRow, VgpuRow, VirtualizationView
 
-MDEV = "mdev"
-"""The kernel world in which the GPU itself carries its vGPUs."""
-
 ALIKE = "synced"
 DIFFERS = "out-of-sync"
 OFF = "disabled"
@@ -88,7 +85,7 @@ def _places(inventory: Inventory, gpu: Gpu) -> Iterator[VgpuRow]:
     able = tuple(shares.short(a.name) for a in answers if a.creatable)
     why = "" if able else _why_none(answers)
     assert gpu.virtual is not None
-    if gpu.virtual.framework == MDEV:
+    if gpu.virtual.framework == "mdev":
         for vgpu in gpu.vgpus:
             yield _taken(inventory, gpu, vgpu, desired_state.place_of(gpu, vgpu), able)
         for n in range(max((a.now for a in answers), default=0)):

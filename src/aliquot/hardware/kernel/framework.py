@@ -7,9 +7,8 @@ from typing import Protocol
 
 import msgspec
 
-MDEV = "mdev"
-SRIOV_MDEV = "sriov-mdev"
-VENDOR_VFIO = "vendor-vfio"
+from aliquot.core.model.inventory import FrameworkName
+
 TYPES = "mdev_supported_types"
 CURRENT = "nvidia/current_vgpu_type"
 
@@ -41,7 +40,7 @@ class KernelVgpu(msgspec.Struct, frozen=True):
 class VgpuFramework(Protocol):
     """How vGPUs are listed, made and ended at a function. Everything raises OSError, MalformedError for nonsense."""
 
-    name: str
+    name: FrameworkName
 
     def list_types(self, function: str, unknown: Callable[[int], bool]) -> tuple[VgpuTypeOffer, ...]:
         """The types that can be told at a function, ascending. Names of those that are ``unknown`` are asked."""

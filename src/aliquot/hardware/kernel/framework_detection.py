@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.hardware.kernel.framework import CURRENT, MDEV, SRIOV_MDEV, TYPES, VgpuFramework
+from aliquot.core.model.inventory import FrameworkName
+from aliquot.hardware.kernel.framework import CURRENT, TYPES, VgpuFramework
 from aliquot.hardware.kernel.pci import attribute
 from aliquot.hardware.kernel_files import KernelFiles
 
@@ -19,13 +20,13 @@ def detect_framework(files: KernelFiles, pci: str, functions: Sequence[str], sri
 
             return VendorVfio(files)
         if files.exists(attribute(function, TYPES)):
-            return _mdev(files, SRIOV_MDEV)
+            return _mdev(files, "sriov-mdev")
     if not sriov and not functions and files.exists(attribute(pci, TYPES)):
-        return _mdev(files, MDEV)
+        return _mdev(files, "mdev")
     return None
 
 
-def _mdev(files: KernelFiles, name: str) -> VgpuFramework:
+def _mdev(files: KernelFiles, name: FrameworkName) -> VgpuFramework:
     from aliquot.hardware.kernel.mdev import MdevFramework
 
     return MdevFramework(files, name)

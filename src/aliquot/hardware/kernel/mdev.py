@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from aliquot.core.model.inventory import FrameworkName
 from aliquot.hardware.kernel.framework import TYPES, KernelVgpu, VgpuTypeOffer
 from aliquot.hardware.kernel.pci import DEVICES, attribute
 from aliquot.hardware.kernel.sysfs import MalformedError, link_target, list_names, read_number, read_optional
@@ -23,8 +24,8 @@ _NONE = 0xFFFF
 class MdevFramework:
     """Mediated devices. ``name`` is the world's: of the GPU itself, or of its virtual functions."""
 
-    def __init__(self, files: KernelFiles, name: str) -> None:
-        self.name = name
+    def __init__(self, files: KernelFiles, name: FrameworkName) -> None:
+        self.name: FrameworkName = name
         self._files = files
 
     def list_types(self, function: str, unknown: Callable[[int], bool]) -> tuple[VgpuTypeOffer, ...]:

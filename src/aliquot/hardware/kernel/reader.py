@@ -12,7 +12,7 @@ from aliquot.core.model.inventory import Gpu, GpuVirtualization, IommuGroupPeer,
 from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.hardware.kernel import pci as bus
 from aliquot.hardware.kernel import sriov
-from aliquot.hardware.kernel.framework import MDEV, KernelVgpu, VgpuFramework, VgpuTypeOffer
+from aliquot.hardware.kernel.framework import KernelVgpu, VgpuFramework, VgpuTypeOffer
 from aliquot.hardware.kernel.framework_detection import detect_framework
 from aliquot.hardware.kernel.mig_backed import with_vgpu_holders
 from aliquot.hardware.kernel.vfio_holders import Holders
@@ -125,7 +125,7 @@ def _offers(
     """
     if framework is None:
         return ()
-    occupied = {v.function for v in kernel_vgpus} if framework.name != MDEV else set()
+    occupied = {v.function for v in kernel_vgpus} if framework.name != "mdev" else set()
     on_vfio = {f.pci for f in functions if f.driver == bus.VFIO}
     available = [c for c in vgpu_functions if c not in occupied | on_vfio]
     catalog_table = vgpu.table(gpu.pci_device, gpu.subsystem)

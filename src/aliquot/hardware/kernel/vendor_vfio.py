@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aliquot.hardware.kernel.framework import CURRENT, VENDOR_VFIO, KernelVgpu, VgpuTypeOffer
+from aliquot.core.model.inventory import FrameworkName
+from aliquot.hardware.kernel.framework import CURRENT, KernelVgpu, VgpuTypeOffer
 from aliquot.hardware.kernel.mdev import valid_id
 from aliquot.hardware.kernel.pci import attribute
 from aliquot.hardware.kernel.sysfs import (
@@ -28,7 +29,7 @@ CREATABLE = "nvidia/creatable_vgpu_types"
 class VendorVfio:
     """Vendor-specific VFIO: one vGPU, or none, on each virtual function, which stays bound to ``nvidia``."""
 
-    name = VENDOR_VFIO
+    name: FrameworkName = "vendor-vfio"
 
     def __init__(self, files: KernelFiles) -> None:
         self._files = files

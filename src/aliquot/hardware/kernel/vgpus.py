@@ -13,7 +13,7 @@ from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError
 from aliquot.foundation.backoff import Backoff
 from aliquot.hardware.kernel import sriov
 from aliquot.hardware.kernel.errors import kernel_file_error
-from aliquot.hardware.kernel.framework import MDEV, KernelVgpu, VgpuFramework
+from aliquot.hardware.kernel.framework import KernelVgpu, VgpuFramework
 from aliquot.hardware.kernel.framework_detection import detect_framework
 from aliquot.hardware.kernel.mig_backed import expected_instance
 from aliquot.hardware.kernel.reader import uuid_of
@@ -51,7 +51,7 @@ class Vgpus:
         framework = self._framework(gpu.pci, function)
         attempt = f"creating vGPU type {type_id} on {function}"
         existing = self._inspect(framework, function)
-        if any(kernel_vgpu.uuid == uuid for kernel_vgpu in existing) or (existing and framework.name != MDEV):
+        if any(kernel_vgpu.uuid == uuid for kernel_vgpu in existing) or (existing and framework.name != "mdev"):
             raise InUseError(
                 f"{attempt} failed: it carries a vGPU of type {existing[0].type_id} by now",
                 next_step=f"aliquot show {gpu.pci}",

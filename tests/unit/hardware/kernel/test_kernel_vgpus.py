@@ -9,7 +9,6 @@ import pytest
 
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Mig, Vgpu
-from aliquot.hardware.kernel.framework import SRIOV_MDEV
 from aliquot.hardware.kernel.mdev import MdevFramework
 from aliquot.hardware.kernel.mig_backed import expected_instance, with_vgpu_holders
 from aliquot.hardware.kernel.reader import read_gpu_state
@@ -63,7 +62,7 @@ def test_what_runs_is_never_taken_for_gone(tree: Tree) -> None:
         tree.put(f"{DEVICES}/{A2}/sriov_{name}", was)
     mdev(tree, VF, UUID, "mtty")
     with pytest.raises(MalformedError, match="'mtty'"):
-        MdevFramework(tree, SRIOV_MDEV).inspect(VF)
+        MdevFramework(tree, "sriov-mdev").inspect(VF)
 
 
 # -- vendor-specific VFIO
@@ -113,7 +112,7 @@ def test_a_type_is_its_number(tree: Tree) -> None:
     mdev_type(tree, VF, "nvidia-746", "NVIDIA A2-4Q", 1)
     where = mdev_type(tree, VF, "vfio-pci-9999", "NVIDIA A2-7Q", 0)
     tree.folder(f"{DEVICES}/{VF}/mdev_supported_types/odd")
-    world = MdevFramework(tree, SRIOV_MDEV)
+    world = MdevFramework(tree, "sriov-mdev")
     offers = world.list_types(VF, lambda type_id: type_id == 9999)
     assert [(o.type_id, o.available, o.name) for o in offers] == [(746, 1, ""), (9999, 0, "NVIDIA A2-7Q")]
     assert "max_instance=4" in offers[1].description
@@ -127,10 +126,10 @@ def test_mdevs_of_a_function(tree: Tree) -> None:
     mdev_type(tree, VF, "nvidia-746", "NVIDIA A2-4Q", 1)
     mdev(tree, VF, UUID, "nvidia-746")
     tree.folder(f"{DEVICES}/{VF}/{UUID[:-1]}2")  # on its way: no type yet
-    (found,) = MdevFramework(tree, SRIOV_MDEV).inspect(VF)
+    (found,) = MdevFramework(tree, "sriov-mdev").inspect(VF)
     assert (found.uuid, found.type_id, found.devices) == (UUID, 746, ("/dev/vfio/91",))
     assert (found.gpu_instance, found.placement) == (None, None), "old drivers do not tell"
-    assert MdevFramework(tree, SRIOV_MDEV).inspect("0000:08:00.5") == ()
+    assert MdevFramework(tree, "sriov-mdev").inspect("0000:08:00.5") == ()
 
 
 # -- a look

@@ -19,7 +19,6 @@ from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 
-VENDOR_VFIO = "vendor-vfio"
 VFIO_PCI = "vfio-pci"
 CONTROL = "/dev/vfio/vfio"
 _HARMLESS = ("", VFIO_PCI, "pci-stub", "pcieport")
@@ -64,7 +63,7 @@ def offer(
 def mdev_functions(inventory: Inventory | None) -> dict[str, str]:
     """The UUID of every mdev and the function that carries it: those whose IOMMU groups ``offer`` wants to know."""
     gpus = inventory.gpus if inventory is not None else ()
-    return {vgpu.uuid: vgpu.function for gpu in gpus if not _uses_vendor_vfio(gpu) for vgpu in gpu.vgpus if vgpu.uuid}
+    return {vgpu.uuid: vgpu.function for gpu in gpus if not gpu.uses_vendor_vfio for vgpu in gpu.vgpus if vgpu.uuid}
 
 
 def object_names(view: NodeView, objects: Objects) -> dict[str, str]:
@@ -76,10 +75,6 @@ def object_names(view: NodeView, objects: Objects) -> dict[str, str]:
             found[vgpu.status.uuid] = name
     found |= {uuid: names.object_name(view.node, function) for uuid, function in mdev_functions(view.inventory).items()}
     return {key: name for key, name in found.items() if key}
-
-
-def _uses_vendor_vfio(gpu: Gpu) -> bool:
-    return gpu.virtual is not None and gpu.virtual.framework == VENDOR_VFIO
 
 
 def _offered_vgpus(
@@ -96,7 +91,7 @@ def _offered_vgpus(
                 or not _has_type(vgpu, vgpu_object.status.configured)
             ):
                 continue
-            function, vendor = functions.get(vgpu.function), _uses_vendor_vfio(gpu)
+            function, vendor = functions.get(vgpu.function), gpu.uses_vendor_vfio
             group = (function.iommu_group if function else None) if vendor else groups.get(vgpu.uuid)
             yield _offered_vgpu(
                 vgpu_object,

@@ -23,7 +23,7 @@ from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcom
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
 from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, advice
-from aliquot.kubernetes.virtual_machines.harvester.vgpu_assignment import VENDOR, is_owned
+from aliquot.kubernetes.virtual_machines.harvester.vgpu_assignment import is_owned
 
 _BRIDGE = "0604"
 
@@ -77,7 +77,7 @@ def vgpu_resource_for(outcome: GpuOutcome | None, address: str) -> str | None:
     if physical_gpu.gpu is None or address not in physical_gpu.observed_functions:
         found = physical_gpu.vgpus.get(address)
         return None if found is not None and found.spec.enabled else ""
-    if physical_gpu.framework != VENDOR:
+    if not physical_gpu.uses_vendor_vfio:
         return ""
     found, vgpu = physical_gpu.vgpus.get(address), physical_gpu.live_vgpus.get(address)
     if vgpu is not None:

@@ -76,8 +76,8 @@ class PhysicalGpu(msgspec.Struct, frozen=True):
         return (*present, *sorted(a for a in self.vgpus if a not in present))
 
     @property
-    def framework(self) -> str:
-        return self.gpu.virtual.framework if self.gpu is not None and self.gpu.virtual is not None else ""
+    def uses_vendor_vfio(self) -> bool:
+        return self.gpu is not None and self.gpu.uses_vendor_vfio
 
     @property
     def table(self) -> VgpuTable | None:

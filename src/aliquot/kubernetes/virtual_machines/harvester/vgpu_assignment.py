@@ -17,8 +17,6 @@ from aliquot.kubernetes.kinds.harvester_names import UNTRACKED_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import PhysicalGpu
 from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, advice, reason_word
 
-VENDOR = "vendor-vfio"
-
 
 class VgpuAssignment(msgspec.Struct, frozen=True):
     """By virtual function: the vGPUs that stay, those that should be made, and why an object is not as wished.
@@ -37,7 +35,7 @@ class VgpuAssignment(msgspec.Struct, frozen=True):
 
 def status_uuid(physical_gpu: PhysicalGpu, vgpu: Vgpu) -> str:
     """What ``status.uuid`` says of a vGPU: the mdev's UUID; the type's number with vendor VFIO, as the original."""
-    return str(vgpu.type_id) if physical_gpu.framework == VENDOR else vgpu.uuid
+    return str(vgpu.type_id) if physical_gpu.uses_vendor_vfio else vgpu.uuid
 
 
 def is_tracked_by(physical_gpu: PhysicalGpu, found: VGPUDevice, vgpu: Vgpu) -> bool:

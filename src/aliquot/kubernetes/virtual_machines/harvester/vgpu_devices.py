@@ -18,7 +18,7 @@ from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Ob
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import VFIO, PhysicalGpu
 from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, advice
-from aliquot.kubernetes.virtual_machines.harvester.vgpu_assignment import VENDOR, has_known_type, is_owned, status_uuid
+from aliquot.kubernetes.virtual_machines.harvester.vgpu_assignment import has_known_type, is_owned, status_uuid
 
 replace = msgspec.structs.replace
 
@@ -104,7 +104,7 @@ def _creatable_types(physical_gpu: PhysicalGpu) -> Mapping[str, str]:
     """The types that a free function can take now, each with what the original writes beside it."""
     assert physical_gpu.inventory is not None
     assert physical_gpu.gpu is not None
-    prefix = "" if physical_gpu.framework == VENDOR else "nvidia-"
+    prefix = "" if physical_gpu.uses_vendor_vfio else "nvidia-"
     return {
         each.name: f"{prefix}{each.id}"
         for each in type_answers(physical_gpu.inventory, physical_gpu.gpu)

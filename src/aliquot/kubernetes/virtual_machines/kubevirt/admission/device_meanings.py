@@ -8,7 +8,7 @@ from functools import cache
 import msgspec
 
 from aliquot.core.model import vgpu_types as vgpu
-from aliquot.core.model.inventory import Gpu
+from aliquot.core.model.inventory import FrameworkName, Gpu
 from aliquot.core.model.vgpu_types import TIME_SLICED, VgpuTable, VgpuType
 from aliquot.core.planner.vgpu.vm_rules import MAX_VGPUS_PER_VM, VmDevice
 from aliquot.kubernetes.kinds import harvester_names as names
@@ -16,8 +16,6 @@ from aliquot.kubernetes.kinds.harvester import VGPUDevice
 from aliquot.kubernetes.kinds.kubevirt import DeviceRequest
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity
-
-MDEV, VENDOR_VFIO = "mdev", "vendor-vfio"
 
 
 class VmClusterState(msgspec.Struct, frozen=True):
@@ -37,7 +35,7 @@ class ResourceMeaning(msgspec.Struct, frozen=True):
 
     type: VgpuType | None = None
     product: str = ""
-    frameworks: frozenset[str] = frozenset()
+    frameworks: frozenset[FrameworkName] = frozenset()
 
 
 def resource_meanings(snapshot: AdmissionSnapshot) -> dict[str, ResourceMeaning]:
@@ -56,14 +54,14 @@ def resource_meanings(snapshot: AdmissionSnapshot) -> dict[str, ResourceMeaning]
     return found
 
 
-def framework_of(device: VGPUDevice) -> str:
+def framework_of(device: VGPUDevice) -> FrameworkName:
     """The kernel world of a virtual function, by how its status counts types; "" where it says nothing yet."""
     type_codes = (device.status.uuid, *device.status.available_types.values())
     first = next((each for each in type_codes if each), "")
-    return (VENDOR_VFIO if first.isdecimal() else MDEV) if first else ""
+    return ("vendor-vfio" if first.isdecimal() else "mdev") if first else ""
 
 
-def _vgpu_meaning(name: str, frameworks: frozenset[str]) -> ResourceMeaning:
+def _vgpu_meaning(name: str, frameworks: frozenset[FrameworkName]) -> ResourceMeaning:
     known = _types().get(name)
     if known is None:
         series = name[-1:] if name[-1:] in "ABCQ" else ""

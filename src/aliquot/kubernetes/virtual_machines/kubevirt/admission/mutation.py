@@ -17,7 +17,6 @@ from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.kubevirt import DeviceRequest
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings import (
-    VENDOR_VFIO,
     ResourceMeaning,
     VmClusterState,
     resource_meanings,
@@ -54,7 +53,7 @@ def _move_to_host_devices(
     stay, moved, warnings = [], [], []
     for each in gpus:
         frameworks = known.get(each.get("deviceName", ""), ResourceMeaning()).frameworks
-        if frameworks != {VENDOR_VFIO} or _requests_display(each):
+        if frameworks != {"vendor-vfio"} or _requests_display(each):
             stay.append(each)
             continue
         moved.append({key: value for key, value in each.items() if key != "virtualGPUOptions"})
