@@ -45,7 +45,7 @@ def test_a_new_rule_would_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_decision_without_words_would_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "ENDS", {"_satisfied": "done"})
-    with pytest.raises(AssertionError, match="_change"):
+    with pytest.raises(AssertionError, match="_prepare_and_apply"):
         states.decisions()
 
 
