@@ -48,8 +48,9 @@ client that asks at once is answered.
 """
 _MAX_HEAD_BYTES = 65536
 _END = b"\r\n\r\n"
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_S = 1.0
-"""How long nobody is accepted when this process has no open files left."""
+"""How long nobody is accepted when there are no open files or no memory left."""
 
 
 def text_answer(status: int, text: str) -> Answer:
@@ -66,8 +67,14 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address. Without a host these are all addresses of both families, but
     loopback for port 0, which takes a free one. Raises OSError, OverflowError.
     """
-    if not host:
-        host = "127.0.0.1" if not port else "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
+    if not host and port and socket.has_dualstack_ipv6():
+        try:
+            return listen("::", port)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise
+            # else the family is there and has no addresses
+    host = host or ("0.0.0.0" if port else "127.0.0.1")
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         if listener.family == socket.AF_INET6:
@@ -181,7 +188,7 @@ class HttpServer:
         try:
             client, _ = self._listener.accept()
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # to be told again and again would take a whole processor
+            if error.errno in _EXHAUSTED:  # to be told again and again would take a whole processor
                 self._selector.unregister(self._listener)
                 self._resume_at = time.monotonic() + _PAUSE_S
             return
@@ -236,8 +243,6 @@ class _Connection:
                 self._read_request()
             while self._unsent:
                 self._unsent = self._unsent[self.client.send(self._unsent) :]
-                if not self._unsent and self._kept:
-                    self._read_request()
         except BlockingIOError:
             return True
         except OSError:
@@ -254,9 +259,10 @@ class _Connection:
         method, _, rest = first.partition(" ")
         target, _, version = rest.partition(" ")
         headers = _headers(lines)
-        # A body is not read: what follows it on this connection would be taken for the next request.
-        body_follows = "content-length" in headers or "transfer-encoding" in headers
-        self._kept = version == "HTTP/1.1" and not body_follows and headers.get("connection", "").lower() != "close"
+        # What follows is not answered. A body would be taken for the next request, and a client that sends one request
+        # after the other without waiting would have this thread, or the event loop, to itself.
+        more_follows = self._received or "content-length" in headers or "transfer-encoding" in headers
+        self._kept = version == "HTTP/1.1" and not more_follows and headers.get("connection", "").lower() != "close"
         answer = self._answer(method, target.partition("?")[0], headers)
         self._unsent = _head(answer, self._kept) + (b"" if method == "HEAD" else answer.body)
         self.deadline = time.monotonic() + _PATIENCE_S
@@ -272,7 +278,7 @@ def _head(answer: Answer, kept: bool) -> bytes:
         **({} if kept else {"Connection": "close"}),
     }
     lines = (f"{name}: {value}\r\n" for name, value in said.items())
-    return f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\n{''.join(lines)}\r\n".encode()
+    return f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, '')}\r\n{''.join(lines)}\r\n".encode()
 
 
 def _headers(lines: list[str]) -> dict[str, str]:

@@ -123,8 +123,11 @@ def test_a_connection_is_kept_for_the_next_request(port: int) -> None:
         assert connection.getresponse().read() == b"ok\n"
         assert connection.sock is not None, "the server hung up"
     connection.close()
-    two = "GET /healthz HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n"
-    assert said(port, two).count(b" 200 OK\r\n") == 2
+
+
+def test_requests_that_do_not_wait_for_answers_do_not_keep_others_from_theirs(port: int) -> None:
+    """The agents' loop answers: a stranger's thousand requests in one packet must hold up no lease and no watch."""
+    assert said(port, "GET /metrics HTTP/1.1\r\n\r\n" * 1000).count(b" 200 OK\r\n") == 1
 
 
 def test_connections_that_say_nothing_take_neither_all_open_files_nor_the_answer(port: int) -> None:
