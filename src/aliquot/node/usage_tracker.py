@@ -166,7 +166,7 @@ def _recreations(pci: str, text: str) -> tuple[Recreation, ...]:
     match step.verb, step.kind:
         case "create", "gi":
             return ((pci, step.placement),)
-        case "create", "ci" if not step.placement:
+        case "create", "ci":
             return ((pci, f"#{step.instance}"),)
         case "reset" | "mode" | "functions" | "passthrough", _:
             return ((pci, ""),)

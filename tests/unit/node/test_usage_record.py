@@ -25,3 +25,11 @@ def test_what_was_made_before_the_last_look_is_forgotten(monkeypatch: pytest.Mon
     for second in range(1000):
         assert journal.recreated(since=float(second)) == {(PCI, f"{second % 7}:1")}
     assert len(journal._steps) == 1
+
+
+@pytest.mark.parametrize("step", ["create ci 7/0", "create ci 7/0 1:2"])
+def test_a_compute_instance_that_was_made_anew_has_no_past(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of which the step says where in its GPU instance it is."""
+    made = JournalEntry("done", "run", gpu=PCI, step=step, at=1.0)
+    monkeypatch.setattr(JournalFollower, "poll", lambda _: JournalUpdate([made], restarted=False))
+    assert RecreationJournal("").recreated(since=0.0) == {(PCI, "#7")}
