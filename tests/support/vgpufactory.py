@@ -10,6 +10,7 @@ from aliquot.core.model import catalog
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, DesiredVgpu
 from aliquot.core.model.inventory import (
+    FrameworkName,
     Gpu,
     GpuVirtualization,
     Holder,
@@ -24,7 +25,7 @@ from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 
 PCI = "0000:08:00.0"
 VM = Holder("vm", "4711", "guest")
-WORLDS = {"ampere": "sriov-mdev"}
+WORLDS: dict[str, FrameworkName] = {"ampere": "sriov-mdev"}
 """The world of a board's virtual functions, where it is not vendor-specific VFIO: either is possible for all."""
 replace = msgspec.structs.replace
 
@@ -58,7 +59,7 @@ def gpu(
     count = (of.total_vfs or of.at_least or 16) if of.sriov else 0
     count = count if total is None else total
     mode: MigMode = "enabled" if mig else "disabled"
-    world = (WORLDS.get(of.architecture, "vendor-vfio") if on else "") if of.sriov else "mdev"
+    world: FrameworkName = (WORLDS.get(of.architecture, "vendor-vfio") if on else "") if of.sriov else "mdev"
     return Gpu(
         pci=pci,
         uuid=f"GPU-{pci}",

@@ -6,6 +6,7 @@ import msgspec
 
 from aliquot.core.model import vgpu_types as tables
 from aliquot.core.model.inventory import (
+    FrameworkName,
     Gpu,
     GpuVirtualization,
     Holder,
@@ -21,7 +22,13 @@ HOST = HostVirtualization(iommu=True, vfio=True, vgpu_manager=True)
 
 
 def card(
-    product: str, bus: int, world: str, *types: str, functions: int = 16, passthrough: bool = False, index: int = 0
+    product: str,
+    bus: int,
+    world: FrameworkName,
+    *types: str,
+    functions: int = 16,
+    passthrough: bool = False,
+    index: int = 0,
 ) -> Gpu:
     """A GPU whose first functions carry vGPUs of these short types; ``-`` leaves one without."""
     table = next(t for t in tables.tables() if t.name == product)

@@ -6,6 +6,7 @@ import msgspec
 
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.inventory import (
+    FrameworkName,
     Gpu,
     GpuVirtualization,
     HostVirtualization,
@@ -46,14 +47,14 @@ def node(*names: str) -> Inventory:
     return Inventory(node="cards", gpus=tuple(board(card(name), n) for n, name in enumerate(names)))
 
 
-def hosting(cards: Inventory, *, enabled: bool = False, world: str = "vendor-vfio") -> Inventory:
+def hosting(cards: Inventory, *, enabled: bool = False, world: FrameworkName = "vendor-vfio") -> Inventory:
     """The node with the vGPU host driver: ``enabled`` says whether virtual functions are on."""
     return msgspec.structs.replace(
         cards, host=HOST, gpus=tuple(_hosting(cards, gpu, enabled, world) for gpu in cards.gpus)
     )
 
 
-def _hosting(cards: Inventory, gpu: Gpu, enabled: bool, world: str) -> Gpu:
+def _hosting(cards: Inventory, gpu: Gpu, enabled: bool, world: FrameworkName) -> Gpu:
     table = cards.vgpu_table(gpu)
     assert table is not None
     total = (table.total_vfs or max(table.at_least, 1)) if table.sriov else 0

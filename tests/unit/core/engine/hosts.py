@@ -6,16 +6,24 @@ import msgspec
 
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredVgpu
-from aliquot.core.model.inventory import Gpu, GpuVirtualization, Holder, HostVirtualization, Inventory, VirtualFunction
+from aliquot.core.model.inventory import (
+    FrameworkName,
+    Gpu,
+    GpuVirtualization,
+    Holder,
+    HostVirtualization,
+    Inventory,
+    VirtualFunction,
+)
 from support.factory import inventory
 
 replace = msgspec.structs.replace
 VM = Holder("vm", "4711", "win10")
-WORLDS = (("tesla-t4", "mdev"), ("a2", "sriov-mdev"), ("l40s", "vendor-vfio"))
+WORLDS: tuple[tuple[str, FrameworkName], ...] = (("tesla-t4", "mdev"), ("a2", "sriov-mdev"), ("l40s", "vendor-vfio"))
 """A product for each kernel world."""
 
 
-def host(product: str, world: str, *, on: bool = False) -> Inventory:
+def host(product: str, world: FrameworkName, *, on: bool = False) -> Inventory:
     """One GPU; its world shows only with its virtual functions on, where it has any."""
     base = inventory(product)
     row = next(r for r in vgpu.rows() if r.file == product)

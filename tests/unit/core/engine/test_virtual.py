@@ -8,7 +8,7 @@ import pytest
 from aliquot.core.engine.apply import apply
 from aliquot.core.engine.context import ApplyOutcome
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
-from aliquot.core.model.inventory import Inventory, Vgpu
+from aliquot.core.model.inventory import FrameworkName, Inventory, Vgpu
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import make_restore_point
@@ -416,7 +416,7 @@ def test_an_mdev_that_libvirt_started_by_itself_is_the_one_that_was_asked() -> N
 
 
 @pytest.mark.parametrize("world", ["sriov-mdev", "vendor-vfio"])
-def test_another_vgpu_on_the_function_is_not_taken_for_it(world: str) -> None:
+def test_another_vgpu_on_the_function_is_not_taken_for_it(world: FrameworkName) -> None:
     """Another UUID is another's. Where there are no UUIDs nothing tells whose it is."""
     before = host("a2", world, on=True)
     got = plan(before, wish(before, "A2-2Q"))
