@@ -200,7 +200,9 @@ class SimNode:
         return session.privileged and self.faults.privileged
 
     def stall(self, session: SimSession, call: str, gpu: int = WHOLE) -> None:
-        """Let a call wait as the faults ``slow`` and ``hang`` say. Raises Gone where its caller ends meanwhile."""
+        """Let a call wait as the faults ``slow`` and ``hang`` say. Raises CallerGoneError where its caller ends
+        meanwhile.
+        """
         if session.hand or not self.faults.active:
             return
         with self._lock:
@@ -292,7 +294,7 @@ class SimNode:
             return self.faults.kill()
 
     def kill(self, session: SimSession) -> None:
-        """A fault ends the caller. Raises Gone."""
+        """A fault ends the caller. Raises CallerGoneError."""
         self.save()
         self.environment.kill(session.pid)
         raise CallerGoneError

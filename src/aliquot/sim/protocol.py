@@ -49,7 +49,7 @@ class NodeLink:
             self.node.leave(self.session)
 
     def answer(self, line: str) -> str:
-        """The answer to one request line. Raises ``Gone`` when a fault killed the caller."""
+        """The answer to one request line. Raises ``CallerGoneError`` when a fault killed the caller."""
         try:
             return self._answer(line)
         except NvmlRefusalError as refusal:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, ForbiddenError
+from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from aliquot.kubernetes.client.objects import ConfigMap, Node
 from aliquot.kubernetes.client.watch import Change, FullList, ObjectChanged, ObjectDeleted, WatchTiming, watch
 from system.kubernetes.api_scripted import Play, Scripted, Seen, Wire, api, failure, listed, node
@@ -90,6 +90,22 @@ def events(*rows: tuple[str, dict[str, object]], end: bool = True) -> Step:
             await asyncio.sleep(60)
 
     return step
+
+
+def test_a_kind_that_went_and_came_back_is_listed_anew(tmp_path: Path) -> None:
+    """Its objects went with it: to go on from where the watch was would tell of none of those that are there now."""
+
+    async def gone(wire: Wire) -> None:
+        await wire.answer(failure(404, "NotFound"), 404)
+
+    play = script(listed(10, node("n", 8)), gone, silent, then=listed(12, node("n", 12)))
+
+    async def main() -> None:
+        async with watching(tmp_path, play) as watched:
+            assert await watched.take(2) == ["listed n@8", "listed n@12"]
+            assert [type(each) for each in watched.reports] == [NotFoundError, type(None)]
+
+    asyncio.run(main())
 
 
 def test_first_what_is_there_then_each_change(tmp_path: Path) -> None:
@@ -396,7 +412,7 @@ def test_a_namespaced_kind_is_watched_where_it_lives(tmp_path: Path) -> None:
         async with Scripted(play) as server, api(tmp_path, server.url) as client:
             for namespace in (None, "*", "there"):
                 changes = watch(client, ConfigMap, namespace=namespace, name="m", timing=FAST)
-                assert await anext(changes) == FullList(())
+                assert await anext(changes) == FullList((), "10")
                 task = asyncio.create_task(anext(changes))
                 await asyncio.sleep(0.2)
                 task.cancel()

@@ -25,7 +25,7 @@ def write(body: str, form: str, args: Args) -> int:
 
 
 def save(body: str, form: str, args: Args) -> None:
-    """Saves a document in JSON or YAML where ``--out`` says. Raises NotOursError, StorageError."""
+    """Saves a document in JSON or YAML where ``--out`` says. Raises ForeignFileError, StorageError."""
     text = body.rstrip("\n") + "\n"
     marked = owned_files.marked_json if form == "json" else owned_files.marked
     owned_files.save(args.out, marked(text), force=args.force)

@@ -36,9 +36,9 @@ def marked_json(body: str) -> str:
 
 
 def save(path: str, text: str, *, force: bool) -> None:
-    """Write a whole file or none: a reader never sees half of it. Raises NotOursError for a file that Aliquot did not
-    write, unless ``force``; StorageError, also where another user's link is in that place: it could make root write any
-    file.
+    """Write a whole file or none: a reader never sees half of it. Raises ForeignFileError for a file that Aliquot did
+    not write, unless ``force``; StorageError, also where another user's link is in that place: it could make root write
+    any file.
     """
     from aliquot.foundation import atomic_file
 
@@ -78,8 +78,8 @@ def _refuse_a_foreign_link(path: str) -> None:
 
 
 def refuse_foreign(path: str, *, force: bool, fresh: str = "") -> None:
-    """Raise NotOursError where a file of that name has content that Aliquot did not write, unless ``force`` or what is
-    ``fresh`` says the same. What is not a file, or cannot be written, is left to the writing to report.
+    """Raise ForeignFileError where a file of that name has content that Aliquot did not write, unless ``force`` or what
+    is ``fresh`` says the same. What is not a file, or cannot be written, is left to the writing to report.
     """
     if force or not os.path.isfile(path):
         return

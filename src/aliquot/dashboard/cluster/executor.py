@@ -106,7 +106,7 @@ async def _write_desired(
     """Writes the wish, tied to the node as it was previewed: same label, same GPUs. The second value is the policy for
     holders that stood there. What stood there at the preview may have been another change's, and must not come back.
 
-    Raises ApiError, _Moved.
+    Raises ApiError, _StalePreviewError.
     """
     await _check_unchanged(cluster, api, each)
     if each.text:

@@ -48,7 +48,7 @@ class ObjectSelection(msgspec.Struct, frozen=True):
 class Api:
     """One connection to one API server. A call takes at most ``session.timeout_s`` per try and
     ``session.patience_s`` more where the server asks to come back later (429, or 5xx with Retry-After). Raises
-    ApiError and its children. Of a call that changes something and ends in ApiAwayError nobody knows whether it
+    ApiError and its children. Of a call that changes something and ends in ApiUnavailableError nobody knows whether it
     was done.
     """
 
@@ -191,8 +191,9 @@ class Api:
 
     async def snapshot(self, kind: type[T], selection: ObjectSelection, version: str | None = None) -> ObjectList[T]:
         """All selected objects and the version at which they are so. ``version`` None asks the store itself; "0" takes
-        whatever the server has at hand; any other means not older than that (GoneError, or ApiAwayError with reason
-        ResourceVersionTooLarge, where the server cannot know). Pages that expire half-way are read again in one go.
+        whatever the server has at hand; any other means not older than that (GoneError, or ApiUnavailableError with
+        reason ResourceVersionTooLarge, where the server cannot know). Pages that expire half-way are read again in one
+        go.
         """
         target = ApiTarget(kind.TYPE, None, selection.namespace)
         params = selection.params()

@@ -70,8 +70,8 @@ async def exec_(
     with containerd 1.7, to kubectl neither).
 
     Needs the rights to ``get`` and to ``create`` pods/exec. Raises NotFoundError (no such pod), ForbiddenError,
-    NoContainerError, ApiAwayError (nothing was begun; a BrokenError: perhaps), UnfinishedError (it was), and other
-    ApiErrors.
+    NoContainerError, ApiUnavailableError (nothing was begun; a ConnectionBrokenError: perhaps), UnfinishedError (it
+    was), and other ApiErrors.
     """
     if not command:
         raise ValueError("no command")

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from aliquot.foundation.logfmt import controller_log
 from aliquot.kubernetes.client.client import Api, Selector
 from aliquot.kubernetes.client.errors import ApiError, NotFoundError
-from aliquot.kubernetes.client.object_base import KubeObject
+from aliquot.kubernetes.client.object_base import KubeObject, is_older_version
 from aliquot.kubernetes.client.watch import (
     Change,
     ErrorListener,
@@ -123,12 +123,13 @@ class Informer(Generic[T]):
     def apply(self, change: Change[T]) -> None:
         """Take in what the watch tells."""
         match change:
-            case FullList(items):
-                self._replace(items)
+            case FullList(items, version):
+                self._replace(items, version)
             case ObjectChanged(item) if self._is_own(item):
                 self._put(item)
             case ObjectChanged(item) | ObjectDeleted(item):
-                self._deleted.pop(item.metadata.uid, None)
+                if isinstance(change, ObjectDeleted):
+                    self._deleted.pop(item.metadata.uid, None)
                 if self._forget(item):
                     self._changed({item.key})
 
@@ -143,9 +144,11 @@ class Informer(Generic[T]):
             self.record_deletion(written)  # its last finalizer was taken
         elif known is None and previous is not None:
             return
+        elif known is not None and known.metadata.resource_version == written.metadata.resource_version:
+            return  # nothing was written: what is known stays, and with it what is remembered of its own write
         elif self._is_own(written) and (known is None or not written.is_older_than(known)):
             self._items[written.key] = written
-            if known is None or known.is_older_than(written):  # else nothing was written, and nothing will show
+            if known is None or known.is_older_than(written):
                 self._written[written.key] = (written, time.monotonic())
 
     def record_deletion(self, item: T) -> None:
@@ -157,12 +160,17 @@ class Informer(Generic[T]):
 
     # -- what the watch tells
 
-    def _replace(self, items: Iterable[T]) -> None:
-        """A list is the whole truth, but for what we changed after it was made."""
+    def _replace(self, items: Iterable[T], version: str) -> None:
+        """A list is the whole truth, but for what we made, changed and deleted after its version."""
         listed = {item.key: item for item in items if self._is_own(item) and not self._is_deleted(item)}
         before = self._items
         for key, known in before.items():
-            if key in listed and (listed[key] == known or self._predates_write(listed[key])):
+            found = listed.get(key)
+            if found is None:
+                stays = self._is_newer_than_list(known, version)
+            else:
+                stays = found == known or self._predates_write(found)
+            if stays:
                 listed[key] = known
         self._items = listed
         self._written = {key: entry for key, entry in self._written.items() if listed.get(key) is entry[0]}
@@ -196,6 +204,11 @@ class Informer(Generic[T]):
 
     def _is_deleted(self, item: T) -> bool:
         return time.monotonic() - self._deleted.get(item.metadata.uid, -LATE_S) < LATE_S
+
+    def _is_newer_than_list(self, known: T, version: str) -> bool:
+        written, since = self._written.get(known.key, (None, 0.0))
+        recent = written is known and time.monotonic() - since < LATE_S
+        return recent and is_older_version(version, known.metadata.resource_version)
 
     def _predates_write(self, item: T) -> bool:
         """What the watch tells is the truth, lower versions included: a store that went back to a backup has them. But

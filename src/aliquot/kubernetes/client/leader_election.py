@@ -46,7 +46,9 @@ def boot_clock() -> float:
 class LeaderElector:
     """Runs for the Lease between entering and leaving the context.
 
-        async with Leader(api, "aliquot-controller") as leader:
+    For example::
+
+        async with LeaderElector(api, "aliquot-controller") as leader:
             async for leading in leader:
                 ...
 

@@ -79,8 +79,12 @@ class KubeObject(ApiStruct, frozen=True):
         """Whether this is of a time before the other. Versions are in order over all objects of a kind, whatever their
         uid, wherever they are numbers.
         """
-        older, newer = self.metadata.resource_version, other.metadata.resource_version
-        return older.isdecimal() and newer.isdecimal() and int(older) < int(newer)
+        return is_older_version(self.metadata.resource_version, other.metadata.resource_version)
+
+
+def is_older_version(older: str, newer: str) -> bool:
+    """Whether a resource version is before another, as far as they are numbers."""
+    return older.isdecimal() and newer.isdecimal() and int(older) < int(newer)
 
 
 class Condition(ApiStruct, frozen=True, omit_defaults=False):

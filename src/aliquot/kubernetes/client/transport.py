@@ -71,7 +71,7 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
 
 
 class ResponseStream:
-    """An answer that goes on. ``body`` and ``chunks`` raise ApiAwayError when the connection breaks."""
+    """An answer that goes on. ``body`` and ``chunks`` raise ApiUnavailableError when the connection breaks."""
 
     def __init__(self, response: httpx2.Response, request: ApiRequest, server: str) -> None:
         self.status = response.status_code
@@ -130,7 +130,7 @@ class _Client:
 
 
 class Transport:
-    """Sends calls. Raises ConfigError when it is made, afterwards ApiAwayError and UnauthorizedError only."""
+    """Sends calls. Raises ConfigError when it is made, afterwards ApiUnavailableError and UnauthorizedError only."""
 
     def __init__(self, access: ClusterAccess, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.server = access.server
@@ -170,7 +170,7 @@ class Transport:
             yield ResponseStream(response, call.request, self.server)
 
     async def connection_info(self, call: HttpCall) -> ConnectionInfo:
-        """How to get there for a connection of the caller's own. Raises UnauthorizedError, ApiAwayError."""
+        """How to get there for a connection of the caller's own. Raises UnauthorizedError, ApiUnavailableError."""
         if self._closed:
             raise unavailable_error(call.request, self.server, "we are closing the connection")
         access, headers = self._access, tuple(await self._headers(call))

@@ -24,6 +24,7 @@ from aliquot.kubernetes.client.errors import (
     ApiStatus,
     ApiUnavailableError,
     GoneError,
+    NotFoundError,
     ThrottledError,
     UnauthorizedError,
     from_status,
@@ -37,9 +38,10 @@ LONGEST_LINE = 32 * 1024 * 1024
 
 
 class FullList(msgspec.Struct, Generic[T], frozen=True):
-    """Comes first, and again where changes may have been missed: everything that is there."""
+    """Comes first, and again where changes may have been missed: everything that is there at a version."""
 
     items: tuple[T, ...]
+    version: str = ""
 
 
 class ObjectChanged(msgspec.Struct, Generic[T], frozen=True):
@@ -123,6 +125,8 @@ class _Watch(Generic[T]):
             except ApiError as error:
                 if error.reason == TOO_LARGE:
                     self._restart_from_list()
+                elif isinstance(error, NotFoundError):
+                    self._version = ""  # the kind went with its objects: what comes back is listed
                 self._failures += 1
                 self._unavailable = True
                 self._report(error)
@@ -133,7 +137,7 @@ class _Watch(Generic[T]):
         self._report_recovery()
         self._version = page.metadata.resource_version or "0"
         self._floor = self._version
-        return FullList(page.items)
+        return FullList(page.items, page.metadata.resource_version)
 
     async def _follow(self) -> AsyncGenerator[Change[T], None]:
         """One stream, from ``version`` on. Returns when it ends, breaks or goes silent: go on from where it was."""

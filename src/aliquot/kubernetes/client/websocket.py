@@ -46,9 +46,9 @@ class _Connect(connect):
 async def open_websocket(
     session: ApiSession, call: HttpCall, query: Sequence[tuple[str, str]], protocols: Sequence[str], timeout_s: float
 ) -> ClientConnection:
-    """An open connection that speaks one of ``protocols``, best first; the caller closes it. Raises NotOpened for any
-    other answer, UnauthorizedError, and ApiAwayError where there was none: BrokenError if the request may have been
-    carried out.
+    """An open connection that speaks one of ``protocols``, best first; the caller closes it. Raises
+    WebSocketRejectedError for any other answer, UnauthorizedError, and ApiUnavailableError where there was none:
+    ConnectionBrokenError if the request may have been carried out.
     """
     end = time.monotonic() + timeout_s
     renewed = False

@@ -224,7 +224,8 @@ class Controller:
             return self._failed("node", error)
         log.info("node %s: %s", node.name, _sentence(patch))
         self.informers.nodes.record_write(node, written)
-        self._observed[node.name] = _observed_part(written)  # who takes it back changes the node
+        if self.informers.nodes.get(node.name) is not None:
+            self._observed[node.name] = _observed_part(written)  # who takes it back changes the node
         self.metrics.count_write("node")
         return True
 

@@ -118,7 +118,7 @@ def socket_name(resource: str) -> str:
 
 async def register(directory: str, endpoint: str, resource: str, timeout_s: float) -> None:
     """Tell kubelet that ``endpoint``, a socket in its directory, serves a resource. Kubelet dials back before it
-    answers. Raises KubeletAwayError where it does not answer in time, OfferError where it refuses.
+    answers. Raises KubeletUnavailableError where it does not answer in time, OfferError where it refuses.
     """
     path = os.path.join(directory, KUBELET_SOCKET)
     request = pb.RegisterRequest(version=API_VERSION, endpoint=endpoint, resource_name=resource, options=OPTIONS)

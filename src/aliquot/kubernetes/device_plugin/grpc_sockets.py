@@ -145,7 +145,7 @@ class SocketServer:
 
     async def listen(self) -> None:
         """Take the path: a file that is there (of a process that was killed, or of our predecessor) is removed. Raises
-        KubeletAwayError where the directory is missing or the path cannot be bound.
+        KubeletUnavailableError where the directory is missing or the path cannot be bound.
         """
         await self.close()
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -47,8 +47,8 @@ class _Codec(ProtoCodec):
 
 
 async def list_uses(socket: str = SOCKET, *, timeout_s: float = 10.0) -> tuple[PodResourceUse, ...]:
-    """Every container's devices, by pod and resource, then those of claims. Raises KubeletAwayError where kubelet does
-    not answer in time.
+    """Every container's devices, by pod and resource, then those of claims. Raises KubeletUnavailableError where
+    kubelet does not answer in time.
     """
     answer = await _call(socket, timeout_s, lambda stub: stub.List(pb.ListPodResourcesRequest(), timeout=timeout_s))
     found: dict[tuple[str, str, str, str], list[str]] = {}
@@ -77,7 +77,7 @@ def _claimed(dynamic: pb.DynamicResource) -> tuple[ClaimedDevice, ...]:
 
 
 async def allocatable(socket: str = SOCKET, *, timeout_s: float = 10.0) -> dict[str, tuple[str, ...]]:
-    """The device ids that kubelet knows, by resource name. Raises KubeletAwayError."""
+    """The device ids that kubelet knows, by resource name. Raises KubeletUnavailableError."""
     request = pb.AllocatableResourcesRequest()
     answer = await _call(socket, timeout_s, lambda stub: stub.GetAllocatableResources(request, timeout=timeout_s))
     found: dict[str, dict[str, None]] = {}

@@ -44,7 +44,7 @@ def preferred(
     """``size`` device ids: all of ``must_include``, the rest from ``available``; fewer where there are not enough.
 
     ``devices`` are all devices of the resource, in the order to prefer among equals. Ids that it does not know, or
-    that are not healthy, are passed over unless they must be taken. Raises ValueError for an unknown policy.
+    that are not healthy, are passed over unless they must be taken.
     """
     known = {d.id for d in devices}
     unknown = tuple(sorted(set(must_include) - known))

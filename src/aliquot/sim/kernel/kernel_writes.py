@@ -27,7 +27,9 @@ class KernelWrite(NamedTuple):
 
 
 def execute(node: SimNode, session: SimSession, write: KernelWrite, apply: Callable[[], None]) -> None:
-    """Raises OSError with the kernel's refusal, which is logged too, and ``Gone`` when a fault killed the caller."""
+    """Raises OSError with the kernel's refusal, which is logged too, and ``CallerGoneError`` when a fault killed the
+    caller.
+    """
     node.stall(session, write.call, write.gpu)
     with node.write_lock(write.gpu):
         kill_phase = None if session.hand else node.kill_phase()

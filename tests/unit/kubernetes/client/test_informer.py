@@ -211,6 +211,22 @@ def test_a_write_that_changed_nothing_leaves_nothing_to_wait_for(bed: Bed) -> No
     assert bed.known == gpu(3)
 
 
+def test_a_write_that_changed_nothing_leaves_what_is_waited_for(bed: Bed) -> None:
+    bed.listed(gpu(8))
+    bed.informer.record_write(gpu(8), gpu(10, enabled=True))
+    bed.informer.record_write(gpu(10, enabled=True), gpu(10, enabled=True))
+    bed.put(gpu(9))
+    assert (bed.known, bed.told) == (gpu(10, enabled=True), [])
+
+
+def test_what_we_made_stays_until_a_list_of_later_lacks_it(bed: Bed) -> None:
+    bed.informer.record_write(None, gpu(12))
+    bed.informer.apply(FullList((), "11"))
+    assert bed.known == gpu(12)
+    bed.informer.apply(FullList((), "13"))
+    assert bed.known is None
+
+
 def test_a_store_that_went_back_to_a_backup_is_believed(bed: Bed) -> None:
     """Its versions are lower than those that we have seen: what the watch lists anew is the truth all the same."""
     bed.listed(gpu(7))
@@ -234,6 +250,14 @@ def test_an_echo_that_never_comes_is_not_waited_for_for_ever(bed: Bed, monkeypat
     later(monkeypatch)
     bed.put(gpu(3))
     assert bed.known == gpu(3)
+
+
+def test_what_we_deleted_does_not_come_back_by_way_of_another_node(bed: Bed) -> None:
+    bed.listed(gpu(1))
+    bed.informer.record_deletion(gpu(1))
+    bed.put(gpu(2, node="other"))
+    bed.put(gpu(3))
+    assert bed.known is None
 
 
 def test_what_we_deleted_does_not_come_back_by_a_late_event(bed: Bed) -> None:

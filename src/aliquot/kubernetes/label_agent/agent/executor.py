@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 import msgspec
 
@@ -25,9 +25,6 @@ from aliquot.kubernetes.label_agent.agent.observer import NO_RECORD
 from aliquot.kubernetes.label_agent.agent.pod_waits import PodWaiter
 from aliquot.kubernetes.label_agent.agent.step_context import StepContext
 from aliquot.kubernetes.node_agent.messages import DRIVER_HANGS
-
-if TYPE_CHECKING:
-    pass
 
 MAX_PAUSES = 5
 """How often one pause is made before it counts as undone by somebody."""

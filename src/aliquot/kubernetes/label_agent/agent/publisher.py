@@ -61,9 +61,9 @@ class Publisher:
         self.problem = ""
 
     async def publish(self, observation: Observation) -> str:
-        """Makes everything follow the inventory; the key of what was published. Raises ApiAwayError and ConflictError;
-        the devices were offered by then: kubelet needs no API server. What somebody refuses is kept as ``problem``, for
-        nobody's operands must wait for it.
+        """Makes everything follow the inventory; the key of what was published. Raises ApiUnavailableError and
+        ConflictError; the devices were offered by then: kubelet needs no API server. What somebody refuses is kept as
+        ``problem``, for nobody's operands must wait for it.
         """
         facts = self._facts()
         assert observation.inventory is not None

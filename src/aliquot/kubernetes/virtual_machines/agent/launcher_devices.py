@@ -60,8 +60,8 @@ class LauncherDevices:
         self._cache = {uid: given for uid, given in self._cache.items() if uid in uids}
 
     async def devices_of(self, instance: VirtualMachineInstance, pod: Pod) -> DeviceIds:
-        """What of the resources that an instance asks for its launcher was given. Raises KubeletAwayError, ApiError
-        where nobody can say.
+        """What of the resources that an instance asks for its launcher was given. Raises KubeletUnavailableError,
+        ApiError where nobody can say.
         """
         known = self._cache.get(pod.metadata.uid)
         if known is None:

@@ -45,7 +45,7 @@ class ObjectWriter:
 
     async def write(self, changes: Sequence[ObjectChange]) -> bool:
         """Writes them in their order, but for those that were refused since ``begin_round``; whether anything is
-        different now. Raises ApiAwayError where the server is away: what is left then is left.
+        different now. Raises ApiUnavailableError where the server is away: what is left then is left.
         """
         changed = False
         for each in changes:

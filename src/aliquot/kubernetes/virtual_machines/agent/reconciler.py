@@ -105,7 +105,7 @@ class Reconciler:
         self._pod_uses: Sequence[PodDeviceUse] = ()
 
     async def reconcile(self) -> RoundResult:
-        """One round. Raises ApiAwayError, and HardwareError where the PCI bus cannot be read."""
+        """One round. Raises ApiUnavailableError, and HardwareError where the PCI bus cannot be read."""
         view = await self._observe()
         due = await self._publish(view)
         first = next(
