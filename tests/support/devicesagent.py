@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -108,8 +108,10 @@ class DevicesAgent(Agent):
     def page(self, path: str) -> tuple[int, str]:
         """A page of the agent's own: status and text."""
         found = re.findall(r"health and metrics on port (\d+)", self.log())
-        with suppress(OSError, IndexError):
-            connection = http.client.HTTPConnection("127.0.0.1", int(found[-1]), timeout=5)
+        with (
+            suppress(OSError, IndexError),
+            closing(http.client.HTTPConnection("127.0.0.1", int(found[-1]), timeout=5)) as connection,
+        ):
             connection.request("GET", path)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
