@@ -134,14 +134,16 @@ async def await_gone(
         cached = False
         while True:
             try:
-                observed[:] = [await pods_on_node(api, node, match, cached=cached)]
-                if observed[0] and on_remaining is not None:
-                    await on_remaining(observed[0])
-                if not observed[0] and not cached:
+                found = await pods_on_node(api, node, match, cached=cached)
+                if not found and cached:
+                    cached = False
+                    continue  # only the store itself can say that no pod is left
+                observed[:] = [found]
+                if not found:
                     return
-                cached = bool(observed[0])
-                if not cached:
-                    continue  # what was at hand says so: the store itself has the last word
+                if on_remaining is not None:
+                    await on_remaining(found)
+                cached = True
             except ApiError as error:
                 if not is_retryable(error):
                     raise

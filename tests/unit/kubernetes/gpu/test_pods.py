@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -65,6 +66,21 @@ def test_a_cache_that_is_ahead_of_itself_is_not_believed() -> None:
     assert waited.end is WaitEnd.TIMED_OUT
     assert waited.remaining == (PLUGIN,)
     assert api.calls[:4] == ["list", "list 0", "list", "list 0"]
+
+
+def test_a_wait_that_ends_before_the_store_has_answered_names_who_was_there() -> None:
+    """What the cache alone says is not reported either."""
+
+    class Slow(Pods):
+        async def list(self, *words: Any, **given: Any) -> Any:
+            if "list 0" in self.calls:
+                await asyncio.Event().wait()
+            return await super().list(*words, **given)
+
+    api = Slow(PLUGIN)
+    api.cache = ()
+    waited = asyncio.run(await_gone(api, NODE, OURS, SOON))
+    assert (waited.end, waited.remaining) == (WaitEnd.TIMED_OUT, (PLUGIN,))
 
 
 def test_who_remains_is_named() -> None:
