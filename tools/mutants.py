@@ -633,6 +633,27 @@ MUTANTS = {
         "",
         ("tests/unit/core/engine/test_apply.py",),
     ),
+    "watch-kind-back": Mutant(
+        "client: a watch goes on from where it was after its CRD was deleted and created again",
+        "kubernetes/client/watch.py",
+        'self._version = ""  # the CRD',
+        "pass  # the CRD",
+        ("tests/system/kubernetes/test_api_watch.py",),
+    ),
+    "informer-nothing-written": Mutant(
+        "client: a write that changed nothing ends the wait for an earlier one",
+        "kubernetes/client/informer.py",
+        "elif known is not None and known.metadata.resource_version == written.metadata.resource_version:",
+        "elif False:",
+        ("tests/unit/kubernetes/client/test_informer.py",),
+    ),
+    "pages-pipelined": Mutant(
+        "pages: a client that pipelines requests keeps the event loop for itself",
+        "foundation/http_server.py",
+        "more_follows = self._received or ",
+        "more_follows = ",
+        ("tests/unit/foundation/test_http_server.py",),
+    ),
 }
 
 

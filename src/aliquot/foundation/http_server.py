@@ -50,7 +50,7 @@ _MAX_HEAD_BYTES = 65536
 _END = b"\r\n\r\n"
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_S = 1.0
-"""How long nobody is accepted when there are no open files or no memory left."""
+"""How long the server accepts no connection after it ran out of open files or memory."""
 
 
 def text_answer(status: int, text: str) -> Answer:
@@ -70,10 +70,9 @@ def listen(host: str, port: int) -> socket.socket:
     if not host and port and socket.has_dualstack_ipv6():
         try:
             return listen("::", port)
-        except OSError as error:
+        except OSError as error:  # a kernel with IPv6 and without addresses of it serves IPv4 only
             if error.errno == errno.EADDRINUSE:
                 raise
-            # else the family is there and has no addresses
     host = host or ("0.0.0.0" if port else "127.0.0.1")
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
@@ -259,8 +258,8 @@ class _Connection:
         method, _, rest = first.partition(" ")
         target, _, version = rest.partition(" ")
         headers = _headers(lines)
-        # What follows is not answered. A body would be taken for the next request, and a client that sends one request
-        # after the other without waiting would have this thread, or the event loop, to itself.
+        # The server does not answer what follows. It would take a body for the next request, and a client that
+        # pipelines requests would keep this thread, or the event loop, for itself.
         more_follows = self._received or "content-length" in headers or "transfer-encoding" in headers
         self._kept = version == "HTTP/1.1" and not more_follows and headers.get("connection", "").lower() != "close"
         answer = self._answer(method, target.partition("?")[0], headers)

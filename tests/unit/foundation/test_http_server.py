@@ -31,7 +31,11 @@ def made(host: str = "127.0.0.1", port: int = 0) -> HttpServer:
         raise ValueError("broken")
 
     pages = MetricsPage(make.registry(), GpuCollector(lambda: (many(),)), lambda: 1).pages()
-    extra = {"/broken": broken, "/large": lambda _: Answer(200, "text/plain", LARGE)}
+    extra = {
+        "/broken": broken,
+        "/large": lambda _: Answer(200, "text/plain", LARGE),
+        "/rare": lambda _: text_answer(418, "tea"),
+    }
     return HttpServer({**pages, **extra}, host, port, "aliquot metrics")
 
 
@@ -93,13 +97,14 @@ def test_the_scraper_chooses(port: int) -> None:
 
 def test_other_questions(port: int) -> None:
     assert asked(port, "GET", "/healthz")[::2] == (200, b"ok\n")
-    assert asked(port, "GET", "/")[::2] == (404, b"/metrics /healthz /broken /large\n")
+    assert asked(port, "GET", "/")[::2] == (404, b"/metrics /healthz /broken /large /rare\n")
     assert asked(port, "GET", "/../etc/passwd")[0] == 404
     status, headers, body = asked(port, "HEAD", "/healthz")
     assert (status, headers["Content-Length"], body) == (200, "3", b"")
     assert asked(port, "POST", "/metrics")[0] == 405
     assert asked(port, "GET", "/metrics", {"Accept": "\xff;;;,,,="})[0] == 200
     assert said(port, "\r\n\r\n").startswith(b"HTTP/1.1 405 ")
+    assert asked(port, "GET", "/rare")[0] == 418
 
 
 def test_a_page_that_fails_is_an_answer_and_not_the_end(port: int, caplog: pytest.LogCaptureFixture) -> None:
@@ -157,7 +162,10 @@ def test_a_body_that_nobody_reads_is_no_second_question(port: int) -> None:
     assert told.count(b"200 OK") == 1
 
 
-def test_without_open_files_the_server_waits_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lacking", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_without_open_files_or_memory_the_server_waits_and_goes_on(
+    lacking: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It must not ask again and again meanwhile."""
     tried: list[float] = []
     accept = socket.socket.accept
@@ -165,7 +173,7 @@ def test_without_open_files_the_server_waits_and_goes_on(monkeypatch: pytest.Mon
     def refuse(self: socket.socket) -> tuple[socket.socket, object]:
         tried.append(time.monotonic())
         if len(tried) < 3:
-            raise OSError(errno.EMFILE, "Too many open files")
+            raise OSError(lacking, os.strerror(lacking))
         return accept(self)
 
     monkeypatch.setattr(http_server, "_PAUSE_S", 0.1)
@@ -218,6 +226,30 @@ def test_a_machine_without_both_families_is_served(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
     with listen("", 0) as free:
         number = free.getsockname()[1]
+    with listen("", number) as listener:
+        assert listener.getsockname() == ("0.0.0.0", number)
+
+
+@pytest.mark.parametrize("refusal", [errno.EADDRNOTAVAIL, errno.EADDRINUSE])
+def test_a_machine_whose_second_family_has_no_addresses_is_served(
+    refusal: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A port that is taken in that family is not shared with the program that has it."""
+    bind = socket.socket.bind
+
+    def refuse(self: socket.socket, address: tuple[str, int]) -> None:
+        if address[0] == "::":
+            raise OSError(refusal, os.strerror(refusal))
+        bind(self, address)
+
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: True)
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with listen("", 0) as free:
+        number = free.getsockname()[1]
+    if refusal == errno.EADDRINUSE:
+        with pytest.raises(OSError, match="Address already in use"):
+            listen("", number)
+        return
     with listen("", number) as listener:
         assert listener.getsockname() == ("0.0.0.0", number)
 

@@ -145,7 +145,7 @@ class Informer(Generic[T]):
         elif known is None and previous is not None:
             return
         elif known is not None and known.metadata.resource_version == written.metadata.resource_version:
-            return  # nothing was written: what is known stays, and with it what is remembered of its own write
+            return  # the write changed nothing: keep the known object, which _written may name
         elif self._is_own(written) and (known is None or not written.is_older_than(known)):
             self._items[written.key] = written
             if known is None or known.is_older_than(written):
@@ -161,7 +161,7 @@ class Informer(Generic[T]):
     # -- what the watch tells
 
     def _replace(self, items: Iterable[T], version: str) -> None:
-        """A list is the whole truth, but for what we made, changed and deleted after its version."""
+        """Replace what is known by a list. What we created, changed or deleted after its version stays so."""
         listed = {item.key: item for item in items if self._is_own(item) and not self._is_deleted(item)}
         before = self._items
         for key, known in before.items():

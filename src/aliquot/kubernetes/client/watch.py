@@ -126,7 +126,7 @@ class _Watch(Generic[T]):
                 if error.reason == TOO_LARGE:
                     self._restart_from_list()
                 elif isinstance(error, NotFoundError):
-                    self._version = ""  # the kind went with its objects: what comes back is listed
+                    self._version = ""  # the CRD was deleted with its objects: list them when it is back
                 self._failures += 1
                 self._unavailable = True
                 self._report(error)
