@@ -11,7 +11,7 @@ import pytest
 
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
-from aliquot.kubernetes.client.watch import FullList, ObjectChanged
+from aliquot.kubernetes.client.watch import FullList, ObjectChanged, ObjectDeleted
 from aliquot.kubernetes.controller.controller import Controller
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
 
@@ -37,6 +37,12 @@ def controller() -> Controller:
     made._dirty.clear()
     asyncio.run(made._change(node(1), NodePatch({"ours": "yes"})))
     return made
+
+
+def test_nothing_is_kept_of_a_node_that_went_while_it_was_written(controller: Controller) -> None:
+    controller.informers.nodes.apply(ObjectDeleted(node(3)))
+    asyncio.run(controller._change(node(1), NodePatch({"ours": "yes"})))
+    assert controller._observed == {}
 
 
 def told(controller: Controller, item: Node) -> set[str]:
