@@ -206,7 +206,7 @@ class Gpu(msgspec.Struct, frozen=True):
 
     @property
     def uses_vendor_vfio(self) -> bool:
-        """Whether a vGPU is a type written to a virtual function. It has no UUID, and a machine gets the function."""
+        """Whether a vGPU is a type that is written to a virtual function. It has no UUID; a VM gets the function."""
         return self.virtual is not None and self.virtual.framework == "vendor-vfio"
 
 

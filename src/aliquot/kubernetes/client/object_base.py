@@ -83,7 +83,7 @@ class KubeObject(ApiStruct, frozen=True):
 
 
 def is_older_version(older: str, newer: str) -> bool:
-    """Whether a resource version is before another, as far as they are numbers."""
+    """Return whether a resource version is older than another. False where one of them is not a number."""
     return older.isdecimal() and newer.isdecimal() and int(older) < int(newer)
 
 
