@@ -1,3 +1,3 @@
-"""Aliquot divides NVIDIA GPUs and hands out the pieces."""
+"""Aliquot partitions NVIDIA GPUs and allocates the instances to workloads."""
 
 __version__ = "0.1.0"

@@ -1,16 +1,49 @@
-"""One hierarchy of errors. Each says what is wrong, where, which rule or holder, and the next command to type.
+"""The hierarchy of errors. Each says what is wrong, where, which rule or holder, and the next command to type.
 
-The exit code lives on the class: 1 internal fault, 2 wrong on every machine, 20 blocked (valid, but not on this
-machine or not now), 30 drift, 40 the hardware refused, 128 + N stopped by signal N.
+The class sets the exit code:
+
+- 1 internal error
+- 2 invalid input
+- 20 blocked: valid, but cannot be applied here or now
+- 30 drift
+- 40 the hardware refused
+- 128 + N stopped by signal N
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
+
+_NEXT = " | next: "
+
+
+class Message(NamedTuple):
+    """A sentence and the next step: a command to type, or "". Its text is one line, the wire format of conditions,
+    events and annotations.
+    """
+
+    sentence: str
+    next_step: str = ""
+
+    @classmethod
+    def parse(cls, line: str) -> Message:
+        """Parse a line that another process, or an earlier one, wrote. Within a process pass the value instead."""
+        sentence, _, step = line.partition(_NEXT)
+        return cls(sentence, step)
+
+    def __str__(self) -> str:
+        return f"{self.sentence}{_NEXT}{self.next_step}" if self.next_step else self.sentence
+
+    def cut(self, limit: int) -> Message:
+        """Return a message whose line has at most ``limit`` characters."""
+        line = str(self)
+        return self if len(line) <= limit else Message.parse(line[: limit - 1] + "…")
 
 
 class AliquotError(Exception):
     """Base of every error that a user may see.
 
-    ``brief`` is one sentence; ``details`` are further lines; ``next_step`` is a command to type or a thing to do.
+    ``brief`` is one sentence; ``details`` are more lines; ``next_step`` is a command to type or another action.
     """
 
     code = "INTERNAL"
@@ -24,11 +57,11 @@ class AliquotError(Exception):
 
     @property
     def one_line(self) -> str:
-        """The brief and what to do, for a log line, a condition or a probe."""
-        return f"{self.brief} | next: {self.next_step}" if self.next_step else self.brief
+        """The brief and the next step, for a log line, a condition or a probe."""
+        return str(Message(self.brief, self.next_step or ""))
 
     def document(self) -> dict[str, object]:
-        """The error as the JSON object that ``-o json`` prints on stderr."""
+        """Return the JSON object that ``-o json`` prints on stderr."""
         return {
             "apiVersion": "aliquot/v1",
             "kind": "Error",
@@ -48,21 +81,21 @@ class UsageError(AliquotError):
 
 
 class ConfigError(AliquotError):
-    """A file, or a wish typed by hand, is wrong on every machine. ``details`` holds all faults, one per line."""
+    """Invalid input: a file or an argument. ``details`` holds all errors, one per line."""
 
     code = "CONFIG"
     exit_code = 2
 
 
 class BlockedError(AliquotError):
-    """Valid, but not on this machine or not now."""
+    """Valid, but cannot be applied here or now."""
 
     code = "BLOCKED"
     exit_code = 20
 
 
 class NoDriverError(BlockedError):
-    """No NVIDIA driver, or one that is too old, answers on this machine."""
+    """The NVIDIA driver of this host is missing or too old."""
 
     code = "NO_DRIVER"
 
@@ -74,21 +107,21 @@ class PermissionDeniedError(BlockedError):
 
 
 class StalePlanError(BlockedError):
-    """The machine changed since the plan was made."""
+    """The node changed after the plan was made."""
 
     code = "MOVED"
 
 
 class PlanMismatchError(BlockedError):
-    """A saved plan is not the one that the planner makes for its desired state: the file was edited, or processes that
-    hold its instances came or went.
+    """A saved plan differs from the plan that the planner makes for its desired state: the file was edited, or the
+    holders of its instances changed.
     """
 
     code = "PLAN_MISMATCH"
 
 
 class LockedError(BlockedError):
-    """Another process is changing this node's GPUs. ``holder`` names it, "" where that is not known."""
+    """Another process is changing this node's GPUs. ``holder`` names it; "" if it is not known."""
 
     code = "LOCKED"
 
@@ -100,13 +133,13 @@ class LockedError(BlockedError):
 
 
 class NoSuchGpuError(BlockedError):
-    """This node has no GPU of that name."""
+    """This node does not have a GPU with that name."""
 
     code = "NO_SUCH_GPU"
 
 
 class InUseError(BlockedError):
-    """The hardware says that a client is still on the thing to be changed."""
+    """The hardware reports that a client still uses what is to be changed."""
 
     code = "IN_USE"
 
@@ -119,7 +152,7 @@ class ApplyInterruptedError(AliquotError):
 
     @classmethod
     def from_signal(cls, number: int) -> ApplyInterruptedError:
-        """Build the error for the signal of that number; it exits with 128 more, as a shell expects."""
+        """Build the error for a signal number; its exit code is 128 plus that number, as a shell expects."""
         why = {1: "stopped by SIGHUP: the terminal or the connection is gone", 15: "stopped by SIGTERM"}
         error = cls(why.get(number, "interrupted from the keyboard"), next_step="run the same command again")
         error.exit_code = 128 + number
@@ -127,20 +160,20 @@ class ApplyInterruptedError(AliquotError):
 
 
 class ForeignFileError(BlockedError):
-    """A file that is to be written exists, and Aliquot did not write what is in it."""
+    """A file that is to be written exists, and Aliquot did not write its content."""
 
     code = "NOT_OURS"
 
 
 class DriftError(AliquotError):
-    """What is differs from what should be."""
+    """The inventory differs from the desired state."""
 
     code = "DRIFT"
     exit_code = 30
 
 
 class HardwareError(AliquotError):
-    """The driver refused or failed. ``nvml_code`` is NVML's return code where there was one."""
+    """The driver refused or failed. ``nvml_code`` is NVML's return code, if there was one."""
 
     code = "HARDWARE"
     exit_code = 40
@@ -153,7 +186,7 @@ class HardwareError(AliquotError):
 
 
 class DriverHangsError(HardwareError):
-    """A driver call does not return. It goes on: nothing but the driver ends it."""
+    """A driver call does not return. It continues: only the driver can end it."""
 
     code = "DRIVER_HANGS"
 
@@ -165,7 +198,7 @@ class GpuLostError(HardwareError):
 
 
 class StorageError(AliquotError):
-    """The journal, lock or state directory cannot be written: nothing was started without a record of it."""
+    """The journal, lock or state directory cannot be written. Nothing was started without a journal entry."""
 
     code = "STORAGE"
     exit_code = 20

@@ -1,1 +1,1 @@
-"""Values, planner, text formats, engine and pictures: what computes and does no I/O."""
+"""The pure core: values, planner, text formats, engine and pictures. It computes and does no I/O."""

@@ -1,1 +1,1 @@
-"""Files, locks, paths, bounded processes and logs, without a word about GPUs."""
+"""Files, locks, paths, bounded processes and logs: nothing here knows about GPUs."""

@@ -1,4 +1,4 @@
-"""Files replaced whole: after a kill or a power loss there is the old content or the new one. The one way to do it."""
+"""Atomic replacement of files: after a kill or a power loss a file holds the old content or the new one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ def replace(
     durable: bool = True,
     old: str = "",
 ) -> None:
-    """Make this the file's content. ``durable``: it is on disk when this returns. ``owner`` is a user and a group id.
-    What was there stays as ``old``, if that is given and links are possible. Missing folders are made. Raises OSError;
-    then nothing changed, unless the folder alone could not be synced.
+    """Replace the content of a file.
+
+    ``durable`` syncs it to disk before this returns. ``owner`` is a user and a group id. The previous content is kept
+    as ``old`` if a name is given and the file system has links. Creates missing directories. Raises OSError; then
+    nothing has changed, unless only the sync of the directory failed.
     """
     folder, name = os.path.split(path)
     fresh = os.path.join(folder, f".{name}.{_thread()}.tmp")
     make_folder(folder, durable=durable)
     try:
-        _unlink(fresh)  # left over, or a link that another user laid for us
+        _unlink(fresh)  # left over, or a link that another user planted
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(body)
@@ -37,7 +39,7 @@ def replace(
             if durable:
                 os.fsync(handle)
         if old:
-            with suppress(OSError):  # a file system without links keeps the new content alone
+            with suppress(OSError):  # a file system without links keeps only the new content
                 _keep(path, old)
         rename(fresh, path)
     except BaseException:
@@ -49,12 +51,12 @@ def replace(
 
 
 def rename(source: str, path: str) -> None:
-    """Give what was made whole its name: a file on the same file system, or a device node. Raises OSError."""
+    """Rename a complete file, or a device node, to its final name on the same file system. Raises OSError."""
     os.replace(source, path)
 
 
 def make_folder(path: str, *, durable: bool = True) -> None:
-    """Make a folder and those above it that are missing. ``durable``: a power loss leaves them. Raises OSError."""
+    """Create a directory and its missing parents. ``durable`` makes them survive a power loss. Raises OSError."""
     missing: list[str] = []
     while path and not os.path.isdir(path):
         missing.append(path)
@@ -66,7 +68,7 @@ def make_folder(path: str, *, durable: bool = True) -> None:
 
 
 def sync(folder: str) -> None:
-    """Return when what was renamed in a folder outlives a power loss. Raises OSError."""
+    """Sync a directory, so that renames in it survive a power loss. Raises OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -75,7 +77,7 @@ def sync(folder: str) -> None:
 
 
 def _keep(path: str, old: str) -> None:
-    """A second name for the content of a file; at no moment is it without its own."""
+    """Give the content of a file a second name. The file keeps its own name throughout."""
     second = os.path.join(os.path.dirname(path), f".{os.path.basename(old)}.{_thread()}.tmp")
     _unlink(second)
     try:
@@ -83,7 +85,7 @@ def _keep(path: str, old: str) -> None:
     except FileNotFoundError:
         return
     rename(second, old)
-    _unlink(second)  # a link over a link to the same file does nothing and leaves both
+    _unlink(second)  # renaming a link over a link to the same file does nothing and leaves both
 
 
 def _thread() -> int:
@@ -98,10 +100,10 @@ def _unlink(path: str) -> None:
 
 
 def denied(brief: str, failure: OSError) -> StorageError:
-    """The error for a state file that cannot be read or written."""
+    """Return the error for a state file that cannot be read or written."""
     if isinstance(failure, PermissionError):
         return StorageDeniedError(
-            f"{brief}: {failure.strerror}", next_step="run it as root, or as the owner of that folder"
+            f"{brief}: {failure.strerror}", next_step="run it as root, or as the owner of that directory"
         )
     step = _STEPS.get(failure.errno or 0, "free space there, or make it writable")
     return StorageError(f"{brief}: {failure.strerror}", next_step=f"{step}, then run the command again")
@@ -111,6 +113,6 @@ _STEPS = {
     errno.ENOSPC: "free space there",
     errno.EDQUOT: "free space there, or raise the quota",
     errno.EROFS: "mount that file system writable",
-    errno.EIO: "look for errors of the disk in the kernel's log (dmesg)",
-    errno.ELOOP: "remove the link that stands in the place of that file",
+    errno.EIO: "look for disk errors in the kernel log (dmesg)",
+    errno.ELOOP: "remove the symbolic link at that path",
 }

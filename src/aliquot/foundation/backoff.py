@@ -1,7 +1,7 @@
-"""Exponential back-off: how long to wait after each failure in a row.
+"""Exponential back-off: the time to wait after consecutive failures.
 
-Ours: a number and no loop, for loops here have other things to watch. tenacity owns the loop, and importing it takes
-40 ms of CPU.
+This module only calculates a number, because the loops here also watch other events. The tenacity library owns the
+loop, and importing it takes 40 ms of CPU.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ import msgspec
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """``first`` is the pause after one failure and ``longest`` the most, in seconds; each further failure multiplies it
-    by ``factor``. Then it is multiplied by a random number in ``jitter``, so that many processes do not return at the
-    same moment.
-    """
+    """The parameters of an exponential back-off."""
 
     first: float
+    """Seconds to wait after one failure."""
     longest: float
+    """The longest wait, in seconds, before jitter."""
     factor: float = 2.0
+    """Each further failure multiplies the wait by this."""
     jitter: tuple[float, float] = (1.0, 1.0)
+    """A random number of this range multiplies the wait, so that many processes do not retry at the same moment."""
 
     def pause(self, failures: int, least: float = 0.0) -> float:
-        """Return the seconds to wait after so many failures in a row; 0 before the first. A server that asked for
-        ``least`` seconds gets them, but no more than the longest pause.
+        """Return the seconds to wait after this many consecutive failures; 0 if there are none. ``least`` is what a
+        server asked for; the wait is at least that long, but not longer than ``longest``.
         """
         if failures < 1:
             return 0.0

@@ -1,7 +1,7 @@
-"""Run a program to its end: bounded in time and in output, with its process group killed where it does not end.
+"""Run a program to its end, with limits on time and output. Its process group is killed if it does not end in time.
 
-Every program that Aliquot runs, and waits for, runs here; ``start`` begins one that outlives this process. Modules that
-run programs import this one when they do so: a command that runs none does not pay for it.
+Every program that Aliquot runs and waits for runs here; ``start`` starts one that outlives this process. Import this
+module only where a program is run, so that commands that run none do not pay for the import.
 """
 
 from __future__ import annotations
@@ -14,36 +14,43 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, NamedTuple
+from typing import IO, Literal, NamedTuple
 
 MAX_OUTPUT_BYTES = 8 << 20
-"""Bytes on each of stdout and stderr, unless a caller expects more."""
+"""Limit for each of stdout and stderr, unless the caller sets another."""
 _CHUNK_BYTES = 1 << 16
 _QUIET_S = 1.0
-"""How long a program that has ended may leave its output open to others before it is taken as read."""
+"""Seconds for which other processes may keep the output of an ended program open before reading stops."""
 KILLED_S = 5.0
-"""How long a program is waited for after SIGKILL: inside the kernel it may hang on."""
+"""Seconds to wait for a program after SIGKILL, because it may hang inside the kernel."""
+
+OutputMode = Literal["separate", "merged", "shown"]
+"""Where a program's output goes: to ``out`` and ``err``, both to ``out``, or to this process's stderr."""
 
 
 class ProcessResult(NamedTuple):
-    """How a program ended: its status (minus the signal that ended it) and its output."""
+    """The result of a program."""
 
     code: int
+    """The exit status, or the negative number of the signal that ended the program."""
     out: str
     err: str
 
 
 class ProcessTimeoutError(TimeoutError):
-    """A program did not end in time and was killed. ``err`` is what it wrote to stderr."""
+    """A program did not end in time and was killed."""
 
     def __init__(self, seconds: float, err: str = "") -> None:
         super().__init__(f"no answer in {seconds:.0f} s")
         self.err = err
+        """What the program wrote to stderr."""
 
 
 class SlowCheck(NamedTuple):
-    """Call ``callback`` once with what the program wrote to stderr, where it has not ended after ``seconds``. An
-    exception that it raises ends the program and is passed on.
+    """A callback for a program that has not ended after ``seconds``.
+
+    It is called once with what the program wrote to stderr. An exception that it raises ends the program and
+    propagates.
     """
 
     seconds: float
@@ -57,27 +64,25 @@ def run(
     *,
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
-    merged: bool = False,
-    shown: bool = False,
+    output: OutputMode = "separate",
     most: int | None = None,
     check: SlowCheck | None = None,
     stop: threading.Event | None = None,
 ) -> ProcessResult:
-    """Run a program to its end, with ``text`` on its stdin, in a session of its own: Ctrl-C reaches this process only.
+    """Run a program to its end, with ``text`` on its stdin, in its own session: Ctrl-C reaches this process only.
 
-    ``merged`` has its stderr in ``out``; ``shown`` lets it write to this process's stderr instead. ``most`` bytes of
-    output are kept, ``MAX_OUTPUT_BYTES`` by default. ``stop`` ends it when set.
+    ``most`` limits the output in bytes (default: ``MAX_OUTPUT_BYTES``). Setting ``stop`` ends the program.
 
-    Raises LateError (a TimeoutError) after ``seconds``, OSError where it cannot be started, writes more, or is stopped.
-    Then, and where an exception comes from outside, it and what it started in its session are killed. What keeps its
-    streams open after its own end is not waited for.
+    Raises ProcessTimeoutError (a TimeoutError) after ``seconds``. Raises OSError if the program cannot be started,
+    writes more than the limit, or is stopped. Then, or if another exception arrives, the program and what it started in
+    its session are killed. A process that keeps the streams open after the program has ended is not waited for.
     """
     pipe = subprocess.PIPE
     started = subprocess.Popen(
         words,
         stdin=pipe if text else subprocess.DEVNULL,
-        stdout=2 if shown else pipe,
-        stderr=2 if shown else subprocess.STDOUT if merged else pipe,
+        stdout=2 if output == "shown" else pipe,
+        stderr={"separate": pipe, "merged": subprocess.STDOUT, "shown": 2}[output],
         env=env,
         cwd=cwd,
         start_new_session=True,
@@ -91,11 +96,12 @@ def run(
 
 
 def run_starter(words: Sequence[str], seconds: float, *, env: Mapping[str, str] | None = None) -> ProcessResult:
-    """Run a program that starts a daemon. Its output goes to memory instead of pipes, which the daemon may keep open
-    and write to for ever; ``out`` is the last of it, stderr included.
+    """Run a program that starts a daemon.
 
-    What it leaves running keeps running, and so does the program where this process is interrupted. Raises LateError
-    after ``seconds``, with what it wrote, when it was killed; OSError where it cannot be started.
+    The output goes to memory instead of pipes, because the daemon may keep it open and write to it forever. ``out`` is
+    the last part of it, including stderr. What the program leaves running keeps running; so does the program itself if
+    this process is interrupted. Raises ProcessTimeoutError, with the output, after killing a program that takes longer
+    than ``seconds``. Raises OSError if it cannot be started.
     """
     with os.fdopen(os.memfd_create("output", os.MFD_CLOEXEC), "rb") as output:
         descriptor = output.fileno()
@@ -116,11 +122,11 @@ def start(
     cwd: str | None = None,
     inherited: Sequence[int] = (),
 ) -> int:
-    """Start a program that outlives this process, in a session of its own, without stdin; both its streams go to the
-    descriptor ``output``, and it inherits further descriptors. Returns its pid. Raises OSError.
+    """Start a program that outlives this process, in its own session and without stdin, and return its pid. Both output
+    streams go to the descriptor ``output``. The program inherits the descriptors ``inherited``. Raises OSError.
     """
     started = _begin(words, output, env, cwd, inherited)
-    started.returncode = 0  # it outlives this process, which does not wait for it
+    started.returncode = 0  # this process does not wait for it
     return started.pid
 
 
@@ -140,7 +146,7 @@ def _begin(
 
 
 class _Exchange:
-    """Write to and read from one program until it has ended."""
+    """The input and output of one program until it ends."""
 
     def __init__(
         self,
@@ -187,7 +193,7 @@ class _Exchange:
                     self._read(ready, key)
 
     def _check_limits(self, elapsed: float) -> None:
-        """Raise where the program may go on no longer."""
+        """Raise if the program must not continue."""
         if elapsed > self._seconds:
             raise ProcessTimeoutError(self._seconds, _text(self.err))
         if self._stop is not None and self._stop.is_set():
@@ -203,13 +209,13 @@ class _Exchange:
             return
         key.data.extend(chunk)
         if len(key.data) > self._most:
-            raise OSError(None, f"it says more than {self._most >> 20} MiB")
+            raise OSError(None, f"it writes more than {self._most >> 20} MiB")
 
 
 def _write(ready: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
     left: memoryview = key.data
     stream: IO[bytes] = key.fileobj  # type: ignore[assignment]
-    with contextlib.suppress(BrokenPipeError):  # it does not listen: its end says why
+    with contextlib.suppress(BrokenPipeError):  # it closed its stdin: its exit status says why
         left = left[os.write(stream.fileno(), left[:_CHUNK_BYTES]) :] if left else left
         if left:
             ready.modify(stream, selectors.EVENT_WRITE, left)

@@ -1,10 +1,10 @@
-"""A thread that watches a command's driver calls: it reports one that does not return, and lets the command be ended.
+"""A thread that watches a command's driver calls, reports one that does not return, and lets signals end the command.
 
-Python runs the handlers of signals in the main thread, between two of its instructions: while that thread waits inside
-a library or the kernel, Ctrl-C has no effect. The interpreter's own handler in C still writes the signal's number to
-a file descriptor (``signal.set_wakeup_fd``), and this thread reads it.
+Python runs signal handlers in the main thread, between two bytecode instructions. While that thread waits inside a
+library or the kernel, Ctrl-C has no effect. The interpreter's C handler still writes the signal's number to a file
+descriptor (``signal.set_wakeup_fd``), and this thread reads it.
 
-A thread that sleeps uninterruptibly inside the kernel outlives its process: nothing but the kernel ends it.
+A thread in uninterruptible sleep inside the kernel outlives its process; only the kernel can end it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from aliquot.foundation.callbacks import Report
 from aliquot.foundation.descriptor_wait import wait_readable
 
 GRACE_S = 1.0
-"""How long after a signal the main thread may take to end by itself."""
+"""Seconds that the main thread may take after a signal to end by itself."""
 _POLL_S = 0.25
 _END = 0
 
 
 class CallWatchdog:
-    """Watches from ``__enter__`` to ``__exit__``. ``report`` prints a line; ``leave`` ends the process with an exit
-    code. A call that runs for ``hangs_s`` is reported, and again after twice that time. In a thread that is not the
-    main one it reports, and leaves signals to the main thread.
+    """A watchdog that is active from ``__enter__`` to ``__exit__``.
+
+    ``report`` prints a line; ``leave`` ends the process with an exit code. A call that runs for ``hangs_s`` seconds is
+    reported, and again after twice that time. Outside the main thread it only reports, and leaves signals to the main
+    thread.
     """
 
     def __init__(self, report: Report, hangs_s: float, leave: Callable[[int], object] = os._exit) -> None:
@@ -62,7 +64,7 @@ class CallWatchdog:
 
     def _run(self) -> None:
         while True:
-            # A command that no signal has reached has nothing to look at before its calls can be late.
+            # Without a signal there is nothing to check before a call can be late.
             waiting = _POLL_S if self._stop_signal else min(1.0, self._hangs_s / 4)
             numbers = os.read(self._read, 64) if wait_readable(self._read, waiting) else b""
             if _END in numbers:
@@ -84,29 +86,29 @@ class CallWatchdog:
         if not self._in_main_thread or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             return ""
         return (
-            "; the command is ended when it returns, or now by Ctrl-C"
+            "; the command ends when it returns, or now if you press Ctrl-C"
             if self._stop_signal
-            else "; Ctrl-C ends the command"
+            else "; press Ctrl-C to end the command"
         )
 
     def _note_signals(self, numbers: bytes) -> bool:
-        """Note the first signal that asks for the end. Returns whether Ctrl-C came after it: a session that ends may
-        send SIGTERM and SIGHUP, and a person presses Ctrl-C again.
+        """Record the first signal that asks the process to end. Return whether Ctrl-C came after it: a closing session
+        may send SIGTERM and SIGHUP, and only a person presses Ctrl-C again.
         """
         insisted = False
         for number in numbers:
             if number in signals.ENDING and self._stop_signal is None:
                 self._stop_signal = number, monotonic()
                 if signals.changing():
-                    self._notice_s = self._hangs_s  # a call that was reported is reported again, with what ends it now
+                    self._notice_s = self._hangs_s  # report the call again, with what ends it now
             elif number == signal.SIGINT:
                 insisted = True
         return insisted
 
     def _end(self, call: driver_calls.DriverCall, number: int, at: float, *, insisted: bool) -> None:
-        """End the process if the call keeps it from ending by itself. A command that only reads loses nothing by it;
-        a change goes back, and for that its call must return: it is given up only once it hangs, or at Ctrl-C again
-        once it was reported.
+        """End the process if a driver call keeps it from ending by itself. A command that only reads loses nothing. A
+        change must roll back, and for that its call must return. It is abandoned only if the call hangs, or if Ctrl-C
+        is pressed again after the call was reported.
         """
         changing = signals.changing()
         patience = max(self._hangs_s, call.bound_s) if changing else min(GRACE_S, self._hangs_s)
@@ -116,7 +118,7 @@ class CallWatchdog:
         self._report(f"interrupted: {call.sentence}")
         if changing:
             self._report(
-                "the journal has what was begun: once the driver answers, the same command again finishes it, "
-                "or goes back"
+                "the journal has recorded the change: when the driver answers, run the same command again to finish "
+                "it, or to roll it back"
             )
         self._leave(128 + number)

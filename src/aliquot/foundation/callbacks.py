@@ -5,6 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Report = Callable[[str], None]
-"""Takes one line for people: progress, a warning, output."""
+"""A function that takes one line for people: progress, a warning or output."""
 ReadFile = Callable[[str], str]
-"""Return the text of a file. Raises OSError."""
+"""A function that returns the text of a file. Raises OSError."""

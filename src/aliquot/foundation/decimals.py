@@ -1,13 +1,11 @@
-"""Whole numbers that people and files write: a few ASCII digits, and nothing else that Python takes for a number. And
-numbers of things, as people read them.
-"""
+"""Parsing and formatting of whole numbers."""
 
 from __future__ import annotations
 
 
 def decimal(text: str, digits: int = 9) -> int | None:
-    """Return the value of up to so many ASCII digits; None for anything else. ``str.isdigit`` is true of characters
-    that ``int`` refuses, as it refuses numbers of thousands of digits.
+    """Return the value of a string of ASCII digits, at most ``digits`` long; None for anything else. ``str.isdigit``
+    accepts characters that ``int`` refuses, and ``int`` refuses numbers of thousands of digits.
     """
     return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
 

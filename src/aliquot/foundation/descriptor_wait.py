@@ -1,4 +1,4 @@
-"""Waiting for a descriptor to have something to read."""
+"""Waiting until a descriptor is readable."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import select
 
 
 def wait_readable(descriptor: int, seconds: float) -> bool:
-    """Return whether a descriptor can be read, or has ended, within some seconds. Unlike ``select.select`` it takes
-    numbers of 1,024 and more, which a process with many connections has.
+    """Return whether a descriptor is readable, or at its end, within ``seconds``. Unlike ``select.select``, this
+    supports descriptors above 1,023, which a process with many connections has.
     """
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)

@@ -1,4 +1,4 @@
-"""A wait for an event that has an end."""
+"""Waiting for an event with a timeout."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import suppress
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
-    """Wait until ``event`` is set, ``seconds`` at most."""
-    # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event does.
+    """Wait until ``event`` is set, at most ``seconds``."""
+    # Not wait_for: in Python 3.11 it loses a cancellation that arrives together with the event.
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,7 +1,8 @@
-"""Liveness, readiness and metrics over HTTP: a few pages, for processes with an event loop and without one.
+"""An HTTP server for liveness, readiness and metrics, for processes with and without an event loop.
 
-One epoll set holds all connections. A thread drives it, or an event loop that watches the set itself.
-Measured on a scraped ``aliquot metrics``: PSS 21.0 MiB and 0.45 ms a scrape; the threads of http.server took 21.5 MiB
+One epoll set holds all connections. A thread drives it, or an event loop that watches the set.
+
+Measured on a scraped ``aliquot metrics``: PSS 21.0 MiB and 0.45 ms a scrape. The threads of http.server took 21.5 MiB
 and 0.7 ms. An event loop there would have to import asyncio: 170 ms and 6 MiB more.
 """
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """``headers`` are further ones, beside the content type."""
+    """An HTTP response. ``headers`` are additional to the content type."""
 
     status: int
     content_type: str
@@ -31,7 +32,9 @@ class Answer(NamedTuple):
 
 
 Page = Callable[[Mapping[str, str]], Answer]
-"""Answers by the request's headers, whose names are in small letters; behind the webhooks' server by its query."""
+"""A function that answers a request from its headers, with lowercase names. Behind the webhook server it gets the
+query.
+"""
 
 _REASONS = {
     200: "OK",
@@ -41,36 +44,36 @@ _REASONS = {
     503: "Service Unavailable",
 }
 _PATIENCE_S = 10.0
-"""How long a request may take to arrive, and its answer to be taken."""
+"""Seconds that a request may take to arrive, and its response to be read."""
 _MAX_CONNECTIONS = 64
-"""Connections at a time: strangers must not take the open files that a change needs. The oldest gives way, so that a
-client that asks at once is answered.
+"""Limit on concurrent connections, so that clients cannot exhaust the open files that a change needs. The oldest
+connection is closed, so that a new client is answered.
 """
 _MAX_HEAD_BYTES = 65536
 _END = b"\r\n\r\n"
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_S = 1.0
-"""How long the server accepts no connection after it ran out of open files or memory."""
+"""Seconds for which the server accepts no connection after it ran out of open files or memory."""
 
 
 def text_answer(status: int, text: str) -> Answer:
-    """Return a line of plain text as an answer."""
+    """Return a response with one line of plain text."""
     return Answer(status, "text/plain", f"{text}\n".encode())
 
 
 def answer_ok(_: Mapping[str, str]) -> Answer:
-    """Answer that the process is there."""
+    """Report that the process is alive."""
     return text_answer(200, "ok")
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address. Without a host these are all addresses of both families, but
-    loopback for port 0, which takes a free one. Raises OSError, OverflowError.
+    """Return a socket that listens on an address. Without a host it listens on all IPv4 and IPv6 addresses, or on
+    loopback only for port 0, which selects a free port. Raises OSError, OverflowError.
     """
     if not host and port and socket.has_dualstack_ipv6():
         try:
             return listen("::", port)
-        except OSError as error:  # a kernel with IPv6 and without addresses of it serves IPv4 only
+        except OSError as error:  # a kernel with IPv6 but without IPv6 addresses serves IPv4 only
             if error.errno == errno.EADDRINUSE:
                 raise
     host = host or ("0.0.0.0" if port else "127.0.0.1")
@@ -79,7 +82,7 @@ def listen(host: str, port: int) -> socket.socket:
         if listener.family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Inherited by what is accepted. The end of an answer would else be 40 ms late on a connection that is kept.
+        # Accepted connections inherit it. Otherwise the end of a response is 40 ms late on a kept-alive connection.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind((host, port))
         listener.listen(128)
@@ -90,10 +93,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class HttpServer:
-    """Serves pages by path. ``port`` is the one that is listened on."""
+    """An HTTP server that serves pages by path. ``port`` is the port that it listens on."""
 
     def __init__(self, pages: Mapping[str, Page], host: str, port: int, next_step: str) -> None:
-        """Listen; ``start`` or ``attach`` begins to answer. Raises BlockedError where it cannot be listened on."""
+        """Listen; ``start`` or ``attach`` begins to answer. Raises BlockedError if it cannot listen on the address."""
         try:
             self._listener = listen(host, port)
         except (OSError, OverflowError) as error:
@@ -112,11 +115,11 @@ class HttpServer:
 
     @property
     def display_address(self) -> str:
-        """``127.0.0.1:9837``, as in an address of the web."""
+        """The address as in a URL: ``127.0.0.1:9837``."""
         return f"[{self._address}]:{self.port}" if ":" in self._address else f"{self._address}:{self.port}"
 
     def start(self) -> None:
-        """Answer in a thread of its own, until ``close``."""
+        """Answer in a separate thread until ``close``."""
 
         def run() -> None:
             wait = None
@@ -153,7 +156,7 @@ class HttpServer:
         loop.add_reader(self._selector, run)
 
     def close(self) -> None:
-        """End it all, also where it never began."""
+        """Stop the server, even if it was never started."""
         self._closing = True
         self._stop()
         for client in tuple(self._open):
@@ -162,7 +165,7 @@ class HttpServer:
         self._listener.close()
 
     def _serve(self, wait: float | None) -> float | None:
-        """Do what can be done within that time. Return after how long something is late, None for never."""
+        """Serve for at most ``wait`` seconds. Return the seconds until the next deadline, None if there is none."""
         for key, _ in self._selector.select(wait):
             if key.data is None:
                 self._accept()
@@ -187,7 +190,7 @@ class HttpServer:
         try:
             client, _ = self._listener.accept()
         except OSError as error:
-            if error.errno in _EXHAUSTED:  # to be told again and again would take a whole processor
+            if error.errno in _EXHAUSTED:  # retrying at once would take a whole CPU
                 self._selector.unregister(self._listener)
                 self._resume_at = time.monotonic() + _PAUSE_S
             return
@@ -217,7 +220,7 @@ class HttpServer:
 
 
 class _Connection:
-    """One client: its request as far as it came, then the answer as far as it is not taken."""
+    """A client connection: its request as far as received, then the unsent part of the response."""
 
     def __init__(self, client: socket.socket, answer: Callable[[str, str, Mapping[str, str]], Answer]) -> None:
         self.client = client
@@ -228,11 +231,11 @@ class _Connection:
 
     @property
     def events(self) -> int:
-        """What it waits for."""
+        """The selector events that the connection waits for."""
         return selectors.EVENT_WRITE if self._unsent else selectors.EVENT_READ
 
     def proceed(self) -> bool:
-        """Read, answer and send what can be now. Return whether the connection goes on."""
+        """Read, answer and send without blocking. Return whether the connection stays open."""
         try:
             if not self._unsent:
                 more = self.client.recv(_MAX_HEAD_BYTES)
@@ -249,7 +252,7 @@ class _Connection:
         return self._kept and len(self._received) < _MAX_HEAD_BYTES
 
     def _read_request(self) -> None:
-        """Answer the next request, if it is there as a whole."""
+        """Answer the next request if it is complete."""
         head, end, self._received = self._received.partition(_END)
         if not end:
             self._received = head
@@ -258,8 +261,8 @@ class _Connection:
         method, _, rest = first.partition(" ")
         target, _, version = rest.partition(" ")
         headers = _headers(lines)
-        # The server does not answer what follows. It would take a body for the next request, and a client that
-        # pipelines requests would keep this thread, or the event loop, for itself.
+        # The server does not answer what follows a request. It would take a body for the next request, and a client
+        # that pipelines requests would occupy this thread or the event loop.
         more_follows = self._received or "content-length" in headers or "transfer-encoding" in headers
         self._kept = version == "HTTP/1.1" and not more_follows and headers.get("connection", "").lower() != "close"
         answer = self._answer(method, target.partition("?")[0], headers)
@@ -268,7 +271,7 @@ class _Connection:
 
 
 def _head(answer: Answer, kept: bool) -> bytes:
-    said = {
+    fields = {
         "Server": "aliquot",
         "Date": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()),
         "Content-Type": answer.content_type,
@@ -276,12 +279,12 @@ def _head(answer: Answer, kept: bool) -> bytes:
         **answer.headers,
         **({} if kept else {"Connection": "close"}),
     }
-    lines = (f"{name}: {value}\r\n" for name, value in said.items())
+    lines = (f"{name}: {value}\r\n" for name, value in fields.items())
     return f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, '')}\r\n{''.join(lines)}\r\n".encode()
 
 
 def _headers(lines: list[str]) -> dict[str, str]:
-    """What is said twice counts as a list."""
+    """Return the headers by lowercase name. Repeated headers are joined as a list."""
     found: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")

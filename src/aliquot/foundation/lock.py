@@ -1,8 +1,8 @@
-"""One writer per node: a file held with flock, which the kernel frees whenever its holder ends, kill -9 included.
+"""The lock that allows one writer per node: a file locked with flock, which the kernel releases when the holder ends,
+even after kill -9.
 
-Ours: importing filelock takes 50 ms of CPU, this module 10, which also names the holder's command and pod.
-
-Whoever can open a file can hold its lock, for reading, too: no lock of ours can be opened by anybody else.
+Not filelock: importing it takes 50 ms of CPU, this module 10, and this one also names the holder's command and pod. Any
+process that can open a file, even for reading, can hold its lock. Therefore only the owner can open these lock files.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from aliquot.foundation import atomic_file
 
 
 class FileLock:
-    """The lock at ``path``. The file says who has it: pid, command and, on a second line, ``place`` (a pod); it stays
-    behind, unlocked, afterwards. ``role`` is what its holder does, for the error of another process. ``identity`` is
-    the device and inode of the file that was held last: a file that was removed and made again is another lock.
+    """The lock at ``path``.
+
+    The file names the holder: pid, command and, on a second line, ``place`` (a pod). It stays behind, unlocked,
+    afterwards. ``role`` is what the holder does, for the error in another process. ``identity`` is the device and inode
+    of the file that was held last: a file that was removed and created again is another lock.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class FileLock:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the lock. Raises LockedError where another process has it, StorageError."""
+        """Hold the lock. Raises LockedError if another process has it, and StorageError."""
         file = self._open()
         try:
             try:
@@ -60,7 +62,9 @@ class FileLock:
             raise atomic_file.denied(f"the node's lock {self.path} cannot be taken", failure) from failure
 
     def _sign(self, file: int) -> None:
-        """Who holds it, for the one that finds it held. A full disk must not stop us here: the lock itself holds."""
+        """Write the holder into the file, for a process that finds the lock held. A full disk must not fail here,
+        because the lock itself is held.
+        """
         line = f"{os.getpid()} {_command()}\n{self._place}".encode(errors="replace")
         try:
             os.ftruncate(file, 0)
@@ -76,7 +80,7 @@ class FileLock:
 
 @contextmanager
 def exclusive(path: str) -> Iterator[None]:
-    """Keep all other threads and processes from changing the file meanwhile. Raises StorageError."""
+    """Keep all other threads and processes from changing the file in this context. Raises StorageError."""
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         handle = open_private(f"{path}.lock")
@@ -90,7 +94,7 @@ def exclusive(path: str) -> Iterator[None]:
 
 
 def open_private(path: str) -> int:
-    """A file opened for locking that its owner alone can open; one that others could is closed to them."""
+    """Open a file for locking that only its owner can open. Permissions of other users are removed."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     if os.fstat(handle).st_mode & 0o077:
         os.fchmod(handle, 0o600)
@@ -106,8 +110,8 @@ def _command() -> str:
 
 
 def holder(path: str) -> str:
-    """Who holds the lock at ``path``, as far as one may know: ``process 4711 (aliquot apply ...)``; empty while nobody
-    does. It is looked up and never tried: even for an instant we must not be the one that an apply finds in its way.
+    """Return the holder of the lock at ``path``: ``process 4711 (aliquot apply ...)``; empty if it is free or cannot be
+    read. This reads ``/proc/locks`` and never tries the lock: even for an instant it must not block another process.
     """
     try:
         status = os.stat(path)
@@ -117,19 +121,20 @@ def holder(path: str) -> str:
         return ""
     pid = _signature(path)[0]
     for words in lines:
-        # "7: FLOCK  ADVISORY  WRITE 4711 00:1a:3301 0 EOF"; one that waits has an arrow in the second place.
+        # "7: FLOCK ADVISORY WRITE 4711 00:1a:3301 0 EOF"; a waiting process has an arrow in the second column.
         if len(words) < 6 or words[1] != "FLOCK" or words[5].rpartition(":")[2] != str(status.st_ino):
             continue
         major, minor = (int(part, 16) for part in words[5].split(":")[:2])
-        # On some file systems stat tells another device than the kernel's list: who signed the file tells, too.
+        # On some file systems stat reports another device than /proc/locks: then the pid in the file identifies the
+        # lock.
         if (major, minor) == (os.major(status.st_dev), os.minor(status.st_dev)) or words[4] == pid:
             return _holder(path)
     return ""
 
 
 def since(path: str) -> float:
-    """When the lock at ``path`` was last taken (seconds of wall time, of the clock that journals tell): its holder
-    signs the file then, and nobody writes to it later. 0 where nobody can tell.
+    """Return when the lock at ``path`` was last taken, in seconds of wall time (the clock of the journals); 0 if
+    unknown. The holder writes to the file when it takes the lock, and no process writes to it later.
     """
     try:
         return os.stat(path).st_mtime
@@ -144,7 +149,7 @@ def _holder(path: str) -> str:
 
 
 def _signature(path: str) -> tuple[str, str, str]:
-    """The pid, the command and the place that the file of a lock names, as far as this process may read it."""
+    """Return the pid, command and place in a lock file, empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
             text, _, place = file.read(4096).decode(errors="replace").partition("\n")

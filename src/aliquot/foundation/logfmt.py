@@ -1,4 +1,4 @@
-"""The logs of the agents and of the controller, in the form that readers of mig-manager's log know."""
+"""Logs of the agents and of the controller, in the format of mig-manager's log."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import time
 agent_log = logging.getLogger("aliquot.agent")
 """One line for each step of a node's agent."""
 controller_log = logging.getLogger("aliquot.controller")
-"""One line for each thing the cluster's controller did or cannot do."""
+"""One line for each action or failure of the cluster's controller."""
 
 
 class _Line(logging.Formatter):
-    """``time="2026-01-02T03:04:05Z" level=info msg="..."``; a step marked ``plain`` is printed bare. Escape control
-    characters in both: names from elsewhere are in them, and must neither begin a line nor control a terminal.
+    """A formatter for ``time="2026-01-02T03:04:05Z" level=info msg="..."``; a record marked ``plain`` is printed bare.
+
+    It escapes control characters in both: messages contain external names, which must not begin a line or control a
+    terminal.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -33,7 +35,7 @@ def _escaped(text: str) -> str:
 
 
 def start(log: logging.Logger, *, debug: bool) -> None:
-    """Send a log to stderr, as everything that is not a result."""
+    """Send a log to stderr, like all output that is not a result."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Line())
     log.handlers[:] = [handler]
@@ -42,14 +44,14 @@ def start(log: logging.Logger, *, debug: bool) -> None:
 
 
 class NewWarnings:
-    """Warnings of what is so for as long as it is: ``current`` are the last ones, and each is logged when it comes."""
+    """Warnings about lasting conditions. ``current`` are the latest ones; each is logged when it appears."""
 
     def __init__(self, log: logging.Logger) -> None:
         self.current: tuple[str, ...] = ()
         self._log = log
 
     def update(self, sentences: tuple[str, ...]) -> None:
-        """Log those of these that were not among the last ones."""
+        """Log the sentences that were not in the previous update."""
         for sentence in sentences:
             if sentence not in self.current:
                 self._log.warning("%s", sentence)
@@ -57,5 +59,5 @@ class NewWarnings:
 
 
 def plain(text: str) -> None:
-    """A bare line: the few that people and scripts look for word by word."""
+    """Log a bare line, for the few lines that people and scripts match word by word."""
     agent_log.info("%s", text, extra={"plain": True})

@@ -1,5 +1,5 @@
-"""Where state lies. Simulated nodes and user state below the user's state directory; a real node's lock and journal at
-one place whoever asks, so that there is one writer per node.
+"""Locations of state. Simulated nodes and user state live below the user's state directory. The lock and journal of a
+real node have one location for all users, so that there is one writer per node.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ RUN = "/run/aliquot"
 LIB = "/var/lib/aliquot"
 SETTING = "/etc/aliquot/directories"
 SLURM_CHANGES = "slurm-changes"
-"""The folder beside the journal with the records of Slurm nodes."""
+"""The directory beside the journal with the records of Slurm nodes."""
 
 
 def state_dir() -> str:
-    """The user's state directory: ALIQUOT_STATE_DIR, else XDG_STATE_HOME/aliquot, else ~/.local/state/aliquot."""
+    """Return the user's state directory: ALIQUOT_STATE_DIR, else XDG_STATE_HOME/aliquot, else
+    ~/.local/state/aliquot.
+    """
     if chosen := os.environ.get("ALIQUOT_STATE_DIR"):
         return os.path.abspath(chosen)
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
@@ -23,14 +25,13 @@ def state_dir() -> str:
 
 
 def simulated_nodes(state: str) -> str:
-    """Return the folder in which the simulator keeps the nodes of a state directory."""
+    """Return the directory in which the simulator keeps the nodes of a state directory."""
     return os.path.join(os.path.abspath(state), "sim")
 
 
 def unsafe_reason(folder: str) -> str:
-    """Return why another user could replace the files of a folder, "" where only root and this user can.
-
-    Of a link both the link and the folder behind it count. Raises OSError.
+    """Return why another user could replace the files of a directory; "" if only root and this user can. For a symbolic
+    link, both the link and its target are checked. Raises OSError.
     """
     for found in (os.lstat(folder), os.stat(folder)):
         if found.st_uid not in (0, os.geteuid()):
@@ -45,8 +46,8 @@ def unsafe_reason(folder: str) -> str:
 
 
 def directories(node: str | None, state: str = "") -> tuple[str, str]:
-    """Return the directories of a node's lock and of its journal: this machine's (``node`` None), or a simulated
-    node's in a state directory, the user's by default.
+    """Return the directories of a node's lock and of its journal: those of this host (``node`` None), or of a simulated
+    node in a state directory (the user's by default).
     """
     if node is None:
         return node_directories()
@@ -55,10 +56,10 @@ def directories(node: str | None, state: str = "") -> tuple[str, str]:
 
 
 def node_directories(setting: str = SETTING) -> tuple[str, str]:
-    """The directories of a real node's lock and of its journal.
+    """Return the directories of a real node's lock and of its journal.
 
-    Only a file that root alone can write moves them (lines ``run=/path`` and ``lib=/path``): an environment variable
-    would let two users write at once, each with a lock of his own.
+    Only a file that only root can write moves them (lines ``run=/path`` and ``lib=/path``). An environment variable
+    would let two users write at the same time, each with their own lock.
     """
     places = {"run": RUN, "lib": LIB}
     try:

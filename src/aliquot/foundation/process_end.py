@@ -1,7 +1,7 @@
-"""How a process ends although a driver call does not return.
+"""The end of a process while a driver call does not return.
 
-Python waits at its exit for every worker thread, and asyncio for those of its executor: a thread that waits inside the
-driver would keep the process until something kills it, and a thread that waits inside the kernel beyond that.
+At exit, Python waits for every worker thread, and asyncio for those of its executor. A thread that waits inside the
+driver would keep the process until a signal kills it, or longer if it waits inside the kernel.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from aliquot.foundation.callbacks import Report
 
 
 def leave_if_hung(code: int, report: Report) -> None:
-    """End the process at once if a driver call has not returned, and ``report`` the call. Everything else must be
-    closed by now. An exception that is on its way out of a ``finally`` block is reported first, since nothing does so
-    later, and sets the exit code.
+    """End the process at once if a driver call has not returned, and ``report`` the call.
+
+    Close everything else first. If an exception is propagating out of a ``finally`` block, it is reported, because
+    nothing else would report it later, and it sets the exit code.
     """
     call = driver_calls.oldest()
     if call is None:
@@ -31,9 +32,9 @@ def leave_if_hung(code: int, report: Report) -> None:
         import traceback  # slow to import
 
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        report(f"internal fault: {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})")
+        report(f"internal error: {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})")
         code = 1
-    report(f"leaving while {call.sentence}")
+    report(f"exiting while {call.sentence}")
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

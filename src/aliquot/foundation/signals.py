@@ -1,7 +1,8 @@
 """Signals that ask a command to end: SIGINT (Ctrl-C), SIGTERM (systemd, ``timeout``, a scheduler), SIGHUP (a dropped
-connection). One design for all of them: they are heard between two acts, lead back, and end the command with the code
-128 + number. What serves ends in good order instead. A signal that was ignored when the command started (``nohup``, a
-background job of a script) stays so.
+connection).
+
+A command handles them between two actions, rolls back, and ends with the code 128 + number. A server shuts down cleanly
+instead. A signal that was ignored when the command started (``nohup``, a background job of a script) stays ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _changes = 0
 
 
 def changing() -> bool:
-    """Return whether something is under way that a signal must not cut short (``stoppable``, ``uninterrupted``)."""
+    """Return whether a section is running that a signal must not cut short (``stoppable``, ``uninterrupted``)."""
     return _changes > 0
 
 
@@ -48,8 +49,8 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise Stopped at the first signal. Later ones change nothing: the command is on its way back already. Only the
-    main thread hears of signals.
+    """Raise Stopped at the first signal in this context. Later signals are ignored because the command is already
+    rolling back. Only the main thread handles signals.
     """
     heard: list[int] = []
 
@@ -64,17 +65,19 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Do the same for what changes GPUs: it goes back before the command ends."""
+    """Raise Stopped at the first signal, for code that changes GPUs and rolls back before the command ends."""
     with interruptible(), _change():
         yield
 
 
 @contextmanager
 def stop_on_signal(stop: Callable[[], None], loop: asyncio.AbstractEventLoop | None = None) -> Iterator[None]:
-    """Call ``stop`` at each signal, for what serves until it is asked to end, and then ends in good order with exit
-    code 0. SIGHUP counts as SIGTERM: nothing here reloads a file at it, and a terminal that goes away must not leave
-    GPU clients paused. Later signals call it again, and cut nothing short. With ``loop``, ``stop`` is called by it;
-    else in a thread: the main thread, which handles signals, may be holding the very lock that ``stop`` takes.
+    """Call ``stop`` at each signal, for a server that then shuts down cleanly with exit code 0.
+
+    SIGHUP counts as SIGTERM: nothing here reloads a file at SIGHUP, and a terminal that goes away must not leave GPU
+    clients paused. Later signals call ``stop`` again and cut nothing short. With ``loop``, the event loop calls
+    ``stop``. Without it a new thread does, because the main thread, which handles signals, may hold the lock that
+    ``stop`` takes.
     """
     if loop is None:
 
@@ -96,7 +99,7 @@ def stop_on_signal(stop: Callable[[], None], loop: asyncio.AbstractEventLoop | N
 
 @contextmanager
 def _handled(action: Handler, replaces: Callable[[Any], bool]) -> Iterator[dict[signal.Signals, Any]]:
-    """Have ``action`` called at each signal whose handler it ``replaces``; yields the former handlers."""
+    """Call ``action`` at each signal whose current handler ``replaces`` accepts; yields the previous handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield {}
         return
@@ -113,8 +116,8 @@ def _handled(action: Handler, replaces: Callable[[Any], bool]) -> Iterator[dict[
 
 @contextmanager
 def blocked() -> Iterator[set[int]]:
-    """Let no signal through to this thread before the end of this; yields the former mask, for ``in_child``. Python
-    swallows what a handler raises while it forks: the order to end would be lost.
+    """Block signals to this thread in this context; yields the previous mask, for ``in_child``. Python swallows an
+    exception that a handler raises during a fork, and the request to end would be lost.
     """
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
@@ -124,8 +127,8 @@ def blocked() -> Iterator[set[int]]:
 
 
 def in_child(mask: set[int], *others: signal.Signals) -> None:
-    """Have a forked child end at SIGTERM and SIGHUP as any program does, with the default for ``others``. It ignores
-    SIGINT, which a terminal sends to the parent, too: that one ends it.
+    """Reset the handlers of a forked child, so that SIGTERM, SIGHUP and ``others`` have their default effect. The child
+    ignores SIGINT, because a terminal also sends it to the parent, which ends the child.
     """
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGHUP, *others):
@@ -136,8 +139,8 @@ def in_child(mask: set[int], *others: signal.Signals) -> None:
 
 @contextmanager
 def uninterrupted(on_signal: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Do what is inside whole: between unbinding a function and binding it again, nothing may stop us. A signal calls
-    ``on_signal`` at once and takes effect at the end of this, however often it came.
+    """Finish the code in this context before a signal takes effect, for example between unbinding a function and
+    binding it again. A signal calls ``on_signal`` at once and takes effect once, at the end of the context.
     """
     heard: list[tuple[int, FrameType | None]] = []
 

@@ -1,14 +1,14 @@
-"""State that outlives its writer: small files that other versions of Aliquot or bad bytes may have touched.
+"""State that outlives its writer: small files that other versions of Aliquot, or corruption, may have touched.
 
-Each file is one JSON object: what it is, the number of its format, the version that wrote it, a checksum of the content
-and the content. The rules are the same for all of them:
+Each file is one JSON object with its kind, format number, writer version, checksum and content. The same rules hold for
+all files:
 
 - A field that this version does not know is kept when the file is rewritten, so that a downgrade loses nothing.
-- The content before the last one stays as ``NAME.previous``, and counts where the file itself cannot be understood.
-- What cannot be understood is reported, never fatal. The next write sets it aside as ``NAME.unreadable``.
-- Files of releases before this store have other names. Such a file is newer than ours wherever there is one, because it
-  is set aside as ``NAME.imported`` once it is taken over: its writer was an older release that ran since. That release
-  did not see our file, so the two are merged.
+- The previous content is kept as ``NAME.previous`` and is used if the file itself cannot be decoded.
+- A file that cannot be decoded is reported and never fatal. The next write sets it aside as ``NAME.unreadable``.
+- Releases before this store used other file names. Such a file is renamed to ``NAME.imported`` when it is imported. If
+  one exists, an older release has run since and its file is newer than ours. That release did not read our file, so the
+  two are merged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from aliquot.foundation import atomic_file
 from aliquot.foundation.paths import SLURM_CHANGES
 
 FORMAT = 1
-"""Of all files. A larger one means that older versions misread the content: new fields alone do not change it."""
+"""The format number of all files. A larger number means that older versions would misread the content; new fields do
+not change it.
+"""
 MOST_BYTES = 16 << 20
 T = TypeVar("T")
 ASIDE = ".unreadable"
@@ -35,25 +37,25 @@ GUIDE = "docs/upgrade.md"
 
 
 class Unreadable(msgspec.Struct, frozen=True, order=True):
-    """A state file that could not be understood. ``kind`` is which one, ``why`` is empty for a file that an earlier
-    process has set aside.
-    """
+    """A state file that could not be decoded."""
 
     path: str
     kind: str
+    """The kind of state file."""
     why: str = ""
+    """The reason; empty for a file that an earlier process set aside."""
 
     def __str__(self) -> str:
         if not self.why:
-            return f"{self.path} was set aside because it could not be understood: {GUIDE} says what to do with it"
+            return f"{self.path} was set aside because it could not be understood: see {GUIDE}"
         return (
-            f"{self.path} cannot be understood ({self.why}): what was recorded before counts, and the next change "
-            f"moves this to {self.path}{ASIDE}; {GUIDE} says what to do with it"
+            f"{self.path} cannot be understood ({self.why}): the previous record is used, and the next change "
+            f"moves this to {self.path}{ASIDE}; see {GUIDE}"
         )
 
 
 unreadable: dict[str, Unreadable] = {}
-"""What this process could not understand and no write has set aside yet, by path. It has warned of each once."""
+"""Files, by path, that this process could not decode and that no write has set aside yet. Each was logged once."""
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -65,15 +67,17 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _InvalidStateError(Exception):
-    """Why the bytes of a file are no state of ours."""
+    """The bytes of a file are not a state file of this kind."""
 
 
 class StateFile(Generic[T]):
-    """One value in one file. ``kind`` tells files apart, ``shape`` is the value's type and ``empty`` what holds where
-    nothing is stored. ``legacy_name`` is the file's name in releases before this store: the bare content, which
-    ``decode_legacy`` decodes if it has another form (it raises ValueError for what has not). ``merge`` joins our value
-    with one that such a release wrote since; without it the latter counts. Not ``durable``: a power loss may take what
-    was saved. One process at a time may save: its callers have a lock.
+    """A value in a file. One process at a time may save; callers hold a lock.
+
+    ``kind`` distinguishes files, ``shape`` is the type of the value, and ``empty`` is the value if nothing is stored.
+    ``legacy_name`` is the file's name in releases before this store. That file holds only the content, which
+    ``decode_legacy`` decodes if its form differs (it raises ValueError for invalid bytes). ``merge`` joins our value
+    with one that such a release wrote since; without ``merge`` the latter is used. If not ``durable``, a power loss may
+    lose a saved value.
     """
 
     def __init__(
@@ -100,14 +104,14 @@ class StateFile(Generic[T]):
         self._durable = durable
 
     def load(self) -> T:
-        """The value that was saved last. Where that cannot be understood: the one before, else ``empty``, and a warning
-        in the log. Raises StorageError where the file system refuses to read.
+        """Return the value that was saved last. If it cannot be decoded, return the one before, else ``empty``, and log
+        a warning. Raises StorageError if the file system refuses to read.
         """
         legacy = self._load_legacy()
         return self._load_current() if legacy is None else self._merge_legacy(legacy)
 
     def save(self, value: T) -> None:
-        """Replace the value. Raises StorageError; then the former one holds."""
+        """Replace the value. Raises StorageError; then the previous value remains."""
         try:
             self._import_legacy()
             self._replace(value)
@@ -115,7 +119,7 @@ class StateFile(Generic[T]):
             raise atomic_file.denied(f"{self.path} cannot be written", failure) from failure
 
     def remove(self) -> None:
-        """Store nothing any more. Raises StorageError."""
+        """Remove the stored value. Raises StorageError."""
         try:
             if self._read_valid()[2]:
                 self._set_aside(self.path)
@@ -130,7 +134,7 @@ class StateFile(Generic[T]):
 
     @property
     def load_error(self) -> Unreadable | None:
-        """What the last ``load`` could not understand; None where it understood all."""
+        """The file that the last ``load`` could not decode, or None."""
         return next((unreadable[path] for path in (self._legacy_path, self.path) if path in unreadable), None)
 
     def _load_current(self) -> T:
@@ -142,7 +146,7 @@ class StateFile(Generic[T]):
         return value
 
     def _load_legacy(self) -> T | None:
-        """What a release before this store wrote, if no save has taken it over yet."""
+        """Return the value of a release before this store, or None if there is none or it has been imported."""
         body = self._read(self._legacy_path) if self._legacy_path else None
         try:
             value = None if body is None else self._decode_legacy(body)
@@ -156,7 +160,7 @@ class StateFile(Generic[T]):
         return self._merge(self._load_current(), legacy) if self._merge else legacy
 
     def _read(self, path: str) -> bytes | None:
-        """The bytes of a file, None where there is none."""
+        """Return the bytes of a file, None if it does not exist."""
         try:
             with open(path, "rb") as file:
                 return file.read(MOST_BYTES)
@@ -179,7 +183,7 @@ class StateFile(Generic[T]):
         return content
 
     def _read_valid(self) -> tuple[bytes, T, str]:
-        """The content that counts, its value, and why the file itself cannot be understood."""
+        """Return the valid content, its value, and why the file itself cannot be decoded."""
         current = self._read(self.path)
         if current is None:
             return b"", self._empty, ""
@@ -193,7 +197,7 @@ class StateFile(Generic[T]):
         return b"", self._empty, why
 
     def _import_legacy(self) -> None:
-        """Make the file of an older release ours: on disk under our name before its own goes."""
+        """Import the file of an older release: write it under our name before renaming it."""
         if not self._legacy_path or self._read(self._legacy_path) is None:
             return
         legacy = self._load_legacy()
@@ -229,7 +233,7 @@ class StateFile(Generic[T]):
 
 
 def report(kind: str, path: str, why: str) -> None:
-    """Note that a file cannot be understood, and warn of it once. Messages, metrics and events come from the notes."""
+    """Record that a file cannot be decoded, and log it once. Messages, metrics and events use these records."""
     if path in unreadable:
         return
     import logging
@@ -239,8 +243,8 @@ def report(kind: str, path: str, why: str) -> None:
 
 
 def found_unreadable(*directories: str) -> tuple[Unreadable, ...]:
-    """Return what cannot be understood in the state directories of a node: what this process has noted and no write has
-    set aside yet, and files that were set aside and that still lie there.
+    """Return the undecodable files in the state directories of a node: those that this process recorded and no write
+    has set aside yet, and those that were set aside and still exist.
     """
     folders = dict.fromkeys(each for top in directories for each in (top, os.path.join(top, SLURM_CHANGES)))
     noted = sorted(each for each in unreadable.values() if os.path.dirname(each.path) in folders)
@@ -248,7 +252,9 @@ def found_unreadable(*directories: str) -> tuple[Unreadable, ...]:
 
 
 def _aside(folder: str) -> list[Unreadable]:
-    """The files of a folder that were set aside. Their names begin with their kind; Slurm's are those of nodes."""
+    """Return the files of a directory that were set aside. A name begins with the kind; files of Slurm have the name of
+    a node.
+    """
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(ASIDE))
     except OSError:
@@ -265,7 +271,7 @@ def _decode(body: bytes, shape: type[T]) -> T:
     except (
         ValueError,
         RecursionError,
-    ) as error:  # msgspec's errors are ValueErrors, as is the one for bytes that are not text
+    ) as error:  # ValueError includes msgspec's errors and the one for bytes that are not text
         raise _InvalidStateError(str(error)) from error
 
 
@@ -274,13 +280,13 @@ def _checksum(content: bytes) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    """The value as JSON has it."""
+    """Return the value as decoded JSON."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _with_unknown(old: Any, known: Any, new: Any) -> Any:
-    """The new value with what the old one had beside what is known of it. An element of a list keeps it where it did
-    not change.
+    """Return the new value plus the fields of the old one that ``known`` lacks. An element of a list keeps such fields
+    if it did not change.
     """
     if old == known:
         return new

@@ -1,4 +1,4 @@
-"""Real time and real threads."""
+"""The real clock and real threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class SystemClock:
-    """The machine's monotonic clock."""
+    """The host's monotonic clock."""
 
     def now(self) -> float:
         return time.monotonic()
@@ -20,7 +20,9 @@ class SystemClock:
 
 
 class ThreadWorkers:
-    """One thread per lane; a single lane runs in the caller's. NVML calls leave the interpreter, so lanes overlap."""
+    """Threads for jobs that run in parallel; a single job runs in the caller's thread. NVML calls release the
+    interpreter lock.
+    """
 
     def run(self, jobs: Sequence[Callable[[], T]], stop: Callable[[], None] = lambda: None) -> list[T]:
         if len(jobs) < 2:
@@ -29,6 +31,6 @@ class ThreadWorkers:
 
         from aliquot.foundation.signals import uninterrupted
 
-        # Nobody hears of Ctrl-C, however often it is pressed, before the last lane has ended: the way back is next.
+        # Ctrl-C takes effect only after the last job has ended: the rollback follows.
         with uninterrupted(stop), ThreadPoolExecutor(len(jobs), thread_name_prefix="lane") as pool:
             return [job.result() for job in [pool.submit(job) for job in jobs]]

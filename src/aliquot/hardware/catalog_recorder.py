@@ -1,7 +1,8 @@
-"""``catalog check`` and ``catalog record``: the catalog's table against the machine's, and a new table from a machine.
+"""The implementation of ``catalog check`` and ``catalog record``: compares the catalog's table with a node's, and
+writes a new table from a node.
 
-A machine tells placements only with MIG mode on, and compute instance profiles only of instances that exist: what was
-not looked at is neither confirmed nor denied, and a recorded table marks it as an estimate.
+A driver lists placements only with MIG mode on, and compute instance profiles only of existing instances. Values that
+could not be read are reported as unchecked, and a recorded table marks them as estimates.
 """
 
 from __future__ import annotations
@@ -21,9 +22,7 @@ from aliquot.hardware.nvml.table_from_rows import compute_from_rows, family_from
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One number that the catalog and the machine disagree on. ``note``: for information (names and memory move with
-    drivers); all others mean that the catalog is wrong for this machine.
-    """
+    """A number on which the catalog and the node disagree."""
 
     family: str
     profile: str
@@ -31,19 +30,24 @@ class Difference(msgspec.Struct, frozen=True):
     catalog: str
     observed: str = msgspec.field(name="machine")
     note: bool = False
+    """For information only: names and memory change with drivers. All other differences mean that the catalog is wrong
+    for this node.
+    """
 
     def __str__(self) -> str:
         return f"{self.family} {self.profile}: {self.what} is {self.observed} here, {self.catalog} in the catalog"
 
 
 class CatalogCheckReport(msgspec.Struct, frozen=True):
-    """What a check found. ``checked`` says what was compared, ``unchecked`` what could not be, in sentences."""
+    """The result of a check."""
 
     node: str
     driver: str
     nvml: str
     checked: tuple[str, ...]
+    """Sentences that list what was compared."""
     unchecked: tuple[str, ...]
+    """Sentences that list what could not be compared."""
     differences: tuple[Difference, ...]
 
     @property
@@ -52,7 +56,7 @@ class CatalogCheckReport(msgspec.Struct, frozen=True):
 
 
 def check(driver: GpuDriver) -> CatalogCheckReport:
-    """Compare the catalog with this machine, one GPU per product (one with MIG mode on where there is one). Raises
+    """Compare the catalog with this node, one GPU per product (one with MIG mode on, if there is one). Raises
     BlockedError without NVML.
     """
     backend = _nvml(driver)
@@ -89,7 +93,7 @@ def check(driver: GpuDriver) -> CatalogCheckReport:
 
 def _unchecked(family: Family, found: GpuDescription) -> Iterator[str]:
     if any(row.placements is None for row in found.rows):
-        yield f"{family.name}: placements (the driver tells them with MIG mode on, to root)"
+        yield f"{family.name}: placements (the driver lists them only to root, and only while MIG mode is on)"
     missing = [p.name for p in family.profiles if p.id not in found.compute]
     if missing:
         yield f"{family.name}: compute instance profiles of {', '.join(missing)} (no instance of them exists)"
@@ -142,8 +146,8 @@ def _compare_compute(family: Family, profile: Profile, rows: Sequence[ComputeRow
 
 
 def record(driver: GpuDriver, pci: str | None = None, *, date: str, name: str | None = None) -> str:
-    """A catalog file (YAML) made from one GPU of this machine: that at ``pci``, else the first that MIG can divide.
-    ``date`` (ISO) goes into its provenance. Raises BlockedError where the driver lists nothing.
+    """Return a catalog file (YAML) for the GPU at ``pci``, else for the first MIG-capable GPU. ``date`` (ISO) goes into
+    its provenance. Raises BlockedError if the driver lists nothing.
     """
     from aliquot.hardware.catalog_yaml import to_yaml
 
@@ -151,9 +155,7 @@ def record(driver: GpuDriver, pci: str | None = None, *, date: str, name: str | 
     inventory = backend.read()
     able = [g for g in inventory.gpus if g.mig.capable and not g.lost and pci in (None, g.pci)]
     if not able:
-        raise BlockedError(
-            f"no GPU that MIG can divide{f' at {pci}' if pci else ' on this machine'}", next_step="aliquot show"
-        )
+        raise BlockedError(f"no MIG-capable GPU{f' at {pci}' if pci else ' on this node'}", next_step="aliquot show")
     able.sort(key=lambda g: not g.mig.enabled)
     found = backend.describe(able[0].pci)
     if not found.rows:
@@ -167,14 +169,14 @@ def record(driver: GpuDriver, pci: str | None = None, *, date: str, name: str | 
 def _nvml(driver: GpuDriver) -> NvmlBackend:
     if not isinstance(driver, NvmlBackend):
         raise BlockedError(
-            "tables can be read through NVML only, and this simulated node has no NVML library",
+            "tables can be read only through NVML, and this simulated node has no NVML library",
             next_step="install gcc, or unset ALIQUOT_BACKEND",
         )
     return driver
 
 
 def family_of(found: GpuDescription, name: str | None = None) -> Family:
-    """The table that a description amounts to."""
+    """Return the table that a description contains."""
     device = found.gpu.pci_device
     known = catalog.family_of_device(device, found.gpu.subsystem)
     family = family_from_rows(

@@ -13,7 +13,7 @@ _UNITS = {"eighths": "1/8 of the memory", "quarters": "1/4 of the memory"}
 
 
 def to_yaml(found: GpuDescription, family: Family, date: str) -> str:
-    """The file's text. ``date`` is the day of the recording, ISO."""
+    """Return the text of the file. ``date`` is the day of the recording (ISO)."""
     import yaml
 
     body = yaml.safe_dump(
@@ -23,7 +23,7 @@ def to_yaml(found: GpuDescription, family: Family, date: str) -> str:
 
 
 def document(found: GpuDescription, family: Family, date: str) -> dict[str, Any]:
-    """The file as data."""
+    """Return the file as data."""
     gpu, has_placements = found.gpu, all(r.placements for r in found.rows)
     placements = "captured" if has_placements else "estimate"
     rows = {r.id: r for r in found.rows}

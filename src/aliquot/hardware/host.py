@@ -1,4 +1,4 @@
-"""The machine around the GPUs: the reset of one GPU, the end of a process."""
+"""The local host: the reset of one GPU, the end of a process."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ _REFUSALS: tuple[tuple[str, int], ...] = (
     ("no devices were found", codes.NOT_FOUND),
     ("couldn't communicate with the nvidia driver", codes.DRIVER_NOT_LOADED),
 )
-"""Words in nvidia-smi's refusal of a reset, and the NVML code that they stand for."""
+"""Phrases in nvidia-smi's refusal of a reset, and their NVML codes."""
 
 
 class LocalHost:
-    """This machine. ``nvidia_smi`` is the program that resets; NVML has no call for it. ``root`` is the directory that
-    it takes for ``/``: that of a driver container, or of the host around our own container.
+    """The local host. ``nvidia_smi`` is the program that resets a GPU, because NVML has no call for it. ``root`` is the
+    program's root directory: ``/``, that of a driver container, or that of the host if this process runs in a
+    container.
     """
 
     def __init__(self, nvidia_smi: str = "nvidia-smi", *, root: str = "/", grace_s: float = GRACE_S) -> None:
@@ -53,7 +54,7 @@ class LocalHost:
         except OSError as failure:
             raise HardwareError(
                 f"{attempt} failed: {self.nvidia_smi} cannot be run ({failure.strerror})",
-                next_step="install nvidia-smi, which comes with the driver, or reboot the machine",
+                next_step="install nvidia-smi, which comes with the driver, or reboot the node",
             ) from failure
         output = (result.out + result.err).strip()
         if result.status:
@@ -74,12 +75,12 @@ class LocalHost:
             if _wait(lambda: start_time is None or _start_time(pid) != start_time, wait_s):
                 return
         raise HardwareError(
-            f"process {pid} does not end, even by SIGKILL: it hangs inside the kernel", next_step="reboot the machine"
+            f"process {pid} does not end, even after SIGKILL: it hangs inside the kernel", next_step="reboot the node"
         )
 
 
 def reset_error(attempt: str, pci: str, status: int, output: str) -> AliquotError:
-    """The error for a reset that nvidia-smi refused with this exit status and these words."""
+    """Return the error for a reset that nvidia-smi refused, from its exit status and output."""
     words = output.lower()
     code = next((code for phrase, code in _REFUSALS if phrase in words), status if status in codes.TABLE else None)
     error = codes.error(code or codes.UNKNOWN, attempt, gpu=pci)
@@ -89,8 +90,8 @@ def reset_error(attempt: str, pci: str, status: int, output: str) -> AliquotErro
 
 
 def _start_time(pid: int) -> str | None:
-    """When a living process started, in clock ticks: tells it from a later one with the same number. None if it is
-    gone; a zombie is, since its open devices are closed.
+    """Return when a process started, in clock ticks, which distinguishes it from a later process with the same pid.
+    None if it has ended. A zombie counts as ended, because its open devices are closed.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

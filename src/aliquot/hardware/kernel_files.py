@@ -1,5 +1,5 @@
-"""The kernel's files as a port: ``/sys``, ``/proc`` and ``/dev`` of this machine, of a tree below a folder, or of a
-simulated node. Everything that reads or writes sysfs goes through it, so that one code runs over all of them.
+"""The kernel's files as a port: ``/sys``, ``/proc`` and ``/dev`` of this host, of a tree below a directory, or of a
+simulated node. All access to sysfs uses this port, so that the same code runs on all of them.
 """
 
 from __future__ import annotations
@@ -11,35 +11,37 @@ from aliquot.foundation.driver_calls import SLOW_WRITE_S, DriverCall
 
 
 class KernelFiles(Protocol):
-    """Absolute paths as the kernel shows them (``/sys/bus/pci/devices/0000:08:00.0/driver``). Symbolic links are
-    followed, but for the last part in ``link``. Every method raises OSError with the kernel's own errno.
+    """Access by absolute paths as the kernel shows them (``/sys/bus/pci/devices/0000:08:00.0/driver``).
+
+    Symbolic links are followed, except for the last part in ``link``. Every method raises OSError with the kernel's
+    errno.
     """
 
     def read(self, path: str) -> str:
-        """The text of an attribute, its final newline cut off."""
+        """Return the text of an attribute without its final newline."""
         ...
 
     def write(self, path: str, text: str) -> None:
-        """One write of that text, as ``echo -n`` does it. The kernel's refusal is an OSError."""
+        """Write the text in one call, like ``echo -n``. Raises OSError if the kernel refuses."""
         ...
 
     def names(self, path: str) -> tuple[str, ...]:
-        """The entries of a folder, in no promised order."""
+        """Return the entries of a directory, in any order."""
         ...
 
     def link(self, path: str) -> str:
-        """Where a symbolic link points, as it is written there."""
+        """Return the target of a symbolic link as it is stored."""
         ...
 
     def real(self, path: str) -> str:
-        """The path with every symbolic link resolved."""
+        """Return the path with all symbolic links resolved."""
         ...
 
     def exists(self, path: str) -> bool: ...
 
 
 class RealFiles:
-    """The machine's own files, or those below ``root``."""
+    """The host's own files, or those below ``root``."""
 
     def __init__(self, root: str = "/") -> None:
         self.root = os.path.realpath(root).rstrip("/")

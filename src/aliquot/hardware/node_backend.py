@@ -1,4 +1,4 @@
-"""A node as the engine sees it: what the GPU driver does, through NVML, and what the kernel does, through its files."""
+"""The engine's view of a node: driver calls through NVML, and kernel actions through the kernel's files."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ if TYPE_CHECKING:
 
 
 class NodeGpuDriver(GpuDriver, Protocol):
-    """The GPUs through their driver's library, and what is asked of it for virtual machines."""
+    """The GPUs through their driver's library, with the calls that virtualization needs."""
 
     def mixed_size(self, pci: str) -> bool | None:
-        """Whether mixed-size mode is on; None where the GPU, in its present mode, has none."""
+        """Return whether mixed-size mode is on; None if the GPU does not support it in its current mode."""
         ...
 
     def renumber(self) -> None:
-        """GPUs have come or gone: what is remembered by position is asked again."""
+        """Forget values that are cached by index: GPUs have appeared or disappeared."""
         ...
 
     def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
-        """What each piece is used for now (see ``model.usage``), read apart: no plan depends on it. One entry per GPU
-        instance that has a MIG device, one per whole GPU outside MIG mode; none for GPUs that are lost or handed out
-        whole. It reads much less than a look at the GPUs does, writes nothing, and opens no session beside its own.
+        """Return the current usage of each GPU instance and GPU (see ``model.usage``), separately from the inventory,
+        because no plan depends on it.
 
-        GPM's shares (Hopper and later) are of the time since the last call, None at the first; ``over_s`` makes a
-        first call wait so many seconds for them. Raises what the driver's refusals mean.
+        There is one entry per GPU instance that has a MIG device, and one per whole GPU outside MIG mode. Lost GPUs and
+        GPUs in passthrough have none. This reads much less than the inventory, writes nothing, and opens no additional
+        session. GPM's shares (Hopper and later) cover the time since the last call and are None at the first call;
+        ``over_s`` makes a first call wait that many seconds for them. Raises the errors of the driver.
         """
         ...
 
@@ -44,7 +45,9 @@ D = TypeVar("D", bound=NodeGpuDriver, covariant=True)
 
 
 class NodeBackend(Generic[D]):
-    """Implements ``engine.ports.Backend``. ``nvml`` is the driver's side alone, with what only it offers."""
+    """The implementation of ``engine.ports.Backend``. ``nvml`` is the driver's side, with the calls that only it
+    offers.
+    """
 
     def __init__(self, nvml: D, kernel: Kernel) -> None:
         self.nvml = nvml
@@ -69,7 +72,7 @@ class NodeBackend(Generic[D]):
         return self._with_node_index(self.kernel.read_gpu(gpu, self._mixed_size))
 
     def _with_node_index(self, gpu: Gpu) -> Gpu:
-        """NVML's index counts the GPUs that it sees; the node's, while one is handed out, all of them."""
+        """Return the GPU with the node's index. NVML's index does not count GPUs in passthrough, the node's does."""
         return msgspec.structs.replace(gpu, index=self._indexes.get(gpu.pci, gpu.index))
 
     def facts(self) -> Facts:
@@ -79,14 +82,14 @@ class NodeBackend(Generic[D]):
         return self.nvml.usage(over_s)
 
     def _mixed_size(self, pci: str) -> bool | None:
-        """Mixed-size mode is worth no error: a driver that cannot tell has none."""
+        """Return mixed-size mode; None instead of an error if the driver cannot report it."""
         try:
             return self.nvml.mixed_size(pci)
         except AliquotError:
             return None
 
     def _passthrough_gpu(self, pci: str) -> Gpu | None:
-        """A GPU that NVML does not know because vfio-pci has it."""
+        """Return a GPU that NVML does not know because it is bound to vfio-pci."""
         return next((gpu for gpu in self.kernel.passthrough() if gpu.pci == pci), None)
 
     # -- what the driver does
@@ -126,7 +129,7 @@ class NodeBackend(Generic[D]):
 
     @contextmanager
     def _closed_session(self) -> Iterator[None]:
-        """Our session closed while a GPU comes or goes; afterwards NVML counts them anew."""
+        """Close our session while a GPU is bound or unbound; afterwards NVML counts the GPUs again."""
         try:
             with self.nvml.suspend():
                 yield

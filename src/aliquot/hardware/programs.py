@@ -1,4 +1,4 @@
-"""Programs of a driver whose files are on this machine, at ``/`` or below another root."""
+"""The programs of a driver whose files are on this host, at ``/`` or below another root."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _FOLDERS = ("usr/bin", "usr/sbin", "bin", "sbin", "usr/local/bin", "usr/local/nv
 
 
 class LocalPrograms:
-    """Implements ``Programs``. With ``chroot`` they see ``root`` as ``/``: those of a driver container find their
-    libraries there. Without it their files are started from here. A program that is not there ends with status 127, as
-    in a shell.
+    """The implementation of ``Programs``. With ``chroot``, programs see ``root`` as ``/``, so that those of a driver
+    container find their libraries. Without it their files are started from here. A missing program ends with status
+    127, as in a shell.
     """
 
     def __init__(self, root: str = "/", *, chroot: bool = False) -> None:
@@ -24,14 +24,14 @@ class LocalPrograms:
 
     @property
     def location(self) -> str:
-        return f"root {self._root}" if self._root else "this machine"
+        return f"root {self._root}" if self._root else "this host"
 
     def run(self, command: Sequence[str], timeout_s: float) -> ProgramResult:
-        """Raises HardwareError after ``timeout_s``."""
+        """Run a program to its end. Raises HardwareError after ``timeout_s`` seconds."""
         name, *arguments = command
         path = self._path(name)
         if path is None:
-            return ProgramResult(127, err=f"{name} is not there")
+            return ProgramResult(127, err=f"{name} was not found")
         words = [*(["chroot", self._root, path] if self._chroot else [self._root + path]), *arguments]
         try:
             return run_to_end(words, timeout_s)
@@ -45,15 +45,15 @@ class LocalPrograms:
             return ProgramResult(126, err=f"{name} cannot be run: {failure.strerror}")
 
     def _path(self, word: str) -> str | None:
-        """The program's absolute path below the root."""
+        """Return the program's absolute path below the root."""
         candidates = (word,) if word.startswith("/") else tuple(f"/{folder}/{word}" for folder in _FOLDERS)
         return next((path for path in candidates if os.access(self._root + path, os.X_OK)), None)
 
 
 def run_to_end(words: Sequence[str], timeout_s: float, *, gpu: str = "") -> ProgramResult:
-    """Run a program of the driver to its end, its words in English. A signal ends it: whatever changes something runs
-    it inside ``signals.whole``. ``gpu`` is the PCI address that it works on. Raises TimeoutError after ``timeout_s``,
-    when it was killed; OSError where it cannot be started.
+    """Run a program of the driver to its end, with English output. A signal ends it, so callers that change something
+    run it inside ``signals.uninterrupted``. ``gpu`` is the PCI address that it works on. Raises TimeoutError after
+    ``timeout_s`` seconds, when it was killed, and OSError if it cannot be started.
     """
     from aliquot.foundation import bounded_process  # a command that runs no program does not pay for it
 

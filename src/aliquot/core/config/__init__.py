@@ -1,1 +1,1 @@
-"""Text to model. Strings in, values out."""
+"""Configuration text to model values: strings in, values out."""

@@ -1,7 +1,7 @@
-"""The last wish for each GPU as a document that outlives a reboot, and the way back from it.
+"""The boot record: the last request for each GPU, as a document that survives a reboot, and its replay.
 
-A reboot takes virtual functions, vGPUs, GPU instances and passthrough away, and on most families MIG mode too: what was
-asked must lie outside, to be asked again.
+A reboot removes virtual functions, vGPUs, GPU instances and passthrough, and on most families MIG mode too. The
+requests must be on disk to be applied again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VFIO = "vfio-pci"
 
 
 class RecordedRequest(msgspec.Struct, frozen=True):
-    """The last wish for one GPU. ``uuid`` finds it again where its address changed; ``name`` is the named config."""
+    """The last request for one GPU. ``uuid`` finds it again if its address changed; ``name`` is the named config."""
 
     desired: DesiredGpu = msgspec.field(name="wish")
     uuid: str = ""
@@ -28,7 +28,7 @@ class RecordedRequest(msgspec.Struct, frozen=True):
 
 
 class BootRecord(msgspec.Struct, frozen=True):
-    """What is kept of a node: its GPUs' wishes."""
+    """The recorded requests for the GPUs of a node."""
 
     gpus: tuple[RecordedRequest, ...] = ()
 
@@ -36,8 +36,8 @@ class BootRecord(msgspec.Struct, frozen=True):
 def merge_requests(
     previous: Iterable[RecordedRequest], desired: Desired, after: Inventory
 ) -> tuple[RecordedRequest, ...]:
-    """What is to be remembered once a wish was met: the new one for the GPUs that it names, the former for others.
-    ``after`` is the node as it is then.
+    """Return the requests to record once a desired state is reached: the new one for the GPUs that it names, the
+    previous one for the others. ``after`` is the inventory at that time.
     """
     gpus = {gpu.pci: gpu for gpu in after.gpus}
     uuids = {gpu.pci: gpu.uuid for gpu in after.gpus}
@@ -53,12 +53,12 @@ def merge_requests(
 
 
 def _current_address(request: RecordedRequest, uuids: dict[str, str]) -> str:
-    """Where a GPU is now, by its UUID; where it was, if it is not there."""
+    """Return the present address of a GPU, by its UUID; its previous address if the GPU is absent."""
     return next((pci for pci, uuid in uuids.items() if request.uuid and uuid == request.uuid), request.desired.pci)
 
 
 def _merge(previous: DesiredGpu, desired_gpu: DesiredGpu, gpu: Gpu) -> DesiredGpu:
-    """A wish over the former one of the same GPU: what it leaves open stays asked, as far as it is still there."""
+    """Merge a request into the previous one of the same GPU: what it leaves open stays requested if it still exists."""
     if desired_gpu.passthrough or previous.passthrough:
         return desired_gpu
     virtual = gpu.virtual or GpuVirtualization()
@@ -81,7 +81,9 @@ def _merge(previous: DesiredGpu, desired_gpu: DesiredGpu, gpu: Gpu) -> DesiredGp
 
 
 def replay(requests: Iterable[RecordedRequest], inventory: Inventory) -> tuple[Desired, tuple[ResolutionFailure, ...]]:
-    """The recorded wishes of the GPUs that are there, and a fault for each that is not. No other GPU is named."""
+    """Return the recorded requests of the GPUs that are present, and a failure for each absent GPU. GPUs without a
+    record are not named.
+    """
     addresses = {gpu.pci for gpu in inventory.gpus}
     uuids = {gpu.pci: gpu.uuid for gpu in inventory.gpus}
     desired_gpus: list[DesiredGpu] = []
@@ -90,7 +92,7 @@ def replay(requests: Iterable[RecordedRequest], inventory: Inventory) -> tuple[D
     for each in requests:
         pci = _current_address(each, uuids)
         if pci not in addresses or (each.uuid and uuids[pci] and uuids[pci] != each.uuid):
-            text = f"GPU {each.desired.pci} ({each.uuid or 'no UUID'}) is not on this node any more: its wish waits"
+            text = f"GPU {each.desired.pci} ({each.uuid or 'no UUID'}) is no longer on this node: its request is kept"
             failures.append(ResolutionFailure("NO_SUCH_GPU", text, each.desired.pci, next_step="aliquot show"))
         else:
             desired_gpus.append(msgspec.structs.replace(_relocate(each.desired, pci), source=NAME, restoring=True))
@@ -99,8 +101,8 @@ def replay(requests: Iterable[RecordedRequest], inventory: Inventory) -> tuple[D
 
 
 def _relocate(desired_gpu: DesiredGpu, pci: str) -> DesiredGpu:
-    """The wish for a GPU that is at this address now. Virtual functions lie at a distance from it that its SR-IOV
-    capability tells, in routing ids, so that they moved as far as it did.
+    """Return the request for a GPU that moved to this address. The routing ids of virtual functions are at a fixed
+    offset from the GPU's (its SR-IOV capability defines it), so that they moved by the same distance.
     """
     if pci == desired_gpu.pci:
         return desired_gpu
@@ -109,7 +111,7 @@ def _relocate(desired_gpu: DesiredGpu, pci: str) -> DesiredGpu:
         try:
             number = _routing_id(function) - _routing_id(desired_gpu.pci) + _routing_id(pci)
         except ValueError:
-            return function  # no address: whoever plans it says so
+            return function  # not an address: the planner reports it
         return f"{number >> 16:04x}:{number >> 8 & 0xFF:02x}:{number >> 3 & 0x1F:02x}.{number & 7}"
 
     vgpus = desired_gpu.vgpus and tuple(
@@ -121,6 +123,6 @@ def _relocate(desired_gpu: DesiredGpu, pci: str) -> DesiredGpu:
 
 
 def _routing_id(pci: str) -> int:
-    """A PCI address as one number: domain, bus, device, function."""
+    """Return a PCI address as one number: domain, bus, device, function."""
     domain, bus, device, function = (int(part, 16) for part in pci.replace(".", ":").split(":"))
     return domain << 16 | bus << 8 | device << 3 | function

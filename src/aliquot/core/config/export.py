@@ -1,4 +1,4 @@
-"""What is on the node as a configuration file: mig-parted's, which knows counts, and ours, which knows placements."""
+"""The inventory as a configuration file: mig-parted's format, which has counts, and ours, which has placements."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Document = dict[str, object]
 
 
 def export(inventory: Inventory, label: str = "current") -> Document:
-    """mig-parted's export: GPUs that are alike share an entry, in the order in which they first appear.
+    """Build mig-parted's export: GPUs that are alike share an entry, in the order in which they first appear.
 
-    GPU instances without a compute instance do not show; GPUs that cannot be partitioned count as disabled. GPUs in
-    passthrough, which mig-parted cannot see, do not show, and no entry is for them.
+    GPU instances without a compute instance are omitted; GPUs that cannot be partitioned count as disabled. GPUs in
+    passthrough, which mig-parted cannot see, are omitted too.
     """
     refuse_lost(inventory)
     records: list[tuple[bool, Counter[str], list[Gpu]]] = []
@@ -42,17 +42,17 @@ def export(inventory: Inventory, label: str = "current") -> Document:
 
 
 def refuse_lost(inventory: Inventory) -> None:
-    """Raises BlockedError if a GPU fell off the bus: what is on it is not known, and a file must not invent it."""
+    """Raise BlockedError if a GPU fell off the bus: its state is unknown, and a file must not invent it."""
     lost = [gpu.pci for gpu in inventory.gpus if gpu.lost]
     if lost:
         raise BlockedError(
-            f"GPU {', '.join(lost)} has fallen off the bus: its state is not known and cannot be written down",
+            f"GPU {', '.join(lost)} has fallen off the bus: its state is unknown and cannot be exported",
             next_step="reboot the node, then: aliquot show",
         )
 
 
 def device_type(gpu: Gpu) -> str:
-    """The PCI id as mig-parted prints it, without the subsystem; what the platform says for GPUs without one."""
+    """Return the PCI id as mig-parted prints it, without the subsystem; for GPUs without one, the platform's text."""
     number = packed(gpu.pci_device)
     return gpu.pci_device if number is None else packed_pci_id(number)
 
@@ -78,9 +78,10 @@ def _entry(
 
 
 def export_native(inventory: Inventory, label: str = "current") -> Document:
-    """Our export: each GPU that is shared, or could be partitioned, by PCI address. Instances are at their placements
-    with their compute instances; vGPUs are counted by type, with the GPU instances behind them left to the type. GPUs
-    that are alike to the slice share an entry.
+    """Build our export: each GPU that is shared, or could be partitioned, by PCI address.
+
+    Instances have their placements and compute instances. vGPUs are counted by type, which implies the GPU instances
+    behind them. GPUs that are alike to the slice share an entry.
     """
     refuse_lost(inventory)
     entries: list[Document] = []
@@ -99,7 +100,7 @@ def export_native(inventory: Inventory, label: str = "current") -> Document:
 
 
 def _share(inventory: Inventory, gpu: Gpu) -> Document | None:
-    """The one share that a GPU is, None if it is none and could not be partitioned either."""
+    """Return the share of a GPU, None if it has none and cannot be partitioned either."""
     if gpu.passthrough:
         return {PASSTHROUGH: True}
     virtual = gpu.virtual or GpuVirtualization()

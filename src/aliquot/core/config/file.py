@@ -1,4 +1,4 @@
-"""A configuration file as values: named configs of entries, whichever format they were written in."""
+"""A configuration file as values: named configs with entries, for every format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aliquot.core.config.text.vgpu_request import VgpuRequest
 
 NATIVE = "aliquot/v1"
 JSON_MARK = "x-aliquot"
-"""A member of JSON files that says who wrote them: readers pass over it."""
+"""A member of JSON files that names the program that wrote them. Readers ignore it."""
 MIG_PARTED = "mig-parted/v1"
 VGPU_DEVICE_MANAGER = "vgpu-device-manager/v1"
 
@@ -18,38 +18,41 @@ MIG = "mig"
 VGPU = "vgpu"
 PASSTHROUGH = "passthrough"
 SHARES = (MIG, VGPU, PASSTHROUGH)
-"""The kinds of share. A GPU is one of them at a time, so an entry names one."""
+"""The kinds of share. A GPU has one at a time, so an entry names one."""
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):
-    """What some GPUs should become. ``share`` says which of the other fields count.
-
-    MIG: ``mig`` whether MIG mode is wanted, ``instances`` what is to be there then. vGPU: ``types``, of which none
-    means no vGPUs, and ``mixed_size``, whether mixed-size mode is wanted, None for "as it is". Passthrough: ``on``.
-    """
+    """The desired state of some GPUs. ``share`` decides which of the other fields count."""
 
     selector: Selector
     mig: bool
+    """MIG: whether MIG mode is requested."""
     instances: tuple[InstanceRequest, ...]
+    """MIG: the instances, and no others unless ``at_least``."""
     line: int
     column: int
     share: str = MIG
     types: tuple[VgpuRequest, ...] = ()
+    """vGPU: the types; empty means no vGPUs."""
     mixed_size: bool | None = None
+    """vGPU: whether mixed-size mode is requested, None for "as it is"."""
     on: bool = False
+    """Passthrough: whether it is requested."""
+    at_least: bool = False
 
 
 class ConfigFile(msgspec.Struct, frozen=True):
-    """``source`` is the file's name for messages, ``schema`` one of NATIVE, MIG_PARTED and VGPU_DEVICE_MANAGER. A
-    ``fleet`` file is for nodes of several kinds: GPUs that it names and that are not on this node are notes. So they
-    are in one that is read with ``compat``, which takes in silence what the format's own tool takes.
-    """
+    """A configuration file that was read."""
 
     source: str
+    """The file's name in messages."""
     schema: str
+    """NATIVE, MIG_PARTED or VGPU_DEVICE_MANAGER."""
     configs: dict[str, tuple[ConfigEntry, ...]]
     compat: bool = False
+    """Whether it was read as leniently as the format's own tool reads it. Named GPUs that are absent become notes."""
     fleet: bool = False
+    """Whether it is for nodes of several kinds. Named GPUs that are absent from this node become notes."""
 
     @property
     def names(self) -> tuple[str, ...]:

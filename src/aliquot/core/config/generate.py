@@ -1,4 +1,4 @@
-"""The configuration file that a node's GPUs call for, with the entries and names that mig-manager generates."""
+"""The configuration file for a node's GPUs, with the entries and names that mig-manager generates."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _A30_COUNTS = {"1g.6gb": 4, "1g.6gb+me": 1, "2g.12gb": 2, "2g.12gb+me": 1, "4g.2
 """NVML reports wrong counts for this GPU. Source: mig-parted's builder, which hard-codes the same table."""
 
 _BALANCED = {7: {1: 2, 2: 1, 3: 1}, 4: {1: 2, 2: 1}}
-"""Compute slices of the widest profile -> slices of a profile -> how many of it."""
+"""Compute slices of the widest profile -> compute slices of a profile -> its count."""
 
 
 class _Choice(msgspec.Struct, frozen=True):
-    """A profile that one kind of GPU offers, and how many of it fit. ``plain`` has no attributes."""
+    """A profile of one kind of GPU, and how many instances of it fit. ``plain`` has no attributes."""
 
     device: str
     name: str
@@ -29,10 +29,10 @@ class _Choice(msgspec.Struct, frozen=True):
 
 
 def generate(inventory: Inventory) -> Document:
-    """all-disabled, all-enabled, all-PROFILE for every profile and, where it is defined, all-balanced.
+    """Generate all-disabled, all-enabled, all-PROFILE for every profile and, if it is defined, all-balanced.
 
-    Entries carry a device filter where the node has several kinds of MIG-capable GPUs. Raises BlockedError if there
-    is no GPU with MIG, or none whose profiles are known.
+    Entries have a device filter if the node has several kinds of MIG-capable GPUs. Raises BlockedError if no GPU
+    supports MIG, or if the profiles of all that do are unknown.
     """
     capable = [gpu for gpu in inventory.gpus if gpu.mig.capable]
     if not capable:
@@ -56,7 +56,7 @@ def generate(inventory: Inventory) -> Document:
 
 
 def all_of(profile: str) -> str:
-    """The named config that divides every GPU into this profile: ``all-1g.5gb.me`` for ``1g.5gb+me``."""
+    """Return the name of the config that partitions every GPU into a profile: ``all-1g.5gb.me`` for ``1g.5gb+me``."""
     return f"all-{profile.replace('+', '.')}"
 
 

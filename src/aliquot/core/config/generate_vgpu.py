@@ -1,4 +1,4 @@
-"""The configuration file that a host for virtual machines calls for: in the native format, which knows vGPU types."""
+"""The configuration file for a host of VMs, in the native format, which has vGPU types."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 
 
 def has_vgpus(inventory: Inventory) -> bool:
-    """Whether the vGPU host driver is at work here, with a GPU whose types are known."""
+    """Report whether the vGPU host driver runs on this node, with a GPU whose types are known."""
     manager = inventory.host is not None and inventory.host.vgpu_manager is True
     return manager and bool(_vgpu_products(inventory))
 
 
 def generate_native(inventory: Inventory) -> Document:
-    """Every name that `generate` gives, for the GPUs with MIG, and ``all-vgpu-TYPE`` for every type with a known id: as
-    many as one GPU holds, on every GPU that has the type. Entries name the product where the node has several.
+    """Generate every name of `generate` for the GPUs with MIG, and ``all-vgpu-TYPE`` for every type with a known id.
+
+    ``all-vgpu-TYPE`` means as many as one GPU holds, on every GPU that has the type. Entries name the product if the
+    node has several.
     """
     configs: dict[str, object] = {}
     if any(gpu.mig.capable for gpu in inventory.gpus):
@@ -41,13 +43,13 @@ def generate_native(inventory: Inventory) -> Document:
 
 
 def max_vgpus(gpu: Gpu, table: VgpuTable, vgpu_type: VgpuType) -> int:
-    """How many vGPUs of a type one GPU holds: its own most, but no more than there are virtual functions."""
+    """Return how many vGPUs of a type one GPU holds: the type's maximum, limited by the number of virtual functions."""
     total = gpu.virtual.total if gpu.virtual is not None and gpu.virtual.total else table.total_vfs
     return min(vgpu_type.max, total) if table.sriov and total else vgpu_type.max
 
 
 def _vgpu_products(inventory: Inventory) -> list[tuple[Gpu, VgpuTable]]:
-    """One GPU of each product that has types, in the order of the node."""
+    """Return one GPU of each product that has types, in the order of the node."""
     found: dict[str, tuple[Gpu, VgpuTable]] = {}
     for gpu in inventory.gpus:
         table = inventory.vgpu_table(gpu)
@@ -63,13 +65,13 @@ def _names(products: Iterable[tuple[Gpu, VgpuTable]]) -> set[str]:
 
 
 def _creatable_type(table: VgpuTable, short: str) -> VgpuType | None:
-    """The type with a short name, if it can be made."""
+    """Return the type with a short name, if it can be created."""
     found = table.by_name.get(short)
     return found if found is not None and found.id is not None else None
 
 
 def _native(entry: Document) -> Document:
-    """An entry of mig-parted's format in ours."""
+    """Convert an entry of mig-parted's format to ours."""
     filters = entry.get("device-filter")
     mig = entry["mig-devices"] if entry["mig-enabled"] else "disabled"
     return {"gpus": {"device-filter": filters} if filters else "all", MIG: mig}

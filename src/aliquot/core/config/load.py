@@ -1,4 +1,4 @@
-"""Reading a configuration file of any format that is understood."""
+"""The reader of configuration files in any supported format."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _EXAMPLE = "start one with: aliquot generate > gpus.yaml"
 
 
 def load(text: str, source: str, *, compat: bool = False, profiles: tuple[str, ...] = ()) -> ConfigFile:
-    """Reads the native format, mig-parted v1 and vgpu-device-manager v1. ``source`` names the text in messages.
+    """Read the native format, mig-parted v1 or vgpu-device-manager v1. ``source`` names the text in messages.
 
-    ``compat`` accepts what mig-parted accepts. ``profiles`` are the names that hints offer; every known one where there
-    are none. Raises ConfigError with all faults, each ``source:line:column: ...``.
+    ``compat`` accepts what mig-parted accepts. ``profiles`` are the names that hints suggest; empty means every known
+    one. Raises ConfigError with all errors, each ``source:line:column: ...``.
     """
     document = yaml.read(text, source)
     root = document.root
@@ -45,7 +45,7 @@ def _version(root: yaml.Map, source: str) -> str:
     version = node.value if isinstance(node, yaml.Scalar) else None
     if version in (NATIVE, "v1"):
         return str(version)
-    raise ConfigError(f"{source} has 1 fault", details=(_why_not(root, fields, node, source),), next_step=_EXAMPLE)
+    raise ConfigError(f"{source} has 1 error", details=(_why_not(root, fields, node, source),), next_step=_EXAMPLE)
 
 
 def _why_not(root: yaml.Map, fields: dict[str, yaml.Node], node: yaml.Node | None, source: str) -> str:

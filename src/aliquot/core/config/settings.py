@@ -1,7 +1,7 @@
-"""How the cluster's owner wants the agents to behave: a frozen value, merged from layers that each say a part.
+"""The settings of the agents: a frozen value, merged from layers that each set a part.
 
 Lowest first: the defaults below, the agent's own environment, the ConfigMap ``aliquot-settings``, the GPU Operator's
-ClusterPolicy. So a cluster that has the operator keeps its one place for settings, and one without it needs nothing.
+ClusterPolicy. A cluster with the operator keeps its one place for settings, and one without it needs nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ STRATEGIES: tuple[MigStrategy, ...] = get_args(MigStrategy)
 POD_POLICIES: tuple[PodPolicy, ...] = get_args(PodPolicy)
 PREDICTIONS: tuple[PredictionPolicy, ...] = get_args(PredictionPolicy)
 DEFAULT_CONFIGS = ("all-disabled", "")
-"""What ClusterPolicy allows for ``migManager.config.default``. Source: GPU Operator, api/nvidia/v1."""
+"""The values that ClusterPolicy allows for ``migManager.config.default``. Source: GPU Operator, api/nvidia/v1."""
 
 
 class Override(msgspec.Struct, frozen=True):
-    """What one named config wants otherwise. None: as everywhere."""
+    """The settings that differ for one named config. None: as for all."""
 
     holders: Stored[PodPolicy] | None = None
     cordon: bool | None = None
@@ -32,36 +32,35 @@ class Override(msgspec.Struct, frozen=True):
 
 
 class HolderPolicy(msgspec.Struct, frozen=True):
-    """What may be done to pods on instances that are in the way, and how long it may take, in seconds.
-
-    ``policy``: ``refuse`` leaves everything as it is; ``wait`` waits until they end; ``drain`` evicts them, budgets
-    respected; ``force`` ends them.
-    """
+    """The treatment of pods on instances that block a change."""
 
     policy: PodPolicy
+    """``refuse`` changes nothing; ``wait`` waits until they end; ``drain`` evicts them and respects disruption
+    budgets; ``force`` ends them.
+    """
     timeout_s: int
     cordon: bool
 
 
 class AgentSettings(msgspec.Struct, frozen=True):
-    """All settings. Times are in seconds.
+    """All settings. Times are in seconds. ``KEYS`` has the meaning of each.
 
-    ``manage``: the label nvidia.com/mig.config is carried out here; False, by hand, where NVIDIA's MIG manager does it.
-    ``config_map``: the ConfigMap with the named configs (key config.yaml); empty: CONFIG_FILE, else what is generated
-    for the node. ``clients_map``: the ConfigMap with clients.yaml; empty: GPU_CLIENTS_FILE. ``default_config``: the
-    named config of a MIG-capable node without label; empty: none. ``prediction``: what to do with a named config whose
-    result the strategy cannot offer. ``cdi``, ``env``, ``device_nodes``: how the device plugin hands a device over.
-    ``hints``: the controller tells the owners of pods that wait because of a misspelt name.
+    ``cdi``, ``env`` and ``device_nodes`` choose how the device plugin passes a device to a container.
     """
 
     strategy: Stored[MigStrategy] = "single"
     manage: bool = True
+    """Whether the agent applies the label nvidia.com/mig.config. Set it to False if NVIDIA's MIG manager does."""
     config_map: str = ""
+    """The ConfigMap with the named configs (key config.yaml). Empty: CONFIG_FILE, else generated for the node."""
     default_config: str = "all-disabled"
+    """The named config of a MIG-capable node without label. Empty: none."""
     prediction: Stored[PredictionPolicy] = "refuse"
+    """The reaction to a named config whose result the strategy cannot advertise."""
     self_heal: bool = True
     with_reboot: bool = False
     clients_map: str = ""
+    """The ConfigMap with clients.yaml. Empty: GPU_CLIENTS_FILE."""
     stop_host_clients: bool = False
     holders: Stored[PodPolicy] = "refuse"
     wait_s: int = 600
@@ -73,6 +72,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     device_nodes: bool = False
     labels: bool = True
     hints: bool = True
+    """Whether the controller reports to the owners of pods that wait because of a misspelled name."""
     check_s: int = 30
     operands_s: int = 300
     retry_first_s: int = 5
@@ -80,8 +80,8 @@ class AgentSettings(msgspec.Struct, frozen=True):
     configs: dict[str, Override] = {}
 
     def holder_policy(self, config: str, annotation: str | None = None) -> HolderPolicy:
-        """What holds for a named config on a node. The node's own annotation comes first, then what is said for the
-        named config, then what is said for all.
+        """Return the policy for a named config on a node. The node's annotation comes first, then the setting of the
+        named config, then the setting for all.
         """
         override = self.configs.get(config, Override())
         requested = next((each for each in POD_POLICIES if each == annotation), override.holders)
@@ -90,14 +90,14 @@ class AgentSettings(msgspec.Struct, frozen=True):
         return HolderPolicy(policy, timeout, self.cordon if override.cordon is None else override.cordon)
 
     def prediction_for(self, config: str) -> PredictionPolicy:
-        """``refuse`` or ``warn``, for a named config."""
+        """Return ``refuse`` or ``warn`` for a named config."""
         return self.configs.get(config, Override()).prediction or self.prediction
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """What one place says: values by the name of the field of Settings. ``source`` names the place for people.
+    """The settings from one place: values by the field name of AgentSettings. ``source`` names the place for people.
 
-    A layer that says something about a named config says all of it: overrides are not merged within one name.
+    A layer that overrides a named config replaces all its overrides: they are not merged within one name.
     """
 
     source: str
@@ -105,7 +105,7 @@ class Layer(msgspec.Struct, frozen=True):
 
 
 def merge(layers: Sequence[Layer]) -> AgentSettings:
-    """The settings of some layers, lowest first; what no layer says has its default."""
+    """Merge layers, lowest first; a setting that no layer sets has its default."""
     values: dict[str, object] = {}
     configs: dict[str, Override] = {}
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Settings as text: the file ``settings.yaml`` of a ConfigMap, and environment variables; both to layers and back."""
+"""Settings as text: layers from the file ``settings.yaml`` of a ConfigMap and from environment variables, and back."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from aliquot.errors import ConfigError
 
 
 class Key(msgspec.Struct, frozen=True):
-    """One setting: its section and name in the file, its field, what it may be, and what it means.
+    """A setting: its section and name in the file, its field, its meaning and its valid values.
 
-    ``choices`` for words; ``lowest`` and ``highest`` for numbers; ``name`` for the name of a Kubernetes object.
+    ``choices`` are valid words; ``lowest`` and ``highest`` bound a number; ``name`` marks the name of a Kubernetes
+    object.
     """
 
     section: str
@@ -35,31 +36,33 @@ class Key(msgspec.Struct, frozen=True):
 
 _DAY = 86400
 KEYS = (
-    Key("mig", "enabled", "manage", "carry out the label nvidia.com/mig.config"),
+    Key("mig", "enabled", "manage", "apply the label nvidia.com/mig.config"),
     Key("mig", "strategy", "strategy", "how resources and labels are named", settings.STRATEGIES),
     Key("mig", "config-map", "config_map", "ConfigMap with the named configs, key config.yaml", name=True),
     Key("mig", "default-config", "default_config", "named config of a node without label", settings.DEFAULT_CONFIGS),
-    Key("mig", "prediction", "prediction", "when the strategy cannot offer the result", settings.PREDICTIONS),
-    Key("mig", "self-heal", "self_heal", "make drift good without being asked"),
-    Key("mig", "with-reboot", "with_reboot", "reboot the node where nothing else makes a MIG mode active"),
+    Key("mig", "prediction", "prediction", "if the strategy cannot advertise the result", settings.PREDICTIONS),
+    Key("mig", "self-heal", "self_heal", "repair drift automatically"),
+    Key("mig", "with-reboot", "with_reboot", "reboot the node if a pending MIG mode needs it"),
     Key("host-clients", "stop", "stop_host_clients", "stop the services of clients.yaml around a change"),
     Key("host-clients", "config-map", "clients_map", "ConfigMap with clients.yaml", name=True),
-    Key("holders", "policy", "holders", "pods on instances that are in the way", settings.POD_POLICIES),
-    Key("holders", "wait-seconds", "wait_s", "patience of the policy wait", lowest=1, highest=_DAY),
-    Key("holders", "drain-seconds", "drain_s", "patience of the policies drain and force", lowest=1, highest=_DAY),
+    Key("holders", "policy", "holders", "what to do with pods on instances that block a change", settings.POD_POLICIES),
+    Key("holders", "wait-seconds", "wait_s", "how long the policy wait waits", lowest=1, highest=_DAY),
+    Key("holders", "drain-seconds", "drain_s", "how long the policies drain and force wait", lowest=1, highest=_DAY),
     Key("holders", "cordon", "cordon", "keep new pods away from the node during a change"),
-    Key("device-plugin", "enabled", "device_plugin", "offer the devices to kubelet"),
-    Key("device-plugin", "cdi", "cdi", "hand devices over as CDI names"),
-    Key("device-plugin", "env", "env", "hand devices over in NVIDIA_VISIBLE_DEVICES"),
-    Key("device-plugin", "device-nodes", "device_nodes", "hand devices over as device nodes"),
+    Key("device-plugin", "enabled", "device_plugin", "advertise the devices to the kubelet"),
+    Key("device-plugin", "cdi", "cdi", "pass devices as CDI names"),
+    Key("device-plugin", "env", "env", "pass devices in NVIDIA_VISIBLE_DEVICES"),
+    Key("device-plugin", "device-nodes", "device_nodes", "pass devices as device nodes"),
     Key("labels", "enabled", "labels", "write gpu-feature-discovery's labels"),
-    Key("hints", "enabled", "hints", "an event on pods that wait because of a name that is nearly right"),
-    Key("times", "check-seconds", "check_s", "between two looks for drift", lowest=5, highest=_DAY),
-    Key("times", "operands-seconds", "operands_s", "patience for paused operands to end", lowest=1, highest=_DAY),
-    Key("times", "retry-first-seconds", "retry_first_s", "before the first new try", lowest=1, highest=3600),
-    Key("times", "retry-longest-seconds", "retry_longest_s", "longest wait between tries", lowest=1, highest=_DAY),
+    Key("hints", "enabled", "hints", "add an event to pods that wait because of a misspelled name"),
+    Key("times", "check-seconds", "check_s", "time between two drift checks", lowest=5, highest=_DAY),
+    Key(
+        "times", "operands-seconds", "operands_s", "how long to wait until paused operands end", lowest=1, highest=_DAY
+    ),
+    Key("times", "retry-first-seconds", "retry_first_s", "time before the first retry", lowest=1, highest=3600),
+    Key("times", "retry-longest-seconds", "retry_longest_s", "longest time between retries", lowest=1, highest=_DAY),
 )
-"""Every setting. ``configs`` beside the sections holds overrides by named config."""
+"""All settings. ``configs`` beside the sections holds overrides by named config."""
 
 ENVIRONMENT = {
     "MIG_STRATEGY": "strategy",
@@ -74,11 +77,11 @@ _SECTIONS = tuple(dict.fromkeys(key.section for key in KEYS))
 _OVERRIDES = {"holders": settings.POD_POLICIES, "cordon": (), "prediction": settings.PREDICTIONS}
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _TRUE, _FALSE = {"1", "t", "true"}, {"0", "f", "false"}
-"""What Go's flag packages, which read the same variables elsewhere, take for a boolean; any case here."""
+"""The booleans of Go's flag packages, which read the same variables in NVIDIA's tools. Here in any case."""
 
 
 def read(text: str, source: str) -> Layer:
-    """A settings file. Raises ConfigError with all faults, each ``source:line:column: ...``."""
+    """Read a settings file. Raises ConfigError with all errors, each ``source:line:column: ...``."""
     document = yaml.read(text, source)
     root = document.root
     if root is None or (isinstance(root, Scalar) and root.value is None):
@@ -91,7 +94,7 @@ def read(text: str, source: str) -> Layer:
 
 
 def from_environment(variables: Mapping[str, str], source: str = "the environment") -> Layer:
-    """The settings among some environment variables; an empty one says nothing. Raises ConfigError with all faults."""
+    """Return the settings among environment variables; empty ones are ignored. Raises ConfigError with all errors."""
     values: dict[str, object] = {}
     errors: list[str] = []
     for variable, field in ENVIRONMENT.items():
@@ -107,12 +110,12 @@ def from_environment(variables: Mapping[str, str], source: str = "the environmen
             wanted = ", ".join(key.choices) if key.choices else "true or false"
             errors.append(f"{variable} must be {wanted}, not {text[:60]!r}{did_you_mean(text, key.choices)}")
     if errors:
-        raise ConfigError(f"{source} has {len(errors)} fault{'s' * (len(errors) > 1)}", details=tuple(errors))
+        raise ConfigError(f"{source} has {len(errors)} error{'s' * (len(errors) > 1)}", details=tuple(errors))
     return Layer(source, values)
 
 
 def to_text(layer: Layer) -> str:
-    """The file that says what a layer says: the same text for the same layer."""
+    """Return the settings file of a layer: the same text for the same layer."""
     document: dict[str, object] = {"version": NATIVE}
     for section in _SECTIONS:
         values = {k.key: layer.values[k.field] for k in KEYS if k.section == section and k.field in layer.values}
@@ -202,7 +205,7 @@ class _Settings(YamlReader):
         return msgspec.convert(values, Override)
 
     def order(self, root: Node, values: dict[str, object]) -> None:
-        """Two times that contradict each other within one file."""
+        """Report two times that contradict each other within one file."""
         first, longest = values.get("retry_first_s"), values.get("retry_longest_s")
         if isinstance(first, int) and isinstance(longest, int) and first > longest:
             self.diagnostics.add(

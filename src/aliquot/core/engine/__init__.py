@@ -1,1 +1,1 @@
-"""Carries out plans through ports. No effect but through them."""
+"""The engine: it applies plans, and has effects only through ports."""

@@ -1,4 +1,4 @@
-"""Actions in sentences: as progress, and as what was undone."""
+"""Actions in sentences, as progress and as rollback."""
 
 from __future__ import annotations
 
@@ -19,23 +19,12 @@ from aliquot.core.model.actions import (
 
 
 def describe(action: Action) -> str:
-    """One action, done, as a line of progress."""
+    """Return a line of progress for an action that was executed."""
     return f"GPU {action.gpu}: {_words(action)[0]}"
 
 
-def creation_step(action: Create | CreateCompute | CreateVgpu) -> str:
-    """Return how the journal names the call that creates something."""
-    match action:
-        case Create():
-            return f"create gi {action.profile} {action.placement}"
-        case CreateCompute():
-            return f"create ci {action.instance}/{action.profile_id} {action.placement or ''}".rstrip()
-        case CreateVgpu():
-            return f"create vgpu {action.type} {action.function} {action.uuid}"
-
-
 def undone(action: Action) -> str:
-    """One action of the way back."""
+    """Return a line for an action that a rollback executed."""
     return f"GPU {action.gpu}: {_words(action)[1]}"
 
 
@@ -63,15 +52,15 @@ _WORDS: dict[type[Action], tuple[str, str]] = {
     ),
     DestroyVgpu: ("destroyed vGPU {0.type} on {0.function}", "the new vGPU {0.type} on {0.function} is gone again"),
 }
-"""Each action that was done, and on the way back; {1} is what it switches to."""
+"""The texts of an action, when applied and in a rollback; {1} is the new state of what it switches."""
 
 
 def _words(action: Action) -> tuple[str, str]:
     if isinstance(action, SetPassthrough):
         what = f"virtual function {action.function}" if action.function else "the whole GPU"
         if action.on:
-            return f"{what} handed to vfio-pci", f"{what} handed to vfio-pci again"
-        return f"{what} given back to its driver", f"{what} with its driver again"
+            return f"{what} bound to vfio-pci", f"{what} bound to vfio-pci again"
+        return f"{what} returned to its driver", f"{what} with its driver again"
     state = functions(action.count) if isinstance(action, SetFunctions) else ""
     if isinstance(action, SetMixedSize):
         state = "on" if action.on else "off"
@@ -80,5 +69,5 @@ def _words(action: Action) -> tuple[str, str]:
 
 
 def functions(count: int) -> str:
-    """``on (16)`` or ``off``."""
+    """Return ``on (16)`` or ``off``."""
     return f"on ({count})" if count else "off"

@@ -1,28 +1,24 @@
-"""Carry out exactly a plan, prove that it happened, or go back.
+"""Apply a plan exactly and verify the result, or roll back.
 
-Lock, fingerprint, journal, act, read again, verify. A failure on any GPU stops the others at their next action and
-everything that was touched goes back to the former placed geometry. A kill at any instant leaves a state from which
-the next run plans afresh: intents are on disk before the act, and the plan is a function of what is.
+The steps: lock, fingerprint, journal, act, read again, verify. A failure on any GPU stops the others at their next
+action, and every touched GPU returns to its previous placed geometry. After a kill at any time the next run can plan
+again: intents are on disk before each action, and the plan is a function of the inventory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import msgspec
 
-from aliquot.core.config.boot_record import merge_requests
 from aliquot.core.engine.context import ApplyOutcome, ExecutionContext
-from aliquot.core.engine.executor import execute
-from aliquot.core.engine.gpu_executor import as_aliquot_error
+from aliquot.core.engine.executor import as_aliquot_error, execute
 from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.engine.recorded_change import encode_change, record_change
-from aliquot.core.engine.resume import report_interrupted_run, resume
-from aliquot.core.engine.rollback import record_failed_rollback, undo
+from aliquot.core.engine.recovery import Work, report_interrupted_run, resume, roll_back
 from aliquot.core.engine.run import Run
-from aliquot.core.engine.saved_plan import confirm
-from aliquot.core.engine.step_timing import HOOKS, LOCK, READ, RECORD, UNDO, VERIFY
+from aliquot.core.engine.step_timing import HOOKS, LOCK, READ, RECORD, VERIFY
 from aliquot.core.model.actions import Reset, SetMode
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Drift, Plan
@@ -30,16 +26,16 @@ from aliquot.core.planner.verify import verify
 from aliquot.errors import AliquotError, ApplyInterruptedError, BlockedError, HardwareError, StalePlanError
 from aliquot.foundation.callbacks import Report
 
-FinalStep = Callable[[Run, Plan, Inventory], None]
+PlanCheck = Callable[[Plan, Inventory], None]
+"""Refuses a plan for a node, by raising an AliquotError."""
 
 
-def apply(plan: Plan, context: ExecutionContext, report: Report, *, saved: bool = False) -> ApplyOutcome:
-    """Carry out a plan. Raises BlockedError for a plan with blockers, MovedError if the machine changed since,
-    LockedError if another process is at it, StorageError if nothing can be recorded: in all of these nothing was
-    touched. Everything that fails later is in the outcome.
+def apply(plan: Plan, context: ExecutionContext, report: Report, *, check: PlanCheck | None = None) -> ApplyOutcome:
+    """Apply a plan. Later failures are in the outcome; each of these errors means that nothing was touched.
 
-    A ``saved`` plan comes from a file that may have been edited. Raises PlanMismatchError unless the planner makes the
-    same plan again.
+    Raises BlockedError for a plan with blockers, StalePlanError if the node changed since, LockedError if another
+    process holds the lock, StorageError if the journal cannot be written. A plan from a file may have been edited:
+    ``check`` is called with the node as read under the lock, and raises what refuses it (``saved_plan.confirm``).
     """
     if plan.blocked:
         raise BlockedError(plan.blockers[0].message, next_step=plan.blockers[0].next_step)
@@ -49,7 +45,7 @@ def apply(plan: Plan, context: ExecutionContext, report: Report, *, saved: bool 
         failed: AliquotError | None = None
         try:
             context.hooks.fire("apply-start")
-            outcome = _locked(plan, context, report, saved=saved)
+            outcome = _locked(plan, context, report, check)
             failed = outcome.error
         except AliquotError as error:
             failed = error
@@ -60,7 +56,7 @@ def apply(plan: Plan, context: ExecutionContext, report: Report, *, saved: bool 
 
 
 def _exit_hook(context: ExecutionContext, failed: AliquotError | None) -> None:
-    """``apply-exit`` fires always; its own failure counts only if nothing failed before."""
+    """Run ``apply-exit``, always. Its own failure counts only if nothing failed before."""
     try:
         context.hooks.fire("apply-exit")
     except AliquotError:
@@ -68,46 +64,48 @@ def _exit_hook(context: ExecutionContext, failed: AliquotError | None) -> None:
             raise
 
 
-def _locked(plan: Plan, context: ExecutionContext, report: Report, *, saved: bool) -> ApplyOutcome:
+def _locked(plan: Plan, context: ExecutionContext, report: Report, check: PlanCheck | None) -> ApplyOutcome:
     with context.timed(READ):
-        now = before = context.backend.read()
-    work, attempted = plan, frozenset[tuple[str, str]]()
+        now = context.backend.read()
     if now.fingerprint != plan.fingerprint:
-        work, before, attempted = resume(plan, now, context, report)
-    elif saved:
-        confirm(plan, now)
-    if not work.actions:
-        drift = _verify(work, now)
+        work = resume(plan, now, context, report)
+    else:
+        if check is not None:
+            check(plan, now)
+        work = Work(plan, plan, before=now)
+    if not work.rest.actions:
+        drift = _verify(work.rest, now)
         if drift:
             raise StalePlanError(drift[0].message, next_step="aliquot plan")
-        _record_desired(Run(context, plan.policy, "", report), plan, now)
+        _record_desired(plan, now, context, report)
         return ApplyOutcome("nothing", now)
     report_interrupted_run(plan, now, context, report)
-    run = Run(context, plan.policy, context.journal.new_run(), report, attempted=attempted)
-    reached = _execute_plan(run, work, plan, before)
+    run = Run(context, plan.policy, context.journal.new_run(), report, attempted=work.attempted)
+    reached = _execute(run, work)
     if isinstance(reached, AliquotError):
-        outcome = _roll_back(run, before, plan, reached)
-        _run_uninterrupted(run, plan, outcome.inventory, (_update_dependents,))
+        outcome = roll_back(run, work, reached)
+        _run_uninterrupted(lambda: _update_dependents(run, outcome.inventory))
         return outcome
     _finish(run, plan, reached)
-    return ApplyOutcome("reboot" if work.reboots else "done", reached, calls=run.calls)
+    return ApplyOutcome("reboot" if work.rest.reboots else "done", reached, calls=run.calls)
 
 
-def _execute_plan(run: Run, work: Plan, plan: Plan, before: Inventory) -> Inventory | AliquotError:
-    """Carry out what is left of a plan. Returns what a fresh read shows, or why that is not what was planned. Raises
-    StorageError where the beginning cannot be recorded: nothing was touched then.
+def _execute(run: Run, work: Work) -> Inventory | AliquotError:
+    """Execute the rest of a plan. Returns the inventory of a fresh read, or the error if it is not as planned.
+
+    Raises StorageError if the begin entry cannot be written: nothing was touched then.
     """
     context = run.context
     begun = False
     try:
-        _begin(run, plan, before)
+        _begin(run, work)
         begun = True
-        error = _hooks(work, context) or execute(run, work)
+        error = _hooks(work.rest, context) or execute(run, work.rest.actions_by_gpu)
         if error is not None:
             return error
         with context.timed(VERIFY):
             after = context.backend.read()
-            return _disagreement(work, after) or after
+            return _disagreement(work.rest, after) or after
     except KeyboardInterrupt as stop:
         return ApplyInterruptedError.from_signal(getattr(stop, "number", 2))
     except Exception as cause:
@@ -116,60 +114,48 @@ def _execute_plan(run: Run, work: Plan, plan: Plan, before: Inventory) -> Invent
         return as_aliquot_error(cause)
 
 
-def _roll_back(run: Run, before: Inventory, plan: Plan, error: AliquotError) -> ApplyOutcome:
-    """Go back. Raises AliquotError where that fails so that not even a fresh read shows where it ended; the journal has
-    both errors.
-    """
-    with run.context.timed(UNDO):
-        try:
-            try:
-                return undo(run, before, plan, error)
-            except KeyboardInterrupt:  # on the way back: it goes on from where that was
-                return undo(run, before, plan, error)
-        except Exception as cause:  # noqa: BLE001 - whatever it is, it ends a run that failed already
-            failure = as_aliquot_error(cause)
-            failure.details += (f"it came while going back from: {error.brief}",)
-            record_failed_rollback(run, failure)
-            raise failure from (None if failure is cause else cause)
-
-
 def _finish(run: Run, plan: Plan, after: Inventory) -> None:
-    """The last records. A signal takes effect after them: all is done and proved by now."""
-    stopped = _run_uninterrupted(run, plan, after, (_end, _record_desired, _update_dependents))
+    """Write the last entries. A signal takes effect after them: the change is complete and verified by now."""
+    stopped = _run_uninterrupted(
+        lambda: _end(run),
+        lambda: _record_desired(plan, after, run.context, run.report),
+        lambda: _update_dependents(run, after),
+    )
     if stopped is not None:
-        run.report("all is done; the signal came after that")
+        run.report("the change is complete; the signal arrived after it")
         raise stopped
 
 
-def _run_uninterrupted(run: Run, plan: Plan, after: Inventory, steps: Iterable[FinalStep]) -> KeyboardInterrupt | None:
-    """Each record whole; the signal that came meanwhile. On the way back it changes nothing: the run has failed, and
-    its outcome says of what.
+def _run_uninterrupted(*steps: Callable[[], None]) -> KeyboardInterrupt | None:
+    """Run each step completely and return the signal that arrived meanwhile, if any.
+
+    A caller that rolled back ignores the signal: the run has failed, and its outcome has the reason.
     """
     stopped: KeyboardInterrupt | None = None
     for step in steps:
         try:
-            step(run, plan, after)
+            step()
         except KeyboardInterrupt as stop:
             stopped = stop
-            step(run, plan, after)
+            step()
     return stopped
 
 
-def _begin(run: Run, plan: Plan, before: Inventory) -> None:
-    """The first record: what is to be done, and what was there before."""
+def _begin(run: Run, work: Work) -> None:
+    """Write the first entry: the change and the state before it."""
     begin = JournalEntry(
         "begin",
         run.run_id,
         boot=run.context.journal.boot,
-        text=plan.desired.name,
-        change=encode_change(record_change(plan, before, run.attempted)),
+        text=work.plan.desired.name,
+        change=encode_change(record_change(work.plan, work.before, work.attempted)),
     )
     with run.context.timed(RECORD):
         run.context.journal.append(begin, durable=True)
 
 
 def _disagreement(work: Plan, after: Inventory) -> HardwareError | None:
-    """Why what is there now is not what the plan said; None where it is."""
+    """Return an error if the inventory is not as planned, else None."""
     drift = _verify(work, after)
     if not drift:
         return None
@@ -179,41 +165,33 @@ def _disagreement(work: Plan, after: Inventory) -> HardwareError | None:
     )
 
 
-def _end(run: Run, plan: Plan, after: Inventory) -> None:
-    """The last record. All is done and proved by now: where it cannot be written, that is said and is no failure."""
+def _end(run: Run) -> None:
+    """Write the last entry. The change is complete and verified: a failure to write is only reported."""
     try:
         run.context.journal.append(JournalEntry("end", run.run_id, text="done"), durable=True)
-    except Exception as failure:  # noqa: BLE001 - whatever it is, all is done
-        run.report(f"all is done, but that was not recorded: {as_aliquot_error(failure).brief}")
+    except Exception as failure:  # noqa: BLE001 - the change is complete
+        run.report(f"the change is complete, but its end was not recorded: {as_aliquot_error(failure).brief}")
 
 
-def _record_desired(run: Run, plan: Plan, after: Inventory) -> None:
-    """Keep the wish for the next boot. What was asked is there by now: a record that cannot be written is said, and is
-    no failure.
-    """
-    store = run.context.boot_record
+def _record_desired(plan: Plan, after: Inventory, context: ExecutionContext, report: Report) -> None:
+    """Record the request for the next boot. The change is complete: a failure to write is only reported."""
     try:
-        previous = store.load()
-        now = merge_requests(previous, plan.desired, after)
-        if now != previous:
-            store.save(now)
-    except Exception as failure:  # noqa: BLE001 - whatever it is, all is done
-        run.report(
-            f"note: the wish holds, but it was not recorded for the next boot: {as_aliquot_error(failure).brief}"
-        )
+        context.boot_record.record(plan.desired, after)
+    except Exception as failure:  # noqa: BLE001 - the change is complete
+        report(f"note: the change is complete, but not recorded for the next boot: {as_aliquot_error(failure).brief}")
 
 
-def _update_dependents(run: Run, plan: Plan, after: Inventory) -> None:
-    """Bring what depends on the GPUs after them: also after a way back, whose instances are new ones."""
+def _update_dependents(run: Run, after: Inventory) -> None:
+    """Update what depends on the GPUs, also after a rollback, which creates new instances."""
     try:
         if run.calls:
             run.context.update_dependents(after, run.report)
-    except Exception as failure:  # noqa: BLE001 - whatever it is, the GPUs are as they should be
-        run.report(f"note: what follows the GPUs does not: {as_aliquot_error(failure).brief}")
+    except Exception as failure:  # noqa: BLE001 - the GPUs are in the right state
+        run.report(f"note: what depends on the GPUs was not updated: {as_aliquot_error(failure).brief}")
 
 
 def _verify(plan: Plan, inventory: Inventory) -> tuple[Drift, ...]:
-    """Drift on the GPUs of the plan, those aside that wait for a reboot."""
+    """Return the drift on the GPUs of the plan, except those that wait for a reboot."""
     waiting = set(plan.reboots)
     desired_gpus = tuple(w for w in plan.desired.gpus if w.pci not in waiting)
     return verify(inventory, msgspec.structs.replace(plan.desired, gpus=desired_gpus))

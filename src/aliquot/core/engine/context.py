@@ -1,17 +1,26 @@
-"""The ports of one node bundled, and what an apply answers."""
+"""The ports of one node together, and the outcome of an apply."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Literal
 
 import msgspec
 
-from aliquot.core.config.boot_record import RecordedRequest
-from aliquot.core.engine.ports import Backend, BootRecordStore, Clock, Hooks, HostControl, Journal, Lock, Workers
+from aliquot.core.engine.ports import (
+    ApplyStatus,
+    Backend,
+    BootRecordStore,
+    Clock,
+    Hooks,
+    HostControl,
+    Journal,
+    Lock,
+    Workers,
+)
 from aliquot.core.engine.step_timing import StepListener, ignore_step, timed
 from aliquot.core.model.actions import Action
+from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Drift
 from aliquot.errors import AliquotError
@@ -19,67 +28,54 @@ from aliquot.foundation.callbacks import Report
 
 
 class NullBootRecordStore:
-    """Wishes that nobody keeps."""
+    """A store that records nothing."""
 
-    def load(self) -> tuple[RecordedRequest, ...]:
-        return ()
-
-    def save(self, requests: Iterable[RecordedRequest]) -> None:
+    def record(self, desired: Desired, after: Inventory) -> None:
         return
 
 
 def no_dependents(inventory: Inventory, report: Report) -> None:
-    """Nothing follows a change."""
+    """Update nothing after a change."""
 
 
-class ExecutionContext:
-    """Everything outside: plain attributes, one per port. ``on_step`` is told each step, with how long it took;
-    ``update_dependents`` brings what depends on the GPUs after a change, under its lock, and says what fails.
+class ExecutionContext(msgspec.Struct, frozen=True, eq=False):
+    """The outside of the engine, one attribute per port. ``on_step`` receives each step with its duration;
+    ``update_dependents`` updates what depends on the GPUs after a change, under its lock, and reports failures.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        host: HostControl,
-        journal: Journal,
-        clock: Clock,
-        lock: Lock,
-        workers: Workers,
-        hooks: Hooks,
-        boot_record: BootRecordStore | None = None,
-    ) -> None:
-        self.backend = backend
-        self.host = host
-        self.journal = journal
-        self.clock = clock
-        self.lock = lock
-        self.workers = workers
-        self.hooks = hooks
-        self.boot_record: BootRecordStore = boot_record or NullBootRecordStore()
-        self.on_step: StepListener = ignore_step
-        self.update_dependents: Callable[[Inventory, Report], None] = no_dependents
+    backend: Backend
+    host: HostControl
+    journal: Journal
+    clock: Clock
+    lock: Lock
+    workers: Workers
+    hooks: Hooks
+    boot_record: BootRecordStore = msgspec.field(default_factory=NullBootRecordStore)
+    on_step: StepListener = ignore_step
+    update_dependents: Callable[[Inventory, Report], None] = no_dependents
 
     def timed(self, step: str, action: Action | None = None) -> AbstractContextManager[None]:
-        """Tells ``on_step`` how long what is inside took."""
+        """Measure the block and report its duration to ``on_step``."""
         return timed(self.on_step, self.clock, step, action)
 
 
-ApplyStatus = Literal["nothing", "done", "reboot", "undone", "stopped", "partial"]
-
-
 class ApplyOutcome(msgspec.Struct, frozen=True):
-    """What an apply came to.
-
-    ``status``: ``nothing`` (the wish was satisfied, no call was made), ``done``, ``reboot`` (done as far as possible,
-    the rest needs a reboot), ``undone`` (failed, and the former state is back), ``stopped`` (a signal
-    asked for the end, and the former state is back), ``partial`` (failed, and not all of
-    it could be undone: ``drift`` says what differs from the former state). ``calls`` counts the driver calls that
-    change something.
-    """
+    """The outcome of an apply."""
 
     status: ApplyStatus
+    """One of:
+
+    - ``nothing``: the desired state was already satisfied, no call was made
+    - ``done``
+    - ``reboot``: done as far as possible, the rest needs a reboot
+    - ``undone``: failed, and the previous state is restored
+    - ``stopped``: ended by a signal, and the previous state is restored
+    - ``partial``: failed, and not everything could be undone
+    """
     inventory: Inventory
     sentences: tuple[str, ...] = ()
     calls: int = 0
+    """Driver calls that change something."""
     drift: tuple[Drift, ...] = ()
+    """With ``partial``: the differences from the previous state."""
     error: AliquotError | None = None

@@ -1,25 +1,27 @@
-"""How long acts take on this node, as its own journal tells: nothing is assumed of a machine that has not done it."""
+"""Estimates of how long actions take on this node, from its own journal: nothing is assumed without a measurement."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.core.engine.journal_step import read_step
+from aliquot.core.engine.journal_step import JournalStep, read_step, step_of
 from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
 from aliquot.core.model.plan import Plan
 
 LATEST = 9
-"""Of each sort of act as many of the latest count: a driver update changes times."""
+"""Number of latest calls of each sort that count: a driver update changes times."""
 
 LONGEST_S = 600.0
-"""What took longer waited for somebody, or the clock was set meanwhile."""
+"""Longer calls do not count: they waited for a holder, or the clock was set meanwhile."""
+_CREATE_CI = JournalStep("create", kind="ci")
+_DESTROY_CI = JournalStep("destroy", kind="ci")
 
 
-def measured_durations(entries: Iterable[JournalEntry]) -> dict[str, float]:
-    """Seconds that each sort of driver call took, the middle one of the latest, from intents and what came of them."""
+def measured_durations(entries: Iterable[JournalEntry]) -> dict[JournalStep, float]:
+    """Return the median seconds of the latest calls of each sort, from their ``intent`` and ``done`` entries."""
     begun: dict[tuple[str, str, str], float] = {}
-    took: dict[str, list[float]] = {}
+    took: dict[JournalStep, list[float]] = {}
     for entry in entries:
         key = entry.run, entry.gpu, entry.step
         if entry.kind == "intent" and entry.at:
@@ -31,36 +33,39 @@ def measured_durations(entries: Iterable[JournalEntry]) -> dict[str, float]:
     return {sort: sorted(found[-LATEST:])[len(found[-LATEST:]) // 2] for sort, found in took.items()}
 
 
-def _sort(text: str) -> str:
-    """A step of the journal without what is different each time: ``create gi 3g.20gb``, ``destroy ci``, ``reset``."""
+def _sort(text: str) -> JournalStep:
+    """Return a step without its varying parts: the placement of an instance, and its id."""
     step = read_step(text)
-    return f"{step.verb} {step.kind} {step.name}".rstrip() if step.kind in ("gi", "ci") else text
+    return JournalStep(step.verb, kind=step.kind, name=step.name) if step.kind in ("gi", "ci") else step
 
 
-def expected_seconds(plan: Plan, durations: dict[str, float]) -> float | None:
-    """Seconds that a plan will take, its GPUs side by side; None where one of its acts was never seen here."""
+def expected_seconds(plan: Plan, durations: dict[JournalStep, float]) -> float | None:
+    """Return the seconds that a plan will take, its GPUs in parallel; None if one of its actions was never measured
+    here.
+    """
     per_gpu = [[_action_seconds(action, durations) for action in each] for each in plan.actions_by_gpu.values()]
     if not per_gpu or any(seconds is None for each in per_gpu for seconds in each):
         return None
     return max(sum(seconds or 0.0 for seconds in each) for each in per_gpu)
 
 
-def _action_seconds(action: Action, durations: dict[str, float]) -> float | None:
+def _action_seconds(action: Action, durations: dict[JournalStep, float]) -> float | None:
     match action:
         case Create():
-            calls = [f"create gi {action.profile}", *("create ci" for _ in action.compute)]
+            calls = [JournalStep("create", kind="gi", name=action.profile), *(_CREATE_CI for _ in action.compute)]
         case Destroy():
-            calls = [*("destroy ci" for _ in action.compute_instances), f"destroy gi {action.profile}"]
+            inside = [_DESTROY_CI for _ in action.compute_instances]
+            calls = [*inside, JournalStep("destroy", kind="gi", name=action.profile)]
         case CreateCompute():
-            calls = ["create ci"]
+            calls = [_CREATE_CI]
         case DestroyCompute():
-            calls = ["destroy ci"]
+            calls = [_DESTROY_CI]
         case SetMode():
-            calls = [f"mode {action.mode}"]
-        case Reset() if "reset" not in durations and any(sort.startswith("mode ") for sort in durations):
-            calls = []  # this node's driver changes the mode at once
+            calls = [step_of(action)]
+        case Reset() if step_of(action) not in durations and any(sort.verb == "mode" for sort in durations):
+            calls = []  # this node's driver changes the mode without a reset
         case Reset():
-            calls = ["reset"]
+            calls = [step_of(action)]
         case _:
             return None
     times = [durations.get(call) for call in calls]

@@ -1,60 +1,77 @@
-"""What a journal tells of the past, for people: who asked for what and when, what was done, and how it ended. Pure."""
+"""The past runs in a journal, for people: who requested what and when, what was done, and how it ended. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final, Literal
 
 import msgspec
 
 from aliquot.core.engine.journal_step import JournalStep, read_step
-from aliquot.core.engine.ports import FORMAT, JournalEntry
+from aliquot.core.engine.ports import FORMAT, ApplyStatus, JournalEntry
+from aliquot.core.model.stored import Stored
 
-INTERRUPTED = "cut off"
-IN_PROGRESS = "under way"
-UNKNOWN = "unknown"
+EndStatus = Literal[ApplyStatus, "refused"]
+"""The end of a run; ``refused``: before it touched anything."""
+PastOutcome = Literal[EndStatus, "cut off", "under way", "unknown"]
+INTERRUPTED: Final = "cut off"
+IN_PROGRESS: Final = "under way"
 _COUNTED = ("destroyed", "created")
 _SUMS = {
-    "destroyed ": "destroyed",
-    "created ": "created",
-    "set MIG mode": "MIG mode set",
-    "switched virtual functions": "virtual functions switched",
-    "switched mixed-size mode": "mixed-size mode switched",
-    "switched passthrough": "passthrough switched",
+    "destroy": "destroyed",
+    "create": "created",
+    "mode": "MIG mode set",
+    "functions": "virtual functions switched",
+    "mixed-size": "mixed-size mode switched",
+    "passthrough": "passthrough switched",
     "reset": "reset",
 }
-"""How acts begin, and what they are called in sum."""
+"""The words for steps in a total, by their verb."""
 _ROUNDED_S = 0.05
-"""Records round their times, and a file's time lags by a tick of the kernel."""
+"""Tolerance in seconds: entries round their times, and a file's time lags by a kernel tick."""
 
 
 class PastRun(msgspec.Struct, frozen=True):
-    """One run. ``at`` and ``ended`` are seconds of wall time, 0 where the journal does not say; ``by`` is who asked, ""
-    for unknown; ``name`` is the named config or what else the wish was called. ``outcome`` is done, undone, partial,
-    refused (it ended before anything was touched), ``cut off`` for one that never ended, ``under way`` for one that
-    still runs, ``unknown`` for one of a newer format. ``actions`` are what was done, ``totals`` that in sum
-    (``2 destroyed, 1 created, MIG mode set``), ``undone`` what of it was taken back; ``failure`` is what went wrong.
-    """
+    """A past run, or the present one."""
 
     run: str
     at: float
+    """Seconds of wall time, 0 if the journal does not have it."""
     ended: float
+    """Seconds of wall time, 0 if the journal does not have it."""
     by: str
+    """Who requested it, "" for unknown."""
     name: str
-    outcome: str
+    """The named config, or another name of the request."""
+    outcome: Stored[PastOutcome]
+    """Besides the statuses of an apply: ``refused`` ended before anything was touched, ``cut off`` never ended,
+    ``under way`` still runs, ``unknown`` has a newer format.
+    """
     gpus: tuple[str, ...] = ()
     actions: tuple[str, ...] = msgspec.field(default=(), name="acts")
+    """The actions that were done."""
     undone: tuple[str, ...] = msgspec.field(default=(), name="back")
+    """The actions of the rollback."""
     failure: str = msgspec.field(default="", name="why")
     totals: str = msgspec.field(default="", name="figures")
+    """The totals of ``actions``: ``2 destroyed, 1 created, MIG mode set``."""
+    command: tuple[str, ...] = ()
+    """The command line, empty if it is not recorded."""
 
 
-def total_text(actions: Iterable[str]) -> str:
-    """``2 destroyed, 1 created, MIG mode set``, counted on acts in words."""
-    done: dict[str, list[str]] = {word: [] for word in _COUNTED}
-    for gpu, _, action in (each.partition(": ") for each in actions):
-        sums = (word for start, word in _SUMS.items() if action.startswith(start))
-        done.setdefault(next(sums, action), []).append(gpu)
-    return ", ".join(_in_sum(word, gpus) for word, gpus in done.items() if gpus)
+class _RunEnd(msgspec.Struct, frozen=True):
+    """The entry that ends a run: when, and how it ended."""
+
+    at: float
+    text: Stored[ApplyStatus]
+
+
+def total_text(done: Iterable[JournalEntry]) -> str:
+    """Return ``2 destroyed, 1 created, MIG mode set``, counted from ``done`` entries."""
+    found: dict[str, list[str]] = {word: [] for word in _COUNTED}
+    for entry in done:
+        found.setdefault(_SUMS.get(read_step(entry.step).verb, entry.step), []).append(entry.gpu)
+    return ", ".join(_in_sum(word, gpus) for word, gpus in found.items() if gpus)
 
 
 def _in_sum(word: str, gpus: Sequence[str]) -> str:
@@ -63,16 +80,19 @@ def _in_sum(word: str, gpus: Sequence[str]) -> str:
 
 
 def began_since(at: float, since: float) -> bool:
-    """Whether a run that began ``at`` can be that of who took the node's lock at ``since``, both by the wall clock of
-    one machine. Older journals do not say when (0), and then it can. A clock that is set back in between makes it look
-    older: then less is told of it than could be, and nothing wrong.
+    """Report whether a run that began ``at`` may belong to the process that took the node's lock at ``since``.
+
+    Both are wall-clock times of one host. Older journals have no time (0): then it may. If the clock was set back in
+    between, the run looks older: the report then has less detail, but is not wrong.
     """
     return not at or at >= since - _ROUNDED_S
 
 
 def past_runs(entries: Iterable[JournalEntry], *, running: bool = False, since: float = 0.0) -> tuple[PastRun, ...]:
-    """The runs, the newest first. ``running`` says that somebody is at the node, and ``since`` since when: then the
-    last run has no end yet, if it is theirs.
+    """Return the runs, newest first.
+
+    ``running``: a process holds the node's lock, and has since ``since``. If the last run is its run, that run is
+    still under way.
     """
     runs: dict[str, list[JournalEntry]] = {}
     for entry in entries:
@@ -83,12 +103,14 @@ def past_runs(entries: Iterable[JournalEntry], *, running: bool = False, since: 
 
 
 def newest_runs(found: Sequence[PastRun], limit: int, max_actions: int) -> tuple[PastRun, ...]:
-    """The first ``limit`` that have ended, to be told where there is little room: of many acts ``max_actions``, and how
-    many more there were.
+    """Return the first ``limit`` runs that have ended, shortened: at most ``max_actions`` actions, then how many more
+    there were, and no command line.
     """
     ended = [past for past in found if past.outcome not in (IN_PROGRESS, INTERRUPTED)]
     return tuple(
-        msgspec.structs.replace(past, actions=_few(past.actions, max_actions), undone=_few(past.undone, max_actions))
+        msgspec.structs.replace(
+            past, actions=_few(past.actions, max_actions), undone=_few(past.undone, max_actions), command=()
+        )
         for past in ended[:limit]
     )
 
@@ -101,14 +123,14 @@ def _past_run(entries: Sequence[JournalEntry], running: bool) -> PastRun:
     begin = next((r for r in entries if r.kind == "begin"), entries[0])
     if begin.format > FORMAT:
         reason = f"Aliquot {begin.writer} recorded it in format {begin.format}, which this version does not read"
-        return PastRun(begin.run, begin.at, 0.0, begin.by, begin.text, UNKNOWN, failure=reason)
-    end = next((r for r in entries if r.kind == "end"), None)
+        return PastRun(begin.run, begin.at, 0.0, begin.by, begin.text, "unknown", failure=reason)
+    end = next((msgspec.convert(r, _RunEnd, from_attributes=True) for r in entries if r.kind == "end"), None)
     undo_index = next((n for n, r in enumerate(entries) if r.kind == "undo"), len(entries))
     before_undo, undo_entries = entries[:undo_index], entries[undo_index:]
     failure = next((r.text for r in entries if r.kind == "undo"), "") or next(
         (r.text for r in before_undo if r.kind == "failed"), ""
     )
-    actions, taken_back = _actions(before_undo), _actions(undo_entries)
+    done, taken_back = _done(before_undo), _done(undo_entries)
     untouched = (
         end is not None and end.text in ("undone", "stopped") and not any(r.kind in ("intent", "done") for r in entries)
     )
@@ -120,30 +142,37 @@ def _past_run(entries: Sequence[JournalEntry], running: bool) -> PastRun:
         name=begin.text,
         outcome="refused" if untouched else end.text if end else IN_PROGRESS if running else INTERRUPTED,
         gpus=tuple(dict.fromkeys(r.gpu for r in entries if r.gpu)),
-        actions=actions,
-        undone=taken_back,
+        actions=_sentences(done),
+        undone=_sentences(taken_back),
         failure=failure or ("" if end or running else _interrupted_action(entries)),
-        totals=total_text(actions),
+        totals=total_text(done),
+        command=begin.command,
     )
 
 
 def _interrupted_action(entries: Sequence[JournalEntry]) -> str:
-    """The act that a run without an end was at."""
+    """Return a sentence about the action at which a run without an end was interrupted."""
     last = entries[-1]
     if last.kind == "intent":
-        return f"it ended while {_words(last.step, ongoing=True)} on GPU {last.gpu}: nobody knows whether that happened"
-    return "it ended before all was done"
+        return f"it ended while {_words(last.step, ongoing=True)} on GPU {last.gpu}: that may have happened or not"
+    return "it ended before all actions were done"
 
 
-def _actions(entries: Sequence[JournalEntry]) -> tuple[str, ...]:
-    """What succeeded. Compute instances come and go with their GPU instance, and are told only where they alone did."""
+def _done(entries: Sequence[JournalEntry]) -> tuple[JournalEntry, ...]:
+    """Return the entries that succeeded. Compute instances change with their GPU instance: on a GPU where GPU instances
+    changed they are omitted.
+    """
     done = [(r, read_step(r.step).kind) for r in entries if r.kind == "done"]
     whole = {r.gpu for r, kind in done if kind == "gi"}
-    return tuple(f"GPU {r.gpu}: {_words(r.step)}" for r, kind in done if kind != "ci" or r.gpu not in whole)
+    return tuple(r for r, kind in done if kind != "ci" or r.gpu not in whole)
+
+
+def _sentences(done: Iterable[JournalEntry]) -> tuple[str, ...]:
+    return tuple(f"GPU {r.gpu}: {_words(r.step)}" for r in done)
 
 
 def _words(text: str, *, ongoing: bool = False) -> str:
-    """A step of the engine as people say it: ``created 1g.5gb at 0:1``, or (``ongoing``) ``creating 1g.5gb at 0:1``."""
+    """Describe a step for people: ``created 1g.5gb at 0:1`` or, with ``ongoing``, ``creating 1g.5gb at 0:1``."""
     step = read_step(text)
     match step.verb:
         case "create" | "destroy":
@@ -162,7 +191,7 @@ def _words(text: str, *, ongoing: bool = False) -> str:
         case "reset":
             return "resetting it" if ongoing else "reset"
         case _:
-            return text  # of a version that is newer, or older: better as it is than not at all
+            return text  # from another version: print it as it is
 
 
 def _thing(step: JournalStep) -> str:

@@ -1,20 +1,22 @@
-"""The fresh look before each act that destroys: who is on the thing now, and what the policy says to that."""
+"""The check before each action that destroys: a fresh read of the holders, and the reaction of the policy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from aliquot.core.engine.run import POLL_S, Run
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
 from aliquot.core.model.plan import Policy
 from aliquot.errors import InUseError
 
-VGPU = "vgpu"
+VGPU: Final = "vgpu"
 
 
 def ensure_idle(run: Run, pci: str, holders: Callable[[Gpu], Sequence[Holder]]) -> Gpu:
-    """Read the GPU again until nobody is on it, as the policy says: refuse, wait, or end the holders. Returns what was
-    read; raises InUseError, which names the holders.
+    """Read the GPU again until it has no holders, by the policy: refuse, wait, or end the holders.
+
+    Returns the GPU as read. Raises InUseError, which names the holders.
     """
     clock, policy = run.context.clock, run.policy
     deadline = clock.now() + policy.timeout_s
@@ -41,12 +43,12 @@ def ensure_idle(run: Run, pci: str, holders: Callable[[Gpu], Sequence[Holder]]) 
 
 
 def vgpu_holders(vgpus: Iterable[Vgpu]) -> tuple[Holder, ...]:
-    """Who stands behind some vGPUs: the virtual machines that have one open, else the vGPU itself."""
+    """Return the holders of vGPUs: the VMs that have one open, else the vGPU itself."""
     return tuple(h for v in vgpus for h in v.holders or (Holder(VGPU, v.function, v.type),))
 
 
 def all_holders(gpu: Gpu) -> tuple[Holder, ...]:
-    """Who is on a GPU in any way: processes, instances, vGPUs, virtual functions."""
+    """Return every holder of a GPU: of the GPU, its instances, vGPUs and virtual functions."""
     inside = tuple(h for i in gpu.instances for h in (*i.holders, *(h for c in i.compute_instances for h in c.holders)))
     functions = tuple(h for f in (gpu.virtual.functions if gpu.virtual else ()) for h in f.holders)
     found = (*gpu.holders, *vgpu_holders(gpu.vgpus), *functions, *inside)
@@ -54,12 +56,12 @@ def all_holders(gpu: Gpu) -> tuple[Holder, ...]:
 
 
 def _reported_by_vm(holder: Holder, gpu: Gpu) -> bool:
-    """A vGPU that a virtual machine has open is said by that machine."""
+    """Report whether the holder is a vGPU that a VM has open: the VM is listed instead."""
     return holder.kind == VGPU and any(v.function == holder.id and v.held for v in gpu.vgpus)
 
 
 def _end(run: Run, gpu: Gpu, holder: Holder) -> None:
-    """End a holder. A vGPU ends with its virtual machine, if it has one, and is then destroyed; an idle one at once."""
+    """End a holder. A vGPU that VMs have open ends with them and is destroyed later; an idle one is destroyed now."""
     vgpu = next((v for v in gpu.vgpus if holder.kind == VGPU and v.function == holder.id), None)
     if vgpu is not None:
         for vm in vgpu.holders:
@@ -70,7 +72,7 @@ def _end(run: Run, gpu: Gpu, holder: Holder) -> None:
         return
     if not holder.id.isdigit():
         raise InUseError(
-            f"GPU {gpu.pci} is held by {holder}, which is no process that could be ended here",
+            f"GPU {gpu.pci} is held by {holder}, which is not a process that can be ended here",
             next_step="end it where it runs, then run again",
         )
     run.report(f"GPU {gpu.pci}: ending {holder}")
@@ -82,6 +84,6 @@ def _held_error(pci: str, found: Sequence[Holder], policy: Policy) -> InUseError
     more = "add --policy wait, or --policy force" if policy.held == "refuse" else "raise --timeout, or --policy force"
     return InUseError(
         f"GPU {pci} is held by {', '.join(str(h) for h in found)}{waited}",
-        details=(f"policy {policy.held}: what is held is not destroyed",),
+        details=(f"policy {policy.held} does not destroy what is held",),
         next_step=f"end the holders and run again, or {more}",
     )

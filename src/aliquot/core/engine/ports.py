@@ -1,8 +1,8 @@
-"""What the engine needs from the world. Backends plug in from outside; in tests everything runs in memory."""
+"""The ports of the engine. Backends implement them outside the core; in tests everything runs in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
@@ -12,47 +12,50 @@ from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.stored import Stored
 
 if TYPE_CHECKING:
-    from aliquot.core.config.boot_record import RecordedRequest
+    from aliquot.core.model.desired import Desired
     from aliquot.core.model.facts import Facts
 
 T = TypeVar("T")
 
+ApplyStatus = Literal["nothing", "done", "reboot", "undone", "stopped", "partial"]
 FORMAT = 1
-"""Of the records of a run in the journal. A larger number says that older versions would misread them."""
+"""The format of a run's journal entries. A larger number means that older versions would misread them."""
 
 
 class GpuDriver(Protocol):
-    """What the GPU driver itself does: MIG, and the modes of a GPU. Every method raises an ``AliquotError``
-    (``InUseError`` when a client is on the thing, ``GpuLostError``, ``PermissionDeniedError``, else ``HardwareError``)
-    and never decides anything. Methods may be called from several threads, for different GPUs.
+    """The operations of the GPU driver itself: MIG, and the modes of a GPU.
+
+    Every method may raise an ``AliquotError`` (``InUseError`` if a client uses the object, ``GpuLostError``,
+    ``PermissionDeniedError``, else ``HardwareError``) and never makes a decision. Methods may be called from several
+    threads, for different GPUs.
     """
 
     def read(self) -> Inventory:
-        """A fresh look at everything."""
+        """Read the whole inventory."""
         ...
 
     def read_gpu(self, pci: str) -> Gpu:
-        """A fresh look at one GPU, holders included."""
+        """Read one GPU, holders included."""
         ...
 
     def facts(self) -> Facts:
-        """What labels and device plugins say beside the geometry, read apart: no plan depends on it. A GPU that fell
-        off the bus has none.
+        """Read the facts that labels and device plugins need besides the geometry. They are read separately because no
+        plan depends on them. A GPU that fell off the bus has none.
         """
         ...
 
     def set_mode(self, pci: str, enabled: bool) -> bool:
-        """Ask for MIG mode on or off. True if it is active now, False if it waits for a reset or reboot."""
+        """Request MIG mode on or off. Returns True if it is active now, False if it waits for a reset or reboot."""
         ...
 
     def create_gpu_instance(self, pci: str, profile_id: int, start: int, size: int) -> int:
-        """Create at exactly that placement; the new instance's id."""
+        """Create an instance at exactly that placement. Returns its id."""
         ...
 
     def destroy_gpu_instance(self, pci: str, instance: int) -> None: ...
 
     def create_compute_instance(self, pci: str, instance: int, profile_id: int, start: int | None, size: int) -> int:
-        """Create, at a compute slot if one is given; the new compute instance's id."""
+        """Create a compute instance, at a compute slot if one is given. Returns its id."""
         ...
 
     def destroy_compute_instance(self, pci: str, instance: int, compute_instance: int) -> None: ...
@@ -60,45 +63,46 @@ class GpuDriver(Protocol):
     def set_mixed_size(self, pci: str, on: bool) -> None: ...
 
     def suspend(self) -> AbstractContextManager[None]:
-        """Close our own session for the duration: it is a client that refuses a reset like any other."""
+        """Close our own session for the duration: like any client it would block a reset."""
         ...
 
     def close(self) -> None: ...
 
 
 class Backend(GpuDriver, Protocol):
-    """The GPUs of one node as the engine sees them: what their driver does, and what the kernel does for virtual
-    machines. ``read`` and ``read_gpu`` show both.
+    """The GPUs of one node for the engine: the operations of the GPU driver, and those of the kernel for VMs.
+
+    ``read`` and ``read_gpu`` show both.
     """
 
     def set_functions(self, pci: str, count: int) -> None:
-        """Switch virtual functions on (``count``) or off (0), and wait, bounded, until all are there and ready."""
+        """Enable (``count``) or disable (0) virtual functions, and wait, with a limit, until all are ready."""
         ...
 
     def create_vgpu(self, pci: str, function: str, type_id: int, uuid: str) -> None:
-        """Make a vGPU on a free function. Raises InUseError when something is on it by now."""
+        """Create a vGPU on a free function. Raises InUseError if the function is not free any more."""
         ...
 
     def destroy_vgpu(self, pci: str, function: str, type_id: int, uuid: str, ownership_token: str) -> None:
-        """Destroy exactly that vGPU. Raises InUseError when its VFIO handle is open, or when another one lies there
-        by now (other type, UUID or claim): that one is not touched.
+        """Destroy exactly that vGPU. Raises InUseError if its VFIO handle is open, or if another vGPU replaced it
+        (other type, UUID or ownership token): that one is not touched.
         """
         ...
 
     def set_passthrough(self, pci: str, on: bool, function: str = "") -> None:
-        """Bind the whole GPU (or one virtual function of it) to vfio-pci, or back to the driver that it had."""
+        """Bind the whole GPU (or one virtual function) to vfio-pci, or to its previous driver."""
         ...
 
 
 class HostControl(Protocol):
-    """What only the machine around the GPUs can do."""
+    """The operations of the host."""
 
     def reset(self, pci: str) -> None:
-        """Reset that GPU and no other. Raises InUseError when a client is on it."""
+        """Reset only that GPU. Raises InUseError if a client uses it."""
         ...
 
     def terminate(self, pid: int) -> None:
-        """End a process, first asking, then not. Returns when it is gone."""
+        """Terminate a process, first gracefully, then by force. Returns once it has ended."""
         ...
 
 
@@ -106,12 +110,7 @@ JournalKind = Literal["begin", "intent", "done", "refused", "failed", "undo", "e
 
 
 class JournalEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the journal. ``kind``: begin, intent, done, refused, failed, undo, end. ``at`` is when it was
-    written, in seconds of wall time, 0 in journals that are older than that. The rest stands in ``begin`` only: ``by``
-    is who asked, ``text`` the name of the request, ``change`` what is to be done and what was there before
-    (``recorded_change``; old runs lose it), ``format`` and ``writer`` the number of that form and the version that
-    wrote the run.
-    """
+    """A line of the journal. Only a ``begin`` entry has the fields from ``by`` on, and ``change``."""
 
     kind: Stored[JournalKind]
     run: str
@@ -119,75 +118,78 @@ class JournalEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu: str = ""
     step: str = ""
     text: str = ""
+    """In a ``begin`` entry the name of the request, in ``end`` the status, else a reason."""
     change: msgspec.Raw | None = None
+    """The change and the state before it (``recorded_change``). Old runs lose it."""
     at: float = 0.0
+    """The time of writing in seconds of wall time; 0 in journals of older versions."""
     by: str = ""
+    """Who requested the change."""
     format: int = 0
     writer: str = ""
+    """The version of Aliquot that wrote the run."""
+    command: tuple[str, ...] = ()
+    """The command line, without secrets. Empty if no person typed one, and in older journals."""
 
 
 class Journal(Protocol):
-    """Append-only record of what was about to be done."""
+    """An append-only record of intended and finished steps."""
 
     def append(self, entry: JournalEntry, *, durable: bool) -> None:
-        """Write one record; with ``durable`` it is on disk before this returns. Raises StorageError."""
+        """Write one entry; with ``durable`` it is on disk before this returns. Raises StorageError."""
         ...
 
     def entries(self) -> Sequence[JournalEntry]:
-        """The records of the last run. A torn last line (power loss) is left out."""
+        """Return the entries of the last run. A torn last line (power loss) is omitted."""
         ...
 
     @property
     def boot(self) -> str:
-        """The id of this boot: records of another boot tell of instances that are gone."""
+        """The id of this boot. The instances in the entries of another boot no longer exist."""
         ...
 
     def new_run(self) -> str:
-        """A fresh run id."""
+        """Return a new run id."""
         ...
 
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds, monotonic."""
+        """Return monotonic seconds."""
         ...
 
     def sleep(self, seconds: float) -> None: ...
 
 
 class Lock(Protocol):
-    """One writer per node."""
+    """The lock that allows one writer per node."""
 
     def hold(self) -> AbstractContextManager[None]:
-        """Raises LockedError, naming the process that has it."""
+        """Hold the lock. Raises LockedError, which names the process that has it."""
         ...
 
 
 class Workers(Protocol):
-    """Runs the lanes side by side."""
+    """A pool that runs the jobs of several GPUs in parallel."""
 
     def run(self, jobs: Sequence[Callable[[], T]], stop: Callable[[], None] = lambda: None) -> list[T]:
-        """Every job's result, in order. A job must not raise. A KeyboardInterrupt calls ``stop``, waits for the jobs
-        to end, and is raised then.
+        """Run the jobs and return their results, in order. A job must not raise. A KeyboardInterrupt calls ``stop``,
+        and is raised once all jobs have ended.
         """
         ...
 
 
 class Hooks(Protocol):
-    """Commands that the user wants run around an apply (mig-parted's hook names)."""
+    """Commands of the user that run around an apply (mig-parted's hook names)."""
 
     def fire(self, name: str) -> None:
-        """Raises AliquotError if a command fails."""
+        """Run the commands of a hook. Raises AliquotError if one fails."""
         ...
 
 
 class BootRecordStore(Protocol):
-    """The last wish for each GPU, kept for the next boot."""
+    """The last request for each GPU, recorded for the next boot."""
 
-    def load(self) -> tuple[RecordedRequest, ...]:
-        """What is recorded. Raises StorageError."""
-        ...
-
-    def save(self, requests: Iterable[RecordedRequest]) -> None:
-        """Replace the record, durably. Raises StorageError."""
+    def record(self, desired: Desired, after: Inventory) -> None:
+        """Record what was requested and reached, durably. Other GPUs keep their requests. Raises StorageError."""
         ...

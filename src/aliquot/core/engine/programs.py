@@ -1,4 +1,4 @@
-"""Programs of the GPU driver, run wherever they are: beside us, below a root directory, or in the driver's own pod."""
+"""Programs of the GPU driver, which are on this host, below a root directory, or in the driver's own pod."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class ProgramResult(msgspec.Struct, frozen=True):
-    """How a program ended: its exit status and its words."""
+    """The exit status and the output of a program."""
 
     status: int
     out: str = ""
@@ -17,13 +17,15 @@ class ProgramResult(msgspec.Struct, frozen=True):
 
     @property
     def output(self) -> str:
-        """What it said, whichever way."""
+        """Both outputs together."""
         return "\n".join(filter(None, (self.out.strip(), self.err.strip())))
 
 
 class DriverPrograms(Protocol):
-    """``location`` says where they run, for error messages (``pod harvester-system/nvidia-driver-x``). Called on worker
-    threads. Raises NoDriverError where nothing can be run there (the pod is gone), HardwareError after ``timeout_s``.
+    """A runner of driver programs, called on worker threads.
+
+    ``location`` names the place in error messages (``pod harvester-system/nvidia-driver-x``). Raises NoDriverError if
+    nothing can run there (the pod is gone), HardwareError after ``timeout_s``.
     """
 
     @property

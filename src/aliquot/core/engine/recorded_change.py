@@ -1,8 +1,12 @@
-"""What the journal keeps of a change: small, with a form of its own, so that another version of Aliquot understands it.
+"""The record of a change in the journal: small, and in a format of its own that other versions of Aliquot can read.
 
-The first record of a run holds it. It answers three questions after a kill: is this plan the one that was interrupted,
-is everything that exists now either older than the run or made by it, and what was there before. Unknown fields are
-ignored. What another version wrote differently is not understood, and then the change is planned from what exists.
+The begin entry of a run has it. After a kill it answers three questions:
+
+- Is this plan the one that was interrupted?
+- Is everything that exists now either older than the run or created by it?
+- What was the state before?
+
+Unknown fields are ignored. If this version cannot decode the record, the change is planned from the inventory.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from aliquot.core.model.plan import Plan
 from aliquot.core.planner.restore_point import VFIO
 
 _EXCLUSIVE = (SetMode, Reset, SetFunctions, SetPassthrough)
-"""Actions that a GPU refuses, or puts off, while a process has it open: a session that only reads included."""
+"""Actions that a GPU refuses or defers while a process has it open, even one that only reads."""
 
 
 class RecordedInstance(msgspec.Struct, frozen=True):
@@ -49,8 +53,8 @@ class RecordedVgpu(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GpuBefore(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One GPU before the change. ``mig`` is its mode, empty where it has none. ``functions`` counts the virtual
-    functions that were enabled, ``vfio_bound`` are those that vfio-pci had.
+    """A GPU before the change. ``mig`` is its mode, empty without MIG. ``functions`` counts the virtual functions that
+    were enabled, ``vfio_bound`` are those bound to vfio-pci.
     """
 
     gpu: str
@@ -65,8 +69,8 @@ class GpuBefore(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GpuChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the change makes of one GPU: profile id and placement of new GPU instances, new vGPUs, the counts of virtual
-    functions and the states of passthrough that it sets.
+    """The change of one GPU: profile id and placement of new GPU instances, new vGPUs, the counts of virtual functions
+    and the states of passthrough that it sets.
     """
 
     gpu: str
@@ -77,34 +81,36 @@ class GpuChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordedChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A change. ``fingerprint`` is that of the inventory that it was planned for, ``desired`` what was requested, in
-    the form of the boot record. ``actions`` counts its actions; ``exclusive`` says that one of them needs a GPU that no
-    process has open. ``attempted`` are GPU and step of what earlier runs of this change did before they were
-    interrupted.
-    """
+    """A change."""
 
     fingerprint: str
+    """The fingerprint of the inventory that it was planned for."""
     desired: tuple[DesiredGpu, ...]
+    """The desired state, in the form of the boot record."""
     before: tuple[GpuBefore, ...]
     gpus: tuple[GpuChange, ...] = ()
     actions: int = 0
+    """The number of actions."""
     exclusive: bool = False
+    """Whether an action needs a GPU that no process has open."""
     attempted: tuple[tuple[str, str], ...] = ()
+    """GPU and step of the calls that earlier, interrupted runs of this change made."""
 
     def matches_plan(self, plan: Plan) -> bool:
-        """Return whether this is the change that ``plan`` describes. A plan from a file may have been edited since."""
+        """Report whether this is the change of ``plan``. A plan from a file may have been edited since."""
         mine = self.fingerprint, self.desired, self.gpus, self.actions
         return mine == (plan.fingerprint, _requested(plan.desired), _changes(plan), len(plan.actions))
 
     def explains(self, now: Inventory) -> bool:
-        """Return whether all that exists now existed before or is made by this change, and no other GPU moved."""
+        """Report whether all that exists now existed before or is made by this change, and no other GPU changed."""
         before = {each.gpu: each for each in self.before}
         changes = {each.gpu: each for each in self.gpus}
         return all(g.pci in before and _explained(g, before[g.pci], changes.get(g.pci)) for g in now.gpus)
 
     def inventory_before(self, now: Inventory) -> Inventory | None:
-        """Return the inventory before the change: what is recorded, with the identity of the GPUs that are there now.
-        None where a GPU is missing, or is another one.
+        """Return the inventory before the change: the recorded state, with the identity of the present GPUs.
+
+        None if a GPU is missing or was replaced.
         """
         present = {gpu.pci: gpu for gpu in now.gpus}
         if {each.gpu for each in self.before} != set(present):
@@ -115,7 +121,7 @@ class RecordedChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def record_change(plan: Plan, before: Inventory, attempted: Iterable[tuple[str, str]] = ()) -> RecordedChange:
-    """Build what the journal keeps of a plan that starts from ``before``."""
+    """Build the record of a plan that starts from ``before``."""
     return RecordedChange(
         fingerprint=plan.fingerprint,
         desired=_requested(plan.desired),
@@ -128,7 +134,7 @@ def record_change(plan: Plan, before: Inventory, attempted: Iterable[tuple[str, 
 
 
 def attempted_calls(change: RecordedChange, entries: Iterable[JournalEntry]) -> frozenset[tuple[str, str]]:
-    """Return GPU and step of the calls that the driver did not refuse to an interrupted run, and to those before it."""
+    """Return GPU and step of the calls that the driver did not refuse, in an interrupted run and in those before it."""
     found = set(change.attempted)
     for each in entries:
         if each.kind == "intent":
@@ -139,24 +145,22 @@ def attempted_calls(change: RecordedChange, entries: Iterable[JournalEntry]) -> 
 
 
 def change_of(begin: JournalEntry) -> RecordedChange | None:
-    """Return the change of a run from its first record. None where it holds none, or none that this version
-    understands.
-    """
+    """Return the change of a run from its begin entry. None if it has none, or none that this version can decode."""
     if begin.change is None or begin.format > FORMAT:
         return None
     try:
         return msgspec.json.decode(begin.change, type=RecordedChange)
-    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors, as is that for bytes that are no text
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors, as are decoding errors of bytes
         return None
 
 
 def encode_change(change: RecordedChange) -> msgspec.Raw:
-    """Return the change as it stands in the record."""
+    """Encode the change for the begin entry."""
     return msgspec.Raw(msgspec.json.encode(change))
 
 
 def _requested(desired: Desired) -> tuple[DesiredGpu, ...]:
-    """What was requested, without where in the user's text."""
+    """Return the desired state without the places in the user's text."""
     return tuple(msgspec.structs.replace(each, source="") for each in desired.gpus)
 
 
@@ -196,7 +200,7 @@ def _change(pci: str, actions: Iterable[Action]) -> GpuChange:
 
 
 def _explained(gpu: Gpu, before: GpuBefore, change: GpuChange | None) -> bool:
-    """Whether a GPU may have come from its former state to this by this change, and by nothing else."""
+    """Report whether this change alone can explain how the GPU differs from its previous state."""
     instances = {(i.profile_id, i.placement) for i in gpu.instances}
     vgpus = {(v.function, v.type_id, v.uuid) for v in gpu.vgpus}
     functions = len(gpu.virtual.functions) if gpu.virtual else 0
@@ -217,7 +221,7 @@ def _vgpus(found: Collection[RecordedVgpu]) -> set[tuple[str, int, str]]:
 
 
 def _gpu_before(now: Gpu, before: GpuBefore) -> Gpu | None:
-    """The GPU as it was. None where it has fewer virtual functions now than were enabled."""
+    """Return the GPU as it was. None if it now has fewer virtual functions than were enabled."""
     virtual = now.virtual
     if virtual is not None:
         if before.functions > len(virtual.addresses):
@@ -241,6 +245,6 @@ def _gpu_before(now: Gpu, before: GpuBefore) -> Gpu | None:
 
 
 def _instance(number: int, before: RecordedInstance) -> GpuInstance:
-    """Ids are not recorded: the driver gives others anyhow."""
+    """Build an instance with made-up ids: they are not recorded, since the driver assigns new ones anyway."""
     compute = tuple(ComputeInstance(n, "", profile, place) for n, (profile, place) in enumerate(before.compute))
     return GpuInstance(number, before.profile, before.profile_id, before.placement, compute_instances=compute)

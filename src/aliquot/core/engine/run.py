@@ -1,4 +1,4 @@
-"""One apply as its lanes see it: what they share, and the one way to call the driver."""
+"""The state that the GPUs of one apply share, and the only way to call the driver."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from aliquot.core.engine.context import ExecutionContext
+from aliquot.core.engine.journal_step import JournalStep, destruction_of_vgpu
 from aliquot.core.engine.ports import JournalEntry
 from aliquot.core.model.inventory import Vgpu
 from aliquot.core.model.nvml_return_codes import REFUSALS
@@ -18,13 +19,16 @@ T = TypeVar("T")
 
 POLL_S = 0.05
 SETTLE_S = 2.0
-"""How long a destroy may answer "in use" although nobody is on the instance: the driver takes some tenths of a second
-to let go of a process that has ended (FAR, measured)."""
+"""How long a destroy is tried again while the driver reports "in use" for an idle instance, in seconds.
+
+The driver takes some tenths of a second to release a process that has ended (measured by the authors of FAR,
+arXiv 2507.13601).
+"""
 
 
 class Run:
-    """One apply as its lanes see it. ``stopping`` asks the other lanes to stop at the next boundary. ``attempted`` are
-    GPU and step of the calls that the driver did not refuse, also those of an interrupted run that this one resumes.
+    """An apply. ``stopping`` makes the other GPUs stop at their next action. ``attempted`` are GPU and step of the
+    calls that the driver did not refuse, including those of an interrupted run that this one resumes.
     """
 
     def __init__(
@@ -34,34 +38,40 @@ class Run:
         run_id: str,
         report: Report,
         *,
-        undoing: bool = False,
         attempted: Iterable[tuple[str, str]] = (),
     ) -> None:
         self.context = context
         self.policy = policy
         self.run_id = run_id
-        self.report = _unfailing(report) if undoing else report
-        self.undoing = undoing
+        self.report = report
+        self.undoing = False
         self.stopping = False
         self.calls = 0
         self.unrecorded = False
         self.attempted = set(attempted)
 
+    def for_rollback(self) -> Run:
+        """Return the run that undoes this one. It ends no holder, and neither journal nor report can stop it."""
+        back = Run(self.context, Policy(), self.run_id, _unfailing(self.report))
+        back.undoing = True
+        return back
+
     def stop(self) -> None:
-        """Ask the lanes to stop at their next action."""
+        """Make all GPUs stop at their next action."""
         self.stopping = True
 
     def destroy_vgpu(self, pci: str, vgpu: Vgpu) -> None:
-        """Destroy exactly the vGPU that was seen: the backend compares type, UUID and claim once more."""
+        """Destroy exactly the vGPU that was observed: the backend compares type, UUID and ownership token again."""
         backend = self.context.backend
         self.call(
             pci,
-            f"destroy vgpu {vgpu.type} {vgpu.function} {vgpu.uuid}",
+            destruction_of_vgpu(vgpu),
             lambda: backend.destroy_vgpu(pci, vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.ownership_token),
         )
 
-    def call(self, pci: str, step: str, driver_call: Callable[[], T]) -> T:
-        """Journal the intent, act, and give the driver time to let go of what has just ended."""
+    def call(self, pci: str, journal_step: JournalStep, driver_call: Callable[[], T]) -> T:
+        """Journal the intent and call the driver. Tries again while the driver still releases what has just ended."""
+        step = str(journal_step)
         self.note(JournalEntry("intent", self.run_id, gpu=pci, step=step), durable=True)
         self.attempted.add((pci, step))
         patience = self.policy.timeout_s if self.policy.held == "wait" else SETTLE_S
@@ -82,7 +92,7 @@ class Run:
             return result
 
     def note(self, entry: JournalEntry, *, durable: bool) -> None:
-        """Write to the journal. While undoing, a journal that cannot be written does not stop the way back."""
+        """Write to the journal. A journal that cannot be written does not stop a rollback."""
         try:
             self.context.journal.append(entry, durable=durable)
         except Exception:
@@ -92,7 +102,7 @@ class Run:
 
 
 def _unfailing(report: Report) -> Report:
-    """Return a report that may fail: on the way back, a line that cannot be shown stops nothing."""
+    """Return a report that ignores its errors: a line that cannot be printed must not stop a rollback."""
 
     def attempt(line: str) -> None:
         with suppress(Exception):
@@ -102,6 +112,6 @@ def _unfailing(report: Report) -> Report:
 
 
 def was_refused(error: AliquotError) -> bool:
-    """Return whether the driver did nothing of what it was asked for."""
+    """Report whether the driver refused the call and changed nothing."""
     code = error.nvml_code if isinstance(error, HardwareError) else None
     return isinstance(error, InUseError | PermissionDeniedError) or code in REFUSALS

@@ -1,4 +1,4 @@
-"""Steps of an apply, told with how long they took: for figures. Nothing is decided by it."""
+"""Steps of an apply with their durations, for metrics. No decision depends on them."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ PLAN, LOCK, READ, HOOKS, VERIFY, RECORD, UNDO = "plan", "lock", "read", "hooks",
 
 
 class TimedStep(msgspec.Struct, frozen=True):
-    """A step that has ended: one of the words above, or the tag of an action (``create``, ``reset`` ...;
-    ``is_action``). ``profile`` is the MIG profile or the vGPU type that an act was about, ``code`` that of the error
-    that ended it.
-    """
+    """A step that has ended."""
 
     name: str
+    """One of the words above, or the tag of an action (``create``, ``reset`` ...)."""
     seconds: float
     profile: str = ""
+    """The MIG profile or the vGPU type of an action."""
     code: str = ""
+    """The code of the error that ended it."""
     is_action: bool = False
 
 
 StepListener = Callable[[TimedStep], None]
-"""Is told each step as it ends, from any thread. It must not raise."""
+"""Receives each step when it ends, on any thread. It must not raise."""
 
 
 def ignore_step(step: TimedStep) -> None:
-    """Nobody counts."""
+    """Ignore a step."""
 
 
 @contextmanager
 def timed(on_step: StepListener, clock: Clock, name: str, action: Action | None = None) -> Iterator[None]:
-    """Tells of what is done inside, also where it fails."""
+    """Report the step of the block, even if it fails."""
     started, code = clock.now(), ""
     try:
         yield
@@ -52,12 +52,12 @@ def timed(on_step: StepListener, clock: Clock, name: str, action: Action | None 
 
 
 def name_of(action: Action) -> str:
-    """``create``, ``set-mode`` ..."""
+    """Return the name of an action: ``create``, ``set-mode`` ..."""
     return str(action.__struct_config__.tag)
 
 
 def profile_of(action: Action | None) -> str:
-    """What an act is about, "" for modes, resets and the like."""
+    """Return the MIG profile or vGPU type of an action, "" for modes, resets and the like."""
     match action:
         case Create() | Destroy() | CreateCompute() | DestroyCompute():
             return action.profile

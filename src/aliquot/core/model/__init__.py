@@ -1,1 +1,1 @@
-"""Frozen values. No I/O, the packaged catalog data aside."""
+"""Frozen values. No I/O, except for the packaged catalog data."""

@@ -1,6 +1,6 @@
-"""The closed list of verbs that a plan is made of, one small frozen class each.
+"""The closed list of actions of a plan, one small frozen class each.
 
-``assert_never`` makes the type checker list every place that a new one must be taught to.
+``assert_never`` makes the type checker list every place that must handle a new action.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from aliquot.core.model.inventory import MigMode
 from aliquot.core.model.stored import Stored
 
 
-class _Action(msgspec.Struct, frozen=True, tag_field="action", kw_only=True):
+class _Action(msgspec.Struct, frozen=True, tag_field="action", kw_only=True, dict=True):
     gpu: str
     reason: str
 
@@ -45,13 +45,14 @@ class Reset(_Action, frozen=True, tag="reset"):
 
 
 class ComputePart(msgspec.Struct, frozen=True):
-    """A compute instance to create. ``placement`` is ``start:size`` in compute slots, None where the compute
-    instance covers the whole GPU instance and there is no choice.
-    """
+    """A compute instance to create."""
 
     profile: str
     profile_id: int
     placement: str | None = None
+    """``start:size`` in compute slots. None if the compute instance covers the whole GPU instance, which leaves no
+    choice.
+    """
 
 
 class Create(_Action, frozen=True, tag="create"):
@@ -73,36 +74,42 @@ class CreateCompute(_Action, frozen=True, tag="create-compute"):
 
 
 class SetFunctions(_Action, frozen=True, tag="set-functions"):
-    """Switch the virtual functions of a GPU on (``count`` of them) or off (0). The driver forgets all GPU instances,
-    vGPUs and mixed-size mode in both directions.
+    """Enable ``count`` virtual functions of a GPU, or disable them (0).
+
+    In both cases the driver forgets all GPU instances, vGPUs and mixed-size mode.
     """
 
     count: int
 
 
 class SetMixedSize(_Action, frozen=True, tag="set-mixed-size"):
-    """Set mixed-size mode: vGPUs of different sizes beside each other, each size at fixed places."""
+    """Set mixed-size mode: vGPUs of different sizes on one GPU, each size at fixed placements."""
 
     on: bool
 
 
 class CreateVgpu(_Action, frozen=True, tag="create-vgpu"):
-    """Make one vGPU on a function that has none (or on the GPU itself, where vGPUs are mdevs of it). ``uuid`` is
-    stable: the same wish gives the same after a reboot. ``placement`` is the place that the driver will give it in
-    mixed-size mode, ``instance`` the placement ``start:size`` of the GPU instance that it will take; both follow from
-    the order.
+    """Create one vGPU on a function that has none, or on the GPU itself if vGPUs are mdevs of the physical function.
+
+    ``placement`` and ``instance`` follow from the order of the actions.
     """
 
     function: str
     type_id: int
     type: str
     uuid: str
+    """Stable: after a reboot, the same request gives the same UUID."""
     placement: int | None = None
+    """The placement id that the driver will choose in mixed-size mode."""
     instance: str | None = None
+    """The placement ``start:size`` of the GPU instance that the vGPU will take."""
 
 
 class DestroyVgpu(_Action, frozen=True, tag="destroy-vgpu"):
-    """Destroy one vGPU, and only this one: ``uuid``, ``type_id`` and ``ownership_token`` must still be its own."""
+    """Destroy one vGPU and no other.
+
+    ``uuid``, ``type_id`` and ``ownership_token`` must still be those of this vGPU.
+    """
 
     function: str
     type_id: int
@@ -112,12 +119,11 @@ class DestroyVgpu(_Action, frozen=True, tag="destroy-vgpu"):
 
 
 class SetPassthrough(_Action, frozen=True, tag="set-passthrough"):
-    """Hand the whole GPU to vfio-pci, for one virtual machine, or back to the driver that it had; or one of its virtual
-    functions, where ``function`` names one.
-    """
+    """Bind the whole GPU to vfio-pci, for one VM, or bind it back to its previous driver."""
 
     on: bool
     function: str = ""
+    """If set, only this virtual function is bound."""
 
 
 Action = (

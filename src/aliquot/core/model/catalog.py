@@ -1,7 +1,7 @@
 """The catalog: one geometry table per family of GPUs, read on demand from packaged data.
 
-The reviewed source is ``catalog/*.yaml`` in the repository, with provenance and a confidence word per fact; the
-package carries one JSON file per family and an index by PCI id, made from it and tested equal.
+The reviewed source is ``catalog/*.yaml`` in the repository, with provenance and a confidence word per fact. The package
+contains one JSON file per family and an index by PCI id. Both are generated from the source, and a test compares them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ENGINES = ("ce", "dec", "enc", "jpeg", "ofa")
 
 
 class ComputeProfile(msgspec.Struct, frozen=True, dict=True):
-    """A compute instance profile inside one GPU instance profile. ``starts``/``size`` count compute slots."""
+    """A compute instance profile of one GPU instance profile. ``starts`` and ``size`` count compute slots."""
 
     id: int
     name: str
@@ -34,11 +34,10 @@ class ComputeProfile(msgspec.Struct, frozen=True, dict=True):
 
 
 class Profile(msgspec.Struct, frozen=True, dict=True):
-    """A GPU instance profile. ``id`` is the number nvidia-smi shows (19, 14, 9 ...), stable across drivers; ``name``
-    is not. ``starts``/``size`` count memory slices. ``memory_mib`` is what the driver lists, never a key.
-    """
+    """A GPU instance profile. ``starts`` and ``size`` count memory slices."""
 
     id: int
+    """The number that nvidia-smi shows (19, 14, 9 ...). Unlike ``name``, it is stable across drivers."""
     name: str
     nvml_index: int
     max_instances: int
@@ -48,13 +47,14 @@ class Profile(msgspec.Struct, frozen=True, dict=True):
     engines: dict[str, int | None]
     compute: tuple[ComputeProfile, ...]
     memory_mib: int | None = None
+    """The memory that the driver lists, in MiB. Never used as a key."""
     sm: int | None = None
     attributes: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     since_driver: str | None = None
     confidence: dict[str, str] = {}
     placed_compute: bool = True
-    """Whether the driver takes a placement for a new compute instance; else it chooses one itself."""
+    """Whether the driver accepts a placement for a new compute instance. If not, it chooses one itself."""
 
     @cached_property
     def placements(self) -> tuple[Placement, ...]:
@@ -77,9 +77,10 @@ class Profile(msgspec.Struct, frozen=True, dict=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A limit beyond placement: ``at-most``, ``excludes``, ``at-most-compute``, ``at-most-gfx``, ``engine-totals``."""
+    """A limit besides placement."""
 
     kind: str
+    """``at-most``, ``excludes``, ``at-most-compute``, ``at-most-gfx`` or ``engine-totals``."""
     reason: str
     profiles: tuple[str, ...] = ()
     exceptions: tuple[str, ...] = ()
@@ -87,9 +88,10 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class ModeRules(msgspec.Struct, frozen=True):
-    """Ampere keeps MIG mode over a reboot and needs a GPU reset to change it; Hopper and later do neither.
+    """The behaviour of MIG mode on an architecture.
 
-    Source: NVIDIA MIG User Guide. Instances survive neither reset nor reboot on any GPU.
+    Ampere keeps MIG mode over a reboot and needs a GPU reset to change it. Hopper and later do neither. Instances
+    survive neither a reset nor a reboot on any GPU. Source: NVIDIA MIG User Guide.
     """
 
     change_needs_gpu_reset: bool = False
@@ -97,27 +99,29 @@ class ModeRules(msgspec.Struct, frozen=True):
 
 
 class Product(msgspec.Struct, frozen=True):
-    """A GPU as it is sold: ``pci_device`` is ``0x<device><vendor>``, ``name`` is what NVML prints."""
+    """A GPU product."""
 
     pci_device: str
+    """``0x<device><vendor>``"""
     name: str
+    """The name that NVML prints."""
     memory_mib: int | None = None
     subsystems: tuple[str, ...] = ()
 
 
 class Family(msgspec.Struct, frozen=True, dict=True):
-    """One distinct geometry table. ``memory_slices`` is the number of placement units (8, 4 on A30, 12 on RTX PRO
-    6000), ``compute_slices`` the compute slices, ``profiles`` in the order of ``nvidia-smi mig -lgip``.
-    """
+    """A distinct geometry table."""
 
     name: str
     title: str
     architecture: str
     memory_slices: int
+    """Number of placement units: 8, or 4 on A30 and 12 on RTX PRO 6000."""
     compute_slices: int
     slot_model: str
     engine_totals: dict[str, int | None]
     profiles: tuple[Profile, ...]
+    """In the order of ``nvidia-smi mig -lgip``."""
     rules: tuple[Rule, ...] = ()
     products: tuple[Product, ...] = ()
     mode: ModeRules = ModeRules()
@@ -145,13 +149,13 @@ class Family(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def by_name(self) -> dict[str, Profile]:
-        """Profiles by name; an older or newer driver's name (an alias) also finds its profile."""
+        """Profiles by name. The name that an older or newer driver uses (an alias) also finds its profile."""
         aliases = {alias: p for p in self.profiles for alias in p.aliases}
         return aliases | {p.name: p for p in self.profiles}
 
     @cached_property
     def plain_profiles(self) -> tuple[Profile, ...]:
-        """Profiles without attributes: the ones that count as choices when the driver picks a place."""
+        """Profiles without attributes. These count as choices when the driver picks a placement."""
         return tuple(p for p in self.profiles if not p.attributes)
 
 
@@ -166,14 +170,14 @@ class Device(msgspec.Struct, frozen=True):
 
 
 def _read(name: str) -> bytes:
-    # importlib.resources would cost a fifth of a whole `aliquot plan`.
+    # importlib.resources would take a fifth of the time of `aliquot plan`.
     with open(f"{__file__.rpartition('/')[0]}/data/{name}.json", "rb") as stream:
         return stream.read()
 
 
 @cache
 def family(name: str) -> Family:
-    """The family's table. Raises KeyError if there is none of that name."""
+    """Return the geometry table of a family. Raises KeyError for an unknown name."""
     if name not in family_names():
         raise KeyError(name)
     return msgspec.json.decode(_read(name), type=Family)
@@ -181,18 +185,18 @@ def family(name: str) -> Family:
 
 @cache
 def devices() -> tuple[Device, ...]:
-    """Every GPU in the catalog, MIG-capable or not."""
+    """Return every GPU in the catalog, MIG-capable or not."""
     return msgspec.json.decode(_read("index"), type=tuple[Device, ...])
 
 
 @cache
 def family_names() -> tuple[str, ...]:
-    """The names of all MIG families, ascending."""
+    """Return the names of all MIG families, ascending."""
     return tuple(sorted({d.mig_family for d in devices() if d.mig_family}))
 
 
 def family_of_device(pci_device: str, subsystem: str | None = None) -> str | None:
-    """The MIG family of a PCI id (``0x20B010DE``); the subsystem decides where one id serves several boards."""
+    """Return the MIG family of a PCI id (``0x20B010DE``). The subsystem decides if several boards share the id."""
     rows = [d for d in devices() if d.pci_device.lower() == pci_device.lower()]
     exact = [d for d in rows if subsystem and any(s.lower() == subsystem.lower()[:6] for s in d.subsystems)]
     return next((d.mig_family for d in exact or rows), None)

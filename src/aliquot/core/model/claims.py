@@ -1,6 +1,7 @@
-"""Who has a device although no process is on it now: a container, a Slurm job, a pod between two CUDA contexts.
+"""Claims: devices that are in use although no process runs on them now.
 
-NVML sees processes alone. A claim is what somebody else knows; with it, the instance counts as held.
+A container, a Slurm job, or a pod between two CUDA contexts can own such a device. NVML sees only processes. A runtime
+or scheduler knows the claim, and a claimed instance counts as held.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A holder and its devices by UUID: MIG devices, or whole GPUs with every instance that they have."""
+    """A holder and its devices by UUID: MIG devices, or whole GPUs including all their instances."""
 
     holder: Holder
     devices: tuple[str, ...]
 
 
 Claims = Callable[[Sequence[Gpu]], Sequence[Claim]]
-"""A fresh answer to: who claims anything of these GPUs?"""
+"""Read the current claims on these GPUs. Each call reads again."""
 HolderSource = Callable[[str], Claims]
-"""A runtime or scheduler that gives out devices. It is told the folder of the simulated node, "" on a real machine."""
+"""A runtime or scheduler that allocates devices. The argument is the folder of the simulated node, or "" on real
+hardware.
+"""
 
 
 def with_claims(inventory: Inventory, claims: Iterable[Claim]) -> Inventory:
-    """The inventory with every instance and whole GPU held that somebody claims."""
+    """Return the inventory with every claimed instance and whole GPU marked as held."""
     by_device = _by_device(claims)
     if not by_device:
         return inventory
@@ -34,13 +37,13 @@ def with_claims(inventory: Inventory, claims: Iterable[Claim]) -> Inventory:
 
 
 def gpu_with_claims(gpu: Gpu, claims: Iterable[Claim]) -> Gpu:
-    """One GPU with every instance held that somebody claims."""
+    """Return a GPU with every claimed instance marked as held."""
     by_device = _by_device(claims)
     return _gpu(gpu, by_device) if by_device else gpu
 
 
 def without_holders(gpu: Gpu) -> Gpu:
-    """The GPU as it is once everybody has left."""
+    """Return the GPU as it is after all holders have left."""
     replace = msgspec.structs.replace
     instances = tuple(
         replace(i, held=False, holders=(), compute_instances=tuple(replace(c, holders=()) for c in i.compute_instances))

@@ -1,6 +1,6 @@
-"""Versions of NVIDIA's driver: how they compare, and which branch brought the functions that Aliquot calls. Pure.
+"""NVIDIA driver versions: how they compare, and which branch introduced the functions that Aliquot calls. Pure.
 
-Source of the functions' branches: nvml.h of CUDA 11.0 to 13.3 as go-nvml keeps it, and nvidia-ml-py 11.450 to 13.615.
+Sources: nvml.h of CUDA 11.0 to 13.3 as archived in go-nvml, and nvidia-ml-py 11.450 to 13.615.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 FLOOR = 470
-"""The oldest driver branch that Aliquot drives: before R470 a MIG device's UUID was not stable."""
+"""The oldest driver branch that Aliquot supports. Before R470 the UUID of a MIG device was not stable."""
 
 PLACED_COMPUTE_INSTANCES = "nvmlGpuInstanceCreateComputeInstanceWithPlacement"
 
@@ -29,23 +29,24 @@ FIRST_WITH = {
     "nvmlDeviceGetVgpuHeterogeneousMode": 550,
     "nvmlDeviceSetVgpuHeterogeneousMode": 550,
 }
-"""Functions that Aliquot calls and that the oldest branch lacks, by the first branch that has each."""
+"""Functions that Aliquot calls and that the oldest branch lacks, with the first branch that has each."""
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return a driver version as numbers that compare; a branch name (``R525``) too, and what stands before another
-    suffix (``460.73.01-grid``). Empty if there is nothing to compare.
+    """Return a driver version as a tuple of numbers that can be compared. Empty if there are none.
+
+    Accepts a branch name (``R525``), and ignores a suffix (``460.73.01-grid``).
     """
     found = re.match(r"R?(\d{1,6}(?:\.\d{1,6})*)", version, re.ASCII)
     return tuple(map(int, found[1].split("."))) if found else ()
 
 
 def older(version: str, minimum: str | None) -> bool:
-    """Return whether a version is known and older than a known minimum."""
+    """Report whether a version is known and older than a known minimum."""
     have, want = numbers(version), numbers(minimum or "")
     return bool(have and want) and have < want
 
 
 def lacks(version: str, function: str) -> bool:
-    """Return whether a driver of a known version is too old for an NVML function."""
+    """Report whether a driver of a known version is too old for an NVML function."""
     return older(version, str(FIRST_WITH.get(function, 0)))

@@ -1,4 +1,4 @@
-"""What is known about driver versions: too old for a GPU, known bad, or with a caveat. Pure; for ``show``.
+"""Checks of the driver version: too old for a GPU, known to be bad, or with a caveat. Pure; for ``show``.
 
 Sources: minimum drivers from the MIG User Guide (in the catalog); known-bad drivers and the R535 caveat from the
 documentation of NVIDIA's GPU Operator.
@@ -18,29 +18,37 @@ FIXED_IN = "570.172.08"
 
 
 def verdicts(inventory: Inventory) -> tuple[str, ...]:
-    """Sentences for a person: what is wrong, or will be, with this node's driver and modes. Empty when all is well."""
+    """Return sentences about present or expected problems with this node's driver and modes."""
     of_gpus = (sentence for gpu in inventory.gpus for sentence in _gpu(inventory, gpu))
     return (*_node(inventory), *of_gpus, *vgpu_verdicts.warnings(inventory))
 
 
 def notes(inventory: Inventory) -> tuple[str, ...]:
-    """What a person should know beside that, and is no fault."""
+    """Return sentences that are good to know and are not problems."""
     return vgpu_verdicts.notes(inventory)
 
 
 def family_minimum(inventory: Inventory, gpu: Gpu) -> str | None:
-    """The oldest driver that divides this GPU, where that is known."""
+    """Return the oldest driver that supports MIG on this GPU. None if unknown."""
     return inventory.family(gpu).driver_min if gpu.family else None
 
 
 def bad_with_mixed_modes(driver: str) -> str:
-    """What is wrong with a driver on a node that mixes MIG and full GPUs, as a sentence; empty if nothing is known."""
+    """Return a sentence about problems of a driver on a node that mixes MIG and full GPUs. Empty if none are known."""
     if driver not in BAD_WITH_MIXED_MODES:
         return ""
     return (
         f"driver {driver} is known to be bad for nodes that mix MIG and full GPUs (GPU pods stay pending, gpu-operator "
-        f"issue 1361): NVIDIA recommends {GOOD_INSTEAD}, and {FIXED_IN} has it fixed"
+        f"issue 1361): NVIDIA recommends {GOOD_INSTEAD}, and {FIXED_IN} fixes it"
     )
+
+
+def pending_mode(gpu: Gpu) -> str:
+    """Return a sentence about a MIG mode that is not active yet. Empty if none is pending."""
+    if gpu.mig.current == gpu.mig.pending:
+        return ""
+    end = "a reset makes it active" if gpu.resettable else "a reboot of this VM makes it active"
+    return f"MIG mode of GPU {gpu.pci} is {gpu.mig.current}, {gpu.mig.pending} is pending: {end}"
 
 
 def _node(inventory: Inventory) -> tuple[str, ...]:
@@ -48,13 +56,13 @@ def _node(inventory: Inventory) -> tuple[str, ...]:
     capable = [g for g in inventory.gpus if g.mig.capable]
     on = [g for g in inventory.gpus if g.mig.enabled]
     if older(driver, str(FLOOR)):
-        messages.append(f"driver {driver} is too old: R{FLOOR} is the oldest that can be driven")
+        messages.append(f"driver {driver} is too old: Aliquot needs R{FLOOR} or later")
     if on and len(on) < len(inventory.gpus):
         bad = bad_with_mixed_modes(driver)
         messages += [bad] if bad else []
     if numbers(driver)[:1] == (535,) and any(not g.mig.enabled for g in capable):
         messages.append(
-            f"driver {driver} lists no profiles while MIG mode is off: the catalog's tables are used for those GPUs"
+            f"driver {driver} lists no profiles while MIG mode is off: Aliquot uses the catalog for those GPUs"
         )
     return tuple(messages)
 
@@ -68,12 +76,10 @@ def _gpu(inventory: Inventory, gpu: Gpu) -> tuple[str, ...]:
         messages.append(
             f"GPU {gpu.pci} ({gpu.product}) needs driver {minimum} or later for MIG, this is {inventory.driver}"
         )
-    if gpu.mig.current != gpu.mig.pending:
-        pending_mode = f"MIG mode of GPU {gpu.pci} is {gpu.mig.current}, {gpu.mig.pending} is pending: "
-        messages.append(
-            pending_mode
-            + ("a reset makes it active" if gpu.resettable else "a reboot of this virtual machine makes it active")
-        )
+    if pending := pending_mode(gpu):
+        messages.append(pending)
     if gpu.mig.enabled and gpu.family is None:
-        messages.append(f"GPU {gpu.pci} ({gpu.product}) has MIG mode on, but no geometry table is known for it")
+        messages.append(
+            f"GPU {gpu.pci} ({gpu.product}) has MIG mode enabled, but Aliquot knows no geometry table for it"
+        )
     return tuple(messages)

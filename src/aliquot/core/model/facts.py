@@ -1,6 +1,6 @@
-"""What labels, device plugins and metrics say about GPUs beside their geometry: figures that no plan depends on.
+"""Facts about GPUs for labels, device plugins and metrics, besides their geometry.
 
-They are read apart from the inventory, so that a plan does not pay for them.
+No plan depends on them. They are read apart from the inventory, so that a plan does not pay for them.
 """
 
 from __future__ import annotations
@@ -9,26 +9,27 @@ import msgspec
 
 
 class GpuFacts(msgspec.Struct, frozen=True):
-    """One physical GPU. ``memory_mib`` is the total that the driver reports, 0 where it does not;
-    ``compute_capability`` (major, minor), (0, 0) where it does not;
-    ``numa_node`` None where the machine has none; ``display`` says that its PCI class is VGA (0x0300) rather than 3D
-    controller (0x0302); ``clique`` is ``<cluster uuid>.<clique id>`` where it is attached to an NVLink fabric;
-    ``vgpu`` says that this machine is a virtual one and the GPU a share of its host's.
-    """
+    """Facts about one physical GPU."""
 
     pci: str
     memory_mib: int
+    """Total that the driver reports in MiB, 0 if unknown."""
     compute_capability: tuple[int, int]
+    """(major, minor), or (0, 0) if unknown."""
     numa_node: int | None = None
+    """None if the host has no NUMA nodes."""
     display: bool = False
+    """Whether the PCI class is VGA (0x0300) and not 3D controller (0x0302)."""
     clique: str = ""
+    """``<cluster uuid>.<clique id>`` if the GPU is attached to an NVLink fabric."""
     vgpu: bool = False
+    """Whether this node is a VM and the GPU is a vGPU of its host."""
 
 
 class MigDevice(msgspec.Struct, frozen=True):
-    """One MIG device (a compute instance in a GPU instance), as NVML's device attributes tell it. ``profile`` is the
-    printed name, ``1g.5gb`` or ``1c.3g.20gb``; slices and engines are counts, -1 where nobody says. ``index`` is its
-    number on the GPU as ``nvidia-smi -L`` shows it: there may be holes.
+    """A MIG device (a compute instance in a GPU instance), as NVML's device attributes describe it.
+
+    Slices and engines are counts, -1 if unknown.
     """
 
     uuid: str
@@ -36,6 +37,7 @@ class MigDevice(msgspec.Struct, frozen=True):
     instance: int
     compute_instance: int
     profile: str
+    """The printed name, ``1g.5gb`` or ``1c.3g.20gb``."""
     memory_mib: int
     multiprocessors: int
     gi_slices: int
@@ -46,21 +48,22 @@ class MigDevice(msgspec.Struct, frozen=True):
     jpeg: int = 0
     ofa: int = 0
     index: int = -1
+    """Its number on the GPU as ``nvidia-smi -L`` shows it. Numbers may be missing in between."""
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """A node. ``cuda`` is the newest CUDA version that the driver serves (major, minor); ``host_product`` the product
-    name that the firmware gives, "" where there is none.
-    """
+    """Facts about a node."""
 
     driver: str
     cuda: tuple[int, int]
+    """The newest CUDA version that the driver supports (major, minor)."""
     gpus: tuple[GpuFacts, ...]
     mig_devices: tuple[MigDevice, ...] = ()
     host_product: str = msgspec.field(default="", name="machine")
+    """The product name that the firmware reports, "" if there is none."""
 
     def gpu(self, pci: str) -> GpuFacts:
-        """The GPU at a PCI address. Raises KeyError."""
+        """Return the GPU at a PCI address. Raises KeyError if there is none."""
         for gpu in self.gpus:
             if gpu.pci == pci:
                 return gpu

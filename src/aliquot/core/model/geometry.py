@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 
 def geometry(names: Iterable[str]) -> Counter[str]:
-    """The multiset of some profile names."""
+    """Return the multiset of some profile names."""
     return Counter(names)
 
 
 def geometry_text(counts: Counter[str]) -> str:
-    """The printed form, widest first: ``3g.20gb:2,1g.5gb:1``; ``empty`` for none."""
+    """Format a geometry, widest first: ``3g.20gb:2,1g.5gb:1``. Returns ``empty`` for no instances."""
     ordered = sorted((name, n) for name, n in counts.items() if n)
     ordered.sort(key=lambda item: -_width(item[0]))
     return ",".join(f"{name}:{n}" for name, n in ordered) or "empty"

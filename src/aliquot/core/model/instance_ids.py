@@ -1,4 +1,4 @@
-"""The ids that the driver gives to GPU instances."""
+"""The ids that the driver assigns to GPU instances."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from aliquot.core.model.placement import Placement
 
 
 def instance_id(family: Family, place: Placement, slots_mirrored: bool, taken: Collection[int]) -> int:
-    """The id that the driver gives to a place: 0 the whole GPU, 1-2 halves, 3-6 quarters, 7-14 eighths (open GPU
-    kernel modules 595). Where a family is not cut in halves, the lowest free number stands in.
+    """Return the id that the driver assigns to a placement.
+
+    Id 0 is the whole GPU, 1-2 are halves, 3-6 quarters, 7-14 eighths (source: open GPU kernel modules 595). For a
+    family that is not divided into halves, the lowest free number stands in.
     """
     units = family.memory_slices
     parts = units // place.size

@@ -1,4 +1,4 @@
-"""What is: the GPUs of one node at one moment, frozen and fingerprinted."""
+"""The inventory: the GPUs of one node at one moment, frozen and fingerprinted."""
 
 from __future__ import annotations
 
@@ -20,31 +20,43 @@ MigMode = Literal["enabled", "disabled"]
 FrameworkName = Literal["", "mdev", "sriov-mdev", "vendor-vfio"]
 
 
+_NVSWITCH_PRODUCTS = ("NVIDIA B200", "NVIDIA B300 SXM6 AC")
+"""Boards whose NVSwitches are not PCI functions of NVIDIA's driver. They exist only on NVSwitch baseboards."""
+
 UNKNOWN_HOLDER = "unknown"
-"""The id of a holder of which nobody can say more, or whether there is one."""
+"""The id of a holder that cannot be identified, or that may not exist."""
+
+
+HolderKind = Literal["container", "job", "others", "pod", "process", "reservation", "vgpu", "vm"]
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """What is on an instance: a process, pod, VM, job or container. ``id`` is a pid for a process."""
+    """A process, pod, VM, job or container that uses an instance. ``id`` is the pid of a process."""
 
-    kind: str
+    kind: Stored[HolderKind]
     id: str
     name: str = ""
 
+    @property
+    def releasable(self) -> str:
+        """The word for ``aliquot docker release``: the name of a reservation, or its id without the runtime."""
+        return self.name or self.id.rpartition(":")[2]
+
     def __str__(self) -> str:
-        """On one line: whoever starts a process chooses its name, and may have put lines into it."""
+        """Return one printable line. Users choose process names, which may contain line breaks."""
         name = "".join(c if c.isprintable() else "?" for c in self.name)
         return f"{self.kind} {self.id}" + (f" ({name})" if name else "")
 
 
 class ComputeInstance(msgspec.Struct, frozen=True):
-    """Compute slots of a GPU instance. ``uuid`` is the MIG device's, which ends with the instance."""
+    """Compute slices of a GPU instance."""
 
     id: int
     profile: str
     profile_id: int
     placement: str
     uuid: str = ""
+    """The UUID of the MIG device. It ends with the instance."""
     capability_minor: int = -1
     holders: tuple[Holder, ...] = ()
 
@@ -54,12 +66,13 @@ class ComputeInstance(msgspec.Struct, frozen=True):
 
 
 class GpuInstance(msgspec.Struct, frozen=True):
-    """Memory slices and engines cut from a GPU. ``placement`` is ``start:size`` in memory slices."""
+    """Memory slices and engines of a GPU."""
 
     id: int
     profile: str
     profile_id: int
     placement: str
+    """``start:size`` in memory slices."""
     held: bool = False
     holders: tuple[Holder, ...] = ()
     capability_minor: int = -1
@@ -81,32 +94,35 @@ class IommuGroupPeer(msgspec.Struct, frozen=True):
 
 
 class VirtualFunction(msgspec.Struct, frozen=True):
-    """A virtual function of a GPU in SR-IOV. ``number`` is K of ``virtfnK``; functions are kept in that order."""
+    """A virtual function of a GPU with SR-IOV."""
 
     pci: str
     number: int
+    """K of ``virtfnK``. Lists of functions are in this order."""
     driver: str = ""
     iommu_group: int | None = None
     holders: tuple[Holder, ...] = ()
 
 
 class Vgpu(msgspec.Struct, frozen=True):
-    """A vGPU that exists. ``function`` is the PCI address of the virtual function that carries it, or of the GPU itself
-    where vGPUs are mdevs of the physical function. ``uuid`` is the mdev's; with vendor VFIO, which has none, the stable
-    one that we gave it. ``gpu_instance`` is the id of the GPU instance behind a MIG-backed one, ``placement`` the id of
-    its place in mixed-size mode. ``ownership_token`` is the owner map's token, empty for one that is not recorded;
-    whoever destroys must present it, so that a late release cannot hit a new owner. ``holders`` have its VFIO handle
-    open.
-    """
+    """A vGPU that exists."""
 
     function: str
+    """PCI address of its virtual function, or of the GPU itself if vGPUs are mdevs of the physical function."""
     type_id: int
     type: str
     uuid: str = ""
+    """UUID of the mdev. Vendor VFIO has none, so it is the stable UUID that Aliquot assigned."""
     gpu_instance: int | None = None
+    """Id of the GPU instance behind a MIG-backed vGPU."""
     placement: int | None = None
+    """Placement id in mixed-size mode."""
     ownership_token: str = msgspec.field(default="", name="claim")
+    """Token in the owner map, empty if not recorded. A destroy must present it, so that a late release cannot hit a new
+    owner.
+    """
     holders: tuple[Holder, ...] = ()
+    """Processes that have its VFIO handle open."""
 
     @property
     def held(self) -> bool:
@@ -114,58 +130,65 @@ class Vgpu(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from the others of its GPU."""
+        """The identity of the vGPU on its GPU."""
         return self.function, self.uuid
 
 
 class GpuVirtualization(msgspec.Struct, frozen=True):
-    """What the kernel says about sharing one GPU with virtual machines.
-
-    ``framework``: ``mdev`` (mdevs of the physical function), ``sriov-mdev`` (one mdev per virtual function),
-    ``vendor-vfio`` (a type written to each virtual function), empty where no vGPU driver is at work. It is found by
-    files, and where virtual functions are off the world shows only after they are on: then it is empty too. ``driver``
-    is the physical function's kernel driver. ``group_peers`` are those of ``group_members`` that VFIO does not let a
-    virtual machine have the GPU beside: not of its board, no bridges, with a driver at work. ``total`` is
-    sriov_totalvfs (0: no SR-IOV); ``addresses`` are the PCI addresses that virtual functions have or will have, by
-    number. ``mixed_size`` is mixed-size mode, None where nobody can tell. ``creatable`` are the type ids that the
-    driver lists for a free function now, None where it has no list. ``recorded_vgpus`` is what the owner map knows of
-    vGPUs that a reboot has taken away. ``was_mig`` is the MIG mode that the GPU had when it was passed through.
-    """
+    """The virtualization state of one GPU, as the kernel reports it."""
 
     framework: Stored[FrameworkName] = msgspec.field(default="", name="world")
+    """The vGPU framework, found by its files.
+
+    ``mdev`` (mdevs of the physical function), ``sriov-mdev`` (one mdev per virtual function) or ``vendor-vfio`` (a type
+    written to each virtual function). Empty if no vGPU driver is active, or if it would show only with virtual
+    functions enabled.
+    """
     driver: str = ""
+    """Kernel driver of the physical function."""
     iommu_group: int | None = None
     group_members: tuple[str, ...] = ()
     group_peers: tuple[IommuGroupPeer, ...] = msgspec.field(default=(), name="strangers")
+    """Those of ``group_members`` because of which VFIO refuses the GPU to a VM: not of its board, not a bridge, with an
+    active driver.
+    """
     total: int = 0
+    """``sriov_totalvfs``; 0 without SR-IOV."""
     addresses: tuple[str, ...] = ()
+    """PCI addresses that virtual functions have or will have, by number."""
     functions: tuple[VirtualFunction, ...] = ()
     mixed_size: bool | None = msgspec.field(default=None, name="mixed")
+    """Mixed-size mode, None if unknown."""
     creatable: tuple[int, ...] | None = None
+    """Type ids that the driver lists for a free function now, None if it has no list."""
     recorded_vgpus: tuple[Vgpu, ...] = msgspec.field(default=(), name="remembered")
+    """vGPUs in the owner map that a reboot has removed."""
     was_mig: bool = False
+    """MIG mode of the GPU when it was passed through."""
 
     @property
     def enabled(self) -> bool:
-        """Whether virtual functions exist."""
+        """True if virtual functions exist."""
         return bool(self.functions)
 
 
 class HostVirtualization(msgspec.Struct, frozen=True):
-    """What the machine has for virtual machines: the IOMMU on, the VFIO modules, NVIDIA's vGPU host driver (None where
-    its presence cannot be told), its ``sriov-manage``, and whether NVIDIA's driver has NVSwitches.
-    """
+    """The virtualization features of a host."""
 
     iommu: bool = False
+    """Whether the IOMMU is on."""
     vfio: bool = False
+    """Whether the VFIO modules are loaded."""
     vgpu_manager: bool | None = None
+    """Whether NVIDIA's vGPU host driver is installed. None if that cannot be determined."""
     sriov_manage: str = ""
     kernel: str = ""
     nvswitch: bool = False
+    """Whether NVIDIA's driver has NVSwitches."""
 
 
 class Mig(msgspec.Struct, frozen=True):
-    """MIG mode: ``enabled`` or ``disabled``, now and after the next reset."""
+    """MIG mode, ``enabled`` or ``disabled``: current, and pending until the next reset."""
 
     capable: bool = False
     current: Stored[MigMode] = "disabled"
@@ -177,11 +200,7 @@ class Mig(msgspec.Struct, frozen=True):
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One physical GPU. ``index`` is for showing only; identity is ``pci`` and ``uuid``. ``holders`` are clients of the
-    whole GPU, outside any instance. ``slots_mirrored`` says that the board's missing compute slice lies in the low
-    half, so that the driver's own choice of place is mirrored (None: not known). ``passthrough``: bound to vfio-pci, so
-    that NVML does not see it. ``virtual`` is None where the kernel was not asked.
-    """
+    """A physical GPU. Its identity is ``pci`` and ``uuid``; ``index`` is only for display."""
 
     pci: str
     uuid: str
@@ -194,26 +213,35 @@ class Gpu(msgspec.Struct, frozen=True):
     mig: Mig = Mig()
     instances: tuple[GpuInstance, ...] = ()
     holders: tuple[Holder, ...] = ()
+    """Clients of the whole GPU, outside any instance."""
     vgpus: tuple[Vgpu, ...] = ()
     passthrough: bool = False
+    """Bound to vfio-pci, so that NVML does not see it."""
     virtual: GpuVirtualization | None = None
+    """None if the kernel state was not read."""
     resettable: bool = msgspec.field(default=True, name="reset")
     slots_mirrored: bool | None = msgspec.field(default=None, name="swapped")
+    """Whether the missing compute slice is in the low half, which mirrors the driver's choice of placements. None if
+    unknown.
+    """
     lost: bool = False
 
     def instance(self, instance_id: int) -> GpuInstance | None:
         return next((i for i in self.instances if i.id == instance_id), None)
 
     @property
+    def involves_vms(self) -> bool:
+        """True if the GPU has virtual functions or vGPUs, or is passed through."""
+        return self.passthrough or bool(self.vgpus or (self.virtual is not None and self.virtual.functions))
+
+    @property
     def uses_vendor_vfio(self) -> bool:
-        """Whether a vGPU is a type that is written to a virtual function. It has no UUID; a VM gets the function."""
+        """True if a vGPU is a type written to a virtual function. It has no UUID, and a VM gets the function."""
         return self.virtual is not None and self.virtual.framework == "vendor-vfio"
 
 
 class Inventory(msgspec.Struct, frozen=True, dict=True):
-    """A node. ``tables`` (and ``vgpu_tables``) carry the tables that were read from the driver because the catalog has
-    none, or other numbers; ``host`` is None where the kernel was not asked; ``notes`` are sentences about the machine.
-    """
+    """The inventory of a node."""
 
     node: str
     gpus: tuple[Gpu, ...]
@@ -222,37 +250,50 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
     driver: str = ""
     nvml: str = ""
     tables: tuple[catalog.Family, ...] = ()
+    """Tables read from the driver, because the catalog has none or differs."""
     notes: tuple[str, ...] = ()
+    """Sentences about the node."""
     vgpu_tables: tuple[VgpuTable, ...] = ()
+    """Tables of vGPU types read from the driver, because the catalog has none or differs."""
     host: HostVirtualization | None = None
+    """None if the kernel state was not read."""
 
     def vgpu_table(self, gpu: Gpu) -> VgpuTable | None:
-        """The vGPU types of a GPU: what was learnt from the driver where that says more than the catalog."""
+        """Return the vGPU types of a GPU, from the driver if it reports more than the catalog."""
         for table in self.vgpu_tables:
             if table.pci_device == gpu.pci_device and gpu.subsystem.startswith(table.subsystem):
                 return table
         return vgpu.table(gpu.pci_device, gpu.subsystem)
 
     def family(self, gpu: Gpu) -> catalog.Family:
-        """The geometry table that holds for a MIG-capable GPU. Raises KeyError where there is none."""
+        """Return the geometry table of a MIG-capable GPU. Raises KeyError if there is none."""
         listed = next((table for table in self.tables if table.name == gpu.family), None)
         table = listed or catalog.family(gpu.family or "")
         return table if self.places_compute_instances else table.without_placed_compute
 
     @cached_property
     def places_compute_instances(self) -> bool:
-        """Whether the driver takes a placement for a new compute instance."""
+        """True if the driver accepts a placement for a new compute instance."""
         return not lacks(self.driver, PLACED_COMPUTE_INSTANCES)
 
     def gpu(self, pci: str) -> Gpu:
-        """The GPU at a PCI address. Raises KeyError."""
+        """Return the GPU at a PCI address. Raises KeyError if there is none."""
         for gpu in self.gpus:
             if gpu.pci == pci:
                 return gpu
         raise KeyError(pci)
 
+    def on_nvswitch(self, gpu: Gpu) -> bool:
+        """Report whether a GPU is on NVSwitch. A baseboard has one GPU model, so the host's switches belong to this
+        GPU.
+        """
+        return gpu.product in _NVSWITCH_PRODUCTS or (self.host is not None and self.host.nvswitch)
+
     def find_function(self, address: str) -> tuple[Gpu, int] | None:
-        """The GPU that has a virtual function of that PCI address, on or off, and its number; None for other words."""
+        """Return the GPU of a virtual function, enabled or not, and the function's number.
+
+        Returns None for an unknown address or any other text.
+        """
         try:
             pci = pci_address(address)
         except ValueError:
@@ -262,8 +303,9 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of identity, driver, modes, instances, virtual functions and vGPUs. Holders come and go and
-        are left out: they are read again before each destroy.
+        """A digest of identity, driver, modes, instances, virtual functions and vGPUs.
+
+        Holders change often and are left out: they are read again before each destroy.
         """
         import hashlib
 

@@ -1,6 +1,6 @@
-"""What NVML's return codes mean to a person: each becomes one clear error with a next step. Pure, for every backend.
+"""NVML return codes as errors, each with a cause and a next step. Pure, for every backend.
 
-Codes and their causes: nvml.h and the constants of nvidia-ml-py; a contract test checks that none of those is missing.
+Sources of codes and causes: nvml.h and the constants of nvidia-ml-py. A contract test checks that none is missing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ARGUMENT_VERSION_MISMATCH = 25
 RESET_TYPE_NOT_SUPPORTED = 30
 UNKNOWN = 999
 REFUSALS = (INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, IN_USE, INSUFFICIENT_RESOURCES)
-"""Codes after which nothing changed. After any other error the driver may have done what it was asked for."""
+"""Codes after which nothing has changed. After any other error the driver may have applied the request."""
 
 _NEWER = "update the NVIDIA driver, then run: aliquot show"
 _RELOAD = "reboot, or reload the NVIDIA kernel modules, then run: aliquot show"
@@ -54,10 +54,10 @@ TABLE: dict[int, _Row] = {
     2: (
         HardwareError,
         "INVALID_ARGUMENT",
-        "the driver does not accept this here (stale instance or placement)",
+        "the driver does not accept these arguments (stale instance or placement)",
         _SPACE,
     ),
-    3: (HardwareError, "NOT_SUPPORTED", "this GPU, in its present mode, cannot do that", _SPACE),
+    3: (HardwareError, "NOT_SUPPORTED", "the GPU does not support this in its current mode", _SPACE),
     4: (
         PermissionDeniedError,
         "NO_PERMISSION",
@@ -66,8 +66,8 @@ TABLE: dict[int, _Row] = {
         "(MIG mode itself always needs root or CAP_SYS_ADMIN)",
     ),
     5: (HardwareError, "ALREADY_INITIALIZED", "the NVML session is already open", "run the command again"),
-    6: (HardwareError, "NOT_FOUND", "it is not there (any more)", _SPACE),
-    7: (HardwareError, "INSUFFICIENT_SIZE", "the answer outgrew the space for it", "run the command again"),
+    6: (HardwareError, "NOT_FOUND", "it does not exist (any more)", _SPACE),
+    7: (HardwareError, "INSUFFICIENT_SIZE", "the answer is larger than its buffer", "run the command again"),
     8: (
         HardwareError,
         "INSUFFICIENT_POWER",
@@ -80,8 +80,8 @@ TABLE: dict[int, _Row] = {
     12: (
         NoDriverError,
         "LIBRARY_NOT_FOUND",
-        "libnvidia-ml.so.1 is not on this machine",
-        "install the NVIDIA driver, or rehearse on a simulated node: aliquot sim start dgx-a100",
+        "libnvidia-ml.so.1 is not installed on this host",
+        "install the NVIDIA driver, or try a simulated node: aliquot sim start dgx-a100",
     ),
     13: (NoDriverError, "FUNCTION_NOT_FOUND", "the installed driver does not have this call", _NEWER),
     14: (HardwareError, "CORRUPTED_INFOROM", "the GPU's InfoROM is corrupted", "have the GPU serviced"),
@@ -102,10 +102,15 @@ TABLE: dict[int, _Row] = {
     19: (
         InUseError,
         "IN_USE",
-        "another client is on it",
+        "another client uses it",
         "see who holds it with aliquot show, end that work, then run the command again",
     ),
-    20: (HardwareError, "MEMORY", "the driver is out of memory", "free memory on this machine, then run it again"),
+    20: (
+        HardwareError,
+        "MEMORY",
+        "the driver is out of memory",
+        "free memory on this host, then run the command again",
+    ),
     21: (HardwareError, "NO_DATA", "the driver has no data for this", _SPACE),
     22: (HardwareError, "VGPU_ECC_NOT_SUPPORTED", "vGPU is not possible with ECC on", "nvidia-smi -i {gpu} -e 0"),
     23: (
@@ -117,33 +122,35 @@ TABLE: dict[int, _Row] = {
     24: (HardwareError, "FREQ_NOT_SUPPORTED", "the GPU has no such clock", _SPACE),
     25: (HardwareError, "ARGUMENT_VERSION_MISMATCH", "the driver does not know this version of the call", _NEWER),
     26: (HardwareError, "DEPRECATED", "the driver has dropped this call", "update Aliquot, then run: aliquot show"),
-    27: (BlockedError, "NOT_READY", "the GPU or driver is not ready yet", "wait a moment, then run it again"),
+    27: (BlockedError, "NOT_READY", "the GPU or driver is not ready yet", "wait a moment, then run the command again"),
     28: (HardwareError, "GPU_NOT_FOUND", "no GPU was found", _SPACE),
-    29: (HardwareError, "INVALID_STATE", "the GPU's present state does not allow it", _SPACE),
+    29: (HardwareError, "INVALID_STATE", "the current state of the GPU does not allow this", _SPACE),
     30: (
         HardwareError,
         "RESET_TYPE_NOT_SUPPORTED",
         "this kind of reset is not possible on this GPU",
-        "reboot the machine",
+        "reboot the host",
     ),
-    999: (HardwareError, "UNKNOWN", "the driver failed without saying why", _LOGS),
+    999: (HardwareError, "UNKNOWN", "the driver failed without giving a reason", _LOGS),
 }
 
 
 def name(code: int) -> str:
-    """The code's name as nvml.h spells it, without ``NVML_ERROR_``; a number that we do not know as itself."""
+    """Return the name of a code as nvml.h spells it, without ``NVML_ERROR_``. Returns an unknown code as a number."""
     return TABLE[code][1] if code in TABLE else str(code)
 
 
 def error(code: int, attempt: str, *, gpu: str = "") -> AliquotError:
-    """The error for one NVML return code. ``attempt`` says what was tried, as a noun phrase that starts the sentence
-    (``creating 3g.20gb at 4:4 on 0000:07:00.0``); ``gpu`` is the PCI address for the next step.
+    """Return the error for an NVML return code.
+
+    ``attempt`` is a noun phrase that starts the sentence (``creating 3g.20gb at 4:4 on 0000:07:00.0``). ``gpu`` is the
+    PCI address for the next step.
     """
     kind, label, meaning, step = TABLE.get(code, TABLE[UNKNOWN])
     if code == SUCCESS:
         label, meaning = "SUCCESS", "the driver reported success, but nothing changed"
     elif code not in TABLE:
-        label, meaning = str(code), "the driver answered with a code that is not in any published NVML"
+        label, meaning = str(code), "the driver returned a code that no published NVML has"
     brief = f"{attempt} failed: {meaning}"
     details = (f"NVML return code {code} ({label})",)
     next_step = step.replace("{gpu}", gpu or "<PCI address>")
@@ -153,22 +160,22 @@ def error(code: int, attempt: str, *, gpu: str = "") -> AliquotError:
 
 
 def missing(function: str, version: str, attempt: str) -> HardwareError:
-    """Return the error for an NVML function that the library of a driver of that version does not export."""
+    """Return the error for an NVML function that the driver library of this version does not export."""
     details: tuple[str, ...] = (f"driver {version} has no {function}",)
     step = _NEWER
     if lacks(version, function):
         first = FIRST_WITH[function]
-        details += (f"R{first} was the first branch that had it",)
+        details += (f"R{first} is the first branch that has it",)
         step = f"update the NVIDIA driver to R{first} or later, then run: aliquot show"
     brief = f"{attempt} failed: the installed driver does not have this call"
     return HardwareError(brief, details=details, next_step=step, nvml_code=FUNCTION_NOT_FOUND)
 
 
 def driver_too_old(version: str) -> NoDriverError | None:
-    """An error if the driver is older than the floor; None if it is new enough or the version cannot be read."""
+    """Return an error if the driver is older than the floor. None if it is new enough or its version is unknown."""
     if not older(version, str(FLOOR)):
         return None
     return NoDriverError(
-        f"NVIDIA driver {version} is too old: R{FLOOR} is the oldest that can be driven",
+        f"NVIDIA driver {version} is too old: Aliquot needs R{FLOOR} or later",
         next_step=f"update the NVIDIA driver to R{FLOOR} or later, then run: aliquot show",
     )

@@ -1,4 +1,4 @@
-"""PCI functions as the bus shows them, with no driver needed."""
+"""PCI functions as the bus reports them, without a driver."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import msgspec
 
 
 class PciFunction(msgspec.Struct, frozen=True):
-    """One function. ``vendor_id`` and ``device_id``: four hex digits, lower case; ``class_id``: class and subclass
-    (``0302``). ``vendor``, ``product`` and ``subclass`` are the names of pci.ids. ``physfn`` is the physical function's
-    address where this is a virtual one. ``sriov``: it can have virtual functions (``sriov_vf_device`` is there and not
-    0); ``virtual`` are their addresses in the lexical order of ``virtfn*``, ``total`` how many there can be. ``gpu``: a
-    physical display function of NVIDIA's. ``numa`` is None where the machine has no nodes.
-    """
+    """A PCI function. ``vendor``, ``product`` and ``subclass`` are names from pci.ids."""
 
     address: str
     vendor_id: str
+    """Four hex digits in lower case. The same holds for ``device_id``."""
     device_id: str
     class_id: str
+    """Class and subclass (``0302``)."""
     vendor: str = ""
     product: str = ""
     subclass: str = ""
@@ -24,11 +21,17 @@ class PciFunction(msgspec.Struct, frozen=True):
     iommu_group: int | None = None
     driver: str = ""
     numa: int | None = None
+    """None if the host has no NUMA nodes."""
     physfn: str = ""
+    """Address of the physical function if this is a virtual function."""
     sriov: bool = False
+    """Whether it can have virtual functions (``sriov_vf_device`` exists and is not 0)."""
     total: int = 0
+    """Largest possible number of virtual functions."""
     virtual: tuple[str, ...] = ()
+    """Addresses of its virtual functions in the lexical order of ``virtfn*``."""
     gpu: bool = False
+    """Whether this is a physical display function from NVIDIA."""
 
     @property
     def packed(self) -> str:

@@ -1,4 +1,4 @@
-"""A plan: the ordered acts that lead from one inventory to a wish, or why there is no way. Data only."""
+"""A plan: the ordered actions that lead from an inventory to the desired state, or the blockers. Data only."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from aliquot.core.model.actions import Action, Create, CreateVgpu, Destroy, DestroyVgpu, Reset
 from aliquot.core.model.desired import Desired, RuleCode
 from aliquot.core.model.inventory import API_VERSION, Holder
+from aliquot.core.model.placement import Placement
 from aliquot.core.model.stored import Stored
 
 HeldPolicy = Literal["refuse", "wait", "force"]
@@ -20,28 +21,24 @@ DriftKind = Literal[_MigDrift, _VmDrift]
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What may be done to held instances: ``refuse``, ``wait`` (``timeout_s`` seconds at most), or ``force``.
-
-    ``reset`` False leaves a mode change pending until the next reset or reboot (mig-parted's skip-reset).
-    """
+    """The policy for held instances."""
 
     held: Stored[HeldPolicy] = "refuse"
+    """``refuse`` (block the plan), ``wait`` (at most ``timeout_s`` seconds) or ``force``."""
     timeout_s: float = 60.0
     reset: bool = True
+    """False leaves a mode change pending until the next reset or reboot (mig-parted's skip-reset)."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a policy that cannot exist, also where it is decoded."""
+        """Raise ValueError for an invalid policy, also when it is decoded."""
         if self.held not in HELD_POLICIES:
-            raise ValueError(f"there is no policy {self.held!r}: use refuse, wait or force")
+            raise ValueError(f"invalid policy {self.held!r}: use refuse, wait or force")
         if not 0 <= self.timeout_s < float("inf"):
-            raise ValueError(f"a policy waits 0 seconds or more, not {self.timeout_s:g}")
+            raise ValueError(f"invalid timeout {self.timeout_s:g}: use 0 seconds or more")
 
 
-class Blocker(msgspec.Struct, frozen=True):
-    """Why one GPU cannot get what was asked: the rule, the slices in the way, who holds them, and what to type next.
-
-    ``suggestion`` is the nearest geometry that is feasible here now.
-    """
+class Blocker(msgspec.Struct, frozen=True, dict=True):
+    """A reason why one GPU cannot reach the desired state, with the blocking slices, holders and the next command."""
 
     rule: Stored[RuleCode]
     message: str
@@ -49,13 +46,14 @@ class Blocker(msgspec.Struct, frozen=True):
     slices: tuple[int, ...] = ()
     holders: tuple[Holder, ...] = ()
     suggestion: str | None = None
+    """The nearest geometry that is feasible on this GPU now."""
     next_step: str | None = msgspec.field(name="next", default=None)
 
 
 class Plan(msgspec.Struct, frozen=True, dict=True):
-    """The acts in order, one lane per GPU (``actions_by_gpu``), with what they are for. An impossible wish has
-    ``blockers`` and no actions. ``unchanged`` counts instances and vGPUs that no call reaches; ``destroyed`` and
-    ``created`` count both kinds, too. ``reboots`` lists GPUs whose mode change can only become active with a reboot.
+    """The actions in order and their purpose. A plan that cannot be applied has ``blockers`` and no actions.
+
+    ``destroyed`` and ``created`` count instances and vGPUs.
     """
 
     node: str
@@ -67,16 +65,18 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     changes: bool = False
     policy: Policy = Policy()
     unchanged: int = msgspec.field(default=0, name="kept")
+    """Number of instances and vGPUs that no action touches."""
     destroyed: int = 0
     created: int = 0
     resets: tuple[str, ...] = ()
     reboots: tuple[str, ...] = ()
+    """GPUs whose mode change can only become active with a reboot."""
     blockers: tuple[Blocker, ...] = ()
     notes: tuple[str, ...] = ()
 
     @cached_property
     def actions_by_gpu(self) -> dict[str, tuple[Action, ...]]:
-        """The actions of each GPU, in order. Lanes are independent of each other; a lane is serial."""
+        """The actions of each GPU, in order. Actions of one GPU are serial, GPUs are independent of each other."""
         grouped: dict[str, list[Action]] = {}
         for action in self.actions:
             grouped.setdefault(action.gpu, []).append(action)
@@ -98,7 +98,7 @@ def make_plan(
     reboots: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Plan:
-    """A plan with the figures that follow from its actions filled in."""
+    """Build a plan and fill in the counts that follow from its actions."""
     return Plan(
         node=node,
         fingerprint=fingerprint,
@@ -115,11 +115,35 @@ def make_plan(
     )
 
 
+class DriftInstance(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A GPU instance that is missing or should not exist."""
+
+    profile: str
+    placement: str = ""
+    """Empty if a missing instance may have any placement."""
+    id: int | None = None
+    """Set only for an instance that exists. The same holds for ``compute``."""
+    compute: tuple[str, ...] = ()
+    """Profiles of its compute instances."""
+
+    @property
+    def place(self) -> Placement | None:
+        return Placement.parse(self.placement) if self.placement else None
+
+    @property
+    def about(self) -> str:
+        """Return the id, and the compute instances unless the only one fills the GPU instance: ``id 3, 1c.3g.20gb``."""
+        if self.compute == (self.profile,):
+            return f"id {self.id}"
+        return f"id {self.id}, {', '.join(self.compute) or 'no compute instance'}"
+
+
 class Drift(msgspec.Struct, frozen=True):
-    """One difference between what is and what should be, as a sentence and in parts."""
+    """A difference between inventory and desired state, as a sentence and in parts."""
 
     gpu: str
     kind: Stored[DriftKind]
     message: str
     expected: str = ""
     found: str = ""
+    instance: DriftInstance | msgspec.UnsetType = msgspec.UNSET

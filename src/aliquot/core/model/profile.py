@@ -11,10 +11,10 @@ _ATTRIBUTE = re.compile(r"(?![0-9.])[A-Za-z0-9.]*[A-Za-z0-9]")
 
 
 class ProfileName(msgspec.Struct, frozen=True):
-    """A parsed profile name. ``compute`` compute slices of a GPU instance with ``slices`` slices and ``memory_gb``.
+    """A parsed profile name: ``compute`` compute slices of a GPU instance with ``slices`` slices and ``memory_gb``.
 
-    Numbers compare numerically and attributes without order, so ``01g.5gb`` equals ``1g.5gb``. The memory figure is
-    part of the name only: it is rounded by the driver, moves between drivers, and is never compared with memory.
+    Numbers compare numerically and attributes without order, so ``01g.5gb`` equals ``1g.5gb``. The memory number is
+    only part of the name: the driver rounds it, it changes between drivers, and it is never compared with memory.
     """
 
     compute: int
@@ -35,12 +35,10 @@ class ProfileName(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> ProfileName:
-        """Raises ValueError with a sentence that says what the grammar expects."""
+        """Parse a profile name. Raises ValueError with a sentence that states the expected grammar."""
         match = _NAME.fullmatch(text)
         if match is None:
-            raise ValueError(
-                f"{text!r} is not a MIG profile name (expected for example 3g.20gb, 1g.5gb+me, 1c.3g.20gb)"
-            )
+            raise ValueError(f"{text!r} is not a MIG profile name: use a form like 3g.20gb, 1g.5gb+me or 1c.3g.20gb")
         compute, count, memory, sign, tail = match.groups()
         words = tail.split(",") if tail else []
         if len(set(words)) != len(words) or not all(_ATTRIBUTE.fullmatch(word) for word in words):

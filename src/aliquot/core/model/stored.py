@@ -1,4 +1,4 @@
-"""Words of a closed vocabulary in what is stored or sent: written as known, read as they stand."""
+"""Words of a closed vocabulary in stored or sent data: written as known words, read as any text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 else:
 
     class Stored:
-        """Mark a field that holds a word of ``Stored[Words]``. Code can only write and compare words of that type. To
-        decoding the field is a plain text, because a newer version may have written a word that this one lacks.
+        """The type of a field that holds one of ``Words``. Code can only write and compare those words.
+
+        For decoding, the field is plain text, because a newer version may have written a word that this one lacks.
         """
 
         def __class_getitem__(cls, words: object) -> type[str]:

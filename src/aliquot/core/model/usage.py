@@ -1,4 +1,4 @@
-"""What the pieces of a GPU are used for: figures that change all the time and that no plan depends on."""
+"""Usage of GPUs and GPU instances: numbers that change all the time and that no plan depends on."""
 
 from __future__ import annotations
 
@@ -7,41 +7,48 @@ import msgspec
 GPM = "gpm"
 NVML = "nvml"
 DCGM = "dcgm"
-"""Where a share of computing time comes from. ``gpm``: the share of multiprocessors that were busy between two looks
-(Hopper and later). ``nvml``: the share of time in which anything at all ran on a whole GPU. ``dcgm``: the same of a GPU
-instance, as a dcgm-exporter tells it.
+"""Sources of a share of computing time.
+
+- ``gpm``: share of multiprocessors that were busy between two samples (Hopper and later).
+- ``nvml``: share of time in which anything ran on a whole GPU.
+- ``dcgm``: the same for a GPU instance, as dcgm-exporter reports it.
 """
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """One GPU instance, or with ``instance`` None a whole GPU outside MIG mode. ``memory_used_mib`` and
-    ``memory_total_mib`` are MiB, None where the driver does not say: compute instances share the memory of their GPU
-    instance, which is counted once, and one without any compute instance tells nothing. ``compute`` is a share of
-    computing time or multiprocessors, 0 to 1, None where nobody can tell: it is never made up. ``source`` is where that
-    comes from: ``gpm``, ``nvml``, ``dcgm`` or "".
+    """The usage of one GPU instance, or of a whole GPU outside MIG mode.
 
-    What was seen over time, by whoever watches (``planner.usage_tracking``): ``idle_since`` is the first look since
-    which every one found it idle (seconds of wall time), None while it is held or where nobody watches: it is never
-    older than the truth. ``peak_mib`` and ``peak_compute`` are the most that a look has seen since ``watched_since``,
-    the first look at it, which is 0 where nobody watches.
+    Compute instances share the memory of their GPU instance, which is counted once. A GPU instance without compute
+    instances reports nothing. ``planner.usage_tracking`` fills in the values over time.
     """
 
     gpu: str
     instance: int | None = None
+    """None for a whole GPU."""
     profile: str = ""
     memory_used_mib: int | None = None
+    """In MiB. None if the driver does not report it. The same holds for ``memory_total_mib``."""
     memory_total_mib: int | None = None
     compute: float | None = None
+    """Share of computing time or multiprocessors, 0 to 1. None if unknown; never estimated."""
     source: str = ""
+    """Source of ``compute``: ``gpm``, ``nvml``, ``dcgm`` or ""."""
     idle_since: float | None = None
+    """First sample since which every sample found it idle, in seconds of wall time.
+
+    None while it is held or not watched. Never earlier than the true time.
+    """
     peak_mib: int | None = None
+    """The maximum of all samples since ``watched_since``. The same holds for ``peak_compute``."""
     watched_since: float = 0.0
+    """Time of the first sample, 0 if not watched."""
     peak_compute: float | None = None
 
 
 def coarsen(usage: tuple[Usage, ...]) -> tuple[Usage, ...]:
-    """For whoever must not be told of every breath (a document in a cluster): memory in sixteenths, times in whole
-    minutes, no shares. Rounded so that "at most" and "idle for" stay true.
+    """Round usage for a document in a cluster, which should not change with every sample.
+
+    Memory is in sixteenths, times in whole minutes, shares are dropped. Rounding keeps "at most" and "idle for" true.
     """
     return tuple(map(_coarsen, usage))
 

@@ -1,4 +1,4 @@
-"""vGPU types: what a GPU can be shared into for virtual machines, read on demand from packaged data.
+"""vGPU types of GPU products, read on demand from packaged data.
 
 The reviewed source is ``catalog/vgpu/*.yaml``, one file per product, with provenance and a confidence word per fact.
 """
@@ -16,24 +16,30 @@ MIG_BACKED = "mig-backed"
 
 
 class VgpuType(msgspec.Struct, frozen=True, dict=True):
-    """One vGPU type. ``id`` is the number in ``nvidia-<id>`` (mdev) and in ``creatable_vgpu_types`` (vendor VFIO), None
-    where no public source gives it: such a type can be named, but never made or offered. ``fb_mib`` is the profile size
-    in MiB, which counts for the equal-size rule and for packing; ``max`` the most on one GPU of one size; ``per_vm``
-    the most in one virtual machine that the driver allows. ``mixed`` are its placement ids in mixed-size mode (GiB).
+    """A vGPU type.
 
-    A MIG-backed type needs a GPU instance of ``profile_id`` (the number that nvidia-smi shows) and shares it with at
-    most ``per_instance`` of its size (more than one on RTX PRO Blackwell only).
+    A MIG-backed type needs a GPU instance of ``profile_id``, and at most ``per_instance`` vGPUs share it (more than one
+    only on RTX PRO Blackwell).
     """
 
     name: str
     series: str
     kind: str
     fb_mib: int
+    """Profile size in MiB, which counts for the equal-size rule and for packing."""
     max: int
+    """Largest number on one GPU in equal-size mode."""
     id: int | None = None
+    """The number in ``nvidia-<id>`` (mdev) and in ``creatable_vgpu_types`` (vendor VFIO).
+
+    None if no public source has it. Such a type can be named, but never created or offered.
+    """
     per_vm: int = 1
+    """Largest number in one VM that the driver allows."""
     mixed: tuple[int, ...] = ()
+    """Placement ids in mixed-size mode (GiB)."""
     profile_id: int | None = None
+    """The number that nvidia-smi shows."""
     profile: str = ""
     per_instance: int = 0
     heads: int = 1
@@ -56,31 +62,31 @@ class VgpuType(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def mdev(self) -> str:
-        """The type's directory in the mdev tree: ``nvidia-746``."""
+        """The directory of the type in the mdev tree: ``nvidia-746``."""
         return f"nvidia-{self.id}"
 
 
 class VgpuTable(msgspec.Struct, frozen=True, dict=True):
-    """The vGPU types of one product. ``region`` is the size of its largest type in GiB, the room of mixed-size mode;
-    ``total_vfs`` its number of virtual functions, None where nobody has published it (``at_least`` then holds);
-    ``first_vf`` the function number of the first, relative to the physical one. ``source`` is ``catalog``, or
-    ``driver`` where types were learnt from this machine.
-    """
+    """The vGPU types of one product."""
 
     name: str
     pci_device: str
     architecture: str
     prefix: str
     region: int
+    """Size of the largest type in GiB, which is the space of mixed-size mode."""
     types: tuple[VgpuType, ...]
     subsystem: str = ""
     sriov: bool = False
     total_vfs: int | None = None
+    """Number of virtual functions. None if not published; then ``at_least`` holds."""
     at_least: int = 0
     first_vf: int | None = None
+    """Function number of the first virtual function, relative to the physical one."""
     mixed_size: bool = False
     mig_family: str | None = None
     source: str = "catalog"
+    """``catalog``, or ``driver`` if the driver of this host reported types."""
 
     @cached_property
     def by_id(self) -> dict[int, VgpuType]:
@@ -88,7 +94,7 @@ class VgpuTable(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def by_name(self) -> dict[str, VgpuType]:
-        """Types by full name, and by short name where that is unambiguous here."""
+        """Types by full name, and by short name if that is unambiguous in this table."""
         shorts: dict[str, list[VgpuType]] = {}
         for each in self.types:
             shorts.setdefault(each.short, []).append(each)
@@ -96,7 +102,7 @@ class VgpuTable(msgspec.Struct, frozen=True, dict=True):
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """A row of the index: which file holds which product's types."""
+    """A row of the index: the file that holds the types of a product."""
 
     file: str
     name: str
@@ -107,7 +113,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 @cache
 def rows() -> tuple[_Row, ...]:
-    """Every product that the catalog knows vGPU types of."""
+    """Return every product with vGPU types in the catalog."""
     return msgspec.json.decode(catalog._read("vgpu/index"), type=tuple[_Row, ...])
 
 
@@ -118,8 +124,9 @@ def _table(file: str) -> VgpuTable:
 
 @lru_cache(maxsize=1024)
 def table(pci_device: str, subsystem: str = "") -> VgpuTable | None:
-    """The types of a GPU by its PCI id (``0x25B610DE``); the subsystem decides where one id serves several boards
-    (A2 and A16, Quadro RTX 6000 and 8000). None for a GPU that is in no table.
+    """Return the vGPU types of a GPU by its PCI id (``0x25B610DE``). None for a GPU without a table.
+
+    The subsystem decides if several boards share the id (A2 and A16, Quadro RTX 6000 and 8000).
     """
     found = [r for r in rows() if r.pci_device.lower() == pci_device.lower()]
     exact = [r for r in found if r.subsystem and subsystem.lower().startswith(r.subsystem.lower())]
@@ -133,5 +140,5 @@ def table(pci_device: str, subsystem: str = "") -> VgpuTable | None:
 
 
 def tables() -> tuple[VgpuTable, ...]:
-    """Every product's table, in the order of the index."""
+    """Return the table of every product, in the order of the index."""
     return tuple(_table(file) for file in dict.fromkeys(r.file for r in rows()))

@@ -1,7 +1,7 @@
-"""XID errors: which of them make a device unfit for the next container, and which devices each concerns. Pure.
+"""XID errors: which of them make a device unfit for the next container, and which devices each affects. Pure.
 
-XIDs of the application kind leave the GPU as good as it was; the list is that of NVIDIA's device plugin (0.20), and so
-are the two variables that change it.
+XIDs of applications do not harm the GPU. Their list, and the two variables that change it, are those of NVIDIA's device
+plugin (0.20).
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ _ALL = ("all", "xids")
 
 
 class Xid(msgspec.Struct, frozen=True):
-    """One XID. ``gpu`` is a PCI address; ``instance`` and ``compute_instance`` are None where the driver could not
-    attribute it.
-    """
+    """An XID error. ``gpu`` is a PCI address."""
 
     gpu: str
     code: int
     instance: int | None = None
+    """None if the driver could not attribute the error. The same holds for ``compute_instance``."""
     compute_instance: int | None = None
 
     def __str__(self) -> str:
@@ -39,7 +38,7 @@ class Xid(msgspec.Struct, frozen=True):
 
 
 class XidPolicy(msgspec.Struct, frozen=True):
-    """Which XIDs count. What is enabled by number or as a whole wins over what is disabled."""
+    """The XIDs that count. Enabling, by number or for all, takes precedence over disabling."""
 
     disabled: frozenset[int] = APPLICATION
     enabled: frozenset[int] = frozenset()
@@ -48,7 +47,7 @@ class XidPolicy(msgspec.Struct, frozen=True):
 
     @property
     def off(self) -> bool:
-        """Whether no XID can count, so that nothing need be watched."""
+        """True if no XID can count, so that there is nothing to watch."""
         return self.none and not self.enabled and not self.every
 
     def counts(self, code: int) -> bool:
@@ -58,8 +57,10 @@ class XidPolicy(msgspec.Struct, frozen=True):
 
 
 def policy(environment: Mapping[str, str]) -> tuple[XidPolicy, tuple[str, ...]]:
-    """The policy that ``DP_DISABLE_HEALTHCHECKS`` and ``DP_ENABLE_HEALTHCHECKS`` ask for (``all``, ``xids``, or numbers
-    with commas between), and sentences about words that are neither.
+    """Return the policy from ``DP_DISABLE_HEALTHCHECKS`` and ``DP_ENABLE_HEALTHCHECKS``, and sentences about invalid
+    words.
+
+    Each variable holds ``all``, ``xids``, or numbers separated by commas.
     """
     disabled, none, wrong = _numbers(environment, DISABLE)
     enabled, every, more = _numbers(environment, ENABLE)
@@ -72,13 +73,16 @@ def _numbers(environment: Mapping[str, str], name: str) -> tuple[frozenset[int],
     if any(word in _ALL for word in words):
         return frozenset(), True, ()
     numbers = {word: decimal(word) for word in words}
-    wrong = tuple(f"{name}: {word[:20]!r} is no XID and is passed over" for word, xid in numbers.items() if xid is None)
+    wrong = tuple(
+        f"{name}: ignoring {word[:20]!r}, which is not an XID" for word, xid in numbers.items() if xid is None
+    )
     return frozenset(xid for xid in numbers.values() if xid is not None), False, wrong
 
 
 def unhealthy(xids: Iterable[Xid], inventory: Inventory) -> frozenset[str]:
-    """The UUIDs of what must not be given to a container: a GPU's stands for everything on it. An XID of a GPU
-    instance concerns all MIG devices in it; one of an instance that is there no more concerns nothing.
+    """Return the UUIDs that must not be given to a container. The UUID of a GPU stands for everything on it.
+
+    An XID of a GPU instance affects all MIG devices in it. An XID of an instance that no longer exists affects nothing.
     """
     found: set[str] = set()
     for xid in xids:

@@ -1,45 +1,51 @@
-"""Why a wish for one GPU cannot be met: the rule, the slices in the way, the holders, and the next command."""
+"""Blockers of a request for one GPU: the rule, the blocking slices, their holders, and the next command."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from shlex import join
 
 import msgspec
 
-from aliquot.core.model.desired import DesiredInstance, RuleCode
+from aliquot.core.model.desired import DesiredInstance
 from aliquot.core.model.driver_branches import FIRST_WITH, PLACED_COMPUTE_INSTANCES
 from aliquot.core.model.geometry import geometry, geometry_text
 from aliquot.core.model.inventory import UNKNOWN_HOLDER, Gpu, GpuInstance, Holder
-from aliquot.core.model.placement import slices
+from aliquot.core.model.placement import PlacedText, slices, with_text
 from aliquot.core.model.plan import Blocker
 from aliquot.core.planner import compute_instances as compute
 from aliquot.core.planner import placement_search as pack
 from aliquot.core.planner.compute_grouping import groupings
 from aliquot.core.planner.placement_table import PlacedInstance, PlacementTable
-from aliquot.core.planner.rules import refusals
+from aliquot.core.planner.rules import RuleRefusal, refusals
 
 _MAX_LISTED = 3
 """Holders that a next step names."""
 
 
 def holders_next_step(holders: Sequence[Holder]) -> str:
-    """What to do about holders: end them, or wait for them. What would end them unasked is not proposed."""
+    """Return the next step about holders: end them, or wait for them. Never proposes to end them by force."""
     if any(h.id == UNKNOWN_HOLDER for h in holders):
-        return "find out what uses it and end that, then destroy it with nvidia-smi: its holders cannot be seen here"
-    named = [str(h) for h in dict.fromkeys(holders)]
+        return "find what uses it and end that, then destroy it with nvidia-smi: Aliquot cannot see its holders"
+    distinct = dict.fromkeys(holders)
+    if distinct and all(h.kind == "reservation" for h in distinct):
+        return (
+            f"type '{join(['aliquot', 'docker', 'release', *(h.releasable for h in distinct)])}', or add --policy wait"
+        )
+    named = [str(h) for h in distinct]
     more = f" and {len(named) - _MAX_LISTED} more" if len(named) > _MAX_LISTED else ""
     return f"end {', '.join(named[:_MAX_LISTED]) or 'the holders'}{more}, or add --policy wait"
 
 
 def mig_argument(table: PlacementTable, counts: Counter[int]) -> str:
-    """A geometry as ``--mig`` takes it, without characters that a shell expands: ``3g.20gb,1g.5gb:2``."""
+    """Format a geometry for ``--mig``, without characters that a shell expands: ``3g.20gb,1g.5gb:2``."""
     parts = [(table.profiles[p].name, counts[p]) for p in table.canonical(p for p in counts if counts[p])]
     return ",".join(name if n == 1 else f"{name}:{n}" for name, n in parts) or "empty"
 
 
 def request_text(table: PlacementTable, requests: Sequence[DesiredInstance]) -> str:
-    """What was asked, for people: ``3g.20gb:1,1g.5gb:2``, or ``1c.3g.20gb:2``."""
+    """Format a request for display: ``3g.20gb:1,1g.5gb:2``, or ``1c.3g.20gb:2``."""
     return geometry_text(geometry(name for request in requests for name in _request_names(table, request)))
 
 
@@ -49,87 +55,88 @@ def _request_names(table: PlacementTable, request: DesiredInstance) -> list[str]
     return [part.name for part in parts if part] or [request.name]
 
 
+class InfeasibleRequest(msgspec.Struct, frozen=True):
+    """The reason why no state of a GPU can meet a request. ``requested`` is empty if one instance of it is refused."""
+
+    refusal: RuleRefusal
+    requested: str = ""
+    slices: tuple[int, ...] = ()
+    next_step: str | None = None
+
+    def sentence(self, subject: str) -> str:
+        """Return the refusal as a sentence about ``subject``, which stands for the GPU."""
+        message = self.refusal.message
+        return f"{subject} cannot hold {self.requested}: {message}" if self.requested else message
+
+
 def infeasible(table: PlacementTable, gpu: Gpu, requests: Sequence[DesiredInstance]) -> Blocker | None:
-    """The blocker for a wish that no state of this GPU can ever meet, or None if some state can."""
+    """Return the blocker for a request that no state of this GPU can meet. None if some state can."""
+    found = find_infeasible(table, gpu, requests)
+    if found is None:
+        return None
+    suggestion = _nearest(table, gpu, groupings(table, requests)[0]) if found.requested else None
+    step = f"aliquot plan --gpu {gpu.pci} --mig {suggestion}" if suggestion else f"aliquot profiles {gpu.pci}"
+    return Blocker(
+        rule=found.refusal.rule,
+        message=found.sentence(gpu.product),
+        gpu=gpu.pci,
+        slices=found.slices,
+        suggestion=suggestion,
+        next_step=found.next_step or step,
+    )
+
+
+def find_infeasible(table: PlacementTable, gpu: Gpu, requests: Sequence[DesiredInstance]) -> InfeasibleRequest | None:
+    """Return why no state of this GPU can meet a request. None if some state can."""
     requested = request_text(table, requests)
     requests = groupings(table, requests)[0]
     counts = Counter(w.profile_id for w in requests)
     refusal = next(refusals(table, counts), None)
     if refusal is not None:
-        return _impossible(table, gpu, requests, requested, refusal.rule, refusal.message)
+        return InfeasibleRequest(refusal, requested)
     for request in requests:
-        blocker = _request_blocker(table, gpu, request)
-        if blocker is not None:
-            return blocker
+        found = _infeasible_instance(table, gpu, request)
+        if found is not None:
+            return found
     fixed = [(w.profile_id, w.start) for w in requests if w.start is not None]
     taken = 0
     for place in fixed:
         clash = table.masks[place] & taken
         if clash:
-            return _impossible(
-                table, gpu, requests, requested, "PLACEMENT", "two asked placements overlap", slices(clash)
-            )
+            overlap = RuleRefusal("PLACEMENT", "two requested placements overlap")
+            return InfeasibleRequest(overlap, requested, slices(clash))
         taken |= table.masks[place]
     if next(pack.arrangements(table, counts, fixed), None) is None:
-        where = " beside the asked placements" if fixed else ""
-        text = f"each count is legal, but no placement of all of them exists{where}"
-        return _impossible(table, gpu, requests, requested, "PLACEMENT", text, slices(taken))
+        where = " with the requested placements" if fixed else ""
+        refusal = RuleRefusal("PLACEMENT", f"each count is legal, but no placement of all of them exists{where}")
+        return InfeasibleRequest(refusal, requested, slices(taken))
     return None
 
 
-def _request_blocker(table: PlacementTable, gpu: Gpu, request: DesiredInstance) -> Blocker | None:
+def _infeasible_instance(table: PlacementTable, gpu: Gpu, request: DesiredInstance) -> InfeasibleRequest | None:
     profile = table.profiles[request.profile_id]
     if request.start is not None and request.start not in profile.starts:
         starts = ", ".join(str(s) for s in profile.starts)
-        return Blocker(
-            rule="PLACEMENT",
-            message=f"{profile.name} cannot start at memory slice {request.start} (it can at {starts})",
-            gpu=gpu.pci,
-            next_step=f"aliquot profiles {gpu.pci}",
-        )
-    if not compute.fits(profile, request.compute, request.compute_starts):
-        placed = msgspec.structs.replace(profile, placed_compute=True)
-        if compute.fits(placed, request.compute, request.compute_starts):
-            return Blocker(
-                rule="COMPUTE_PLACEMENT",
-                message=f"GPU {gpu.pci}: this driver chooses the placement of compute instances itself, and never the "
-                f"one asked in {profile.name}",
-                gpu=gpu.pci,
-                next_step=f"update the NVIDIA driver to R{FIRST_WITH[PLACED_COMPUTE_INSTANCES]} or later, then run: "
-                "aliquot show",
-            )
-        return Blocker(
-            rule="COMPUTE_INSTANCES",
-            message=f"the compute instances asked do not fit into one {profile.name}",
-            gpu=gpu.pci,
-            next_step=f"aliquot profiles {gpu.pci}",
-        )
-    return None
-
-
-def _impossible(
-    table: PlacementTable,
-    gpu: Gpu,
-    requests: Sequence[DesiredInstance],
-    requested: str,
-    rule: RuleCode,
-    why: str,
-    where: tuple[int, ...] = (),
-) -> Blocker:
-    suggestion = _nearest(table, gpu, requests)
-    return Blocker(
-        rule=rule,
-        message=f"{gpu.product} cannot hold {requested}: {why}",
-        gpu=gpu.pci,
-        slices=where,
-        suggestion=suggestion,
-        next_step=f"aliquot plan --gpu {gpu.pci} --mig {suggestion}" if suggestion else f"aliquot profiles {gpu.pci}",
+        why = f"{profile.name} cannot start at memory slice {request.start} (it can at {starts})"
+        return InfeasibleRequest(RuleRefusal("PLACEMENT", why))
+    if compute.fits(profile, request.compute, request.compute_starts):
+        return None
+    placed = msgspec.structs.replace(profile, placed_compute=True)
+    if not compute.fits(placed, request.compute, request.compute_starts):
+        why = f"the requested compute instances do not fit into one {profile.name}"
+        return InfeasibleRequest(RuleRefusal("COMPUTE_INSTANCES", why))
+    why = (
+        f"GPU {gpu.pci}: this driver chooses the placement of compute instances itself, and never the one requested in "
+        f"{profile.name}"
     )
+    step = f"update the NVIDIA driver to R{FIRST_WITH[PLACED_COMPUTE_INSTANCES]} or later, then run: aliquot show"
+    return InfeasibleRequest(RuleRefusal("COMPUTE_PLACEMENT", why), next_step=step)
 
 
 def _nearest(table: PlacementTable, gpu: Gpu, requests: Sequence[DesiredInstance]) -> str | None:
-    """The nearest wish that this GPU can have now, which destroys nothing that is held or that was asked for as well.
-    None if it is what was asked, or only destroys where something new was asked for.
+    """Return the nearest geometry that this GPU can have now, without destroying held or requested instances.
+
+    None if it equals the request, or if it only destroys although the request adds instances.
     """
     wanted = Counter(w.profile_id for w in requests if w.profile_id in table.profiles)
     retained, left = [], wanted.copy()
@@ -139,7 +146,7 @@ def _nearest(table: PlacementTable, gpu: Gpu, requests: Sequence[DesiredInstance
             left[instance.profile_id] -= 1
     pinned: list[PlacedInstance] = [(i.profile_id, i.place.start) for i in retained]
     if not all(place in table.masks for place in pinned) or not all(_has_default_compute(table, i) for i in retained):
-        return None  # profiles alone do not say what is there
+        return None  # profiles do not describe these instances completely
     nearest = pack.nearest(table, wanted, pinned)
     present = Counter(i.profile_id for i in gpu.instances)
     if not nearest or nearest == wanted or (wanted - present and not nearest - present):
@@ -148,7 +155,7 @@ def _nearest(table: PlacementTable, gpu: Gpu, requests: Sequence[DesiredInstance
 
 
 def _has_default_compute(table: PlacementTable, instance: GpuInstance) -> bool:
-    """Whether it holds what its profile means by itself, or nothing yet."""
+    """Report whether an instance has only the default compute instance of its profile, or none yet."""
     inside = [c.profile_id for c in instance.compute_instances]
     return inside in ([], [table.profiles[instance.profile_id].default_compute.id])
 
@@ -156,30 +163,35 @@ def _has_default_compute(table: PlacementTable, instance: GpuInstance) -> bool:
 def held(
     table: PlacementTable, gpu: Gpu, requests: Sequence[DesiredInstance], to_destroy: Sequence[GpuInstance]
 ) -> Blocker:
-    """The blocker for a wish that can only be met by destroying held instances."""
+    """Return the blocker for a request that can only be met by destroying held instances."""
     mask = 0
     for instance in to_destroy:
         mask |= instance.place.mask
-    names = ", ".join(f"{i.profile} at {i.placement}" for i in to_destroy)
+    names = PlacedText.joined(", ", ((i.profile, i.place) for i in to_destroy))
     count = f"{len(to_destroy)} instance is held" if len(to_destroy) == 1 else f"{len(to_destroy)} instances are held"
+    message = PlacedText(f"GPU {gpu.pci} cannot become {request_text(table, requests)}: {count} (", names, ")")
     holders = tuple(h for i in to_destroy for h in i.holders)
     step = holders_next_step(holders)
     if holders and all(h.kind == "vgpu" for h in holders) and not any(v.held for v in gpu.vgpus):
-        step = f"destroy the vGPUs, which nobody uses, then the same again: aliquot apply --gpu {gpu.pci} --vgpu none"
-    return Blocker(
+        step = f"destroy the idle vGPUs (aliquot apply --gpu {gpu.pci} --vgpu none), then run the command again"
+    blocker = Blocker(
         rule="HELD",
-        message=f"GPU {gpu.pci} cannot become {request_text(table, requests)}: {count} ({names})",
+        message=str(message),
         gpu=gpu.pci,
         slices=slices(mask),
         holders=holders,
         suggestion=_nearest(table, gpu, requests),
         next_step=step,
     )
+    return with_text(blocker, message)
 
 
 def not_capable(gpu: Gpu) -> Blocker:
     return Blocker(
-        rule="NOT_CAPABLE", message=f"GPU {gpu.pci} ({gpu.product}) has no MIG", gpu=gpu.pci, next_step="aliquot show"
+        rule="NOT_CAPABLE",
+        message=f"GPU {gpu.pci} ({gpu.product}) does not support MIG",
+        gpu=gpu.pci,
+        next_step="aliquot show",
     )
 
 
@@ -193,10 +205,10 @@ def lost(gpu: Gpu) -> Blocker:
 
 
 def busy(gpu: Gpu, what: str) -> Blocker:
-    """Processes use the whole GPU, outside any instance: the driver refuses mode changes and new instances."""
+    """Return the blocker for a GPU in use outside any instance: the driver refuses mode changes and new instances."""
     return Blocker(
         rule="HELD",
-        message=f"GPU {gpu.pci} is in use as a whole, {what} meanwhile",
+        message=f"GPU {gpu.pci} is in use as a whole: {what}",
         gpu=gpu.pci,
         holders=gpu.holders,
         next_step=holders_next_step(gpu.holders),

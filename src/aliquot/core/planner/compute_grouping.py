@@ -1,4 +1,4 @@
-"""Which GPU instances compute instances share, where only the compute instances were asked for."""
+"""Grouping of compute instances into GPU instances, if only compute instances were requested."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _Group = tuple[_Part, ...]
 
 
 def groupings(table: PlacementTable, requests: Sequence[DesiredInstance]) -> list[tuple[DesiredInstance, ...]]:
-    """Return every way to share GPU instances out among the loose wishes' compute instances, as wishes of which none is
-    loose, fewest GPU instances first. Only ways that have a placement; the wishes as they are if there is none.
+    """Return every way to group the compute instances of loose requests into GPU instances, fewest GPU instances first.
+
+    The results contain no loose request, and each has a placement. If there is none, returns the requests unchanged.
     """
     pools: dict[int, list[_Part]] = {}
     for request in requests:
@@ -37,12 +38,13 @@ def groupings(table: PlacementTable, requests: Sequence[DesiredInstance]) -> lis
         for p, pool in pools.items()
     )
     found = [(*rest, *(request for part in chosen for request in part)) for chosen in product(*options)]
-    return sorted((option for option in found if _placeable(table, option)), key=len) or [tuple(requests)]
+    return sorted((option for option in found if is_placeable(table, option)), key=len) or [tuple(requests)]
 
 
 def same_instances(requests: Sequence[DesiredInstance], instances: Sequence[GpuInstance]) -> bool:
-    """Whether as many GPU instances of each profile are there as were asked for; of profiles with loose wishes, as many
-    compute instances of each kind.
+    """Report whether the GPU has as many instances of each profile as requested.
+
+    For profiles with loose requests, compares the compute instances of each kind.
     """
     loose = {request.profile_id for request in requests if request.loose}
     requested = Counter(_countable(loose, ((request.profile_id, request.compute) for request in requests)))
@@ -55,14 +57,17 @@ def _countable(loose: Collection[int], instances: Iterable[tuple[int, Sequence[i
         yield from ((profile_id, part) for part in (parts if profile_id in loose else (-1,)))
 
 
-def _placeable(table: PlacementTable, requests: Sequence[DesiredInstance]) -> bool:
+def is_placeable(table: PlacementTable, requests: Sequence[DesiredInstance]) -> bool:
+    """Report whether requests without loose ones can be placed together."""
     counts = Counter(request.profile_id for request in requests)
     fixed = [(request.profile_id, request.start) for request in requests if request.start is not None]
     return allowed(table, counts) and next(arrangements(table, counts, fixed), None) is not None
 
 
 def _compute_slices(table: PlacementTable, pools: Mapping[int, Sequence[_Part]]) -> int:
-    """The compute slices of all parts. More than the GPU has would be many ways, of which none is possible."""
+    """Return the compute slices of all parts. Checked first, because too many would give many ways, none of them
+    possible.
+    """
     parts = [table.profiles[p].compute_profile(part) for p, pool in pools.items() for part, _ in pool]
     return sum(part.compute_slices for part in parts if part)
 
@@ -72,7 +77,7 @@ def _sorted_groups(profile: Profile, parts: list[_Part]) -> list[tuple[_Group, .
 
 
 def _all_groups(profile: Profile, parts: tuple[_Part, ...], max_instances: int) -> set[tuple[_Group, ...]]:
-    """Every way to put compute instances into ``max_instances`` GPU instances of a profile or fewer."""
+    """Return every way to put compute instances into at most ``max_instances`` GPU instances of a profile."""
     if not parts:
         return {()}
     found: set[tuple[_Group, ...]] = set()

@@ -1,4 +1,4 @@
-"""Compute instances inside one GPU instance: which can stay, which must go, which come where."""
+"""Compute instances in one GPU instance: which stay, which are destroyed, and where new ones are created."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ Slot = tuple[int, int]
 
 
 class ComputeChange(msgspec.Struct, frozen=True):
-    """What has to happen inside a GPU instance. ``weight`` is (held destroyed, destroyed, created)."""
+    """A change in a GPU instance."""
 
     destroy: tuple[ComputeInstance, ...] = ()
     create: tuple[ComputePart, ...] = ()
 
     @property
     def weight(self) -> tuple[int, int, int]:
+        """(held compute instances destroyed, destroyed, created)."""
         return sum(bool(c.holders) for c in self.destroy), len(self.destroy), len(self.create)
 
 
 def fits(profile: Profile, layout: Sequence[int], starts: Sequence[int] | None = None) -> bool:
-    """True if these compute profiles fit side by side into an empty instance of the profile, at ``starts`` if given."""
+    """Report whether these compute profiles fit together into an empty instance, at ``starts`` if given."""
     return change(profile, (), layout, starts) is not None
 
 
 def change(
     profile: Profile, present: Sequence[ComputeInstance], layout: Sequence[int], starts: Sequence[int] | None
 ) -> ComputeChange | None:
-    """The least change from the compute instances that are there to the wanted layout (compute profile ids, at
-    ``starts`` if given). None if the layout does not fit into the profile, or if a driver that places compute
-    instances itself cannot be led to it.
+    """Return the smallest change from the present compute instances to the wanted layout.
+
+    ``layout`` is compute profile ids, at ``starts`` if given. None if the layout does not fit into the profile, or if a
+    driver that places compute instances itself cannot produce it.
     """
     table = {c.id: c for c in profile.compute}
     if any(i not in table for i in layout) or sum(table[i].compute_slices for i in layout) > profile.compute_slices:
@@ -54,10 +56,10 @@ def change(
 
 
 def driver_choice(profile: Profile, kind: ComputeProfile, taken: int) -> Placement | None:
-    """Return where the driver puts a compute instance when it is given no placement: of the free ones that which leaves
-    the most choices, the lowest of equals; None if none is free. ``taken`` is a mask of compute slots.
+    """Return where the driver puts a compute instance that is created without a placement. None if no slot is free.
 
-    Source: open-gpu-kernel-modules, which says so of compute instances.
+    It chooses the free placement that leaves the most choices, the lowest of equals. ``taken`` is a mask of compute
+    slots. Source: the comments of open-gpu-kernel-modules on compute instances.
     """
     every = [place.mask for each in profile.compute for place in each.placements]
     free = [place for place in kind.placements if not place.mask & taken]
@@ -67,7 +69,7 @@ def driver_choice(profile: Profile, kind: ComputeProfile, taken: int) -> Placeme
 def _changes_with_placements(
     profile: Profile, by_slot: Mapping[Slot, ComputeInstance], slots: Sequence[Slot]
 ) -> Iterator[ComputeChange]:
-    """The change to these slots by a driver that takes placements."""
+    """Yield the change to these slots by a driver that accepts placements."""
     table = {c.id: c for c in profile.compute}
     create = sorted(set(slots) - by_slot.keys(), key=lambda s: (-table[s[0]].size, s[1]))
     destroy = tuple(c for key, c in sorted(by_slot.items()) if key not in slots)
@@ -77,8 +79,9 @@ def _changes_with_placements(
 def _changes_without_placements(
     profile: Profile, by_slot: Mapping[Slot, ComputeInstance], slots: Sequence[Slot]
 ) -> Iterator[ComputeChange]:
-    """The changes to these slots by a driver that chooses placements itself. One that could stay may have to go so
-    that another gets the right slot.
+    """Yield the changes to these slots by a driver that chooses placements itself.
+
+    A compute instance that could stay may have to be destroyed, so that another gets the right slot.
     """
     stay = sorted(by_slot.keys() & set(slots))
     for retained in (each for size in range(len(stay), -1, -1) for each in combinations(stay, size)):
@@ -89,7 +92,7 @@ def _changes_without_placements(
 
 
 def _creation_order(profile: Profile, create: Collection[Slot], taken: int) -> list[ComputeProfile] | None:
-    """The order of creations in which the driver chooses just these slots by itself; None if there is none."""
+    """Return the order of creations in which the driver chooses exactly these slots. None if there is none."""
     if not create:
         return []
     for kind in profile.compute:
@@ -108,7 +111,7 @@ def _part(profile: Profile, ci: ComputeProfile, start: int) -> ComputePart:
 
 
 def _layouts(table: dict[int, ComputeProfile], layout: Sequence[int]) -> list[tuple[Slot, ...]]:
-    """Every way to give the wanted compute profiles distinct slots, lowest slots first."""
+    """Return every way to give the wanted compute profiles distinct slots, lowest slots first."""
     groups = [(i, list(layout).count(i)) for i in sorted(set(layout), key=lambda i: -table[i].size)]
     partial: list[tuple[Slot, ...]] = [()]
     for i, n in groups:

@@ -1,16 +1,18 @@
-"""Why a profile does not fit here now, and the cheapest plan that would make it fit."""
+"""The reason why a profile does not fit on a GPU now, and the cheapest plan that would make it fit."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Literal
 
 import msgspec
 
+from aliquot.core.model.catalog import Profile
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, RuleCode
 from aliquot.core.model.inventory import API_VERSION, Gpu, GpuInstance, Holder, Inventory
-from aliquot.core.model.placement import slices
+from aliquot.core.model.placement import PlacedText, slices
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner import placement_search as pack
 from aliquot.core.planner.placement_table import PlacementTable, compiled_table
@@ -22,7 +24,7 @@ from aliquot.foundation.decimals import decimal
 
 
 class GpuAnswer(msgspec.Struct, frozen=True):
-    """The answer for one GPU. ``plan`` is the cheapest way to make the profile fit: no action if it fits already."""
+    """The answer for one GPU."""
 
     gpu: str
     product: str
@@ -32,11 +34,12 @@ class GpuAnswer(msgspec.Struct, frozen=True):
     slices: tuple[int, ...] = ()
     holders: tuple[Holder, ...] = ()
     plan: Plan | None = None
+    """The cheapest plan that adds an instance of the profile. It destroys nothing if the profile fits already."""
     next_step: str | None = msgspec.field(name="next", default=None)
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """One answer per GPU that was asked about."""
+    """The answers for all GPUs of the question."""
 
     profile: str
     answers: tuple[GpuAnswer, ...]
@@ -45,9 +48,23 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explain(inventory: Inventory, profile: str, pci: str | None = None) -> Explanation:
-    """Answers for one profile (name or ``id:N``) on every MIG-capable GPU, or on one."""
+    """Return answers for one profile (name or ``id:N``) on every MIG-capable GPU, or on one GPU."""
     gpus = [g for g in inventory.gpus if pci in (None, g.pci)]
     return Explanation(profile, tuple(_answer(inventory, g, profile) for g in gpus if g.mig.capable or pci))
+
+
+def best_answer(answers: Sequence[GpuAnswer]) -> GpuAnswer:
+    """Return the answer of the GPU with the least cost: the profile fits, or few instances are destroyed and no GPU is
+    reset.
+    """
+    return min(answers, key=_cost)
+
+
+def _cost(answer: GpuAnswer) -> tuple[bool, bool, int, int]:
+    plan = answer.plan
+    if plan is None or plan.blocked:
+        return not answer.fits, True, 0, 0
+    return not answer.fits, False, plan.destroyed, len(plan.resets) + len(plan.reboots)
 
 
 def _answer(inventory: Inventory, gpu: Gpu, name: str) -> GpuAnswer:
@@ -55,7 +72,7 @@ def _answer(inventory: Inventory, gpu: Gpu, name: str) -> GpuAnswer:
         return GpuAnswer(gpu.pci, gpu.product, False, sentence, rule, next_step=next_step)
 
     if gpu.lost or not gpu.mig.capable:
-        why = "has fallen off the bus" if gpu.lost else "has no MIG"
+        why = "has fallen off the bus" if gpu.lost else "does not support MIG"
         return negative("GPU_LOST" if gpu.lost else "NOT_CAPABLE", f"{gpu.product} {why}", "aliquot show")
     table = compiled_table(inventory.family(gpu))
     wanted = _profile_id(table, name)
@@ -82,7 +99,7 @@ def _profile_id(table: PlacementTable, name: str) -> int | None:
         number = decimal(name[3:])
         return number if number in table.profiles else None
     found = table.family.by_name.get(name)
-    if found is None:  # a compute instance needs a GPU instance of its kind
+    if found is None:  # a compute instance profile: use its GPU instance profile
         found = next((p for p in table.family.profiles if any(c.name == name for c in p.compute)), None)
     return found.id if found else None
 
@@ -102,39 +119,52 @@ def _explain_misfit(table: PlacementTable, gpu: Gpu, wanted: int) -> GpuAnswer:
     mask = 0
     for instance in overlapping.values():
         mask |= instance.place.mask
-    occupied = "; ".join(_occupancy_text(table, gpu, wanted, s) for s in table.starts[wanted])
     return GpuAnswer(
         gpu.pci,
         gpu.product,
         False,
-        f"{shown} does not fit now: every placement is taken ({occupied})",
+        str(occupancy(table, gpu, wanted)),
         "PLACEMENT",
         slices(mask),
         tuple(h for i in overlapping.values() for h in i.holders),
     )
 
 
-def _occupancy_text(table: PlacementTable, gpu: Gpu, wanted: int, start: int) -> str:
+def occupancy(table: PlacementTable, gpu: Gpu, wanted: int) -> PlacedText:
+    """Return the sentence for a profile whose every placement is taken, with the instances at each."""
+    taken = PlacedText.joined("; ", (_occupants(table, gpu, wanted, s) for s in table.starts[wanted]))
+    return PlacedText(f"{table.profiles[wanted].name} does not fit now: every placement is taken (", taken, ")")
+
+
+def _occupants(table: PlacementTable, gpu: Gpu, wanted: int, start: int) -> PlacedText:
     overlapping = [i for i in gpu.instances if i.place.mask & table.masks[wanted, start]]
-    names = ", ".join(f"{i.profile} at {i.placement}" + (" (held)" if i.held else "") for i in overlapping)
-    return f"{table.profiles[wanted].placement(start)} by {names}"
+    names = [PlacedText((i.profile, i.place), " (held)" if i.held else "") for i in overlapping]
+    return PlacedText(table.profiles[wanted].placement(start), " by ", PlacedText.joined(", ", names))
 
 
 def _with_plan(inventory: Inventory, gpu: Gpu, table: PlacementTable, wanted: int, answer: GpuAnswer) -> GpuAnswer:
-    """Add the cheapest plan: the fewest instances that must go, held ones never."""
-    # One more of a profile is not won by giving up one that is there.
+    """Add the cheapest plan: it destroys the fewest instances, and never a held one."""
+    # Destroying an instance of a profile does not help to add one of the same profile.
     idle = sorted((i for i in gpu.instances if not i.held and i.profile_id != wanted), key=lambda i: i.id)
     for n in range(len(idle) + 1):
         options = [o for gone in combinations(idle, n) for o in _options(table, gpu, gone, wanted)]
         if options:
             _, gone, start = min(options, key=lambda o: (o[0], [i.id for i in o[1]]))
-            return _plan_for(inventory, gpu, table, wanted, answer, gone, start)
+            profile = table.profiles[wanted]
+            removed = ",".join(f"{i.profile}@{i.place.start}" for i in gone)
+            next_step = f"aliquot plan --gpu {gpu.pci} --add {profile.name}" + (
+                f" --remove {removed}" if removed else ""
+            )
+            cheapest = _plan_for(inventory, gpu, profile, gone, start)
+            listed = ", ".join(f"{i.profile} at {i.placement}" for i in gone)
+            more = f"; it is enough to destroy idle instances: {listed}" if gone else ""
+            return msgspec.structs.replace(answer, sentence=answer.sentence + more, plan=cheapest, next_step=next_step)
     held = tuple(h for i in gpu.instances for h in i.holders)
     if not held:
         most = table.profiles[wanted].max_instances
         return msgspec.structs.replace(answer, next_step=f"this GPU holds at most {most}: aliquot profiles {gpu.pci}")
     return msgspec.structs.replace(
-        answer, holders=held, next_step="every way needs a held instance: end the holders, or use --policy wait"
+        answer, holders=held, next_step="every plan destroys a held instance: end the holders, or use --policy wait"
     )
 
 
@@ -147,21 +177,11 @@ def _options(
     return [(-table.headroom(table.mask(rest) | table.masks[wanted, s]), gone, s) for s in best]
 
 
-def _plan_for(
-    inventory: Inventory,
-    gpu: Gpu,
-    table: PlacementTable,
-    wanted: int,
-    answer: GpuAnswer,
-    gone: tuple[GpuInstance, ...],
-    start: int,
-) -> GpuAnswer:
-    profile = table.profiles[wanted]
+def _plan_for(inventory: Inventory, gpu: Gpu, profile: Profile, gone: tuple[GpuInstance, ...], start: int) -> Plan:
+    """Return the plan that adds an instance after others are destroyed."""
     current = make_restore_point(inventory, [gpu.pci]).gpus[0]
     to_destroy = {placed_key(i) for i in gone}
     stay = tuple(w for w in current.instances or () if (w.profile_id, w.start) not in to_destroy)
-    new = DesiredInstance(profile_id=wanted, name=profile.name, compute=(profile.default_compute.id,), start=start)
+    new = DesiredInstance(profile_id=profile.id, name=profile.name, compute=(profile.default_compute.id,), start=start)
     desired_gpu = DesiredGpu(pci=gpu.pci, mig=True, instances=(*stay, new), source="explain")
-    cheapest = plan(inventory, Desired(gpus=(desired_gpu,), name=f"one more {profile.name}"), Policy())
-    text = ",".join(f"{w.name}@{w.start}" for w in desired_gpu.instances or ())
-    return msgspec.structs.replace(answer, plan=cheapest, next_step=f"aliquot plan --gpu {gpu.pci} --mig {text}")
+    return plan(inventory, Desired(gpus=(desired_gpu,), name=f"one more {profile.name}"), Policy())

@@ -1,4 +1,4 @@
-"""What is free on a GPU, what of it nothing wanted can use, and what a better arrangement would give."""
+"""Free slices of a GPU, those that no wanted profile can use, and what moving instances would gain."""
 
 from __future__ import annotations
 
@@ -18,43 +18,44 @@ from aliquot.core.planner.target_state import placed_key
 
 
 class ProfileCapacity(msgspec.Struct, frozen=True):
-    """How many more instances of one profile a GPU takes. ``now``: beside everything that is there; ``repacked``: if
-    idle instances moved, none of them given up and held ones where they are. ``starts`` are the first memory slices at
-    which one more is legal now.
-    """
+    """The number of further instances of one profile that a GPU can take."""
 
     profile: str
     profile_id: int
     now: int
+    """Besides everything that exists."""
     repacked: int
+    """If idle instances moved. None of them is destroyed, and held ones stay in place."""
     starts: tuple[int, ...] = ()
+    """The first memory slices at which one more is legal now."""
 
     @property
     def lost(self) -> int:
-        """Instances that only the arrangement stands in the way of."""
+        """Instances that are possible only with another arrangement."""
         return self.repacked - self.now
 
 
 class Fragmentation(msgspec.Struct, frozen=True):
-    """One GPU in MIG mode. ``free`` are the memory slices that no instance covers, ``stranded`` those of them that no
-    wanted profile can use as things lie. ``capacities`` has a row for every profile, in the order of the family's
-    table.
-    """
+    """The fragmentation of one GPU in MIG mode."""
 
     gpu: str
     free: tuple[int, ...]
+    """Memory slices that no instance covers."""
     stranded: tuple[int, ...]
+    """Free slices that no wanted profile can use in the present arrangement."""
     capacities: tuple[ProfileCapacity, ...]
+    """An entry for every profile, in the order of the family's table."""
 
     @property
     def lost(self) -> tuple[ProfileCapacity, ...]:
-        """Profiles of which moving idle instances would give more."""
+        """Profiles that would gain instances if idle instances moved."""
         return tuple(capacity for capacity in self.capacities if capacity.lost)
 
 
 def find_fragmentation(inventory: Inventory, gpu: Gpu, wanted: Collection[str] | None = None) -> Fragmentation | None:
-    """None for a GPU that is not in MIG mode. ``wanted`` are profile names; None, or none that this GPU has, means
-    every profile of the table.
+    """Return the fragmentation of a GPU. None if the GPU is not in MIG mode.
+
+    ``wanted`` are profile names. None, or no name that this GPU has, means every profile of the table.
     """
     if gpu.lost or not gpu.mig.enabled or gpu.family is None:
         return None
@@ -70,11 +71,11 @@ def find_fragmentation(inventory: Inventory, gpu: Gpu, wanted: Collection[str] |
     return Fragmentation(gpu.pci, slices(free), slices(free & ~reachable), capacities)
 
 
-@lru_cache(maxsize=4096)  # GPUs of a fleet look alike
+@lru_cache(maxsize=4096)  # most GPUs of a fleet are in the same state
 def _measure(
     family: Family, placed: tuple[PlacedInstance, ...], held: tuple[PlacedInstance, ...]
 ) -> tuple[int, tuple[ProfileCapacity, ...], dict[int, int]]:
-    """Free slices, capacities, and the free slices that each profile reaches."""
+    """Return free slices, capacities, and the free slices that each profile can use."""
     table = compiled_table(family)
     free = ((1 << table.family.memory_slices) - 1) & ~table.mask(placed)
     capacities, reach = [], {}
@@ -99,7 +100,7 @@ def _measure(
 def _count_additional(
     table: PlacementTable, placed: tuple[PlacedInstance, ...], profile_id: int, fixed: tuple[PlacedInstance, ...]
 ) -> int:
-    """How many more of a profile there can be, beside as many of each as there are, those in ``fixed`` unmoved."""
+    """Return how many more of a profile fit if the number of each is kept and those in ``fixed`` do not move."""
     counts = Counter(p for p, _ in placed)
     more = 0
     while True:
@@ -110,7 +111,7 @@ def _count_additional(
 
 
 def legal_placements(family: Family, gpu: Gpu) -> dict[int, tuple[Placement, ...]]:
-    """Profile id -> the placements at which one more instance is legal beside what exists."""
+    """Return the placements at which one more instance is legal besides the existing ones, by profile id."""
     table = compiled_table(family)
     placed = [k for k in map(placed_key, gpu.instances) if k in table.masks]
     return {

@@ -19,7 +19,7 @@ from aliquot.core.model.actions import (
 from aliquot.core.model.catalog import Family
 from aliquot.core.model.desired import DesiredGpu, DesiredInstance
 from aliquot.core.model.inventory import Gpu, GpuInstance, MigMode
-from aliquot.core.model.placement import Placement
+from aliquot.core.model.placement import PlacedText, Placement, with_text
 from aliquot.core.model.plan import Blocker, Policy
 from aliquot.core.planner import blockers as blocked
 from aliquot.core.planner import compute_instances as compute
@@ -28,30 +28,31 @@ from aliquot.core.planner import target_state as target
 from aliquot.core.planner.placement_table import PlacedInstance, PlacementTable, compiled_table
 
 replace = msgspec.structs.replace
-MIG_DISABLED_REASON = "MIG mode goes off"
+MIG_DISABLED_REASON = "MIG mode will be disabled"
 
 
 class GpuPlan(msgspec.Struct, frozen=True):
-    """What happens to one GPU. ``unchanged`` counts GPU instances that no call reaches."""
+    """The plan for one GPU."""
 
     actions: tuple[Action, ...] = ()
     unchanged: int = 0
+    """Number of GPU instances that no action touches."""
     blockers: tuple[Blocker, ...] = ()
     reboot: bool = False
     notes: tuple[str, ...] = ()
 
 
 def plan_gpu(family: Family | None, gpu: Gpu, desired_gpu: DesiredGpu, name: str, policy: Policy) -> GpuPlan:
-    """The lane that leads one GPU from what it is to its wish, or the blockers in the way.
+    """Return the actions that lead one GPU from its inventory to its desired state, or the blockers.
 
-    ``family`` is None for a GPU without MIG; ``name`` is the named config, for reasons.
+    ``family`` is None for a GPU without MIG. ``name`` is the named config, for reasons.
     """
     if gpu.lost:
         return GpuPlan(blockers=(blocked.lost(gpu),))
     if family is None or not gpu.mig.capable:
         return GpuPlan(blockers=(blocked.not_capable(gpu),)) if desired_gpu.mig else GpuPlan()
     table = compiled_table(family)
-    requested_by = f'asked by "{name}"' if name else "asked"
+    requested_by = f'requested by "{name}"' if name else "requested"
     wants_mig = gpu.mig.enabled if desired_gpu.mig is None else desired_gpu.mig
     instances = desired_gpu.instances if wants_mig else ()
     blocker = blocked.infeasible(table, gpu, instances) if instances else None
@@ -76,10 +77,10 @@ def plan_gpu(family: Family | None, gpu: Gpu, desired_gpu: DesiredGpu, name: str
 
 
 def change_mode(family: Family | None, gpu: Gpu, enabled: bool, requested_by: str, policy: Policy) -> GpuPlan:
-    """Set MIG mode only where it differs, and reset only where the mode needs it.
+    """Set MIG mode only if it differs, and reset only if the mode needs it.
 
-    Ampere keeps the wish on the board and needs a reset (the driver does it inside the call on an idle GPU); Hopper
-    and later change at once. In a guest with the GPU passed through a reset is not possible: only a reboot helps.
+    Ampere stores the mode on the board and needs a reset, which the driver does inside the call on an idle GPU. Hopper
+    and later change at once. A guest cannot reset a GPU that is passed through to it, only a reboot helps.
     """
     if family is None or not gpu.mig.capable:
         return GpuPlan()
@@ -87,7 +88,7 @@ def change_mode(family: Family | None, gpu: Gpu, enabled: bool, requested_by: st
     if gpu.mig.current == want:
         if gpu.mig.pending == want:
             return GpuPlan()
-        reason = f"a change to {gpu.mig.pending} is pending and nobody asked for it"
+        reason = f"the pending change to {gpu.mig.pending} was not requested"
         return GpuPlan((SetMode(gpu=gpu.pci, mode=want, reason=reason),))
     if gpu.holders and policy.held == "refuse":
         return GpuPlan(blockers=(blocked.busy(gpu, f"MIG mode cannot be {want}"),))
@@ -105,14 +106,15 @@ def change_mode(family: Family | None, gpu: Gpu, enabled: bool, requested_by: st
 
 
 def _until_reboot(gpu: Gpu, want: str, policy: Policy) -> str:
-    """What a mode change waits for, and what to do then. A guest that has the whole GPU mostly cannot reset it: the
-    GPU is reset with the virtual machine.
+    """Return what a mode change waits for, and what to do then.
+
+    A guest with a passed-through GPU mostly cannot reset it: the GPU is reset with the VM.
     """
     if not policy.reset:
         return f"GPU {gpu.pci}: MIG mode becomes {want} with the next reboot (the reset is skipped on request)"
     return (
-        f"GPU {gpu.pci}: MIG mode becomes {want} when this virtual machine reboots (no reset is possible inside): "
-        "reboot the virtual machine, then ask for the same again"
+        f"GPU {gpu.pci}: MIG mode becomes {want} when this VM reboots (a guest cannot reset the GPU): "
+        "reboot the VM, then run the command again"
     )
 
 
@@ -123,13 +125,14 @@ def change_instances(
     requested_by: str,
     policy: Policy,
 ) -> GpuPlan:
-    """Destroy what must go and create what is missing, on the GPU as ``search`` sees it. ``clear_reason`` says why
-    nothing can stay, where that is so.
+    """Destroy and create instances to reach the target of ``search``.
+
+    ``clear_reason`` is the reason why no instance can stay, if that is the case.
     """
     table, gpu = search.placement_table, search.gpu
     end_state = search.find_target()
     if end_state is None:
-        raise AssertionError(f"a feasible wish found no aim: {requests}")
+        raise AssertionError(f"a feasible request has no target state: {requests}")
     held = [i for i in end_state.to_destroy if i.held]
     held += [end_state.retained[k] for k, c in end_state.changes.items() if c.weight[0]]
     if held and policy.held == "refuse":
@@ -148,22 +151,22 @@ def change_instances(
     for place, change in sorted(end_state.changes.items(), key=lambda item: item[1].weight):
         actions += _change_compute(gpu, end_state.retained[place], change, requested_by)
     for place in order:
-        actions.append(
-            _create(table, gpu, place, end_state, f"moved from {origins[place]}" if place in origins else requested_by)
-        )
+        why = PlacedText("moved from ", origins[place]) if place in origins else requested_by
+        actions.append(_create(table, gpu, place, end_state, why))
     return GpuPlan(tuple(actions), unchanged=len(end_state.retained) - len(end_state.changes))
 
 
 def _held_first(instance: GpuInstance) -> tuple[bool, int]:
-    """Waiting for a held instance may be in vain: nothing else is destroyed before."""
+    """Sort held instances first. Waiting for them may fail, so nothing else is destroyed before."""
     return not instance.held, instance.id
 
 
 def _moves(
     gone: Sequence[GpuInstance], new: Sequence[PlacedInstance], fixed: Collection[PlacedInstance]
 ) -> dict[PlacedInstance, PlacedInstance]:
-    """Which instances come again at another place, in the order of the acts. One that is held does not move: what is on
-    it ends. At a place that somebody asked for comes what he asked for.
+    """Return which instances are created again at another placement, in the order of the actions.
+
+    A held instance does not move, because its work ends. A new instance at a requested placement counts as requested.
     """
     free, found = list(new), dict[PlacedInstance, PlacedInstance]()
     for instance in gone:
@@ -187,50 +190,63 @@ def _destroy_reason(
     destination: PlacedInstance | None,
 ) -> str:
     blocking = next((k for k in new if table.masks[k] & instance.place.mask), None)
-    why = f"in the way of {table.profiles[blocking[0]].name} at {_placement(table, blocking)}" if blocking else ""
-    if destination is None:
-        return why or f"not {requested_by}"
-    return ", ".join(filter(None, (f"moves to {_placement(table, destination)}", why)))
+    why = []
+    if destination is not None:
+        why.append(PlacedText("moves to ", _placement(table, destination)))
+    if blocking is not None:
+        why.append(PlacedText("blocks ", (table.profiles[blocking[0]].name, _placement(table, blocking))))
+    return PlacedText.joined(", ", why) if why else f"not {requested_by}"
 
 
 def _destroy(gpu: Gpu, instance: GpuInstance, why: str, policy: Policy) -> Destroy:
     if instance.held:
         who = ", ".join(str(h) for h in instance.holders) or "a client"
-        why += f"; held by {who}, policy {policy.held}"
+        why = PlacedText(why, f"; held by {who}, policy {policy.held}")
     elif not instance.compute_instances:
-        why += "; it has no compute instance"
-    return Destroy(
-        gpu=gpu.pci,
-        instance=instance.id,
-        profile=instance.profile,
-        profile_id=instance.profile_id,
-        placement=instance.placement,
-        compute_instances=tuple(c.id for c in instance.compute_instances),
-        reason=why,
+        why = PlacedText(why, "; it has no compute instance")
+    return with_text(
+        Destroy(
+            gpu=gpu.pci,
+            instance=instance.id,
+            profile=instance.profile,
+            profile_id=instance.profile_id,
+            placement=instance.placement,
+            compute_instances=tuple(c.id for c in instance.compute_instances),
+            reason=str(why),
+        ),
+        why,
     )
 
 
 def _change_compute(gpu: Gpu, instance: GpuInstance, change: compute.ComputeChange, requested_by: str) -> list[Action]:
-    where = f"inside the kept {instance.profile} at {instance.placement}"
+    where = PlacedText("inside the kept ", (instance.profile, instance.place))
     repair = "; the GPU instance had no compute instance" if not instance.compute_instances else ""
+    not_requested = PlacedText(f"not {requested_by} ", where)
+    requested = PlacedText(f"{requested_by}, ", where, repair)
     gone: list[Action] = [
-        DestroyCompute(
-            gpu=gpu.pci,
-            instance=instance.id,
-            compute_instance=c.id,
-            profile=c.profile,
-            reason=f"not {requested_by} {where}",
+        with_text(
+            DestroyCompute(
+                gpu=gpu.pci,
+                instance=instance.id,
+                compute_instance=c.id,
+                profile=c.profile,
+                reason=str(not_requested),
+            ),
+            not_requested,
         )
         for c in change.destroy
     ]
     return gone + [
-        CreateCompute(
-            gpu=gpu.pci,
-            instance=instance.id,
-            profile=part.profile,
-            profile_id=part.profile_id,
-            placement=part.placement,
-            reason=f"{requested_by}, {where}{repair}",
+        with_text(
+            CreateCompute(
+                gpu=gpu.pci,
+                instance=instance.id,
+                profile=part.profile,
+                profile_id=part.profile_id,
+                placement=part.placement,
+                reason=str(requested),
+            ),
+            requested,
         )
         for part in change.create
     ]
@@ -245,16 +261,19 @@ def _create(
     for key, instance in end_state.retained.items():
         if first != place[1] and table.masks[place[0], first] & table.masks[key]:
             who = f", held by {instance.holders[0]}" if instance.holders else ""
-            reason += f"; {Placement(first, profile.size)} is taken by the kept {instance.profile}{who}"
+            reason = PlacedText(reason, f"; {profile.placement(first)} is taken by the kept {instance.profile}{who}")
             break
     layout, starts = end_state.layouts[place]
     change = compute.change(profile, (), layout, starts)
     parts: tuple[ComputePart, ...] = change.create if change else ()
-    return Create(
-        gpu=gpu.pci,
-        profile=profile.name,
-        profile_id=profile.id,
-        placement=str(profile.placement(place[1])),
-        compute=parts,
-        reason=reason,
+    return with_text(
+        Create(
+            gpu=gpu.pci,
+            profile=profile.name,
+            profile_id=profile.id,
+            placement=str(profile.placement(place[1])),
+            compute=parts,
+            reason=str(reason),
+        ),
+        reason,
     )

@@ -1,9 +1,8 @@
-"""Which layout several GPUs of one machine should have, so that the most important demands are met and the least is
-destroyed.
+"""The layout of several GPUs of one node that meets the most important demands and destroys the least.
 
-A demand is a number of devices of some kinds, all of them together or not at all. Demands come most important first;
-a later one is met only as far as all earlier ones leave room. The search is complete: per GPU every placed layout
-(2,318 at most), over the GPUs one table by what they offer together.
+A demand is a number of devices of some kinds, all of them together or none. Demands are sorted, most important first. A
+later demand is met only with what all earlier ones leave. The search is complete: per GPU it covers every placed layout
+(2,318 at most), and over the GPUs it searches by what they offer together.
 """
 
 from __future__ import annotations
@@ -18,51 +17,53 @@ from aliquot.core.planner.placement_table import PlacedInstance, PlacementTable,
 from aliquot.core.planner.rules import allowed
 
 WHOLE_GPU = -1
-"""Stands for a profile id: the GPU with MIG off, as one device."""
+"""Used as a profile id: the GPU with MIG disabled, as one device."""
 Needs = Mapping[str, int]
 """Kind -> number of devices."""
 Cost = tuple[int, ...]
 PlacedGeometry = tuple[PlacedInstance, ...] | None
-"""The instances of a GPU; None: MIG is off, the GPU is one device."""
+"""The instances of a GPU. None if MIG is disabled and the GPU is one device."""
 
 
 class LayoutGpu(msgspec.Struct, frozen=True):
-    """One GPU. ``kinds`` names what it can offer: kind -> profile id, or ``WHOLE_GPU``. ``placed`` are its instances
-    now, None while MIG is off. ``fixed`` must stay (somebody is on them, or they are no plain instances), and offer
-    nothing. ``locked``: nothing may be changed here, what it has is offered. ``mode_changeable``: MIG mode may be
-    changed. A GPU that somebody uses as a whole is ``locked`` and of no kind ``WHOLE_GPU``.
-    """
+    """A GPU. One that is in use as a whole is ``locked`` and offers no ``WHOLE_GPU``."""
 
     pci: str
     family: Family
     kinds: dict[str, int]
+    """What it can offer: kind -> profile id, or ``WHOLE_GPU``."""
     placed: PlacedGeometry = ()
+    """Its present instances, None while MIG is disabled."""
     fixed: frozenset[PlacedInstance] = frozenset()
+    """Instances that must stay and offer nothing, because they are held or not plain instances."""
     locked: bool = False
+    """Nothing may be changed. The GPU offers what it has."""
     mode_changeable: bool = False
+    """MIG mode may be changed."""
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """``least`` and ``most`` devices of a kind, those in use counted. ``least`` is met before any demand, as far as it
-    can be; ``most`` only limits what is made anew. ``fill`` are the kinds that room left over is cut into, the most
-    welcome first.
-    """
+    """Bounds on the devices of a kind. Devices in use count."""
 
     least: dict[str, int] = {}
+    """Met before any demand, as far as possible."""
     most: dict[str, int] = {}
+    """Limits only what is created."""
     fill: tuple[str, ...] = ()
+    """Kinds to create from the remaining space, most wanted first."""
 
 
 class NodeLayout(msgspec.Struct, frozen=True):
-    """What to aim for. ``placements`` has every GPU's instances by PCI address, ``changed`` the addresses of those that
-    differ from what they are. ``met`` says of each demand whether it can be met; ``offered`` counts devices by kind,
-    those in use left out.
-    """
+    """The target layout of a node."""
 
     placements: dict[str, PlacedGeometry]
+    """Instances of every GPU by PCI address."""
     met: tuple[bool, ...]
+    """For each demand, whether it can be met."""
     offered: dict[str, int]
+    """Devices by kind, without those in use."""
     changed: tuple[str, ...] = ()
+    """PCI addresses of GPUs that differ from their present state."""
     destroyed: int = 0
     created: int = 0
 
@@ -75,19 +76,20 @@ class _Choice(msgspec.Struct, frozen=True):
 
 
 Options = dict[tuple[int, ...], _Choice]
-"""What a GPU can offer (a count per kind) -> the cheapest way."""
+"""What a GPU can offer (a count per kind) -> the cheapest placement."""
 
 
 def find_layout(gpus: Sequence[LayoutGpu], demands: Sequence[Needs], bounds: Bounds | None = None) -> NodeLayout:
-    """The layout that meets the demands in their order, each if it can be; of all such the one with the fewest changes
-    of MIG mode, then the fewest instances destroyed, GPUs changed, the most devices of ``fill``, the fewest instances
-    created, and the most room left.
+    """Return the layout that meets the demands in their order, each if possible.
+
+    Among those it has the fewest changes of MIG mode, then the fewest instances destroyed, then GPUs changed. After
+    that the most devices of ``fill``, the fewest instances created, and the most headroom decide.
     """
     return NodeLayoutSearch(gpus, bounds or Bounds(), (kind for demand in demands for kind in demand)).find(demands)
 
 
 class NodeLayoutSearch:
-    """GPUs prepared for questions about some kinds: several lists of demands may be asked of one."""
+    """GPUs prepared for searches about some kinds. Several lists of demands can be searched with it."""
 
     def __init__(self, gpus: Sequence[LayoutGpu], bounds: Bounds, kinds: Iterable[str]) -> None:
         self.gpus = gpus
@@ -112,7 +114,7 @@ class NodeLayoutSearch:
         self._held = tuple(held[k] for k in self.kinds)
 
     def find(self, demands: Sequence[Needs]) -> NodeLayout:
-        """See ``find_layout``."""
+        """Find the layout for a list of demands, as ``find_layout``."""
         need = self._vector({})
         for kind, count in sorted(self.bounds.least.items()):
             for _ in range(max(0, count - self._count_held(kind))):
@@ -133,7 +135,7 @@ class NodeLayoutSearch:
             else:
                 refused.add(key)
         found = self._best(_maximum(floor, granted))
-        assert found is not None, "what is there now meets the empty demand"
+        assert found is not None, "the present state meets the empty demand"
         return self._layout(found, tuple(met))
 
     def _count_held(self, kind: str) -> int:
@@ -143,13 +145,13 @@ class NodeLayoutSearch:
         return tuple(needs.get(k, 0) for k in self.kinds)
 
     def _sum(self, need: tuple[int, ...], more: Needs) -> tuple[int, ...] | None:
-        """None where no GPU has one of the kinds."""
+        """Return the sum, None if no GPU has one of the kinds."""
         if any(n and k not in self.kinds for k, n in more.items()):
             return None
         return tuple(a + b for a, b in zip(need, self._vector(more), strict=True))
 
     def _best(self, need: tuple[int, ...]) -> list[PlacedGeometry] | None:
-        """The cheapest placements that offer at least ``need`` and no more than ``most``. None if there are none."""
+        """Return the cheapest placements that offer at least ``need`` and at most ``most``. None if there are none."""
         most = [self.bounds.most.get(k) for k in self.kinds]
         limits = [None if m is None else max(0, m - h) for m, h in zip(most, self._held, strict=True)]
         table: dict[tuple[int, ...], tuple[Cost, list[PlacedGeometry]]] = {tuple(0 for _ in self.kinds): ((), [])}
@@ -158,7 +160,7 @@ class NodeLayoutSearch:
             for offered, (cost, done) in table.items():
                 for adds, choice in options.items():
                     whole = tuple(a + b for a, b in zip(offered, adds, strict=True))
-                    # What is wanted is enough to remember, unless the whole number must not grow beyond a limit.
+                    # Counts above the need are equivalent, unless a limit applies to the total.
                     state = tuple(min(n, w) if r is None else n for n, w, r in zip(whole, need, limits, strict=True))
                     total = _add_costs(cost, choice.cost)
                     if state not in grown or total < grown[state][0]:
@@ -174,7 +176,7 @@ class NodeLayoutSearch:
         return min(fits, key=lambda f: f[0])[1] if fits else None
 
     def _present_offer(self) -> tuple[int, ...]:
-        """What is offered as it is: a limit that is passed already destroys nothing."""
+        """Return what the GPUs offer now. A limit that is already exceeded destroys nothing."""
         total = self._vector({})
         for gpu in self.gpus:
             total = _add_counts(total, _offered(gpu, gpu.placed, self.kinds))
@@ -204,7 +206,7 @@ def _add_costs(left: Cost, right: Cost) -> Cost:
 
 
 def _maximum(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
-    """The larger of each."""
+    """Return the larger of each."""
     return tuple(map(max, left, right))
 
 
@@ -220,7 +222,7 @@ def _offered(gpu: LayoutGpu, placement: PlacedGeometry, kinds: Sequence[str]) ->
 
 
 def _options(gpu: LayoutGpu, kinds: Sequence[str], fill: Sequence[str]) -> Options:
-    """What a GPU can offer, and the cheapest way to each."""
+    """Return what a GPU can offer, with the cheapest placement for each."""
     out: Options = {}
     table = compiled_table(gpu.family)
     for placement in _placements(gpu, table, {gpu.kinds[k] for k in kinds if k in gpu.kinds}):
@@ -248,7 +250,7 @@ def _cost(
 
 
 def _placements(gpu: LayoutGpu, table: PlacementTable, profiles: set[int]) -> Iterator[PlacedGeometry]:
-    """Every state that this GPU may be left in: with its fixed instances, and others of ``profiles`` or as they are."""
+    """Yield every state that this GPU may reach: its fixed instances, with others of ``profiles`` or as they are."""
     yield gpu.placed
     if gpu.locked or (gpu.placed is None and not gpu.mode_changeable):
         return
@@ -256,7 +258,7 @@ def _placements(gpu: LayoutGpu, table: PlacementTable, profiles: set[int]) -> It
         yield None
     unknown = [p for p in gpu.placed or () if p not in table.masks]
     if unknown:
-        return  # an instance that no table knows: whatever is made beside it is a guess
+        return  # with an instance that no table knows, any placement besides it is a guess
     fixed = tuple(sorted(gpu.fixed))
     present = set(gpu.placed or ())
     singles = sorted({(p, s) for p in profiles if p in table.starts for s in table.starts[p]} | present - gpu.fixed)
@@ -264,8 +266,9 @@ def _placements(gpu: LayoutGpu, table: PlacementTable, profiles: set[int]) -> It
 
 
 def cheapest_placement(gpu: LayoutGpu, counts: Mapping[int, int]) -> PlacedGeometry:
-    """The cheapest way for a GPU to have these instances and no others (profile id -> number). None where there is
-    none: they do not fit, others must stay, or MIG is off and may not be turned on.
+    """Return the cheapest placement of exactly these instances (profile id -> number) on a GPU.
+
+    None if they do not fit, if others must stay, or if MIG is disabled and may not be enabled.
     """
     table, wanted = compiled_table(gpu.family), Counter(counts)
     options = [p for p in _placements(gpu, table, set(counts)) if p is not None and Counter(i for i, _ in p) == wanted]
@@ -273,7 +276,7 @@ def cheapest_placement(gpu: LayoutGpu, counts: Mapping[int, int]) -> PlacedGeome
 
 
 def all_placements(table: PlacementTable) -> Iterator[PlacedGeometry]:
-    """Every placed layout that an empty GPU of a table may be given, one after the other."""
+    """Yield every placed layout that an empty GPU of a table can have."""
     yield from _extend(table, (), 0, Counter(), sorted((p, s) for p, starts in table.starts.items() for s in starts))
 
 

@@ -1,7 +1,7 @@
 """Exact placement search: every legal way to place a multiset of profiles, and the best of them.
 
-The spaces are small (2,318 placed states at most in any family), so the search is complete and its answer is proven,
-not estimated.
+The search spaces are small (2,318 placed states at most in any family), so the search is complete and its result is
+proven, not estimated.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Cost = tuple[int, ...]
 def arrangements(
     table: PlacementTable, counts: Counts, fixed: Sequence[PlacedInstance] = ()
 ) -> Iterator[tuple[PlacedInstance, ...]]:
-    """Every placed geometry with these counts that contains ``fixed``. Counts include the fixed ones.
+    """Yield every placed geometry with these counts that contains ``fixed``. Counts include the fixed ones.
 
-    The counts themselves must be legal (``rules.allowed``); only overlap is decided here.
+    The counts must be legal (``rules.allowed``). Only overlap is checked here.
     """
     mask = 0
     for key in fixed:
@@ -64,8 +64,10 @@ def best_arrangement(
     is_retained: Callable[[PlacedInstance], bool],
     slots_mirrored: bool,
 ) -> tuple[Cost, tuple[PlacedInstance, ...]] | None:
-    """The arrangement of least cost; among equals the one with most room left, then the one that the driver itself
-    would choose beside what is kept. With its cost, which includes the room. None if there is no arrangement.
+    """Return the arrangement of least cost, with its cost including the headroom. None if no arrangement exists.
+
+    Among equals it leaves the most headroom, then is the one that the driver itself would choose besides what is
+    retained.
     """
     lowest: tuple[int, ...] | None = None
     equal: list[tuple[PlacedInstance, ...]] = []
@@ -84,8 +86,9 @@ def pick_as_driver(
     is_retained: Callable[[PlacedInstance], bool],
     slots_mirrored: bool,
 ) -> tuple[PlacedInstance, ...]:
-    """Of several placed geometries with the same profiles, the one that the driver comes to when it is asked for the
-    new instances widest first without placements (or the closest to it).
+    """Return the geometry that the driver would choose, or the closest to it, of several with the same profiles.
+
+    It creates the new instances widest first, without placements.
     """
     candidates = [frozenset(arrangement) for arrangement in equal]
     if len(candidates) > 1:
@@ -109,7 +112,7 @@ def pick_as_driver(
 def creation_order(
     table: PlacementTable, new: Iterable[PlacedInstance], mask: int, slots_mirrored: bool
 ) -> list[PlacedInstance]:
-    """The new instances in the order in which the driver would have been asked for them: widest first."""
+    """Return the new instances in the order in which they would be created without placements: widest first."""
     left = set(new)
     order: list[PlacedInstance] = []
     for profile_id in table.canonical(p for p, _ in left):
@@ -121,7 +124,7 @@ def creation_order(
 
 
 def legal_starts(table: PlacementTable, placed: Sequence[PlacedInstance], profile_id: int) -> list[int]:
-    """The starts at which one more instance of a profile is legal beside what is placed."""
+    """Return the starts at which one more instance of a profile is legal besides those placed."""
     counts = Counter(p for p, _ in placed)
     counts[profile_id] += 1
     if not allowed(table, counts):
@@ -131,9 +134,10 @@ def legal_starts(table: PlacementTable, placed: Sequence[PlacedInstance], profil
 
 
 def nearest(table: PlacementTable, wanted: Counts, pinned: Sequence[PlacedInstance] = ()) -> Counter[int] | None:
-    """The legal multiset closest to an impossible one that still contains ``pinned``: it grants the most of what was
-    wanted, then has the closest number of instances, then of compute slices. None if not even the pinned ones are
-    legal.
+    """Return the legal multiset that contains ``pinned`` and is closest to an impossible one.
+
+    It contains the most of ``wanted``, then has the closest number of instances, then of compute slices. None if not
+    even the pinned ones are legal.
     """
     slices = {p.id: p.compute_slices for p in table.family.profiles}
     total = sum(slices.get(p, 0) * n for p, n in wanted.items())
@@ -147,8 +151,9 @@ def nearest(table: PlacementTable, wanted: Counts, pinned: Sequence[PlacedInstan
 
 
 def _multisets(table: PlacementTable, pinned: Sequence[PlacedInstance]) -> list[Counter[int]]:
-    """Every legal multiset that contains ``pinned`` at its place, grown one instance at a time (what is legal stays
-    legal when an instance is taken away).
+    """Return every legal multiset that contains ``pinned`` at its placements.
+
+    Grows one instance at a time, because a legal multiset stays legal without one of its instances.
     """
     where = tuple(sorted(pinned))
     known = table.multisets.get(where)

@@ -1,4 +1,4 @@
-"""A family's table compiled for search: masks, limits by profile id, and how much room a mask leaves."""
+"""A geometry table compiled for the search: masks, limits by profile id, and the headroom of a mask."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PlacedInstance = tuple[int, int]
 
 
 class PlacementTable:
-    """One geometry table as the search sees it. Compiled once per family and process."""
+    """A geometry table in the form that the search needs. Compiled once per family and process."""
 
     def __init__(self, family: Family) -> None:
         self.family = family
@@ -43,9 +43,9 @@ class PlacementTable:
         return tuple(profile.engines.get(e) or 0 for e in ENGINES)
 
     def headroom(self, mask: int) -> int:
-        """How many (plain profile, placement) choices a mask leaves open.
+        """Return how many (plain profile, placement) choices a mask leaves open.
 
-        This is the driver's own measure when it picks a place: it takes the one that leaves the most.
+        The driver itself uses this measure when it picks a placement: it takes the one that leaves the most.
         """
         left = self._headroom.get(mask)
         if left is None:
@@ -53,8 +53,10 @@ class PlacementTable:
         return left
 
     def choices(self, profile_id: int, mask: int, slots_mirrored: bool = False) -> list[int]:
-        """Free starts for a profile in the order in which the driver would choose: most room left first, then the
-        lowest instance id. On a ``slots_mirrored`` board ids count from the upper half on.
+        """Return free starts for a profile in the order in which the driver would choose.
+
+        The most headroom comes first, then the lowest instance id. On a ``slots_mirrored`` board, ids count from the
+        upper half on.
         """
         half = self.family.memory_slices // 2 if slots_mirrored else 0
         free = [s for s in self.starts[profile_id] if not self.masks[profile_id, s] & mask]
@@ -67,20 +69,21 @@ class PlacementTable:
         )
 
     def mask(self, placed: Iterable[PlacedInstance]) -> int:
-        """All slices that a placed geometry covers."""
+        """Return all slices that a placed geometry covers, as bits."""
         out = 0
         for key in placed:
             out |= self.masks[key]
         return out
 
     def canonical(self, profile_ids: Iterable[int]) -> list[int]:
-        """Widest first, then the order of ``nvidia-smi mig -lgip``: the order in which instances are created."""
+        """Sort profiles in the order of creation: widest first, then the order of ``nvidia-smi mig -lgip``."""
         return sorted(profile_ids, key=self.order.__getitem__)
 
 
 @lru_cache(maxsize=64)
 def compiled_table(family: Family) -> PlacementTable:
-    """The compiled table of a family. Tables that say the same share one: a driver's own comes anew with each session,
-    and with each document of an agent.
+    """Return the compiled table of a family. Equal tables share one.
+
+    The driver's own table is read again with each session and with each document of an agent.
     """
     return PlacementTable(family)

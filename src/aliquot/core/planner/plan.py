@@ -1,4 +1,7 @@
-"""plan(inventory, desired, policy): the one entry point. Pure: the same inputs give the same plan, in any order."""
+"""plan(inventory, desired, policy): the only entry point.
+
+Pure: the same inputs give the same plan, in any order.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Blocker, Plan, Policy, make_plan
 from aliquot.core.planner.gpu_plan import GpuPlan, plan_gpu
-from aliquot.core.planner.vm_sharing import involves_vms
 
 
 def plan(inventory: Inventory, desired: Desired, policy: Policy | None = None) -> Plan:
-    """The least disruptive way from what is to what should be, or every reason why there is none.
+    """Return the least disruptive plan from the inventory to the desired state, or every blocker.
 
-    A GPU that the wish does not name is left alone. If any GPU is blocked the whole plan is: nothing is half done.
+    GPUs that the desired state does not name are left unchanged. If one GPU is blocked, the whole plan is blocked, so
+    that nothing is half done.
     """
     policy = policy or Policy()
     desired_gpus = sorted(desired.gpus, key=lambda w: w.pci)
@@ -20,7 +23,7 @@ def plan(inventory: Inventory, desired: Desired, policy: Policy | None = None) -
     blockers = [Blocker(rule=f.rule, message=f.message, gpu=f.pci, next_step=f.next_step) for f in desired.failures]
     blockers += [blocker for gpu_plan in gpu_plans for blocker in gpu_plan.blockers]
     if sum(bool(desired_gpu.passthrough) for desired_gpu in desired_gpus) > 1:
-        from aliquot.core.planner.vgpu.fabric import passthrough_blockers
+        from aliquot.core.planner.vgpu.passthrough import passthrough_blockers
 
         blockers += passthrough_blockers(inventory, desired_gpus)
     notes = (*inventory.notes, *desired.notes, *(note for gpu_plan in gpu_plans for note in gpu_plan.notes))
@@ -48,14 +51,14 @@ def plan(inventory: Inventory, desired: Desired, policy: Policy | None = None) -
 
 
 def _plan_one_gpu(inventory: Inventory, desired_gpu: DesiredGpu, name: str, policy: Policy) -> GpuPlan:
-    """The lane of one GPU. Where nothing is shared with virtual machines, their half of the planner is not loaded."""
+    """Plan one GPU. The vGPU planner is loaded only if the GPU or the request involves VMs."""
     gpu = next((g for g in inventory.gpus if g.pci == desired_gpu.pci), None)
     if gpu is None:
-        text = f"there is no GPU at {desired_gpu.pci} on this node"
+        text = f"this node has no GPU at {desired_gpu.pci}"
         return GpuPlan(
             blockers=(Blocker(rule="NO_SUCH_GPU", message=text, gpu=desired_gpu.pci, next_step="aliquot show"),)
         )
-    if involves_vms(gpu, desired_gpu):
+    if gpu.involves_vms or desired_gpu.involves_vms:
         from aliquot.core.planner.vgpu.gpu_plan import plan_shared_gpu
 
         return plan_shared_gpu(inventory, gpu, desired_gpu, name, policy)

@@ -1,4 +1,4 @@
-"""The wish that asks for exactly what is: how to get back."""
+"""The desired state that reproduces the current inventory. Used for rollback."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance, Des
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Vgpu
 
 VFIO = "vfio-pci"
-"""The kernel driver through which a whole function is handed to a virtual machine."""
+"""The kernel driver that passes a whole PCI function through to a VM."""
 
 
-def make_restore_point(inventory: Inventory, pcis: Collection[str], name: str = "the former state") -> Desired:
-    """A wish that names every instance of some GPUs at its place, with its compute instances at theirs (anywhere in it
-    where the driver chooses that itself), and every vGPU on its function under its UUID.
+def make_restore_point(inventory: Inventory, pcis: Collection[str], name: str = "the previous state") -> Desired:
+    """Return a desired state with every instance of some GPUs at its placement, and every vGPU on its function.
+
+    Compute instances keep their placements, unless the driver chooses them. vGPUs keep their UUIDs.
     """
     exact = inventory.places_compute_instances
     gpus = tuple(
@@ -26,7 +27,7 @@ def make_restore_point(inventory: Inventory, pcis: Collection[str], name: str = 
 
 
 def foreign_instances(before: Gpu, now: Gpu, actions: Collection[Action]) -> tuple[GpuInstance, ...]:
-    """Return the GPU instances that were not there before and that none of the actions ``actions`` created."""
+    """Return the GPU instances that are new and that none of ``actions`` created."""
     known = {(i.profile_id, i.placement) for i in before.instances}
     known |= {(a.profile_id, a.placement) for a in actions if isinstance(a, Create) and a.gpu == now.pci}
     return tuple(i for i in now.instances if (i.profile_id, i.placement) not in known)
@@ -46,9 +47,11 @@ def foreign_compute(
 
 
 def spare_foreign(restore_point: Desired, before: Inventory, now: Inventory, actions: Collection[Action]) -> Desired:
-    """The former state, beside MIG instances and vGPUs that others have made since: they are not ours to destroy.
-    ``actions`` are the actions of the change that is undone; a vGPU that it made has a claim, and what came in its way
-    has none.
+    """Return the previous state plus MIG instances and vGPUs that others have created since. Those are not ours to
+    destroy.
+
+    ``actions`` are the actions of the change to undo. A vGPU that it created has an ownership token; one that another
+    process created in its place has none.
     """
     new = [(a.function, a.type_id, a.uuid) for a in actions if isinstance(a, CreateVgpu)]
     old = [(v.function, v.type_id, v.uuid) for g in before.gpus for v in g.vgpus]
@@ -81,14 +84,14 @@ def spare_foreign(restore_point: Desired, before: Inventory, now: Inventory, act
 
 
 def _with_foreign_compute(was: GpuInstance, before: Gpu, now: Gpu, actions: Iterable[CreateCompute]) -> GpuInstance:
-    """A GPU instance as it was, with the compute instances that others made in it since."""
+    """Return a GPU instance as it was, plus the compute instances that others have created in it since."""
     current = next((i for i in now.instances if (i.profile_id, i.placement) == (was.profile_id, was.placement)), None)
     others = () if current is None else foreign_compute(was, current, actions)
     return msgspec.structs.replace(was, compute_instances=(*was.compute_instances, *others))
 
 
 def instance_requests(gpu: Gpu, exact: bool = True) -> tuple[DesiredInstance, ...]:
-    """The GPU instances that exist, as wishes; with their compute instances just where they are if ``exact``."""
+    """Return the existing GPU instances as requests, with the placements of compute instances if ``exact``."""
     return _as_requests(gpu.instances, exact)
 
 

@@ -1,4 +1,4 @@
-"""Would a smaller profile do? By memory that was seen in use over a long time, and by compute where it was measured."""
+"""Suggestions of a smaller profile, by memory used over a long time, and by compute if it was measured."""
 
 from __future__ import annotations
 
@@ -9,38 +9,41 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 
 MIN_WATCHED_S = 24 * 3600.0
-"""Nothing is said of what was watched for less: a night is not a day."""
+"""No hint for what was watched for less: one night does not represent a day."""
 SPARE_SHARE = 0.05
-"""How much of the smaller profile's memory must have been left over at the peak."""
+"""Share of the smaller profile's memory that must have been free at the peak."""
 
 _DRIVER_MIB = 64
-"""What the driver keeps of an instance's memory for itself (captures: 12 to 25 MiB on idle ones), with room."""
+"""Memory of an instance that the driver itself uses, with a margin. Captures show 12 to 25 MiB on idle instances."""
 
 
 class RightsizingHint(msgspec.Struct, frozen=True):
-    """``profile`` is the smaller one, ``memory_mib`` what it has; ``slices`` its compute slices of the ``of`` that the
-    instance has now. ``without`` are the kinds of engines that it has none of although the instance has some.
-    ``watched_s`` is how long it was looked at. Whether work is as fast there nobody knows, and nothing here says so.
-    """
+    """A hint that a smaller profile would do. It makes no statement on speed, which is unknown."""
 
     gpu: str
     instance: int
     now: str
     profile: str
+    """The smaller profile."""
     memory_mib: int
+    """Memory of the smaller profile in MiB."""
     peak_mib: int
     total_mib: int
     slices: int
+    """Compute slices of the smaller profile."""
     of: int
+    """Compute slices of the present profile."""
     watched_s: float
+    """How long the instance was watched."""
     peak_compute: float | None = None
     without: tuple[str, ...] = ()
+    """Kinds of engines that the present profile has and the smaller one lacks."""
 
 
 def hints(
     inventory: Inventory, usage: tuple[Usage, ...], now: float, least_s: float = MIN_WATCHED_S
 ) -> tuple[RightsizingHint, ...]:
-    """A hint for each GPU instance that has one, in the order of ``usage``."""
+    """Return a hint for each GPU instance that has one, in the order of ``usage``."""
     found = (_find_hint(inventory, each, now, least_s) for each in usage)
     return tuple(hint for hint in found if hint is not None)
 
@@ -61,11 +64,11 @@ def _find_hint(inventory: Inventory, usage: Usage, now: float, least_s: float) -
 def find_smaller(
     usage: Usage, profile: Profile, family: Family, now: float, least_s: float = MIN_WATCHED_S
 ) -> RightsizingHint | None:
-    """The profile with the least memory that would have held the peak with ``SPARE_SHARE`` to spare, the one with the
-    most compute slices among several; only such that lack no attribute (``+me``, ``+gfx``) of the present one, and that
-    have the multiprocessors which were seen busy. None where there is no such profile, where memory is unknown, where
-    it was watched for less than ``least_s``, and where nobody was seen to use it: what an idle instance needs is not
-    known.
+    """Return a hint for the profile with the least memory that would have held the peak with ``SPARE_SHARE`` to spare.
+
+    Among several it has the most compute slices. It has all attributes (``+me``, ``+gfx``) of the present profile and
+    the multiprocessors that were busy. None if no such profile exists, if memory is unknown, or if the instance was
+    watched for less than ``least_s``. Also None if it was never held: the needs of an idle instance are not known.
     """
     peak, total, watched = usage.peak_mib, usage.memory_total_mib, now - usage.watched_since
     never_held = usage.idle_since is not None and usage.idle_since <= usage.watched_since

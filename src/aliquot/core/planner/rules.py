@@ -1,6 +1,6 @@
-"""Legality beyond placement: each rule is a named predicate that explains its refusal.
+"""Legality besides placement: each rule is a named predicate that explains its refusal.
 
-A geometry is legal when every rule lets its counts pass and its placements do not overlap (``pack``).
+A geometry is legal if every rule accepts its counts and its placements do not overlap (``placement_search``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Counts = Mapping[int, int]
 
 
 class RuleRefusal(msgspec.Struct, frozen=True):
-    """Which rule says no, and why, in one sentence."""
+    """A rule that refuses, and the reason in one sentence."""
 
     rule: RuleCode
     message: str
@@ -29,7 +29,7 @@ def _name(table: PlacementTable, profile_id: int) -> str:
 
 
 def known_profiles(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
-    """Every profile is in this GPU's table."""
+    """Require that every profile is in this GPU's table."""
     for profile_id, n in counts.items():
         if n and profile_id not in table.profiles:
             return RuleRefusal("UNKNOWN_PROFILE", f"profile id {profile_id} does not exist on this GPU")
@@ -37,38 +37,38 @@ def known_profiles(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
 
 
 def max_instances(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
-    """No profile exceeds the number that the driver reports as its total."""
+    """Limit each profile to the number that the driver reports as its total."""
     for profile_id, n in counts.items():
         limit = table.profiles[profile_id].max_instances
         if n > limit:
             return RuleRefusal(
-                "MAX_INSTANCES", f"{n} x {_name(table, profile_id)} asked, at most {limit} fit on this GPU"
+                "MAX_INSTANCES", f"{n} x {_name(table, profile_id)} requested, at most {limit} fit on this GPU"
             )
     return None
 
 
 def compute_slices(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
-    """The compute slices of all instances exist."""
+    """Limit the compute slices of all instances to those of the GPU."""
     need = sum(table.profiles[p].compute_slices * n for p, n in counts.items())
     have = table.family.compute_slices
     if need > have:
-        return RuleRefusal("COMPUTE_SLICES", f"{need} compute slices asked, this GPU has {have}")
+        return RuleRefusal("COMPUTE_SLICES", f"{need} compute slices requested, this GPU has {have}")
     return None
 
 
 def engine_totals(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
-    """Copy, media and flow engines of all instances together never exceed the GPU's."""
+    """Limit the copy, media and flow engines of all instances to those of the GPU."""
     for n, total in enumerate(table.totals):
         if total is None:
             continue
         need = sum(table.engines[p][n] * count for p, count in counts.items())
         if need > total:
-            return RuleRefusal("ENGINES", f"{need} {ENGINES[n].upper()} engines asked, this GPU has {total}")
+            return RuleRefusal("ENGINES", f"{need} {ENGINES[n].upper()} engines requested, this GPU has {total}")
     return None
 
 
 def at_most(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
-    """Some profiles share a limit, as the media extension ``+me`` does."""
+    """Apply limits that some profiles share, such as the media extension ``+me``."""
     for rule, ids, _ in table.rules:
         if rule.kind == "at-most" and sum(counts.get(p, 0) for p in ids) > rule.count:
             return RuleRefusal("AT_MOST", f"{rule.reason} (at most {rule.count})")
@@ -76,7 +76,7 @@ def at_most(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
 
 
 def excludes(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
-    """``+me.all`` takes every media engine: only the ``-me`` profiles can exist next to it."""
+    """Allow only ``-me`` profiles next to ``+me.all``, which takes every media engine."""
     present = [p for p, n in counts.items() if n]
     for rule, ids, exceptions in table.rules:
         if rule.kind != "excludes":
@@ -88,7 +88,7 @@ def excludes(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
 
 
 def at_most_compute(table: PlacementTable, counts: Counts) -> RuleRefusal | None:
-    """Limits on instances without (or with) graphics, as on Thor."""
+    """Limit instances without (or with) graphics, as on Thor."""
     for rule, _, _ in table.rules:
         if rule.kind not in ("at-most-compute", "at-most-gfx"):
             continue
@@ -110,7 +110,9 @@ RULES: tuple[Callable[[PlacementTable, Counts], RuleRefusal | None], ...] = (
 
 
 def refusals(table: PlacementTable, counts: Counts) -> Iterator[RuleRefusal]:
-    """Why these counts are illegal on any placement, most telling rule first. Empty if they are legal."""
+    """Yield the reasons why these counts are illegal in any placement, most specific rule first. Empty if they are
+    legal.
+    """
     for rule in RULES:
         refusal = rule(table, counts)
         if refusal is not None:
@@ -120,5 +122,5 @@ def refusals(table: PlacementTable, counts: Counts) -> Iterator[RuleRefusal]:
 
 
 def allowed(table: PlacementTable, counts: Counts) -> bool:
-    """True if no rule forbids these counts."""
+    """Report whether no rule refuses these counts."""
     return not any(True for _ in refusals(table, counts))

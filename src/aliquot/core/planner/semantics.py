@@ -1,7 +1,7 @@
-"""What each action means: ``step(inventory, action)`` is the inventory after it, or a refusal.
+"""The meaning of each action: ``step(inventory, action)`` returns the next inventory, or refuses.
 
-The reference that tests hold against the simulator and the raw tables. The engine does not use it: it reads the
-hardware again instead.
+Tests compare this reference with the simulator and the raw tables. The engine does not use it: it reads the hardware
+again.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ replace = msgspec.structs.replace
 
 
 def step(inventory: Inventory, action: Action) -> Inventory:
-    """The inventory after one action. Raises StepRefusedError where the rules forbid it."""
+    """Return the inventory after one action. Raises StepRefusedError if the rules forbid it."""
     gpu = inventory.gpu(action.gpu)
     if gpu.passthrough and not isinstance(action, SetPassthrough):
-        raise StepRefusedError("PASSTHROUGH: the GPU is handed out")
+        raise StepRefusedError("PASSTHROUGH: the GPU is passed through")
     if isinstance(action, SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthrough):
         after = steps.apply_action(inventory, gpu, action)
     else:

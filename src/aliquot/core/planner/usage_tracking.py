@@ -1,13 +1,18 @@
-"""What looks at a node add up to over time: since when a piece is idle, and the most that was seen of its use.
+"""Usage over time: since when a device is idle, and its peak usage.
 
-A piece is a GPU instance, or a whole GPU outside MIG mode. It is the same one as at the look before if its GPU, place,
-profile and MIG devices are, the machine has not rebooted, and nobody is known to have made it anew in between: a MIG
-device's UUID follows from its place, so that an instance made anew has the old one's. Aliquot's own changes are known
-from the journal. What others destroy and make again at the same place between two looks is taken for the same.
+A device is a GPU instance, or a whole GPU outside MIG mode. It counts as the same device as in the previous sample on
+three conditions:
 
-After a pause longer than ``GAP_S`` everything starts anew: what was not looked at may have been used. So a lost record
-or a watcher that was away makes what is told younger, never older. A use shorter than the time between two looks can
-be missed.
+- Its GPU, placement, profile and MIG devices are the same.
+- The node has not rebooted.
+- Aliquot's journal does not say that it was created again in between.
+
+The UUID of a MIG device follows from its placement, so an instance that was created again has the old UUID. If another
+program destroys an instance between two samples and creates it again at the same placement, that is not detected.
+
+After a pause longer than ``GAP_S`` all tracking starts again, because devices may have been used in the pause. So a
+lost record or a stopped watcher makes the reported idle time shorter, never longer. A use that is shorter than the time
+between two samples can be missed.
 """
 
 from __future__ import annotations
@@ -23,43 +28,47 @@ from aliquot.core.model.usage import Usage
 
 STEP_MIB = 128
 GAP_S = 180.0
-"""The longest time between two looks that still count as watching: some of an agent's, or its restart."""
+"""Longest time between two samples that still counts as watching: several intervals of an agent, or its restart."""
 
 N = TypeVar("N", int, float)
 Recreation = tuple[str, str]
-"""A GPU's PCI address, and what was made anew on it: an instance by its placement (``4:4``), compute instances by the
-id of their GPU instance (``#2``), everything ("").
+"""A GPU's PCI address, and what was created again on it.
+
+An instance is given by its placement (``4:4``), compute instances by the id of their GPU instance (``#2``), everything
+by "".
 """
 
 
 class TrackedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One piece as far as it was watched. ``instance`` None is a whole GPU. ``since`` is its first look, ``idle`` the
-    first look since which every one found it idle (None: it is held); seconds of wall time. Peaks are None where
-    nothing was told.
-    """
+    """The history of one device, in seconds of wall time."""
 
     gpu: str
     uuid: str
     since: float
+    """First sample."""
     instance: int | None = None
+    """None for a whole GPU."""
     profile: str = ""
     placement: str = ""
     devices: tuple[str, ...] = ()
     idle: float | None = None
+    """First sample since which every sample found it idle. None while it is held."""
     peak_mib: int | None = None
+    """None if no sample had a value. The same holds for ``peak_compute``."""
     peak_compute: float | None = None
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes it the same piece at the next look."""
+        """The identity of the device, which is the same in the next sample."""
         return self.gpu, self.uuid, self.instance, self.profile, self.placement, self.devices
 
 
 class UsageHistory(msgspec.Struct, frozen=True):
-    """All pieces of a node at the last look (``at``, seconds of wall time), in that boot of the machine."""
+    """The history of all devices of a node in the current boot."""
 
     boot: str = ""
     at: float = 0.0
+    """Time of the last sample in seconds of wall time."""
     tracked: tuple[TrackedDevice, ...] = msgspec.field(default=(), name="pieces")
 
 
@@ -72,8 +81,10 @@ def update_history(
     *,
     recreated: Collection[Recreation] = (),
 ) -> UsageHistory:
-    """What one more look adds. ``recreated`` is what Aliquot made anew since the former one. A clock that was set back
-    starts everything anew, as a pause does.
+    """Add one sample to the history.
+
+    ``recreated`` is what Aliquot has created again since the previous sample. A clock that was set back restarts all
+    tracking, as a pause does.
     """
     gap = not 0 <= now - previous.at <= GAP_S or boot != previous.boot
     known = {} if gap else {p.key: p for p in previous.tracked if not _is_recreated(p, recreated)}
@@ -96,8 +107,9 @@ def update_history(
 
 
 def with_history(history: UsageHistory, usage: Iterable[Usage]) -> tuple[Usage, ...]:
-    """Every piece with what was just read of it, and what was seen over time. One that nothing was read of (no compute
-    instance) is told, too.
+    """Return every device with its last reading and its history.
+
+    Includes devices without a reading, which have no compute instance.
     """
     readings = {(u.gpu, u.instance): u for u in usage}
     return tuple(
@@ -115,8 +127,9 @@ def with_history(history: UsageHistory, usage: Iterable[Usage]) -> tuple[Usage, 
 def usage_of_unchanged(
     usage: Iterable[Usage], before: Inventory, now: Inventory, changed: Collection[str] = ()
 ) -> tuple[Usage, ...]:
-    """What was told of pieces (of the GPUs as they were then) that are the same ones now. Of GPUs that were changed
-    since (``changed``, PCI addresses) nothing is known to be.
+    """Return the usage of devices that are still the same, given the inventories then and now.
+
+    Drops GPUs that were changed in between (``changed``, PCI addresses).
     """
     old_keys, new_keys = (
         {(p.gpu, p.instance): p.key for gpu in inventory.gpus for p, _ in _devices(gpu, 0.0)}
@@ -127,14 +140,15 @@ def usage_of_unchanged(
 
 
 def round_peaks(history: UsageHistory) -> UsageHistory:
-    """What is written down: peaks rounded up, so that a peak that rises little is no write, and what is said of them
-    after a restart ("at most") stays true.
+    """Round peaks up for the record.
+
+    A small rise then needs no write, and "at most" stays true after a restart.
     """
     return msgspec.structs.replace(history, tracked=tuple(map(_round_device, history.tracked)))
 
 
 def worth_writing(recorded: UsageHistory, now: UsageHistory) -> bool:
-    """Whether a record that says ``recorded`` (rounded) is worth a write: not for time that passes."""
+    """Report whether the rounded record ``recorded`` is out of date. Passing time does not count."""
     before = {p.key: p for p in recorded.tracked}
     if recorded.boot != now.boot or before.keys() != {p.key for p in now.tracked}:
         return True
@@ -165,7 +179,10 @@ def _is_recreated(device: TrackedDevice, recreated: Collection[Recreation]) -> b
 
 
 def _devices(gpu: Gpu, now: float) -> list[tuple[TrackedDevice, bool]]:
-    """What is there to be used, and whether it is held. A GPU in MIG mode is used by its instances alone."""
+    """Return the devices that can be used, and whether each is held.
+
+    A GPU in MIG mode is used only through its instances.
+    """
     if gpu.lost or gpu.passthrough:
         return []
     if not gpu.mig.enabled:

@@ -1,4 +1,7 @@
-"""Inventory against Desired: every difference, as a sentence. An empty answer is the only success."""
+"""Verification of the inventory against the desired state: every difference, as a sentence.
+
+Only an empty result means success.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,19 @@ from aliquot.core.model.catalog import Family
 from aliquot.core.model.desired import Desired, DesiredGpu, DesiredInstance
 from aliquot.core.model.geometry import geometry, geometry_text
 from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
-from aliquot.core.model.plan import Drift
+from aliquot.core.model.placement import Placement
+from aliquot.core.model.plan import Drift, DriftInstance
 from aliquot.core.planner.compute_grouping import groupings
 from aliquot.core.planner.placement_table import compiled_table
-from aliquot.core.planner.vm_sharing import involves_vms
 
 
 def verify(inventory: Inventory, desired: Desired) -> tuple[Drift, ...]:
-    """The differences on the GPUs that the wish names, in PCI order."""
+    """Return the differences on the GPUs that the desired state names, in PCI order."""
     out = [Drift(f.pci, "unresolved", f.message) for f in desired.failures]
     for desired_gpu in sorted(desired.gpus, key=lambda w: w.pci):
         gpu = next((g for g in inventory.gpus if g.pci == desired_gpu.pci), None)
         if gpu is None:
-            out.append(Drift(desired_gpu.pci, "missing-gpu", f"GPU {desired_gpu.pci} is not there"))
+            out.append(Drift(desired_gpu.pci, "missing-gpu", f"GPU {desired_gpu.pci} is missing"))
         elif gpu.lost:
             out.append(Drift(desired_gpu.pci, "lost-gpu", f"GPU {desired_gpu.pci} has fallen off the bus"))
         else:
@@ -29,8 +32,8 @@ def verify(inventory: Inventory, desired: Desired) -> tuple[Drift, ...]:
 
 
 def _gpu_drift(gpu: Gpu, desired_gpu: DesiredGpu, family: Family | None) -> list[Drift]:
-    """The differences on one GPU. Where nothing is shared with virtual machines, their half is not loaded."""
-    if not involves_vms(gpu, desired_gpu):
+    """Return the differences on one GPU. The vGPU code is loaded only if the GPU or the request involves VMs."""
+    if not (gpu.involves_vms or desired_gpu.involves_vms):
         return _mig_drift(gpu, desired_gpu, family)
     from aliquot.core.planner.vgpu import drift
 
@@ -42,11 +45,11 @@ def _mig_drift(gpu: Gpu, desired_gpu: DesiredGpu, family: Family | None) -> list
     if desired_gpu.mig is not None and desired_gpu.mig != gpu.mig.enabled:
         want = "enabled" if desired_gpu.mig else "disabled"
         wait = f" ({gpu.mig.pending} is pending)" if gpu.mig.pending != gpu.mig.current else ""
-        text = f"GPU {gpu.pci}: MIG mode is {gpu.mig.current}{wait}, it should be {want}"
+        text = f"GPU {gpu.pci}: MIG mode is {gpu.mig.current}{wait}, but should be {want}"
         return [Drift(gpu.pci, "mode", text, want, gpu.mig.current)]
     out: list[Drift] = []
     if gpu.mig.pending != gpu.mig.current and desired_gpu.mig is not None:
-        text = f"GPU {gpu.pci}: MIG mode will become {gpu.mig.pending} at the next reset, nobody asked for it"
+        text = f"GPU {gpu.pci}: MIG mode will become {gpu.mig.pending} at the next reset, which was not requested"
         out.append(Drift(gpu.pci, "pending-mode", text, gpu.mig.current, gpu.mig.pending))
     if desired_gpu.instances is None or not gpu.mig.enabled:
         return out
@@ -58,7 +61,7 @@ def _instance_drift(gpu: Gpu, requests: tuple[DesiredInstance, ...], family: Fam
     left = list(gpu.instances)
     missing: list[DesiredInstance] = []
     for request in sorted(requests, key=lambda w: (w.start is None, w.compute_starts is None)):
-        found = next((i for i in left if _meets(i, request)), None)
+        found = next((i for i in left if meets(i, request)), None)
         if found is None:
             missing.append(request)
         else:
@@ -68,24 +71,32 @@ def _instance_drift(gpu: Gpu, requests: tuple[DesiredInstance, ...], family: Fam
     want = geometry_text(geometry(w.name for w in requests))
     have = geometry_text(geometry(i.profile for i in gpu.instances))
     out = []
-    for text, n in Counter(_request_text(w, family) for w in missing).items():
-        out.append(Drift(gpu.pci, "missing", f"GPU {gpu.pci}: {n} x {text} missing", want, have))
+    counted = Counter((_request_text(w, family), _missing_instance(w, family)) for w in missing)
+    for (text, wanted), n in counted.items():
+        out.append(Drift(gpu.pci, "missing", f"GPU {gpu.pci}: {n} x {text} missing", want, have, wanted))
     for instance in left:
-        inner = ", ".join(c.profile for c in instance.compute_instances) or "no compute instance"
-        text = (
-            f"GPU {gpu.pci}: {instance.profile} at {instance.placement} (id {instance.id}, {inner}) should not be there"
-        )
-        out.append(Drift(gpu.pci, "extra", text, want, have))
+        compute = tuple(c.profile for c in instance.compute_instances)
+        extra = DriftInstance(instance.profile, instance.placement, instance.id, compute)
+        text = f"GPU {gpu.pci}: {instance.profile} at {instance.placement} ({extra.about}) should not be there"
+        out.append(Drift(gpu.pci, "extra", text, want, have, extra))
     return out
 
 
-def _meets(instance: GpuInstance, request: DesiredInstance) -> bool:
+def meets(instance: GpuInstance, request: DesiredInstance) -> bool:
+    """Report whether a GPU instance has the requested profile, placement and compute instances."""
     if instance.profile_id != request.profile_id or request.start not in (None, instance.place.start):
         return False
     if request.compute_starts is not None:
         have = sorted((c.profile_id, c.place.start) for c in instance.compute_instances)
         return have == sorted(zip(request.compute, request.compute_starts, strict=True))
     return sorted(c.profile_id for c in instance.compute_instances) == sorted(request.compute)
+
+
+def _missing_instance(request: DesiredInstance, family: Family | None) -> DriftInstance:
+    profile = family.by_id.get(request.profile_id) if family else None
+    if profile is None:
+        return DriftInstance(request.name)
+    return DriftInstance(profile.name, "" if request.start is None else str(Placement(request.start, profile.size)))
 
 
 def _request_text(request: DesiredInstance, family: Family | None) -> str:

@@ -1,1 +1,1 @@
-"""GPUs and plans as pictures are made of: lettered pieces, and actions in words. Faces give them a look."""
+"""The content of pictures of GPUs and plans: instances with letters, and actions in words. User interfaces draw it."""

@@ -24,7 +24,7 @@ from aliquot.core.rendering import vgpu_picture as shares
 
 
 def describe_action(action: Action, gpu: Gpu, actions: Sequence[Action]) -> tuple[str, str, str]:
-    """An action as verb, letter and object."""
+    """Describe an action as verb, letter and object."""
     verb = str(action.__struct_config__.tag).partition("-")[0]
     return verb, _letter(action, gpu, actions), _object(action)
 
@@ -51,7 +51,7 @@ def _letter(action: Action, gpu: Gpu, actions: Sequence[Action]) -> str:
 def _object(action: Action) -> str:
     match action:
         case Destroy() | Create():
-            return f"{action.profile} at {action.placement}{_inside(action)}"
+            return f"{action.profile} at {action.placement}{inside(action)}"
         case DestroyCompute() | CreateCompute():
             return f"{action.profile} (compute instance)"
         case SetMode():
@@ -70,7 +70,8 @@ def _object(action: Action) -> str:
             return f"{what} {'on' if action.on else 'off'}"
 
 
-def _inside(action: Create | Destroy) -> str:
+def inside(action: Create | Destroy) -> str:
+    """Return the content of a new GPU instance, "" if it is one compute instance of full size."""
     if isinstance(action, Destroy) or [part.profile for part in action.compute] == [action.profile]:
         return ""
     return f" with {' + '.join(part.profile for part in action.compute) or 'no compute instance'}"
@@ -93,7 +94,7 @@ def holders(found: Sequence[Holder]) -> str:
 
 
 def state(instance: GpuInstance) -> str:
-    """``held by process 4711 (python)`` or ``idle``."""
+    """Return ``held by process 4711 (python)`` or ``idle``."""
     found = [
         *instance.holders,
         *(h for c in instance.compute_instances for h in c.holders if h not in instance.holders),

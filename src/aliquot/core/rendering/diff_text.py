@@ -1,4 +1,4 @@
-"""What differs between two looks at a node, in sentences: for whoever watches."""
+"""The differences between two inventories of a node, in sentences for the watch views."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from aliquot.core.rendering import mig_picture
 
 
 class InventoryChange(msgspec.Struct, frozen=True):
-    """One difference. ``gpu`` is the PCI address of the GPU that it is on, empty for the node itself."""
+    """A difference. ``gpu`` is the PCI address of its GPU, empty for the node itself."""
 
     gpu: str
     text: str
 
 
 def changes(before: Inventory, after: Inventory) -> tuple[InventoryChange, ...]:
-    """What came, went, or changed hands between two looks, GPU by GPU; nothing where they say the same."""
+    """Return what was created, destroyed or got other holders between two inventories, GPU by GPU."""
     found = [InventoryChange("", text) for text in _node(before, after)]
     previous = {g.pci: g for g in before.gpus}
     for gpu in after.gpus:
@@ -41,7 +41,7 @@ def _gpu(old: Gpu, new: Gpu) -> Iterator[str]:
     if old.lost != new.lost:
         yield "has fallen off the bus" if new.lost else "is back on the bus"
     if old.passthrough != new.passthrough:
-        yield "handed out whole (passthrough)" if new.passthrough else "taken back from passthrough"
+        yield f"passthrough {'on' if new.passthrough else 'off'}"
     if old.mig.current != new.mig.current:
         yield f"MIG {new.mig.current}"
     if old.mig.pending != new.mig.pending and new.mig.pending != new.mig.current:

@@ -1,4 +1,4 @@
-"""The instances of a GPU as a picture shows them: a letter on memory slices, now and after a plan."""
+"""The instances of a GPU for a picture: a letter on memory slices, now and after a plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class DrawnInstance(msgspec.Struct, frozen=True):
-    """One instance in a picture: a letter on its memory slices. ``fresh``: a plan makes it."""
+    """An instance in a picture: a letter on its memory slices. ``fresh``: a plan creates it."""
 
     letter: str
     profile: str
@@ -25,20 +25,20 @@ class DrawnInstance(msgspec.Struct, frozen=True):
 
 
 def current_instances(gpu: Gpu) -> tuple[DrawnInstance, ...]:
-    """The instances that are, lettered from the lowest memory slice on."""
+    """Return the present instances, with letters from the lowest memory slice on."""
     ordered = sorted(gpu.instances, key=lambda i: i.place.start)
     return tuple(DrawnInstance(LETTERS[n], i.profile, i.place, i.held) for n, i in enumerate(ordered))
 
 
 def has_divided_instances(gpu: Gpu) -> bool:
-    """Whether an instance has anything but one compute instance that is all of it: profile and place alone would not
-    say what is there.
+    """Report whether an instance has something other than one compute instance of full size: then its profile and
+    placement do not describe it completely.
     """
     return any(len(i.compute_instances) != 1 or i.compute_instances[0].profile != i.profile for i in gpu.instances)
 
 
 def planned_instances(gpu: Gpu, actions: Sequence[Action]) -> tuple[DrawnInstance, ...]:
-    """The instances that will be: those that stay keep their letters, new ones get the next, from the left."""
+    """Return the planned instances: those that stay keep their letters, new ones get the next, from the left."""
     gone = {Placement.parse(a.placement) for a in actions if isinstance(a, Destroy)}
     wiped = any(isinstance(a, Reset) for a in actions)
     stay = [p for p in current_instances(gpu) if p.place not in gone and not wiped]
@@ -49,7 +49,7 @@ def planned_instances(gpu: Gpu, actions: Sequence[Action]) -> tuple[DrawnInstanc
 
 
 def product(gpu: Gpu) -> str:
-    """The product name without the vendor, which is always the same."""
+    """Return the product name without the vendor, which is always the same."""
     return gpu.product.removeprefix("NVIDIA ")
 
 
@@ -58,7 +58,7 @@ def title(gpu: Gpu) -> str:
 
 
 def summary(instances: Sequence[DrawnInstance]) -> str:
-    """``1g.5gb:3  (a held)``."""
+    """Return ``1g.5gb:3  (a held)``."""
     held = [p.letter for p in instances if p.held]
     return geometry_text(geometry(p.profile for p in instances)) + (f"  ({', '.join(held)} held)" if held else "")
 
@@ -69,6 +69,6 @@ def letter_at(instances: Sequence[DrawnInstance], placement: str) -> str:
 
 
 def instance_letter(gpu: Gpu, instance_id: int | None) -> str:
-    """The letter of a GPU instance, empty for none."""
+    """Return the letter of a GPU instance, empty for none."""
     instance = None if instance_id is None else gpu.instance(instance_id)
     return letter_at(current_instances(gpu), instance.placement) if instance else ""

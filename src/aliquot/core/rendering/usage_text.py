@@ -1,4 +1,4 @@
-"""What pieces are used for, in words, numbers with units, and bars."""
+"""The usage of GPUs and instances in words, numbers with units, and bars."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ENGINES = {"dec": "video decoder", "enc": "video encoder", "jpeg": "JPEG engine
 
 
 def span(seconds: float) -> str:
-    """A time in its largest unit, rounded down: ``40 s``, ``12 min``, ``26 h``, ``3 d`` from two days on."""
+    """Format a time in its largest unit, rounded down: ``40 s``, ``12 min``, ``26 h``, ``3 d`` from two days on."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= (2 * length if unit == "d" else length):
             return f"{int(seconds // length)} {unit}"
@@ -18,19 +18,19 @@ def span(seconds: float) -> str:
 
 
 def gib(mib: int) -> str:
-    """``3.1``: GiB with one digit."""
+    """Format MiB as GiB with one decimal: ``3.1``."""
     return f"{mib / 1024:.1f}"
 
 
 def memory(usage: Usage) -> str:
-    """``3.1 of 19.6 GiB``, as far as it is known."""
+    """Return ``3.1 of 19.6 GiB``, or ``not reported`` if one of them is unknown."""
     if usage.memory_used_mib is None or usage.memory_total_mib is None:
-        return "not told"
+        return "not reported"
     return f"{gib(usage.memory_used_mib)} of {gib(usage.memory_total_mib)} GiB"
 
 
 def bar(usage: Usage, width: int = 12) -> str:
-    """Memory in use as ``[##........]``, "" where it is not known. Anything in use shows as one mark at least."""
+    """Draw the memory in use as ``[##........]``, "" if it is unknown. Any use shows as one mark at least."""
     if usage.memory_used_mib is None or not usage.memory_total_mib:
         return ""
     share = min(1.0, usage.memory_used_mib / usage.memory_total_mib)
@@ -39,19 +39,19 @@ def bar(usage: Usage, width: int = 12) -> str:
 
 
 def compute(usage: Usage) -> str:
-    """``37 % busy``, with where that is from unless it is multiprocessors."""
+    """Return ``37 % busy``, with the source unless it is multiprocessor activity."""
     if usage.compute is None:
         return NOT_MEASURED
     return f"{percent(usage.compute)} {'busy' if usage.source == GPM else f'of the time ({usage.source})'}"
 
 
 def percent(share: float) -> str:
-    """A share as whole percent; what is not nothing does not read as nothing."""
+    """Format a share as whole percent. A small share is ``<1 %``, never ``0 %``."""
     return "<1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
 
 
 def idle(usage: Usage, now: float) -> str:
-    """``idle for 6 h``; ``held`` or ``idle`` where that is all that is known."""
+    """Return ``idle for 6 h``, or only ``held`` or ``idle`` if the duration is unknown or short."""
     if usage.watched_since <= 0:
         return ""
     if usage.idle_since is None:
@@ -61,8 +61,9 @@ def idle(usage: Usage, now: float) -> str:
 
 
 def hint(found: RightsizingHint) -> str:
-    """``used at most 3.1 of 19.6 GiB in 26 h; 1g.5gb (4.8 GiB) would hold that; compute: not measured``. About memory
-    alone: how fast work would be there nobody knows.
+    """Return ``used at most 3.1 of 19.6 GiB in 26 h; 1g.5gb (4.8 GiB) would hold that; compute: not measured``.
+
+    The hint is only about memory: how fast the work would run there is unknown.
     """
     used = f"used at most {gib(found.peak_mib)} of {gib(found.total_mib)} GiB in {span(found.watched_s)}"
     words = [used, f"{found.profile} ({gib(found.memory_mib)} GiB) would hold that"]
@@ -76,5 +77,6 @@ def _compute(found: RightsizingHint) -> str:
     if found.peak_compute is None:
         return NOT_MEASURED
     return (
-        f"at most {percent(found.peak_compute)} busy at a look, {found.profile} has {found.slices} of {found.of} slices"
+        f"at most {percent(found.peak_compute)} busy in a sample, "
+        f"{found.profile} has {found.slices} of {found.of} slices"
     )

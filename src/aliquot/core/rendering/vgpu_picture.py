@@ -1,4 +1,4 @@
-"""What virtual machines share of a GPU as a picture shows it, over its memory in GiB, now and after a plan."""
+"""The vGPUs of a GPU for a picture, over its memory in GiB, now and after a plan."""
 
 from __future__ import annotations
 
@@ -15,32 +15,31 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class DrawnVgpu(msgspec.Struct, frozen=True):
-    """One vGPU in a picture. ``start`` and ``size`` are GiB; ``start`` is None where it has no place of its own:
-    vGPUs of one size are drawn side by side, those inside GPU instances not at all. These have no ``letter`` of their
-    own either: where one stands it is that of their GPU instance.
-    """
+    """A vGPU in a picture. ``start`` and ``size`` are GiB."""
 
     letter: str
+    """Empty inside a GPU instance: there a text shows the letter of the instance."""
     name: str
     key: tuple[str, str]
     size: int
     start: int | None = None
+    """None without a placement: vGPUs of one size are drawn side by side, those inside GPU instances not at all."""
     held: bool = False
     fresh: bool = False
 
 
 def letter(index: int) -> str:
-    """The n-th letter; a GPU has 48 vGPUs at most."""
+    """Return the n-th letter; a GPU has 48 vGPUs at most."""
     return LETTERS[index % len(LETTERS)]
 
 
 def vgpu_letter(gpu: Gpu, index: int) -> str:
-    """The letter of a GPU's n-th vGPU, empty in MIG mode."""
+    """Return the letter of a GPU's n-th vGPU, empty in MIG mode."""
     return "" if gpu.mig.enabled else letter(index)
 
 
 def current_vgpus(gpu: Gpu, table: VgpuTable | None) -> tuple[DrawnVgpu, ...]:
-    """The vGPUs that are, lettered in the order of their functions."""
+    """Return the present vGPUs, with letters in the order of their functions."""
     mixed = bool(gpu.virtual and gpu.virtual.mixed_size)
     found = []
     for n, each in enumerate(gpu.vgpus):
@@ -52,7 +51,7 @@ def current_vgpus(gpu: Gpu, table: VgpuTable | None) -> tuple[DrawnVgpu, ...]:
 
 
 def planned_vgpus(gpu: Gpu, actions: Sequence[Action], table: VgpuTable | None) -> tuple[DrawnVgpu, ...]:
-    """The vGPUs that will be: those that stay keep their letters, new ones get the next."""
+    """Return the planned vGPUs: those that stay keep their letters, new ones get the next."""
     gone = {(a.function, a.uuid) for a in actions if isinstance(a, DestroyVgpu)}
     wiped = any(isinstance(a, SetFunctions) or (isinstance(a, SetPassthrough) and not a.function) for a in actions)
     stay = [s for s in current_vgpus(gpu, table) if s.key not in gone and not wiped]
@@ -70,12 +69,12 @@ def planned_vgpus(gpu: Gpu, actions: Sequence[Action], table: VgpuTable | None) 
 
 
 def short(name: str) -> str:
-    """``A2-4Q`` for ``NVIDIA A2-4Q``."""
+    """Return the short name: ``A2-4Q`` for ``NVIDIA A2-4Q``."""
     return name.rpartition(" ")[2]
 
 
 def summary(vgpus: Sequence[DrawnVgpu]) -> str:
-    """``A2-4Q:3  (a held)``, inside GPU instances ``(1 held)``; ``no vGPU`` for none."""
+    """Return ``A2-4Q:3  (a held)``, inside GPU instances ``(1 held)``; ``no vGPU`` for none."""
     held = [s.letter for s in vgpus if s.held]
     if held and not all(held):
         held = [str(len(held))]
@@ -84,7 +83,7 @@ def summary(vgpus: Sequence[DrawnVgpu]) -> str:
 
 
 def drawable(gpu: Gpu, table: VgpuTable | None, vgpus: Iterable[DrawnVgpu]) -> bool:
-    """Whether a bar of memory says something: not where GPU instances say where each vGPU is."""
+    """Report whether a bar of memory is useful: not if GPU instances show where each vGPU is."""
     return table is not None and table.region > 0 and not gpu.mig.enabled and all(s.size > 0 for s in vgpus)
 
 

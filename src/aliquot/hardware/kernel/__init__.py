@@ -1,3 +1,3 @@
-"""The kernel's side of sharing GPUs with virtual machines, over the ``Files`` port: virtual functions, vGPUs in
-three worlds, passthrough.
+"""The kernel's side of sharing GPUs with VMs, over the ``Files`` port: virtual functions, vGPUs in three frameworks,
+and passthrough.
 """

@@ -1,6 +1,5 @@
-"""The kernel's side of a node: everything of ``engine.ports.Backend`` that no GPU driver's library offers.
-
-Lanes for different GPUs call it at the same time; acts on one GPU come one after the other.
+"""The kernel's side of a node: the parts of ``engine.ports.Backend`` that no GPU driver library offers. Actions on
+different GPUs run in parallel, actions on one GPU run one after the other.
 """
 
 from __future__ import annotations
@@ -47,9 +46,11 @@ def _unknown_mixed_size(pci: str) -> bool | None:
 
 
 class Kernel:
-    """``files``: the kernel's files; ``tools``: the driver's programs; ``directory``: where the owner map lies;
-    ``boot`` tells the id of this boot; ``report`` gets sentences while something takes long. With ``all_drivers`` the
-    GPUs that another driver has, or none, are listed too: whole they can be handed out without NVIDIA's.
+    """The kernel's side of a node's GPUs.
+
+    ``files`` are the kernel's files and ``tools`` the driver's programs. The owner map is in ``directory``. ``boot``
+    returns the id of this boot. ``report`` receives sentences while an action takes long. ``all_drivers`` also lists
+    GPUs that are bound to another driver or to none: passthrough of a whole GPU does not need NVIDIA's driver.
     """
 
     def __init__(
@@ -76,8 +77,8 @@ class Kernel:
     # -- reading
 
     def read(self, inventory: Inventory, mixed_size: MixedSizeQuery = _unknown_mixed_size) -> Inventory:
-        """The inventory with the kernel's side of each GPU, and with the GPUs that only the kernel sees. A GPU whose
-        files cannot be read keeps what NVML said, with a note; it hides no other.
+        """Return the inventory with the kernel's side of each GPU, and with the GPUs that only the kernel sees. If the
+        files of a GPU cannot be read, it keeps NVML's values and a note is added; the other GPUs are still read.
         """
         context, owner_notes = self._read_context(mixed_size)
         states = [self._read_state(context, gpu) for gpu in inventory.gpus]
@@ -88,7 +89,7 @@ class Kernel:
             virtualization = read_host(self.files, self.tools)
         except (OSError, MalformedError) as failure:
             absent, virtualization = (), HostVirtualization()
-            absent_notes = (f"the kernel cannot be asked about passthrough: {_failure_text(failure)}",)
+            absent_notes = (f"the kernel's passthrough state cannot be read: {_failure_text(failure)}",)
         if absent:
             gpus = [replace(gpu, index=n) for n, gpu in enumerate(sorted((*gpus, *absent), key=lambda g: g.pci))]
         tables = {(t.pci_device, t.subsystem): t for t in (each.table for each in states) if t is not None}
@@ -101,17 +102,19 @@ class Kernel:
         )
 
     def read_gpu(self, gpu: Gpu, mixed_size: MixedSizeQuery = _unknown_mixed_size) -> Gpu:
-        """One GPU with its kernel's side. Raises HardwareError, PermissionDeniedError where that cannot be read."""
+        """Return one GPU with its kernel's side. Raises HardwareError, PermissionDeniedError if that cannot be read."""
         context, _ = self._read_context(mixed_size)
         return self._read_state_or_raise(context, gpu).gpu
 
     def passthrough(self) -> tuple[Gpu, ...]:
-        """The GPUs that NVML does not know: vfio-pci has them, or (``everything``) whoever. Raises as ``read_gpu``."""
+        """Return the GPUs that NVML does not know: those bound to vfio-pci or, with ``all_drivers``, to any other
+        driver or to none. Raises as ``read_gpu``.
+        """
         context, _ = self._read_context(_unknown_mixed_size)
         try:
             return self._absent_gpus(context, set())[0]
         except OSError as failure:
-            raise kernel_file_error(failure, "looking for GPUs in passthrough", DEVICES) from failure
+            raise kernel_file_error(failure, "finding GPUs in passthrough", DEVICES) from failure
         except MalformedError as malformed:
             raise HardwareError(str(malformed), next_step="aliquot show") from malformed
 
@@ -136,7 +139,7 @@ class Kernel:
             return read_gpu_state(context, gpu)
         except (OSError, MalformedError, AliquotError) as failure:
             return GpuKernelState(
-                gpu, None, (f"GPU {gpu.pci}: its kernel side cannot be read: {_failure_text(failure)}",)
+                gpu, None, (f"GPU {gpu.pci}: its kernel files cannot be read: {_failure_text(failure)}",)
             )
 
     def _read_state_or_raise(self, context: KernelReadContext, gpu: Gpu) -> GpuKernelState:
@@ -144,12 +147,12 @@ class Kernel:
             return read_gpu_state(context, gpu)
         except OSError as failure:
             raise kernel_file_error(
-                failure, f"reading the kernel side of {gpu.pci}", f"{DEVICES}/{gpu.pci}"
+                failure, f"reading the kernel files of {gpu.pci}", f"{DEVICES}/{gpu.pci}"
             ) from failure
         except MalformedError as malformed:
             raise HardwareError(str(malformed), next_step="aliquot show") from malformed
 
-    # -- acts
+    # -- actions
 
     @cached_property
     def _learned_types(self) -> LearnedTypes:
@@ -164,10 +167,11 @@ class Kernel:
         return Vgpus(self.files, self.owners, self._boot, self._clock)
 
     def set_functions(self, gpu: Gpu, count: int, suspend: Suspend = nullcontext) -> None:
-        """Switch virtual functions on (``count``) or off (0), and wait until each has its driver. Nothing is switched
-        where the kernel has that number, also while the functions still appear: a run that was cut off has begun it.
-        ``suspend`` closes our own session with the GPU's driver while it is unbound. Raises InUseError where something
-        still is on a virtual function.
+        """Enable ``count`` virtual functions, or disable them with 0, and wait until each is bound to its driver.
+
+        If the kernel already has that number, nothing is written, even while functions still appear: an interrupted run
+        has started it. ``suspend`` closes our own session with the GPU's driver while it is unbound. Raises InUseError
+        if a virtual function is in use.
         """
         from aliquot.hardware.kernel import sriov
         from aliquot.hardware.kernel import sriov_switch as switching
@@ -186,20 +190,21 @@ class Kernel:
                 switching.wait_until_ready(self.files, self._clock, gpu.pci, count, ready, self._report)
 
     def create_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str) -> None:
-        """``gpu`` as NVML reads it now, for its instances. Raises as ``Backend.create_vgpu``."""
+        """Create a vGPU. ``gpu`` is as NVML reads it now, for its instances. Raises as ``Backend.create_vgpu``."""
         with self._exclusively(gpu.pci), uninterrupted():
             state = self._current_state(gpu)
             types = state.table or vgpu.table(gpu.pci_device, gpu.subsystem)
             self._vgpus.create(state.gpu, types, function, type_id, uuid)
 
     def destroy_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str, ownership_token: str) -> None:
-        """Raises as ``Backend.destroy_vgpu``."""
+        """Destroy a vGPU. Raises as ``Backend.destroy_vgpu``."""
         with self._exclusively(gpu.pci), uninterrupted():
             self._vgpus.destroy(gpu, function, type_id, uuid, ownership_token)
 
     def set_passthrough(self, gpu: Gpu, on: bool, function: str = "", suspend: Suspend = nullcontext) -> None:
-        """``gpu`` as NVML, or ``passthrough``, reads it now. Raises as ``Backend.set_passthrough``; BlockedError where
-        the IOMMU is off or its group holds what is not of the same board.
+        """Enable or disable passthrough. ``gpu`` is as NVML, or ``passthrough``, reads it now. Raises as
+        ``Backend.set_passthrough``, and BlockedError if the IOMMU is off or its group contains a device of another
+        board.
         """
         from aliquot.hardware.kernel.passthrough import disable_passthrough, enable_passthrough
 
@@ -209,11 +214,13 @@ class Kernel:
                 disable_passthrough(self.files, self.owners, gpu.pci, function, suspend_session)
                 return
             current = gpu if gpu.passthrough else self._current_state(gpu).gpu
-            enable_passthrough(self.files, self.owners, self._clock, current, function, self._boot(), suspend_session)
+            enable_passthrough(
+                self.files, self.owners, self._clock, current, function, self._boot(), suspend=suspend_session
+            )
 
     @contextmanager
     def _exclusively(self, pci: str) -> Iterator[None]:
-        """One act at a time on a GPU; whatever else its files refuse meanwhile is an error of ours as well."""
+        """Run one action at a time on a GPU, and convert errors of its files into errors of this package."""
         with self._gpu_locks[pci]:
             try:
                 yield
@@ -225,15 +232,15 @@ class Kernel:
                 raise HardwareError(str(malformed), next_step="aliquot show") from malformed
 
     def _current_state(self, gpu: Gpu) -> GpuKernelState:
-        """A fresh look before an act, without the scan for holders: whoever destroys looks for them apart."""
+        """Read the GPU again before an action, without the scan for holders; destroying a vGPU scans separately."""
         context, _ = self._read_context(_unknown_mixed_size)
         return self._read_state_or_raise(replace(context, holders=NoHolderScan(self.files)), gpu)
 
     def _refuse_if_used(self, gpu: Gpu) -> None:
-        """Nothing may be on a virtual function when their number changes: all of them go. Raises InUseError."""
+        """Raise InUseError if a virtual function is in use: changing their number removes all of them."""
         functions = gpu.virtual.functions if gpu.virtual is not None else ()
         used = [f"vGPU {v.type} on {v.function}" for v in gpu.vgpus]
-        used += [f"{f.pci} is given to {VFIO}" for f in functions if f.driver == VFIO]
+        used += [f"{f.pci} is bound to {VFIO}" for f in functions if f.driver == VFIO]
         if used:
             raise InUseError(
                 f"virtual functions of {gpu.pci} are in use: {used[0]}{' and others' if used[1:] else ''}",

@@ -1,7 +1,7 @@
-"""The PCI bus as far as GPUs are concerned, from files alone: it needs no GPU driver.
+"""A scan of the PCI bus for GPUs, from files alone: it needs no GPU driver.
 
-Listed are NVIDIA's functions and whatever shares an IOMMU group with one of them, since a group goes to a virtual
-machine as a whole. PCI-to-PCI bridges are left out, as Harvester leaves them out: nobody can be given one.
+It lists NVIDIA's functions and the other members of their IOMMU groups, because a group is assigned to a VM as a whole.
+PCI-to-PCI bridges are omitted, as in Harvester: they cannot be assigned.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ _PCI_BRIDGE = "0604"
 
 
 def scan(files: KernelFiles, names_of: PciNames | None = None) -> tuple[PciFunction, ...]:
-    """Every such function, in the order of addresses. One that goes away meanwhile is not listed.
+    """Return all these functions in the order of their addresses. A function that disappears during the scan is
+    omitted.
 
-    Raises HardwareError where the bus cannot be read, or says nonsense: who cannot see a function must not take it for
-    gone, since the objects that stand for it would be deleted.
+    Raises HardwareError if the bus cannot be read or an attribute is malformed. An unreadable function must not be
+    reported as gone, because then the objects that represent it would be deleted.
     """
     id_names = names_of or pci_names()
     try:
@@ -40,7 +41,7 @@ def scan(files: KernelFiles, names_of: PciNames | None = None) -> tuple[PciFunct
 
 
 def _function(files: KernelFiles, pci: str, id_names: PciNames) -> PciFunction | None:
-    """None where it has gone away since it was listed."""
+    """Return the function at an address, or None if it disappeared since it was listed."""
     try:
         vendor, device, class_code = (
             read_number(files, bus.attribute(pci, name)) for name in ("vendor", "device", "class")
@@ -74,25 +75,29 @@ def _function(files: KernelFiles, pci: str, id_names: PciNames) -> PciFunction |
 
 
 def _subsystem(files: KernelFiles, pci: str) -> str:
-    """The board's ids, packed as NVML packs them (``0x157E10DE``); empty where there are none."""
+    """Return the board's ids, packed as NVML packs them (``0x157E10DE``), or "" if there are none."""
     vendor, device = (read_number(files, bus.attribute(pci, f"subsystem_{name}")) for name in ("vendor", "device"))
     return "" if vendor is None or device is None else f"0x{device:04X}{vendor:04X}"
 
 
 def _numa(files: KernelFiles, pci: str) -> int | None:
-    """The kernel says -1 where the machine has no nodes, or its firmware does not tell."""
+    """Return the NUMA node. None for the kernel's -1: the host has no NUMA nodes, or its firmware
+    does not report them.
+    """
     node = read_number(files, bus.attribute(pci, "numa_node"))
     return None if node is None or node < 0 else node
 
 
 def _sriov(files: KernelFiles, pci: str) -> bool:
-    """A Tesla T4 has the capability, and 0 there: its virtual functions would be nothing."""
+    """Return whether virtual functions are usable. A Tesla T4 has the capability, but 0 in ``sriov_vf_device``."""
     text = read_optional(files, bus.attribute(pci, "sriov_vf_device"))
     return bool(text) and text not in ("0", "0000", "0x0")
 
 
 def _virtual_functions(files: KernelFiles, pci: str) -> tuple[str, ...]:
-    """Lexical: virtfn0, virtfn1, virtfn10, ..., virtfn2. Harvester's lists have this order, and clients keep them."""
+    """Return the virtual functions in lexical order: virtfn0, virtfn1, virtfn10, ..., virtfn2. Harvester's lists have
+    this order, and clients keep it.
+    """
     links = sorted(name for name in list_names(files, f"{bus.DEVICES}/{pci}") if name.startswith("virtfn"))
     found = (link_target(files, bus.attribute(pci, link)) for link in links)
     return tuple(filter(None, found))

@@ -1,6 +1,5 @@
-"""vGPU types learnt from the driver: those that the catalog lacks, those whose id it lacks, those that it has wrong.
-
-They are remembered in the state directory, because a full GPU of the vendor VFIO world lists nothing.
+"""vGPU types learned from the driver: those that the catalog lacks, lacks the id of, or has wrong. They are stored in
+the state directory, because a full GPU with vendor-specific VFIO lists no types.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ _DRIVER = "driver"
 
 
 class DriverTypeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the driver said of a type."""
+    """The driver's information about a vGPU type."""
 
     name: str
     description: str = ""
 
 
 TypesByProduct = dict[str, dict[int, DriverTypeInfo]]
-"""By product (``0x26B910DE:0x185B10DE``), then by type id."""
+"""Keyed by product (``0x26B910DE:0x185B10DE``), then by type id."""
 
 
 def _merge(ours: TypesByProduct, older: TypesByProduct) -> TypesByProduct:
@@ -45,7 +44,7 @@ def key(gpu: Gpu) -> str:
 
 
 class LearnedTypes:
-    """What was learnt, on disk. It is only a memory: one that cannot be read or written costs names, nothing else."""
+    """The learned types on disk. They are only a cache: if it cannot be read or written, only names are lost."""
 
     def __init__(self, directory: str) -> None:
         self._file = StateFile(
@@ -57,17 +56,17 @@ class LearnedTypes:
         return self._load().get(key(gpu), {})
 
     def learn(self, gpu: Gpu, offers: Iterable[VgpuTypeOffer]) -> None:
-        """Remember types of this product."""
+        """Store types of this product."""
         infos = {o.type_id: DriverTypeInfo(o.name, o.description) for o in offers if o.name}
         types = self._load()
         known = types.get(key(gpu), {})
         if any(known.get(type_id) != each for type_id, each in infos.items()):
-            # A new value, not a changed one: another lane may be reading the old.
+            # Replace the value instead of changing it: another thread may be reading it.
             self._value = {**types, key(gpu): {**known, **infos}}
             try:
                 self._file.save(self._value)
             except AliquotError:
-                return  # a reader without the right to write here learns it again next time
+                return  # a reader without write permission learns it again next time
 
     def _load(self) -> TypesByProduct:
         if self._value is None:
@@ -79,13 +78,13 @@ class LearnedTypes:
 
 
 def new_offers(table: VgpuTable | None, offers: Iterable[VgpuTypeOffer]) -> tuple[VgpuTypeOffer, ...]:
-    """The offers that say what the table does not."""
+    """Return the offers that the table lacks or names differently."""
     known = {} if table is None else table.by_id
     return tuple(o for o in offers if o.name and (o.type_id not in known or known[o.type_id].name != o.name))
 
 
 def with_driver_types(table: VgpuTable | None, gpu: Gpu, infos: Mapping[int, DriverTypeInfo]) -> VgpuTable | None:
-    """The table with what the driver told in the place of what the catalog has; None where nothing was told."""
+    """Return the table with the driver's types in place of the catalog's; None if the driver adds nothing."""
     new_infos = {
         i: t for i, t in infos.items() if table is None or i not in table.by_id or table.by_id[i].name != t.name
     }
@@ -95,7 +94,7 @@ def with_driver_types(table: VgpuTable | None, gpu: Gpu, infos: Mapping[int, Dri
     region = table.region if table is not None else max((_size(t.name) for t in new_infos.values()), default=0)
     new_types = [_type(i, t, by_name, region) for i, t in sorted(new_infos.items())]
     names = {t.name for t in new_types}
-    # An id that the driver gives to another name is no longer the catalog's type's: that one is left without an id.
+    # The driver gives this id to another name, so the catalog's type loses it.
     remaining = [
         msgspec.structs.replace(t, id=None) if t.id in new_infos else t
         for t in (() if table is None else table.types)
@@ -118,7 +117,7 @@ def _size(name: str) -> int:
 
 
 def _type(type_id: int, info: DriverTypeInfo, by_name: Mapping[str, VgpuType], region: int) -> VgpuType:
-    """A type as the driver tells it: of a name that the catalog knows, only the id is new."""
+    """Return a type as the driver describes it. If the catalog knows the name, only the id is new."""
     if info.name in by_name:
         known = by_name[info.name]
         return msgspec.structs.replace(known, id=type_id, confidence={**known.confidence, "id": _DRIVER})
@@ -147,7 +146,7 @@ def _type(type_id: int, info: DriverTypeInfo, by_name: Mapping[str, VgpuType], r
 
 
 def _similar_type(mig: re.Match[str], types: Iterable[VgpuType]) -> VgpuType | None:
-    """A known type of the same GPU instance profile: as many slices, the same attribute."""
+    """Return a known type of the same GPU instance profile: the same number of slices and the same attribute."""
     for each in types:
         found = _MIG.fullmatch(each.name) if each.mig_backed else None
         if found and (found[1], found[4]) == (mig[1], mig[4]) and each.profile_id is not None:

@@ -1,4 +1,4 @@
-"""The kernel's refusals in words: an errno, where it came from, what it means there and what to do."""
+"""Errors of the kernel's files in words: the errno, its path, what it means there, and the next step."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ NVRM_CODES = (
 CLIENTS = "nvidia-persistenced, dcgm and every other monitor of the GPU is a client too"
 
 _MEANING = {
-    errno.EBUSY: "something is using it",
+    errno.EBUSY: "it is in use",
     errno.EACCES: "the caller may not do this",
     errno.EPERM: "the caller may not do this",
     errno.EROFS: "/sys is mounted read-only here",
-    errno.ENOENT: "it is not there (any more)",
-    errno.ENODEV: "the device is not there (any more), or its driver did not take it",
-    errno.ENXIO: "the device is not there (any more)",
+    errno.ENOENT: "it does not exist (any more)",
+    errno.ENODEV: "the device does not exist (any more), or its driver did not accept it",
+    errno.ENXIO: "the device does not exist (any more)",
     errno.EINVAL: "the kernel does not accept that here",
     errno.EEXIST: "it exists already",
-    errno.ENOSPC: "there is no room left for it",
+    errno.ENOSPC: "no capacity is left for it",
     errno.ERANGE: "the device cannot have that many",
     errno.EIO: "the driver refused it",
 }
@@ -36,15 +36,15 @@ _TAKEN = (errno.EBUSY, errno.EEXIST)
 
 
 def errno_name(failure: OSError) -> str:
-    """``EBUSY`` for errno 16."""
+    """Return the name of an errno, such as ``EBUSY``."""
     return errno.errorcode.get(failure.errno or 0, str(failure.errno))
 
 
 def kernel_file_error(
     failure: OSError, attempt: str, path: str, meaning: Mapping[int, str] | None = None, following: str | None = None
 ) -> AliquotError:
-    """The error for one refused read or write. ``attempt`` is a noun phrase that starts the sentence; ``meaning`` says
-    what an errno stands for at this path, where that is more than the errno itself tells.
+    """Return the error for a refused read or write. ``attempt`` is a noun phrase that starts the sentence. ``meaning``
+    explains an errno at this path, if that is more specific than the errno alone.
     """
     number = failure.errno or 0
     known = (meaning or {}).get(number) or _MEANING.get(number) or (os.strerror(number) if number else str(failure))

@@ -1,4 +1,6 @@
-"""What every kernel world has in common: what can be made at a function, what was found there, and how it is done."""
+"""The parts that all vGPU frameworks share: the types that a function offers, the vGPUs on it, and the protocol to
+manage them.
+"""
 
 from __future__ import annotations
 
@@ -14,40 +16,43 @@ CURRENT = "nvidia/current_vgpu_type"
 
 
 class VgpuTypeOffer(msgspec.Struct, frozen=True):
-    """A vGPU type that the driver knows at a function. ``name`` and ``description`` are empty where they were not
-    asked; ``available`` is how many can be made of it there now.
-    """
+    """A vGPU type that the driver offers at a function."""
 
     type_id: int
     available: int
+    """The number of vGPUs of this type that can be created there now."""
     name: str = ""
+    """Empty if it was not read, like the description."""
     description: str = ""
 
 
 class KernelVgpu(msgspec.Struct, frozen=True):
-    """A vGPU as the kernel shows it. ``uuid`` is empty where the world has none; ``devices`` are the files below /dev
-    by which a virtual machine opens it; ``placement`` what the driver says, which counts in mixed-size mode only.
-    """
+    """A vGPU as the kernel shows it."""
 
     function: str
     type_id: int
     uuid: str
+    """Empty in a framework without UUIDs."""
     devices: tuple[str, ...]
+    """The files below /dev through which a VM opens it."""
     gpu_instance: int | None = None
     placement: int | None = None
+    """The driver's placement, which counts only in mixed-size mode."""
 
 
 class VgpuFramework(Protocol):
-    """How vGPUs are listed, made and ended at a function. Everything raises OSError, MalformedError for nonsense."""
+    """A protocol for listing, creating and destroying vGPUs at a function. Every method raises OSError, and
+    MalformedError for malformed attributes.
+    """
 
     name: FrameworkName
 
     def list_types(self, function: str, unknown: Callable[[int], bool]) -> tuple[VgpuTypeOffer, ...]:
-        """The types that can be told at a function, ascending. Names of those that are ``unknown`` are asked."""
+        """Return the types that a function lists, in ascending order. Names are read only for ``unknown`` types."""
         ...
 
     def inspect(self, function: str) -> tuple[KernelVgpu, ...]:
-        """The vGPUs of a function."""
+        """Return the vGPUs of a function."""
         ...
 
     def create(self, function: str, type_id: int, uuid: str) -> None: ...
@@ -55,5 +60,5 @@ class VgpuFramework(Protocol):
     def destroy(self, kernel_vgpu: KernelVgpu) -> None: ...
 
     def path(self, function: str, type_id: int) -> str:
-        """The file that a creation writes, for messages."""
+        """Return the file that a creation writes, for messages."""
         ...

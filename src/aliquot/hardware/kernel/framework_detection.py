@@ -1,4 +1,4 @@
-"""Which of the three kernel worlds a GPU lives in: found by its files, never by a version."""
+"""Detection of a GPU's vGPU framework, from its files and never from a version."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from aliquot.hardware.kernel_files import KernelFiles
 
 
 def detect_framework(files: KernelFiles, pci: str, functions: Sequence[str], sriov: bool) -> VgpuFramework | None:
-    """The world of a GPU: of its first virtual function that shows one, else of the GPU itself where it has no SR-IOV.
-    None where no vGPU driver is at work (or virtual functions are off, so that nothing shows).
+    """Return the framework of the GPU's first virtual function that shows one, or of the GPU itself if it has no
+    SR-IOV. None if no vGPU driver is loaded, or if virtual functions are disabled and nothing shows.
     """
     for function in functions:
         if files.exists(attribute(function, CURRENT)):

@@ -1,4 +1,4 @@
-"""What the machine has for virtual machines."""
+"""The host's support for VMs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from aliquot.hardware.kernel.sysfs import list_names, read_optional
 from aliquot.hardware.kernel_files import KernelFiles
 
 NVSWITCHES = "/proc/driver/nvidia-nvswitch/devices"
-"""A folder for each NVSwitch (open GPU kernel modules, kernel-open/nvidia/procfs_nvswitch.c)."""
+"""One directory for each NVSwitch (open GPU kernel modules, kernel-open/nvidia/procfs_nvswitch.c)."""
 _MANAGER = "nvidia_vgpu_vfio"
 
 
 def read_host(files: KernelFiles, tools: Tools) -> HostVirtualization:
-    """Reads a handful of files. Modules that are built in show in /sys/module as loaded ones do. Raises OSError."""
+    """Read the host's support from a few files. Built-in modules appear in /sys/module like loaded ones. Raises
+    OSError.
+    """
     return HostVirtualization(
         iommu=bool(list_names(files, GROUPS)),
         vfio=_module_loaded(files, "vfio_pci") or files.exists(f"{DRIVERS}/{VFIO}"),
@@ -26,7 +28,7 @@ def read_host(files: KernelFiles, tools: Tools) -> HostVirtualization:
 
 
 def vgpu_driver_loaded(files: KernelFiles) -> bool | None:
-    """Whether NVIDIA's vGPU host driver is at work; None where no NVIDIA driver is loaded at all."""
+    """Return whether NVIDIA's vGPU host driver is loaded; None if no NVIDIA driver is loaded."""
     if _module_loaded(files, _MANAGER):
         return True
     loaded = read_optional(files, "/proc/modules") or ""

@@ -1,7 +1,7 @@
-"""vGPUs as mediated devices: of the GPU itself (before Ampere), or one of each virtual function.
+"""vGPUs as mediated devices: of the GPU itself (before Ampere), or one on each virtual function.
 
-A type is a directory ``mdev_supported_types/nvidia-746`` (one host with driver 550.163 showed ``vfio-pci-575`` on some
-functions: the number decides, not the word). A vGPU is made by writing a UUID to its ``create``.
+A type is a directory ``mdev_supported_types/nvidia-746``. The number identifies it, not the prefix: one host with
+driver 550.163 showed ``vfio-pci-575`` on some functions. Writing a UUID to its ``create`` file creates a vGPU.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ from aliquot.hardware.kernel_files import KernelFiles
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _TYPE = re.compile(r"[A-Za-z][\w-]*-(\d+)")
 _NONE = 0xFFFF
-"""From here on a GPU instance or place stands for none: nvml.h has 0xFFFF as the invalid place, others are all ones."""
+"""GPU instance ids and placements from this value on mean none: nvml.h has 0xFFFF as the invalid placement, others are
+all ones.
+"""
 
 
 class MdevFramework:
-    """Mediated devices. ``name`` is the world's: of the GPU itself, or of its virtual functions."""
+    """Mediated devices. ``name`` tells whether they are on the GPU itself or on its virtual functions."""
 
     def __init__(self, files: KernelFiles, name: FrameworkName) -> None:
         self.name: FrameworkName = name
         self._files = files
 
     def list_types(self, function: str, unknown: Callable[[int], bool]) -> tuple[VgpuTypeOffer, ...]:
-        """Every type of the function, also those of which none can be made now: their directories stay."""
+        """Return all types of the function, including those of which none can be created now: their
+        directories stay.
+        """
         offers = []
         for type_id, folder in sorted(self._folders(function).items()):
             available = read_number(self._files, f"{folder}/available_instances") or 0
@@ -46,12 +50,12 @@ class MdevFramework:
         return tuple(found for uuid in uuids if (found := self._read_vgpu(function, uuid)) is not None)
 
     def _read_vgpu(self, function: str, uuid: str) -> KernelVgpu | None:
-        """One mediated device; None if it went while it was looked at."""
+        """Return one mediated device, or None if it disappeared during the read."""
         folder = attribute(function, uuid)
         type_name = link_target(self._files, f"{folder}/mdev_type")
         match = _TYPE.fullmatch(type_name)
         if match is None and type_name:
-            raise MalformedError(f"{folder}/mdev_type is {type_name[:40]!r}, which has no type's number")
+            raise MalformedError(f"{folder}/mdev_type is {type_name[:40]!r}, which contains no type number")
         if match is None:
             return None
         group = link_target(self._files, f"{folder}/iommu_group")
@@ -83,5 +87,5 @@ class MdevFramework:
 
 
 def valid_id(value: int | None) -> int | None:
-    """A GPU instance or place as the driver tells it, None for the numbers that stand for none."""
+    """Return a GPU instance id or placement from the driver, or None for the values that mean none."""
     return value if value is not None and 0 <= value < _NONE else None

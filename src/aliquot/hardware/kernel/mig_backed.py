@@ -1,4 +1,4 @@
-"""Which GPU instance a MIG-backed vGPU lies on: the holder that NVML does not know of."""
+"""The GPU instances that MIG-backed vGPUs use. NVML does not report these holders."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Vgpu
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 
 replace = msgspec.structs.replace
-VGPU = "vgpu"
 
 
 def with_vgpu_holders(gpu: Gpu, table: VgpuTable | None) -> Gpu:
-    """The GPU with a holder on each instance that a vGPU lies on."""
+    """Return the GPU with a holder on each instance that a vGPU uses."""
     if not gpu.vgpus or not gpu.instances:
         return gpu
     types = {} if table is None else table.by_id
     instances = []
     for instance in gpu.instances:
         instance_vgpus = [v for v in gpu.vgpus if _may_use(v, instance, gpu, types.get(v.type_id))]
-        holders = tuple(Holder(VGPU, v.function, v.type) for v in instance_vgpus)
+        holders = tuple(Holder("vgpu", v.function, v.type) for v in instance_vgpus)
         changed = replace(instance, holders=(*instance.holders, *holders), held=instance.held or bool(holders))
         instances.append(changed if holders else instance)
     return replace(gpu, instances=tuple(instances))
 
 
 def _may_use(vgpu: Vgpu, instance: GpuInstance, gpu: Gpu, vgpu_type: VgpuType | None) -> bool:
-    """Whether it lies there. Where neither the driver nor our record says on which (old drivers tell it of running
-    ones only), every instance that fits it counts as held: none of them may be destroyed by guess.
+    """Return whether a vGPU may use an instance. If neither the driver nor our record names its instance, every
+    instance that fits it counts as held, so that none is destroyed by a guess. Old drivers report the instance only of
+    running vGPUs.
     """
     if vgpu.gpu_instance is not None and gpu.instance(vgpu.gpu_instance) is not None:
         return vgpu.gpu_instance == instance.id
@@ -35,8 +35,8 @@ def _may_use(vgpu: Vgpu, instance: GpuInstance, gpu: Gpu, vgpu_type: VgpuType | 
 
 
 def expected_instance(gpu: Gpu, vgpu_type: VgpuType | None, types: VgpuTable) -> int | None:
-    """The GPU instance that the driver will take for a new vGPU: the lowest id that fits (profile, no vGPU of another
-    size, fewer than its share). None where that cannot be told.
+    """Return the GPU instance that the driver will choose for a new vGPU: the lowest id that fits (profile, no vGPU of
+    another size, capacity left). None if it cannot be predicted.
     """
     if vgpu_type is None or vgpu_type.profile_id is None or any(v.gpu_instance is None for v in gpu.vgpus):
         return None

@@ -1,4 +1,6 @@
-"""GPUs that vfio-pci has: recorded before they go, listed while NVML does not know them, taken back as they were."""
+"""GPUs that are bound to vfio-pci: recorded before they are bound, listed while NVML does not know them, restored to
+their previous drivers.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,9 @@ Suspend = Callable[[], AbstractContextManager[None]]
 def absent_gpus(
     context: KernelReadContext, known_gpus: set[str], all_drivers: bool = False
 ) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-    """The GPUs that NVML does not know because they were handed out, and remarks on those that hang in between;
-    with ``all_drivers`` also those that another driver has, or none. Raises OSError, MalformedError.
+    """Return the GPUs that NVML does not know because they are passed through, and notes on those that are stuck
+    without a driver. With ``all_drivers``, include GPUs that are bound to another driver or to none. Raises OSError,
+    MalformedError.
     """
     files = context.files
     recorded = {h.function for h in context.owner_map.passthrough if h.function == h.pci}
@@ -39,10 +42,10 @@ def absent_gpus(
             gpus.append(_gpu(context, pci, driver, passthrough=False))
             continue
         if driver not in ("", bus.VFIO):
-            continue  # recorded in an earlier boot: it has its driver again, and NVML has its own reasons
+            continue  # recorded in an earlier boot: it has its driver again, and NVML hides it for another reason
         gpus.append(_gpu(context, pci, driver))
         if not driver:
-            notes.append(f"GPU {pci} has no driver: handing it out, or taking it back, was cut off; ask for it again")
+            notes.append(f"GPU {pci} has no driver: enabling or disabling passthrough was interrupted; run it again")
     return tuple(gpus), tuple(notes)
 
 
@@ -80,7 +83,9 @@ def _gpu(context: KernelReadContext, pci: str, driver: str, passthrough: bool = 
 
 
 def _product(device: str, subsystem: str) -> str:
-    """A name for a GPU that somebody else handed out: by its board where one id serves several."""
+    """Return a name for a GPU that another program passed through: the board's name if several products share the
+    device id.
+    """
     types = vgpu.table(device, subsystem)
     if types is not None:
         return types.name
@@ -89,10 +94,10 @@ def _product(device: str, subsystem: str) -> str:
 
 
 def enable_passthrough(
-    files: KernelFiles, owners: OwnerMapFile, clock: Clock, gpu: Gpu, function: str, boot: str, suspend: Suspend
+    files: KernelFiles, owners: OwnerMapFile, clock: Clock, gpu: Gpu, function: str, boot: str, *, suspend: Suspend
 ) -> None:
-    """Give a GPU, as it was just read, or one of its virtual functions to vfio-pci. The record of what it was is on
-    disk before. Raises InUseError, BlockedError, HardwareError.
+    """Bind a GPU, as it was just read, or one of its virtual functions to vfio-pci. A record of its previous state is
+    written to disk first. Raises InUseError, BlockedError, HardwareError.
     """
     address = function or gpu.pci
     _check_can_enable(gpu, function)
@@ -102,7 +107,7 @@ def enable_passthrough(
 
     def edit(owner_map: OwnerMap) -> OwnerMap:
         previous = owner_map.passthrough_of(address)
-        # Cut off half-way and asked again: what the function had before is in the first record.
+        # If an interrupted request is repeated, the first record has the drivers from before it.
         interrupted = previous is not None and previous.boot == boot and drivers[address] in ("", bus.VFIO)
         return owner_map if interrupted else owner_map.with_passthrough(record)
 
@@ -119,8 +124,8 @@ def enable_passthrough(
 
 @contextmanager
 def write_ahead_record(files: KernelFiles, owners: OwnerMapFile, gpu: Gpu, boot: str) -> Iterator[None]:
-    """For a program that takes a GPU from its driver for a while: killed with it, we would leave a GPU that nobody
-    lists. The record that it was here is on disk before, and goes when it has a driver again.
+    """Keep a record of a GPU on disk while a program unbinds it from its driver. If this process is killed meanwhile,
+    the record lists the GPU, which otherwise no tool would list. The record is removed when the GPU has a driver again.
     """
     before = bus.driver(files, gpu.pci)
     record = PassthroughRecord(gpu.pci, {gpu.pci: before}, gpu.pci, gpu.uuid, gpu.product, gpu.mig.enabled, boot)
@@ -128,22 +133,22 @@ def write_ahead_record(files: KernelFiles, owners: OwnerMapFile, gpu: Gpu, boot:
     try:
         yield
     finally:
-        # One that stays by a full disk does no harm: a GPU that has its driver is not listed for its sake.
+        # A record that a full disk leaves behind is harmless: a GPU that has its driver is not listed because of it.
         with suppress(AliquotError):
             if bus.driver(files, gpu.pci):
                 owners.change(lambda owner_map: owner_map.without_passthrough(gpu.pci))
 
 
 def disable_passthrough(files: KernelFiles, owners: OwnerMapFile, pci: str, function: str, suspend: Suspend) -> None:
-    """Give a function that vfio-pci has to the drivers that it and its companions had. Raises InUseError,
-    HardwareError.
+    """Return a function from vfio-pci to the drivers that it and its companions had. Raises
+    InUseError, HardwareError.
     """
     address = function or pci
     if not function and sriov.count(files, pci):
         raise InUseError(
-            f"GPU {pci} has virtual functions while vfio-pci has it: taking it back would end them",
+            f"GPU {pci} is bound to vfio-pci and has virtual functions: disabling passthrough would remove them",
             details=(f"{bus.attribute(pci, 'sriov_numvfs')} is not 0",),
-            next_step=f"whoever switched them on switches them off again, then: aliquot passthrough disable {pci}",
+            next_step=f"disable them (write 0 to sriov_numvfs), then run: aliquot passthrough disable {pci}",
         )
     record = owners.load()[0].passthrough_of(address)
     if record is not None:
@@ -161,12 +166,12 @@ def disable_passthrough(files: KernelFiles, owners: OwnerMapFile, pci: str, func
 
 
 def _check_can_enable(gpu: Gpu, function: str) -> None:
-    """What is in the way of handing it out. Raises InUseError, BlockedError."""
+    """Raise InUseError or BlockedError if a function cannot be passed through."""
     functions = gpu.virtual.functions if gpu.virtual is not None else ()
     vgpus = [v for v in gpu.vgpus if not function or v.function == function]
     if function and function not in {f.pci for f in functions}:
         raise BlockedError(
-            f"{function} is no virtual function of GPU {gpu.pci}", next_step=f"aliquot vgpu enable {gpu.pci}"
+            f"{function} is not a virtual function of GPU {gpu.pci}", next_step=f"aliquot vgpu enable {gpu.pci}"
         )
     if vgpus:
         raise InUseError(
@@ -176,7 +181,7 @@ def _check_can_enable(gpu: Gpu, function: str) -> None:
         )
     if not function and functions:
         raise InUseError(
-            f"GPU {gpu.pci} has {len(functions)} virtual functions: they would be lost",
+            f"GPU {gpu.pci} has {len(functions)} virtual functions, which passthrough would remove",
             next_step=f"aliquot vgpu disable {gpu.pci}",
         )
     if not function and gpu.holders and not gpu.passthrough:

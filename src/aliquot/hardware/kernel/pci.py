@@ -1,7 +1,7 @@
-"""PCI functions: which are NVIDIA's, which driver has them, which IOMMU group they share, and how a driver is changed.
+"""PCI functions: their vendor, driver and IOMMU group, and how a driver is changed.
 
-A driver is changed by ``driver_override`` and ``drivers_probe``, which concern one function. ``new_id`` is never
-written: it concerns every function of that model, and virtual functions carry the model of their GPU.
+The driver is changed through ``driver_override`` and ``drivers_probe``, which affect one function. ``new_id`` is never
+written: it affects all functions with that device id, and virtual functions have the device id of their GPU.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ _NONE = "(null)"
 
 
 class PciFunctionIds(msgspec.Struct, frozen=True):
-    """What a function is: ids packed as NVML packs them (``0x25B610DE``)."""
+    """The ids of a function, packed as NVML packs them (``0x25B610DE``)."""
 
     pci_device: str
     subsystem: str
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A function in an IOMMU group: its driver (empty: none), whether it is a bridge, which VFIO lets pass, and whether
-    it is NVIDIA's.
-    """
+    """A function in an IOMMU group."""
 
     pci: str
     driver: str
+    """Empty if it has none."""
     bridge: bool
+    """VFIO permits bridges in a group."""
     nvidia: bool
 
 
 def attribute(pci: str, name: str) -> str:
-    """The path of a function's attribute."""
+    """Return the path of a function's attribute."""
     return f"{DEVICES}/{pci}/{name}"
 
 
 def identity(files: KernelFiles, pci: str) -> PciFunctionIds:
-    """Raises MalformedError where the ids cannot be read."""
+    """Return the ids of a function. Raises MalformedError if they cannot be read."""
 
     def packed(device: str, vendor: str) -> str:
         low, high = read_number(files, attribute(pci, vendor)), read_number(files, attribute(pci, device))
@@ -59,7 +59,9 @@ def identity(files: KernelFiles, pci: str) -> PciFunctionIds:
 
 
 def is_gpu(files: KernelFiles, pci: str) -> bool:
-    """Whether it is a physical display function of NVIDIA's: VGA or 3D controller, no virtual function, no audio."""
+    """Return whether this is a physical NVIDIA display function: a VGA or 3D controller, not a virtual or audio
+    function.
+    """
     if read_number(files, attribute(pci, "vendor")) != NVIDIA:
         return False
     class_code = read_number(files, attribute(pci, "class")) or 0
@@ -67,40 +69,42 @@ def is_gpu(files: KernelFiles, pci: str) -> bool:
 
 
 def driver_gpus(files: KernelFiles) -> tuple[str, ...]:
-    """The GPUs that NVIDIA's driver has, in PCI order. Reads its folder only."""
+    """Return the GPUs that are bound to NVIDIA's driver, in PCI order. Reads only the driver's directory."""
     return tuple(p for p in sorted(list_names(files, f"{DRIVERS}/{DRIVER}")) if p.count(":") == 2 and is_gpu(files, p))
 
 
 def unmanaged_gpus(files: KernelFiles) -> tuple[str, ...]:
-    """The NVIDIA GPUs that neither NVIDIA's driver nor vfio-pci has, in PCI order. Reads the whole bus."""
+    """Return the NVIDIA GPUs that are bound neither to NVIDIA's driver nor to vfio-pci, in PCI order. Reads the whole
+    bus.
+    """
     found = (p for p in sorted(list_names(files, DEVICES)) if is_gpu(files, p))
     return tuple(p for p in found if driver(files, p) not in (DRIVER, VFIO))
 
 
 def vfio_gpus(files: KernelFiles) -> tuple[str, ...]:
-    """The NVIDIA GPUs that vfio-pci has, in PCI order. Reads its folder only."""
+    """Return the NVIDIA GPUs that are bound to vfio-pci, in PCI order. Reads only the driver's directory."""
     return tuple(p for p in sorted(list_names(files, f"{DRIVERS}/{VFIO}")) if p.count(":") == 2 and is_gpu(files, p))
 
 
 def driver(files: KernelFiles, pci: str) -> str:
-    """The driver that a function is bound to; empty where there is none."""
+    """Return the driver that a function is bound to, or ""."""
     return link_target(files, attribute(pci, "driver"))
 
 
 def driver_override(files: KernelFiles, pci: str) -> str:
-    """The only driver that may bind it, empty where any may."""
+    """Return the only driver that may bind the function, or "" if any may."""
     text = read_optional(files, attribute(pci, "driver_override")) or ""
     return "" if text == _NONE else text
 
 
 def group(files: KernelFiles, pci: str) -> int | None:
-    """The number of its IOMMU group; None with the IOMMU off."""
+    """Return the number of the function's IOMMU group; None if the IOMMU is off."""
     name = link_target(files, attribute(pci, "iommu_group"))
     return int(name) if name.isdigit() else None
 
 
 def members(files: KernelFiles, group_number: int) -> tuple[str, ...]:
-    """The addresses in an IOMMU group, in PCI order."""
+    """Return the addresses in an IOMMU group, in PCI order."""
     return tuple(sorted(list_names(files, f"{GROUPS}/{group_number}/devices")))
 
 
@@ -112,13 +116,13 @@ def member(files: KernelFiles, pci: str) -> Member:
 
 
 def slot(pci: str) -> str:
-    """The address without its function number: what is on one board beside each other (GPU, its audio, its USB)."""
+    """Return the address without its function number, which the functions of one board share (GPU, audio, USB)."""
     return pci.rpartition(".")[0]
 
 
 def rebind(files: KernelFiles, pci: str, wanted: str | None) -> None:
-    """Take a function from its driver and give it to ``wanted``: empty for none, None for any but vfio-pci that takes
-    it. Raises OSError; a driver that does not take it raises nothing.
+    """Unbind a function from its driver and bind it to ``wanted``: "" for no driver, None for any driver except
+    vfio-pci. Raises OSError; a driver that does not accept it raises nothing.
     """
     current = driver(files, pci)
     if current != wanted:
@@ -128,5 +132,5 @@ def rebind(files: KernelFiles, pci: str, wanted: str | None) -> None:
         if wanted != "":
             files.write(PROBE, pci)
     if wanted != VFIO and driver_override(files, pci):
-        # The override stays for vfio-pci alone: after the next unbind any driver may have the function again.
+        # Only vfio-pci needs the override to stay. Otherwise any driver may bind the function after the next unbind.
         files.write(attribute(pci, "driver_override"), "\n")

@@ -1,7 +1,7 @@
-"""Names of PCI vendors, devices and subclasses, from the machine's ``pci.ids`` and the excerpt that comes with us.
+"""Names of PCI vendors, devices and subclasses, from the host's ``pci.ids`` and the excerpt that Aliquot ships.
 
-Resource names of whole GPUs are made from these names (``nvidia.com/GA107GL_A2__A16``), so an older database on the
-machine must not take a GPU its name: what it lacks, the excerpt has.
+Resource names of whole GPUs derive from these names (``nvidia.com/GA107GL_A2__A16``). The excerpt supplies what an
+older database on the host lacks, so that a GPU keeps its name.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from collections.abc import Iterable
 from functools import cache
 
 SYSTEM = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
-"""Where distributions keep the database; the first that is there counts."""
+"""Paths of the database in distributions; the first that exists is used."""
 _EXCERPT = os.path.join(os.path.dirname(__file__), "pci.ids")
 
 
 class PciNames:
-    """Ids are hexadecimal digits in lower case without ``0x``; a class has four of them (``0302``). What nobody knows
-    has an empty name. Of a database only the vendors that were asked for are read.
+    """PCI names from several databases.
+
+    Ids are lowercase hexadecimal digits without ``0x``; a class has four of them (``0302``). Unknown ids have an empty
+    name. Only the requested vendors of a database are parsed.
     """
 
     def __init__(self, databases: Iterable[str]) -> None:
@@ -31,12 +33,12 @@ class PciNames:
         return self._section(vendor_id)[1].get(device_id, "")
 
     def subclass(self, class_id: str) -> str:
-        """``3D controller`` for ``0302``; the class's name where the subclass has none."""
+        """Return the name of a subclass (``3D controller`` for ``0302``), or of its class if the subclass has none."""
         name, entries = self._section(f"C {class_id[:2]}")
         return entries.get(class_id[2:4], name)
 
     def _section(self, head: str) -> tuple[str, dict[str, str]]:
-        """A vendor's or class's name and what is listed below it; earlier databases win."""
+        """Return the name of a vendor or class, and the entries below it; earlier databases win."""
         if head not in self._vendors:
             name, entries = "", dict[str, str]()
             for text in reversed(self._texts):
@@ -47,7 +49,7 @@ class PciNames:
 
 
 def _read(text: str, head: str) -> tuple[str, dict[str, str]]:
-    """A section starts at the margin; its entries are one tab in, those of boards two."""
+    """Parse one section: it starts at the margin, its entries have one tab, and those of boards two."""
     start = text.find(f"\n{head} ")
     if start < 0:
         return "", {}
@@ -64,7 +66,7 @@ def _read(text: str, head: str) -> tuple[str, dict[str, str]]:
 
 @cache
 def pci_names(system: tuple[str, ...] = SYSTEM) -> PciNames:
-    """The machine's database where it has one, then the excerpt. Read once in a process."""
+    """Return the names of the host's database, if it has one, and of the excerpt. Read once per process."""
     found = [text for text in map(_text, system) if text][:1]
     return PciNames([*found, _text(_EXCERPT)])
 

@@ -1,4 +1,4 @@
-"""One look at the kernel's side of one GPU: its functions, world, vGPUs, and who has them open."""
+"""Reading the kernel's side of one GPU: its functions, framework, vGPUs and their holders."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ replace = msgspec.structs.replace
 
 
 class KernelReadContext(msgspec.Struct, frozen=True):
-    """What one look shares between GPUs: the owner map, this boot's id, the scan for holders, what was learnt before,
-    and what the driver says of mixed-size mode.
-    """
+    """Values that one read shares between GPUs."""
 
     files: KernelFiles
     owner_map: OwnerMap
@@ -36,20 +34,20 @@ class KernelReadContext(msgspec.Struct, frozen=True):
     holders: Holders
     learned_types: Callable[[], LearnedTypes]
     mixed_size: Callable[[str], bool | None]
+    """Returns whether the driver has mixed-size mode on for a GPU."""
 
 
 class GpuKernelState(msgspec.Struct, frozen=True):
-    """A GPU with its kernel's side, the table that was extended by what the driver told (None: the catalog's will do),
-    and remarks.
-    """
+    """A GPU with its kernel's side, and notes."""
 
     gpu: Gpu
     table: VgpuTable | None
+    """The table that was extended with the driver's types; None if the catalog's suffices."""
     notes: tuple[str, ...]
 
 
 def read_gpu_state(context: KernelReadContext, gpu: Gpu) -> GpuKernelState:
-    """Raises OSError and MalformedError; then nothing can be said of this GPU's kernel side."""
+    """Read the kernel's side of a GPU. Raises OSError and MalformedError; then nothing is known about it."""
     files, pci = context.files, gpu.pci
     max_functions = sriov.total(files, pci)
     links = sriov.links(files, pci) if max_functions and sriov.count(files, pci) else ()
@@ -83,7 +81,7 @@ def read_gpu_state(context: KernelReadContext, gpu: Gpu) -> GpuKernelState:
         recorded_vgpus=recorded_vgpus(context, gpu, addresses, vgpus),
     )
     notes = tuple(
-        f"GPU {pci} carries a vGPU of type {n}, which no table names: it is shown, but cannot be asked for"
+        f"GPU {pci} carries a vGPU of type {n}, which no table names: it is shown, but cannot be requested"
         for n in sorted({v.type_id for v in vgpus} - names.keys())
     )
     learnt = types if types is not None and types.source == "driver" else None
@@ -105,7 +103,7 @@ def _function(context: KernelReadContext, link: sriov.VirtualFunctionLink) -> Vi
 def _kernel_vgpus(
     framework: VgpuFramework | None, functions: Sequence[VirtualFunction], vgpu_functions: Sequence[str]
 ) -> tuple[KernelVgpu, ...]:
-    """The vGPUs of the GPU, in the order of functions; a function that vfio-pci has carries none."""
+    """Return the vGPUs of the GPU, in the order of functions. A function that is bound to vfio-pci carries none."""
     on_vfio = {f.pci for f in functions if f.driver == bus.VFIO}
     return (
         () if framework is None else tuple(v for c in vgpu_functions if c not in on_vfio for v in framework.inspect(c))
@@ -120,8 +118,8 @@ def _offers(
     vgpu_functions: Sequence[str],
     kernel_vgpus: Sequence[KernelVgpu],
 ) -> tuple[VgpuTypeOffer, ...]:
-    """What the first free function lists: all free functions of a GPU list the same. Where none is free nothing can be
-    made, but the names of mdev types can still be read.
+    """Return the types that the first free function lists: all free functions of a GPU list the same. If none is free,
+    nothing can be created, but the names of mdev types can still be read.
     """
     if framework is None:
         return ()
@@ -140,7 +138,7 @@ def _offers(
 
 
 def _learn(context: KernelReadContext, gpu: Gpu, offers: Sequence[VgpuTypeOffer]) -> VgpuTable | None:
-    """The GPU's types: the catalog's, with what the driver told, now or before, in the place of what it lacks."""
+    """Return the GPU's types: the catalog's, completed with the types that the driver reported now or before."""
     from aliquot.hardware.kernel import driver_types as table
 
     catalog_table, learned = vgpu.table(gpu.pci_device, gpu.subsystem), context.learned_types()
@@ -177,7 +175,7 @@ def _vgpu(
 
 
 def uuid_of(gpu: Gpu, kernel_vgpu: KernelVgpu, number: int, owner: VgpuOwner | None) -> str:
-    """The mdev's own UUID, or the recorded one, or the one that a vGPU of that function would be given."""
+    """Return the mdev's own UUID, or the recorded one, or the one that a new vGPU of that function would get."""
     if kernel_vgpu.uuid:
         return kernel_vgpu.uuid
     if owner is not None and owner.uuid:
@@ -188,7 +186,7 @@ def uuid_of(gpu: Gpu, kernel_vgpu: KernelVgpu, number: int, owner: VgpuOwner | N
 
 
 def _group_peers(files: KernelFiles, pci: str, group: int | None, members: Sequence[str]) -> tuple[IommuGroupPeer, ...]:
-    """What of the group stands in the way of a passthrough. A GPU that is alone in its group needs no such look."""
+    """Return the group members that prevent a passthrough. A GPU that is alone in its group is not scanned."""
     if len(members) < 2:
         return ()
     from aliquot.hardware.kernel.vfio_binding import group_peers
@@ -199,7 +197,7 @@ def _group_peers(files: KernelFiles, pci: str, group: int | None, members: Seque
 def recorded_vgpus(
     context: KernelReadContext, gpu: Gpu, addresses: Sequence[str], vgpus: Sequence[Vgpu]
 ) -> tuple[Vgpu, ...]:
-    """The vGPUs that a reboot took away: recorded in an earlier boot, and not there again."""
+    """Return the vGPUs that a reboot removed: recorded in an earlier boot and not created again."""
     recorded = [o for o in context.owner_map.vgpus if (o.gpu == gpu.uuid if o.gpu else o.pci == gpu.pci)]
     recorded = [o for o in recorded if o.boot != context.boot()] if recorded else []
     live = {v.uuid for v in vgpus} | {v.function for v in vgpus if v.function != gpu.pci}
@@ -212,7 +210,7 @@ def recorded_vgpus(
 
 
 def _current_address(owner: VgpuOwner, gpu: Gpu, addresses: Sequence[str]) -> str:
-    """Where a recorded function is now: addresses may move with a reboot, numbers do not."""
+    """Return the current address of a recorded function. Addresses may change with a reboot, numbers do not."""
     if owner.number < 0:
         return gpu.pci
     return addresses[owner.number] if owner.number < len(addresses) else owner.function

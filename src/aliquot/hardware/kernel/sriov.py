@@ -1,4 +1,4 @@
-"""Virtual functions: how many there can be, which there are, and where."""
+"""Virtual functions of a GPU: their limit, their number and their addresses."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from aliquot.hardware.kernel_files import KernelFiles
 
 
 class VirtualFunctionLink(msgspec.Struct, frozen=True):
-    """A virtual function: K of ``virtfnK``, and its address."""
+    """A virtual function and the number of its ``virtfnK`` link."""
 
     number: int
     pci: str
 
 
 def total(files: KernelFiles, pci: str) -> int:
-    """How many virtual functions a GPU can have; 0 without SR-IOV, or with one that its driver does not use (a Tesla T4
-    has the capability and no ``sriov_vf_device``).
+    """Return the maximum number of virtual functions of a GPU; 0 without SR-IOV, or if its driver does not use it (a
+    Tesla T4 has the capability, but no ``sriov_vf_device``).
     """
     limit = read_count(files, bus.attribute(pci, "sriov_totalvfs"))
     if limit and read_optional(files, bus.attribute(pci, "sriov_vf_device")) in ("0", "0000", "0x0"):
@@ -27,12 +27,14 @@ def total(files: KernelFiles, pci: str) -> int:
 
 
 def count(files: KernelFiles, pci: str) -> int:
-    """How many virtual functions are switched on."""
+    """Return the number of enabled virtual functions."""
     return read_count(files, bus.attribute(pci, "sriov_numvfs"))
 
 
 def function_addresses(files: KernelFiles, pci: str, limit: int) -> tuple[str, ...]:
-    """The addresses that virtual functions have or will have, by number: offset and stride count in routing ids."""
+    """Return the addresses that virtual functions have or will have, by number. Offset and stride
+    count in routing ids.
+    """
     offset = read_number(files, bus.attribute(pci, "sriov_offset"))
     stride = read_number(files, bus.attribute(pci, "sriov_stride"))
     if offset is None or stride is None:
@@ -43,7 +45,7 @@ def function_addresses(files: KernelFiles, pci: str, limit: int) -> tuple[str, .
 
 
 def links(files: KernelFiles, pci: str) -> tuple[VirtualFunctionLink, ...]:
-    """The virtual functions that exist, in the order of their numbers (``virtfn10`` after ``virtfn9``)."""
+    """Return the existing virtual functions, in the order of their numbers (``virtfn10`` after ``virtfn9``)."""
     numbers = [name[6:] for name in list_names(files, f"{bus.DEVICES}/{pci}") if name.startswith("virtfn")]
     found = []
     for k in sorted(int(n) for n in numbers if n.isdigit()):

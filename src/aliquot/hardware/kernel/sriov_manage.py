@@ -1,4 +1,4 @@
-"""The driver's own programs: ``sriov-manage``, where the driver's root directory has it."""
+"""The driver's own programs: ``sriov-manage``, if the driver's root directory contains it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ _TIMED_OUT, _CANNOT_RUN = 124, 127
 
 
 class Tools(Protocol):
-    """What runs them. ``sriov_manage`` is the program's path as it is shown; empty where there is none."""
+    """A runner of the driver's programs. ``sriov_manage`` is the program's path for messages, "" if
+    it does not exist.
+    """
 
     @property
     def sriov_manage(self) -> str: ...
 
     def manage(self, pci: str, on: bool) -> tuple[int, str]:
-        """Switch a GPU's virtual functions: exit status and what was said. An interrupt from the keyboard waits for
-        its end.
+        """Enable or disable a GPU's virtual functions. Return the exit status and the output. A keyboard interrupt
+        waits until the program ends.
         """
         ...
 
@@ -32,12 +34,12 @@ class NoTools:
     sriov_manage = ""
 
     def manage(self, pci: str, on: bool) -> tuple[int, str]:
-        return 127, "there is no sriov-manage"
+        return 127, "sriov-manage was not found"
 
 
 class DriverTools:
-    """The programs below ``root``. With ``chroot`` they see that directory as ``/``: a driver container's programs
-    find their libraries and the daemons' sockets there.
+    """The programs below ``root``. With ``chroot`` that directory is their ``/``, so that the programs of a driver
+    container find their libraries and the daemons' sockets.
     """
 
     def __init__(self, root: str = "/", *, chroot: bool = False, timeout_s: float = TIMEOUT_S) -> None:
@@ -47,12 +49,14 @@ class DriverTools:
 
     @property
     def sriov_manage(self) -> str:
-        """Looked for each time: a driver container may come after us, or again."""
+        """Return the program's path. It is looked up each time, because a driver container may start after us, or
+        again.
+        """
         path = self._root + PROGRAM
         return path if os.access(path, os.X_OK) else ""
 
     def manage(self, pci: str, on: bool) -> tuple[int, str]:
-        """Other statuses where the program cannot be run, or does not end."""
+        """Run the program. Returns other statuses if it cannot be run or does not end."""
         command = ["chroot", self._root, PROGRAM] if self._chroot else [self.sriov_manage]
         try:
             with uninterrupted():

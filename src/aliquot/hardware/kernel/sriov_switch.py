@@ -1,7 +1,7 @@
-"""Switching virtual functions on and off, and waiting for them.
+"""Enabling and disabling virtual functions, and waiting for them.
 
-NVIDIA's driver refuses a plain write to ``sriov_numvfs`` and brings ``sriov-manage``, which takes the GPU's unbind
-lock, unbinds, writes and binds again. Everywhere else the plain write is the way.
+NVIDIA's driver refuses a plain write to ``sriov_numvfs`` and ships ``sriov-manage``, which takes the GPU's unbind lock,
+unbinds, writes and binds again. Other drivers need only the plain write.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from aliquot.hardware.kernel.sysfs import read_optional
 from aliquot.hardware.kernel_files import KernelFiles
 
 DEADLINE_S = 120.0
-"""How long virtual functions may take to appear: 8 GPUs with 160 of them need 30 s and more (gpu-operator#2002)."""
+"""Seconds until virtual functions must have appeared: 8 GPUs with 160 of them need 30 s and more
+(gpu-operator#2002).
+"""
 
 LOCK_S = 10.0
-"""How long the unbind lock is asked for again: a client that has just ended still has it for a moment."""
+"""Seconds for which the unbind lock is requested: a client that has just ended still holds it for a moment."""
 
 _REPORT_S = 10.0
 _BUSY = "unbindlock"
 
 
 def set_function_count(files: KernelFiles, tools: Tools, clock: Clock, pci: str, wanted: int) -> None:
-    """Make it ``wanted`` virtual functions, which must not be the number that there is. Does not wait for them. Raises
-    InUseError while a client has the GPU, HardwareError.
+    """Set the number of virtual functions to ``wanted``, which must differ from the current number. Does not wait for
+    them. Raises InUseError while a client has the GPU open, and HardwareError.
     """
     current = count(files, pci)
     if tools.sriov_manage:
@@ -51,12 +53,14 @@ def set_function_count(files: KernelFiles, tools: Tools, clock: Clock, pci: str,
         try:
             files.write(path, str(value))
         except OSError as failure:
-            attempt = f"switching the virtual functions of {pci} {'on' if value else 'off'}"
+            attempt = f"{'enabling' if value else 'disabling'} the virtual functions of {pci}"
             raise kernel_file_error(failure, attempt, path, _MEANING, _NEXT) from failure
 
 
 def _restore_driver(files: KernelFiles, pci: str, driver: str) -> None:
-    """A program that stopped half-way leaves the GPU without its driver, where no undo reaches it."""
+    """Bind the GPU to its driver again: a program that stopped half-way leaves it without one, and no undo step
+    restores it.
+    """
     with suppress(OSError):
         if driver and not bus.driver(files, pci):
             bus.rebind(files, pci, driver)
@@ -65,11 +69,11 @@ def _restore_driver(files: KernelFiles, pci: str, driver: str) -> None:
 _LOCK_POLL = Backoff(first=0.25, longest=2.0)
 _READY_POLL = Backoff(first=0.02, longest=0.5, factor=1.5)
 _MEANING = {
-    errno.EBUSY: "other virtual functions are on, or one of them is in use",
+    errno.EBUSY: "other virtual functions are enabled, or one of them is in use",
     errno.ERANGE: "the device has fewer virtual functions than that",
-    errno.EPERM: "NVIDIA's driver lets nobody but its own sriov-manage switch them, and that program was not found",
-    errno.ENOSYS: "the driver of this function does not do SR-IOV",
-    errno.EOPNOTSUPP: "the driver of this function does not do SR-IOV",
+    errno.EPERM: "NVIDIA's driver accepts this only from its own program sriov-manage, which was not found",
+    errno.ENOSYS: "the driver of this function does not support SR-IOV",
+    errno.EOPNOTSUPP: "the driver of this function does not support SR-IOV",
     errno.ENOENT: "this function has no SR-IOV, or no driver",
     errno.EINVAL: "its driver refuses that number of virtual functions",
 }
@@ -77,11 +81,11 @@ _NEXT = "install NVIDIA's vGPU host driver, or set ALIQUOT_DRIVER_ROOT to where 
 
 
 def _manage(tools: Tools, clock: Clock, pci: str, on: bool) -> None:
-    attempt = f"switching the virtual functions of {pci} {'on' if on else 'off'}"
+    attempt = f"{'enabling' if on else 'disabling'} the virtual functions of {pci}"
     deadline, tries = clock.now() + LOCK_S, 0
     while True:
         status, output = tools.manage(pci, on)
-        # The program's status does not always tell: what it says about the lock does.
+        # The exit status does not always report a held lock; the output does.
         busy = _BUSY in output.lower().replace(" ", "")
         if not busy and status == 0:
             return
@@ -91,7 +95,7 @@ def _manage(tools: Tools, clock: Clock, pci: str, on: bool) -> None:
             raise HardwareError(f"{attempt} failed", details=details, next_step=f"aliquot show {pci}")
         if clock.now() + _LOCK_POLL.pause(tries + 1) > deadline:
             raise InUseError(
-                f"{attempt} failed: a client still has the GPU open, so that its driver cannot be unbound",
+                f"{attempt} failed: a client still has the GPU open, so its driver cannot be unbound",
                 details=(*details, CLIENTS),
                 next_step=f"see who holds it with aliquot show {pci}, end that work, then run the command again",
             )
@@ -107,8 +111,8 @@ def wait_until_ready(
     lists_types: Callable[[str], bool],
     report: Report,
 ) -> None:
-    """Return when there are ``wanted`` virtual functions, each with a driver and ready (``lists_types``). Raises
-    HardwareError after DEADLINE_S, saying which are not.
+    """Wait until there are ``wanted`` virtual functions, each bound to a driver and ready (``lists_types``). Raises
+    HardwareError after DEADLINE_S, with the functions that are not ready.
     """
     deadline, next_report, tries = clock.now() + DEADLINE_S, clock.now() + _REPORT_S, 0
     ready: set[str] = set()
@@ -145,4 +149,4 @@ def _probe(files: KernelFiles, pci: str) -> None:
     try:
         files.write(bus.PROBE, pci)
     except OSError:
-        return  # it is looked at again until the deadline, which then names it
+        return  # it is checked again until the deadline, whose error names it

@@ -1,8 +1,8 @@
-"""vGPUs as a type written to a virtual function (NVIDIA's vendor-specific VFIO: kernel 6.8 and later, no mdev at all).
+"""vGPUs as a type written to a virtual function (NVIDIA's vendor-specific VFIO: kernel 6.8 and later, without mdev).
 
-``nvidia/current_vgpu_type`` holds the type's id, 0 for none; ``nvidia/creatable_vgpu_types`` lists what can be written:
-a header, then ``1145  : NVIDIA L40S-1B`` lines. A function that has a type, and every function of a full GPU, lists
-the header only, so that names must have been learnt before.
+``nvidia/current_vgpu_type`` holds the type's id, 0 for none. ``nvidia/creatable_vgpu_types`` lists what can be written:
+a header, then lines like ``1145 : NVIDIA L40S-1B``. A function that has a type, and every function of a full GPU, lists
+only the header, so names must have been learned before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CREATABLE = "nvidia/creatable_vgpu_types"
 
 
 class VendorVfio:
-    """Vendor-specific VFIO: one vGPU, or none, on each virtual function, which stays bound to ``nvidia``."""
+    """Vendor-specific VFIO: at most one vGPU on each virtual function, which stays bound to ``nvidia``."""
 
     name: FrameworkName = "vendor-vfio"
 
@@ -65,19 +65,21 @@ class VendorVfio:
 
 
 def parse_creatable_types(text: str, path: str) -> tuple[VgpuTypeOffer, ...]:
-    """The lines of a creatable list, ascending by id. Raises MalformedError for all but a header and ``id : name``."""
+    """Return the types of a list of creatable types, by ascending id. Raises MalformedError for any line but a header
+    and ``id : name``.
+    """
     offers = []
     for line in filter(str.strip, text.splitlines()):
         word, colon, name = (part.strip() for part in line.partition(":"))
         if word.isdigit() and name:
             offers.append(VgpuTypeOffer(int(word), 1, name))
         elif word.upper() != "ID" or not colon:
-            raise MalformedError(f"{path} has a line that is no type: {line.strip()[:60]!r}")
+            raise MalformedError(f"{path} has a line that is not a type: {line.strip()[:60]!r}")
     return tuple(sorted(offers, key=lambda offer: offer.type_id))
 
 
 def vfio_devices(files: KernelFiles, function: str) -> tuple[str, ...]:
-    """The files by which a virtual machine opens a function: of its IOMMU group, and of the device itself (iommufd)."""
+    """Return the files through which a VM opens a function: of its IOMMU group, and of the device itself (iommufd)."""
     group = link_target(files, attribute(function, "iommu_group"))
     own = tuple(f"/dev/vfio/devices/{name}" for name in sorted(list_names(files, attribute(function, "vfio-dev"))))
     return ((f"/dev/vfio/{group}",) if group else ()) + own

@@ -1,6 +1,6 @@
-"""Who has a VFIO device open: found in ``/proc``, where every open file of every process is a link.
+"""Holders of VFIO devices, found in ``/proc``, where every open file of every process is a link.
 
-Whoever cannot look everywhere must not conclude that nobody is there: then every vGPU counts as held.
+If some processes cannot be inspected, every vGPU counts as held.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ PROC = "/proc"
 _VFIO = "/dev/vfio/"
 _CONTAINER = "vfio"
 _HOST_PIDS = "pid:[4026531836]"
-"""The first process namespace's fixed number (PROC_PID_INIT_INO): in any other, processes of the machine are hidden."""
+"""The fixed id of the first pid namespace (PROC_PID_INIT_INO). In any other namespace, processes of the host are
+hidden.
+"""
 
 _GONE = (errno.ENOENT, errno.ESRCH)
 
 
 class Holders:
-    """One look. The scan is made when it is first asked for, and serves every question after that."""
+    """A scan for holders, which is made at the first request and then reused."""
 
     def __init__(self, files: KernelFiles) -> None:
         self._files = files
 
     def of(self, devices: tuple[str, ...]) -> tuple[Holder, ...]:
-        """Who has one of these files open; one holder that says why it is unknown where that cannot be told."""
+        """Return the processes that have one of these files open. If that cannot be determined, return one holder with
+        the reason.
+        """
         if not devices:
             return ()
         pids_by_device, problem = self._scan
@@ -39,7 +43,7 @@ class Holders:
 
     @cached_property
     def _scan(self) -> tuple[dict[str, set[int]], str]:
-        """Processes by VFIO device, and why they may not be all."""
+        """Processes by VFIO device, and why the list may be incomplete."""
         found: dict[str, set[int]] = {}
         try:
             entries = self._files.names(PROC)
@@ -56,7 +60,7 @@ class Holders:
         return found, problem
 
     def _open_devices(self, folder: str) -> set[str]:
-        """The VFIO devices that one process has open."""
+        """Return the VFIO devices that one process has open."""
         found = set()
         for number in self._files.names(folder):
             try:
@@ -65,7 +69,7 @@ class Holders:
                 if failure.errno in _GONE:
                     continue  # closed meanwhile
                 raise
-            # Of a process in a chroot the path is longer in front: a node of its own is the same device.
+            # In a chroot the path has a prefix: a separate device node is still the same device.
             _, folder_of_devices, own = device.rpartition(_VFIO)
             if folder_of_devices and own != _CONTAINER:
                 found.add(_VFIO + own.removeprefix("noiommu-"))
@@ -75,17 +79,15 @@ class Holders:
         try:
             namespace = self._files.link(f"{PROC}/self/ns/pid")
         except OSError:
-            return ""  # no such file in a tree that is not a machine's own
+            return ""  # a tree that is not the host's own has no such file
         if namespace != _HOST_PIDS:
             return "processes of the host are hidden from this container (run it with hostPID)"
         if "1" not in entries:
-            return (
-                f"{PROC} does not list processes of others (mounted with hidepid): run it as root with CAP_SYS_PTRACE"
-            )
+            return f"{PROC} hides other users' processes (mounted with hidepid): run it as root with CAP_SYS_PTRACE"
         return ""
 
     def _holder(self, pid: int) -> Holder:
-        """A virtual machine by its name, anything else by its command."""
+        """Return the holder for a process: a VM by its name, any other process by its command."""
         try:
             words = self._files.read(f"{PROC}/{pid}/cmdline").split("\0")
             guest = guest_name(words)
@@ -97,14 +99,14 @@ class Holders:
 
 
 class NoHolderScan(Holders):
-    """For looks that need no holders: the scan of a busy host takes longer than all the rest."""
+    """A substitute for reads that need no holders: the scan of a busy host takes longer than the rest of the read."""
 
     def of(self, devices: tuple[str, ...]) -> tuple[Holder, ...]:
         return ()
 
 
 def guest_name(words: list[str]) -> str:
-    """The name in QEMU's ``-name guest=web,debug-threads=on`` (or ``-name web``); empty where there is none."""
+    """Return the name in QEMU's ``-name guest=web,debug-threads=on`` (or ``-name web``), or ""."""
     for flag, value in pairwise(words):
         if flag == "-name":
             keys = dict(part.partition("=")[::2] for part in value.split(",") if "=" in part)

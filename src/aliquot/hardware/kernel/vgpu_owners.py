@@ -1,10 +1,12 @@
-"""The owner map: which vGPU was made for whom, and which GPUs were handed out. On disk before the act that it tells of.
+"""The owner map: for whom each vGPU was created, and which GPUs are passed through. It is written to disk before each
+action.
 
-A vGPU's entry holds a claim, a random token that is known to nobody who did not read it. Whoever destroys must present
-it, so that a release that comes late cannot hit the next owner of the same virtual function. Entries of an earlier
-boot are what a reboot took away: their claims are void, their functions and UUIDs are remembered. Of a map that cannot
-be understood only the GPUs in passthrough count, as they were before its last change: vGPUs that run are adopted, never
-touched.
+The entry of a vGPU holds a random ownership token, which must be presented to destroy it. Therefore a late release
+cannot hit the next owner of the same virtual function. Entries of an earlier boot list what a reboot removed: their
+tokens are void, their functions and UUIDs are kept.
+
+If the map is damaged, only its passthrough records are used, as they were before its last change. Running vGPUs are
+adopted and never touched.
 """
 
 from __future__ import annotations
@@ -26,34 +28,36 @@ _process_lock = Lock()
 
 
 class VgpuOwner(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A vGPU. ``number`` is its function's (-1: the GPU itself), which finds the function again where addresses have
-    moved; ``gpu`` the GPU's UUID; ``ownership_token`` empty for one that was found and not made here.
-    """
+    """An owned vGPU."""
 
     function: str
     type_id: int
     type: str = ""
     uuid: str = ""
     ownership_token: str = msgspec.field(default="", name="claim")
+    """Empty for a vGPU that was found and not created here."""
     pci: str = ""
     gpu: str = ""
+    """The GPU's UUID."""
     number: int = -1
+    """The number of its function (-1: the GPU itself), which finds the function again if addresses have changed."""
     gpu_instance: int | None = None
     boot: str = ""
 
     def matches(self, kernel_vgpu: KernelVgpu) -> bool:
-        """Whether this is the entry of a vGPU that the kernel shows."""
+        """Return whether this is the entry of a vGPU that the kernel shows."""
         same = (self.function, self.type_id) == (kernel_vgpu.function, kernel_vgpu.type_id)
         return same and kernel_vgpu.uuid in ("", self.uuid)
 
 
 class PassthroughRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A function that was given to vfio-pci: a GPU, or one of its virtual functions. ``drivers`` are the drivers that
-    it and its companions in the IOMMU group had. The rest is what NVML can no longer say of a GPU.
+    """A function that was bound to vfio-pci: a GPU, or one of its virtual functions. The other fields keep what NVML no
+    longer reports about the GPU.
     """
 
     function: str
     drivers: dict[str, str]
+    """The drivers that it and its companions in the IOMMU group had."""
     pci: str = ""
     uuid: str = ""
     product: str = ""
@@ -68,7 +72,7 @@ class OwnerMap(msgspec.Struct, frozen=True):
     passthrough: tuple[PassthroughRecord, ...] = msgspec.field(default=(), name="handed")
 
     def find_owner(self, kernel_vgpu: KernelVgpu, boot: str) -> VgpuOwner | None:
-        """The entry of a vGPU that exists: one of this boot, else one of an earlier boot, without its claim."""
+        """Return the entry of an existing vGPU: one of this boot, else one of an earlier boot without its token."""
         matching = [owner for owner in self.vgpus if owner.matches(kernel_vgpu)]
         for owner in matching:
             if owner.boot == boot:
@@ -79,7 +83,7 @@ class OwnerMap(msgspec.Struct, frozen=True):
         return next((h for h in self.passthrough if h.function == function), None)
 
     def with_owner(self, owner: VgpuOwner) -> OwnerMap:
-        """With this entry in the place of every other that it makes untrue."""
+        """Return the map with this entry in place of all entries that it invalidates."""
         remaining = [o for o in self.vgpus if not _replaces(o, owner)]
         return msgspec.structs.replace(self, vgpus=(*remaining, owner))
 
@@ -98,12 +102,16 @@ class OwnerMap(msgspec.Struct, frozen=True):
 
 
 def _replaces(old: VgpuOwner, new: VgpuOwner) -> bool:
-    """A virtual function carries one vGPU; of the GPU itself (number -1) there may be many. A UUID is one vGPU's."""
+    """Return whether a new entry replaces an old one. A virtual function carries one vGPU, the GPU itself (number -1)
+    may carry many. A UUID belongs to one vGPU.
+    """
     return (old.function == new.function and new.number >= 0) or bool(new.uuid and old.uuid == new.uuid)
 
 
 def _merge(ours: OwnerMap, older: OwnerMap) -> OwnerMap:
-    """Both maps; where they speak of the same function, an older release changed it since and did not see ours."""
+    """Merge both maps. For the same function the older release wins: it changed the entry later, without reading our
+    file.
+    """
     owner_map = ours
     for owner in older.vgpus:
         owner_map = owner_map.with_owner(owner)
@@ -113,34 +121,34 @@ def _merge(ours: OwnerMap, older: OwnerMap) -> OwnerMap:
 
 
 class OwnerMapFile:
-    """The map in ``directory``. Threads and processes may change it at once; each change reads it afresh."""
+    """The map in ``directory``. Threads and processes may change it concurrently; each change reads it again."""
 
     def __init__(self, directory: str) -> None:
         self.path = os.path.join(directory, FILE)
         self._old_path = os.path.join(directory, OLD_FILE)
-        """Also the name of the lock, which releases before the state store take as well."""
+        """Also the path of the lock, which releases before the state store use as well."""
         self._file = StateFile(self.path, "vgpu-owners", OwnerMap, OwnerMap(), legacy_name=OLD_FILE, merge=_merge)
 
     def load(self) -> tuple[OwnerMap, str]:
-        """The map, and a sentence that says why it has no vGPU although there is a file (empty where there is none)."""
+        """Return the map, and why it has no vGPUs although the file exists ("" if it is valid)."""
         try:
             owner_map = self._file.load()
         except AliquotError as error:
-            return OwnerMap(), f"the owner map cannot be read: {error.brief}: no vGPU counts as ours"
+            return OwnerMap(), f"the owner map cannot be read: {error.brief}: no vGPU is treated as ours"
         if not self.damaged:
             return owner_map, ""
         return msgspec.structs.replace(owner_map, vgpus=()), (
-            f"the owner map {self.damaged} is damaged: vGPUs that exist are kept, and which ones were made here is "
-            "not known any more"
+            f"the owner map {self.damaged} is damaged: existing vGPUs are kept, but which ones were created here is "
+            "no longer known"
         )
 
     @property
     def damaged(self) -> str:
-        """The file that the last load could not understand; empty for none."""
+        """The file that the last load could not decode, or ""."""
         return next((path for path in (self.path, self._old_path) if path in state_store.unreadable), "")
 
     def change(self, edit: Callable[[OwnerMap], OwnerMap]) -> OwnerMap:
-        """Change the map; the new one is on disk when this returns. A damaged one is set aside first. Raises
+        """Change the map; the new one is on disk when this returns. A damaged map is set aside first. Raises
         StorageError.
         """
         from aliquot.foundation.lock import exclusive
@@ -154,5 +162,5 @@ class OwnerMapFile:
 
 
 def new_token() -> str:
-    """A fresh token."""
+    """Return a new random token."""
     return os.urandom(8).hex()

@@ -1,4 +1,6 @@
-"""Making and ending one vGPU, recorded in the owner map before the act. What is open or another's is not touched."""
+"""Creating and destroying one vGPU, recorded in the owner map before the action. A vGPU that is open or belongs to
+another owner is not touched.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +25,22 @@ from aliquot.hardware.kernel.vgpu_owners import OwnerMap, OwnerMapFile, VgpuOwne
 from aliquot.hardware.kernel_files import KernelFiles
 
 _SETTLE_S = 5.0
-"""How long a vGPU that was ended may still show: the kernel unregisters it after the write has returned."""
+"""Seconds for which a destroyed vGPU may still show: the kernel unregisters it after the write has returned."""
 _GONE_POLL = Backoff(first=0.01, longest=0.5)
 
 _REFUSED = {
     errno.EIO: "the driver refused it",
-    errno.EINVAL: "the driver does not make that here (another size, another mode, or a function that is taken)",
-    errno.ENOSPC: "there is no room left for another one of that type",
-    errno.ENOENT: "this function does not know that type",
-    errno.EEXIST: "a vGPU of this UUID exists already",
-    errno.EBUSY: "its VFIO handle is open in a virtual machine",
+    errno.EINVAL: "the driver cannot create it here (another size, another mode, or the function is in use)",
+    errno.ENOSPC: "no capacity is left for another vGPU of that type",
+    errno.ENOENT: "this function does not offer that type",
+    errno.EEXIST: "a vGPU with this UUID exists already",
+    errno.EBUSY: "its VFIO handle is open in a VM",
     errno.EPERM: "the driver does not allow it in this mode",
 }
 
 
 class Vgpus:
-    """The vGPUs of one machine's GPUs."""
+    """The vGPUs of one node's GPUs."""
 
     def __init__(self, files: KernelFiles, owners: OwnerMapFile, boot: Callable[[], str], clock: Clock) -> None:
         self._files = files
@@ -47,13 +49,13 @@ class Vgpus:
         self._clock = clock
 
     def create(self, gpu: Gpu, table: VgpuTable | None, function: str, type_id: int, uuid: str) -> None:
-        """Raises InUseError when something is on the function by now, BlockedError without a vGPU driver."""
+        """Create a vGPU. Raises InUseError if the function is no longer free, BlockedError without a vGPU driver."""
         framework = self._framework(gpu.pci, function)
         attempt = f"creating vGPU type {type_id} on {function}"
         existing = self._inspect(framework, function)
         if any(kernel_vgpu.uuid == uuid for kernel_vgpu in existing) or (existing and framework.name != "mdev"):
             raise InUseError(
-                f"{attempt} failed: it carries a vGPU of type {existing[0].type_id} by now",
+                f"{attempt} failed: it now carries a vGPU of type {existing[0].type_id}",
                 next_step=f"aliquot show {gpu.pci}",
             )
         owner = self._owner(gpu, table, function, type_id, uuid)
@@ -68,13 +70,15 @@ class Vgpus:
         if not any(owner.matches(kernel_vgpu) for kernel_vgpu in created):
             self._forget_unless_created(framework, owner)
             raise HardwareError(
-                f"{attempt} failed: the kernel took it, and shows no such vGPU",
+                f"{attempt} failed: the kernel accepted it, but shows no such vGPU",
                 details=(path,),
                 next_step="look for NVRM messages in the kernel log (dmesg | grep -i nvrm), then run: aliquot show",
             )
 
     def destroy(self, gpu: Gpu, function: str, type_id: int, uuid: str, ownership_token: str) -> None:
-        """Raises InUseError when it is open, or is another by now; HardwareError when it is gone."""
+        """Destroy a vGPU. Raises InUseError if it is open or is now another one, HardwareError if
+        it no longer exists.
+        """
         framework = self._framework(gpu.pci, function)
         attempt = f"destroying vGPU {uuid or f'type {type_id}'} on {function}"
         existing = self._inspect(framework, function)
@@ -82,13 +86,13 @@ class Vgpus:
         if kernel_vgpu is None and function != gpu.pci:
             kernel_vgpu = next(iter(existing), None)
         if kernel_vgpu is None:
-            raise HardwareError(f"{attempt} failed: it is not there any more", next_step=f"aliquot show {gpu.pci}")
+            raise HardwareError(f"{attempt} failed: it no longer exists", next_step=f"aliquot show {gpu.pci}")
         self._compare(gpu, kernel_vgpu, (type_id, uuid, ownership_token), attempt)
         holders = Holders(self._files).of(kernel_vgpu.devices)
         if holders:
             raise InUseError(
                 f"{attempt} failed: it is open in {', '.join(map(str, holders))}",
-                next_step="shut that virtual machine down, or detach the vGPU from it, then run the command again",
+                next_step="shut that VM down, or detach the vGPU from it, then run the command again",
             )
         try:
             framework.destroy(kernel_vgpu)
@@ -100,15 +104,15 @@ class Vgpus:
         )
 
     def _compare(self, gpu: Gpu, kernel_vgpu: KernelVgpu, wanted: tuple[int, str, str], attempt: str) -> None:
-        """Compare what lies there with what the caller means. Raises InUseError; StorageError where the map does not
-        tell.
+        """Check that the vGPU on the function is the one that the caller means. Raises InUseError, and StorageError if
+        the map is damaged.
         """
         owner_map, problem = self._owners.load()
         if problem:
             path = self._owners.damaged or self._owners.path
             raise StorageError(
                 f"{attempt} was not tried: {problem}",
-                next_step=f"look at it, move it away (mv {path} {path}.old), then run again: what runs is adopted",
+                next_step=f"inspect it, move it away (mv {path} {path}.old), then run again: running vGPUs are adopted",
             )
         owner = owner_map.find_owner(kernel_vgpu, self._boot())
         current_uuid = uuid_of(gpu, kernel_vgpu, self._number(gpu.pci, kernel_vgpu.function), owner)
@@ -119,8 +123,8 @@ class Vgpus:
             token,
         ):
             raise InUseError(
-                f"{attempt} failed: another vGPU lies there by now (type {kernel_vgpu.type_id})",
-                details=("its owner is not the one that was meant: it is not touched",),
+                f"{attempt} failed: another vGPU is there now (type {kernel_vgpu.type_id})",
+                details=("its owner is not the expected one, so it is not touched",),
                 next_step=f"aliquot show {gpu.pci}",
             )
 
@@ -128,10 +132,10 @@ class Vgpus:
         try:
             framework = detect_framework(self._files, pci, [function] if function != pci else [], function != pci)
         except OSError as failure:
-            raise kernel_file_error(failure, f"looking at {function}", function) from failure
+            raise kernel_file_error(failure, f"reading {function}", function) from failure
         if framework is None:
             raise BlockedError(
-                f"{function} offers no vGPU: no vGPU driver is at work there", next_step=f"aliquot vgpu types {pci}"
+                f"{function} offers no vGPU: no vGPU driver is loaded there", next_step=f"aliquot vgpu types {pci}"
             )
         return framework
 
@@ -162,8 +166,8 @@ class Vgpus:
         return next((link.number for link in sriov.links(self._files, pci) if link.pci == function), -1)
 
     def _adopt(self, owner_map: OwnerMap, gpu: Gpu) -> OwnerMap:
-        """The map after a look at one GPU: with an entry for each vGPU that is there, without those of this boot that
-        are not (a kill came between record and act, or somebody else ended them).
+        """Return the map with an entry for each vGPU that exists on a GPU, and without entries of this boot whose vGPU
+        does not exist: a kill came between record and action, or another program destroyed it.
         """
         boot = self._boot()
         live = {(v.function, v.type_id, v.uuid): v for v in gpu.vgpus}
@@ -186,7 +190,7 @@ class Vgpus:
         return owner_map
 
     def forget(self, gpu: Gpu) -> None:
-        """Drop the entries of this boot: the GPU's virtual functions went, and every vGPU with them."""
+        """Remove the entries of this boot: the GPU's virtual functions were disabled, and every vGPU with them."""
         boot = self._boot()
         self._owners.change(
             lambda owner_map: owner_map.without_owners(
@@ -195,7 +199,7 @@ class Vgpus:
         )
 
     def _forget_unless_created(self, framework: VgpuFramework, owner: VgpuOwner) -> None:
-        """A refused creation leaves no entry; one that took effect although it was refused keeps it."""
+        """Remove the entry of a refused creation, unless the vGPU exists all the same."""
         with suppress(AliquotError, OSError):
             if not any(owner.matches(kernel_vgpu) for kernel_vgpu in framework.inspect(owner.function)):
                 self._owners.change(lambda owner_map: owner_map.without_owners([owner]))
@@ -207,6 +211,6 @@ class Vgpus:
             for f in self._inspect(framework, kernel_vgpu.function)
         ):
             if self._clock.now() > deadline:
-                raise HardwareError(f"{attempt} had no effect: it is still there", next_step="aliquot show")
+                raise HardwareError(f"{attempt} had no effect: it still exists", next_step="aliquot show")
             tries += 1
             self._clock.sleep(_GONE_POLL.pause(tries))

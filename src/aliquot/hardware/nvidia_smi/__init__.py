@@ -1,1 +1,3 @@
-"""The GPU driver through its program ``nvidia-smi``, where its library is out of reach: in a pod, or below a root."""
+"""The GPU driver through its program ``nvidia-smi``, for drivers whose library cannot be loaded: in a pod, or below
+another root.
+"""

@@ -1,8 +1,8 @@
-"""The backend over nvidia-smi: what ``NvmlBackend`` does through the library, by commands.
+"""The backend over nvidia-smi: the functions of ``NvmlBackend``, by commands instead of the library.
 
-Implements ``node_backend.NodeGpuDriver``. No session is open between commands, so that there is nothing to suspend.
-Instances are made at exactly the place that was asked (``-cgi ID:START``); what a command says is believed after a
-fresh look.
+Implements ``node_backend.NodeGpuDriver``. No session is open between commands, so there is nothing to suspend.
+Instances are created exactly at the requested placement (``-cgi ID:START``). The effect of a command is confirmed by
+reading again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 
 class SmiBackend:
-    """One node's GPUs. ``addresses`` are those that the kernel's driver has, for the time when nvidia-smi gives up on
-    the whole node because one GPU is lost. Raises NoDriverError where no driver answers, or one older than the floor.
+    """The GPUs of one node. Raises NoDriverError if no driver answers, or if it is older than the oldest supported
+    version.
+
+    ``addresses`` are the GPUs of the kernel's driver. They are used when nvidia-smi fails for the whole node because
+    one GPU is lost.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class SmiBackend:
 
     @property
     def calls(self) -> int:
-        """How many commands were run so far."""
+        """The number of commands that were run."""
         return self._smi.calls
 
     # -- reading
@@ -70,7 +73,7 @@ class SmiBackend:
         return self._reader.gpu(report)
 
     def facts(self) -> Facts:
-        """From the last look: no command is run twice for it."""
+        """Return the facts of the last read, without running a command twice."""
         from aliquot.hardware.nvidia_smi.facts import ComputeCapabilities, facts_from_reading
 
         if self._capabilities is None:
@@ -78,20 +81,22 @@ class SmiBackend:
         return facts_from_reading(self._smi, self._last_reading, self._reader.tables, self._capabilities)
 
     def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
-        """One command, ``-q``, whose figures are those of now."""
+        """Return the current usage from one command, ``-q``."""
         from aliquot.hardware.nvidia_smi.usage import read_usage
 
         return read_usage(self._smi, {g.pci: g for g in self._last_reading.gpus})
 
     def mixed_size(self, pci: str) -> bool | None:
-        """What the last look said; after one answer, or a change, it is asked again."""
+        """Return mixed-size mode from the last read. Each value is used once; after that, or after a change, it is read
+        again.
+        """
         if pci not in self._mixed_sizes:
             self._mixed_sizes[pci] = self._reader.report(pci).mixed_size
         return self._mixed_sizes.pop(pci)
 
     @property
     def _last_reading(self) -> SmiReading:
-        """The last look; the first one where there was none yet."""
+        """The last read, or a first one."""
         return self._read_node() if self._last is None else self._last
 
     def _read_node(self) -> SmiReading:
@@ -109,7 +114,7 @@ class SmiBackend:
             result = self._smi.run(*arguments, timeout_s=WRITE_TIMEOUT_S)
         if result.status:
             raise self._smi.error(attempt, result, arguments, pci)
-        # What is refused is a warning, and the status 0 all the same: what the GPU reports afterwards is the proof.
+        # A refusal is a warning with status 0, so only the GPU's state afterwards proves the change.
         mig = self._reader.report(pci).mig
         if not mig.capable:
             raise codes.error(codes.NOT_SUPPORTED, attempt, gpu=pci)
@@ -137,13 +142,15 @@ class SmiBackend:
         self._run_mig(attempt, pci, "-dci", "-gi", str(instance), "-ci", str(compute_instance))
 
     def set_mixed_size(self, pci: str, on: bool) -> None:
-        attempt = f"switching mixed-size mode of {pci} {'on' if on else 'off'}"
+        attempt = f"{'enabling' if on else 'disabling'} mixed-size mode on {pci}"
         self._mixed_sizes.pop(pci, None)
         with uninterrupted():
             self._smi.run_checked(attempt, "vgpu", "-i", pci, "-shm", str(int(on)), gpu=pci, timeout_s=WRITE_TIMEOUT_S)
 
     def _run_mig(self, attempt: str, pci: str, *arguments: str) -> str:
-        """nvidia-smi finds no profile on a GPU that fell off the bus, and calls that an invalid argument."""
+        """Run a ``mig`` command. For a GPU that fell off the bus, nvidia-smi finds no profile and reports an invalid
+        argument; reading the GPU then raises the real error.
+        """
         try:
             with uninterrupted():
                 return self._smi.run_checked(attempt, "mig", "-i", pci, *arguments, gpu=pci, timeout_s=WRITE_TIMEOUT_S)
@@ -157,7 +164,7 @@ class SmiBackend:
         created_id = lists.parse_created_id(output)
         if created_id is None:
             raise HardwareError(
-                f"{attempt}: nvidia-smi does not say what it made",
+                f"{attempt}: nvidia-smi did not report the id of the new instance",
                 details=tuple(output.strip().splitlines()[:8]),
                 next_step="aliquot show",
             )
@@ -166,19 +173,19 @@ class SmiBackend:
     # -- the session, which is none
 
     def renumber(self) -> None:
-        """GPUs have come or gone."""
+        """Forget cached values: GPUs have appeared or disappeared."""
         self._reader.forget()
         self._mixed_sizes.clear()
 
     def suspend(self) -> AbstractContextManager[None]:
-        """Nothing to close: a command that has ended is no client."""
+        """Return a context that does nothing: a command that has ended is not a client of the GPU."""
         return nullcontext()
 
     def health(self, policy: XidPolicy) -> Health:
-        """nvidia-smi reports no XIDs: every GPU is unwatched."""
+        """Return the health without XIDs: nvidia-smi reports none, so every GPU is unwatched."""
         from aliquot.hardware.nvml.health import Health, NoXidEvents
 
         return Health(NoXidEvents(lambda: tuple(g.pci for g in self._last_reading.gpus)), policy)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Release nothing: no session is open."""

@@ -1,7 +1,8 @@
-"""One nvidia-smi command and its answer, or the error that its words stand for.
+"""A runner for nvidia-smi commands, and the errors that their output stands for.
 
-Its exit status is NVML's return code for most commands, but not for all (a warning ends with 0, ``mig`` lists end with
-6 where there is nothing): the words decide where they are known. Sources: nvidia-smi(1), captures of public hosts.
+The exit status is NVML's return code for most commands. Exceptions are warnings, which end with 0, and ``mig`` lists,
+which end with 6 if there is nothing to list. Therefore known phrases in the output take precedence. Sources:
+nvidia-smi(1), captures of public hosts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from aliquot.foundation.driver_calls import DriverCall
 
 NVIDIA_SMI = "nvidia-smi"
 READ_TIMEOUT_S = 60.0
-"""How long a listing may take. A GPU in trouble answers late; eight healthy ones take some seconds."""
+"""Seconds that a listing may take. A failing GPU answers late; eight healthy ones take some seconds."""
 WRITE_TIMEOUT_S = 180.0
 _LINES = 8
 _CANNOT_RUN = (126, 127)
@@ -39,42 +40,46 @@ _WORDS: tuple[tuple[str, int], ...] = (
     ("not found", codes.NOT_FOUND),
     ("unknown error", codes.UNKNOWN),
 )
-"""Words of nvidia-smi, and the NVML code that they stand for; the first that is found counts."""
+"""Phrases in nvidia-smi's output, and their NVML codes; the first match counts."""
 
 
 class Smi:
-    """nvidia-smi where ``programs`` run."""
+    """The nvidia-smi that ``programs`` run."""
 
     def __init__(self, programs: DriverPrograms) -> None:
         self.programs = programs
         self.calls = 0
 
     def run(self, *arguments: str, timeout_s: float = READ_TIMEOUT_S) -> ProgramResult:
-        """The command's end, whatever it says. Raises NoDriverError where there is no such program."""
+        """Run a command and return its result, whatever its status. Raises NoDriverError if the
+        program does not exist.
+        """
         self.calls += 1
         command = (NVIDIA_SMI, *arguments)
-        # A listing hangs as any call does; only what changes a GPU may take its time.
+        # A listing counts as hanging like any call; only a command that changes a GPU may take longer.
         bound_s = timeout_s if timeout_s > READ_TIMEOUT_S else 0.0
         with DriverCall(f"{' '.join(command)} ({self.programs.location})", bound_s=bound_s):
             result = self.programs.run(command, timeout_s)
         if result.status in _CANNOT_RUN:
             raise NoDriverError(
-                f"there is no {NVIDIA_SMI} ({self.programs.location})",
+                f"{NVIDIA_SMI} was not found ({self.programs.location})",
                 details=tuple(_lines(result)),
                 next_step="install the NVIDIA driver there, then run: aliquot show",
             )
         return result
 
     def run_checked(self, attempt: str, *arguments: str, gpu: str = "", timeout_s: float = READ_TIMEOUT_S) -> str:
-        """What a command printed. ``attempt`` starts the sentence of an error. Raises what its words stand for."""
+        """Return what a command printed. ``attempt`` starts the sentence of an error. Raises the error that the output
+        stands for.
+        """
         result = self.run(*arguments, timeout_s=timeout_s)
         if result.status:
             raise self.error(attempt, result, arguments, gpu)
         return result.out
 
     def run_listing(self, attempt: str, *arguments: str, gpu: str = "") -> str:
-        """As ``run_checked``, but nothing to list is an empty text. Any other refusal is none: instances that cannot be
-        seen must not be taken for gone.
+        """Return what a listing printed, "" if there is nothing to list. Any other refusal raises: instances that
+        cannot be listed must not be taken for gone.
         """
         result = self.run(*arguments)
         if result.status and not any(nothing in result.output.lower() for nothing in _NOTHING):
@@ -82,7 +87,7 @@ class Smi:
         return "" if result.status else result.out
 
     def error(self, attempt: str, result: ProgramResult, arguments: tuple[str, ...], gpu: str = "") -> AliquotError:
-        """The error for a command that was refused."""
+        """Return the error for a command that was refused."""
         error = codes.error(code_of(result), attempt, gpu=gpu)
         command = " ".join((NVIDIA_SMI, *arguments))
         summary = f"{command} ended with status {result.status} ({self.programs.location})"
@@ -91,7 +96,7 @@ class Smi:
 
 
 def code_of(result: ProgramResult) -> int:
-    """The NVML code that a refusal stands for."""
+    """Return the NVML code that a refusal stands for."""
     output = result.output.lower()
     for phrase, code in _WORDS:
         if phrase in output:

@@ -1,4 +1,6 @@
-"""Facts beside the geometry, as far as nvidia-smi tells them: the rest of a MIG device is what its profile says."""
+"""Facts besides the geometry, as far as nvidia-smi reports them; the other values of a MIG device come from its
+profile.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,15 @@ from aliquot.hardware.nvml.tables import Tables
 
 
 class ComputeCapabilities:
-    """Compute capabilities. A GPU's never changes, so that each is asked for once."""
+    """Compute capabilities. A GPU's never changes, so each is read once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[int, int]] = {}
 
     def read(self, smi: Smi, reading: SmiReading) -> dict[str, tuple[int, int]]:
-        """Those of the GPUs that were seen, by PCI address. What was not answered is asked again by the next look."""
+        """Return the compute capabilities of the GPUs in a reading, by PCI address. The next read
+        repeats what failed.
+        """
         gpus = [(each.pci, each.uuid) for each in reading.log.gpus]
         if not self._known.keys() >= set(gpus):
             found = _capabilities(smi)
@@ -29,7 +33,9 @@ class ComputeCapabilities:
 
 
 def facts_from_reading(smi: Smi, reading: SmiReading, tables: Tables, cache: ComputeCapabilities) -> Facts:
-    """NUMA nodes and the class of a function are not nvidia-smi's to tell: a scan of the bus has them."""
+    """Return the facts of the GPUs and MIG devices in a reading. nvidia-smi does not report NUMA nodes or a function's
+    class; a scan of the bus does.
+    """
     capabilities = cache.read(smi, reading)
     present = {g.pci: g for g in reading.gpus if not g.lost}
     gpus = tuple(
@@ -42,7 +48,7 @@ def facts_from_reading(smi: Smi, reading: SmiReading, tables: Tables, cache: Com
 
 
 def _capabilities(smi: Smi) -> dict[str, tuple[int, int]]:
-    """By PCI address; none where this nvidia-smi does not know the field (before R510)."""
+    """Return compute capabilities by PCI address; none if this nvidia-smi does not know the field (before R510)."""
     result = smi.run("--query-gpu=pci.bus_id,compute_cap", "--format=csv,noheader")
     rows = [line.split(", ") for line in result.out.splitlines()] if result.status == 0 else []
     return {pci_address(row[0]): _version_pair(row[1]) for row in rows if len(row) == 2}

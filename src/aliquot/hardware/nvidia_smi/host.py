@@ -1,4 +1,4 @@
-"""The machine around GPUs whose driver's programs, ``sriov-manage`` among them, run elsewhere."""
+"""The host control for GPUs whose driver's programs, including ``sriov-manage``, run elsewhere."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from aliquot.hardware.nvidia_smi.command import Smi
 
 _PROBE_TIMEOUT_S = 30.0
 _CANNOT_RUN = (126, 127)
-"""What a shell, and a container runtime, say of a program that is not there or cannot be started."""
+"""Exit statuses of shells and container runtimes for a program that does not exist or cannot be started."""
 
 
 class SmiHost:
-    """Implements ``engine.ports.HostControl``: the driver's program resets, processes are this machine's."""
+    """The implementation of ``engine.ports.HostControl``: the driver's program resets GPUs, processes belong to the
+    local host.
+    """
 
     def __init__(self, programs: DriverPrograms) -> None:
         self._smi = Smi(programs)
@@ -32,9 +34,7 @@ class SmiHost:
 
 
 class ProgramTools:
-    """Implements ``kernel.sriov_manage.Tools``. Whether the program is there is asked once: it is looked for again
-    only while it was not found.
-    """
+    """The implementation of ``kernel.sriov_manage.Tools``. Once the program was found, it is not looked up again."""
 
     def __init__(self, programs: DriverPrograms) -> None:
         self._programs = programs
@@ -42,7 +42,7 @@ class ProgramTools:
 
     @property
     def sriov_manage(self) -> str:
-        """Its path where ``programs`` run; empty where it is not there, or nothing can be run now."""
+        """The program's path, as ``programs`` see it; "" if it does not exist, or nothing can be run now."""
         if not self._found:
             try:
                 self._found = self._programs.run((PROGRAM, "-h"), _PROBE_TIMEOUT_S).status not in _CANNOT_RUN
@@ -51,7 +51,7 @@ class ProgramTools:
         return PROGRAM if self._found else ""
 
     def manage(self, pci: str, on: bool) -> tuple[int, str]:
-        """Raises NoDriverError where nothing can be run any more, HardwareError where it does not end."""
+        """Run the program. Raises NoDriverError if nothing can be run any more, HardwareError if it does not end."""
         with uninterrupted():
             result = self._programs.run((PROGRAM, "-e" if on else "-d", pci), TIMEOUT_S)
         if result.status in _CANNOT_RUN:

@@ -14,11 +14,11 @@ from aliquot.hardware.nvml.instances import NO_INSTANCE, Process, distinct
 from aliquot.hardware.nvml.partition_ids import slots_mirrored
 
 MigDeviceIds = tuple[str, int, int | None]
-"""A MIG device: the GPU's UUID, GPU instance, compute instance."""
+"""A MIG device: the GPU's UUID, the GPU instance id and the compute instance id."""
 
 
 class InstanceRows(msgspec.Struct, frozen=True):
-    """What is listed of one GPU."""
+    """The listed rows of one GPU."""
 
     instances: tuple[ListedInstance, ...] = ()
     compute: tuple[ListedInstance, ...] = ()
@@ -27,7 +27,7 @@ class InstanceRows(msgspec.Struct, frozen=True):
 def with_instances(
     gpu: Gpu, table: Family, rows: InstanceRows, uuids: Mapping[MigDeviceIds, str], processes: Sequence[Process]
 ) -> Gpu:
-    """The GPU with its instances and holders."""
+    """Return the GPU with its instances and holders."""
     found = tuple(
         _instance(gpu, table, each, [c for c in rows.compute if c.instance == each.instance], uuids, processes)
         for each in sorted(rows.instances, key=lambda i: i.instance)

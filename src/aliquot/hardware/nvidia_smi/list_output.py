@@ -1,4 +1,6 @@
-"""The lists of ``nvidia-smi -L`` and ``nvidia-smi mig``: rows between bars, whose widths moved between versions."""
+"""Parsers for the lists of ``nvidia-smi -L`` and ``nvidia-smi mig``: rows between bars, whose widths differ between
+versions.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,12 @@ _ODD = {
 }
 _PLAIN = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6}
 _DOUBLE = 9
-"""NVML's profile indexes (nvml.h), by the end of the name and the slices; 1g of double memory has one of its own."""
+"""NVML's profile indexes (nvml.h), by the name's suffix and the slices; 1g with double memory has its own."""
 _UNKNOWN_INDEX = 1000
 
 
 class ListedGpu(msgspec.Struct, frozen=True):
-    """A GPU of ``-L``: its index, its UUID, and its MIG devices' numbers and UUIDs in their order."""
+    """A GPU of ``-L``: its index, its UUID, and the numbers and UUIDs of its MIG devices in order."""
 
     index: int
     uuid: str
@@ -44,7 +46,9 @@ class ListedGpu(msgspec.Struct, frozen=True):
 
 
 class ListedInstance(msgspec.Struct, frozen=True):
-    """A row of ``-lgi`` (``compute`` None) or ``-lci``: the GPU's index, ids, the profile's name and id, the place."""
+    """A row of ``-lgi`` (``compute`` is None) or ``-lci``: the GPU's index, the ids, the profile's name and id, and the
+    placement.
+    """
 
     gpu: int
     instance: int
@@ -55,7 +59,7 @@ class ListedInstance(msgspec.Struct, frozen=True):
 
 
 def parse_gpus(text: str) -> tuple[ListedGpu, ...]:
-    """``-L``."""
+    """Parse the output of ``-L``."""
     found: list[ListedGpu] = []
     for line in text.splitlines():
         if match := _GPU.match(line):
@@ -67,7 +71,7 @@ def parse_gpus(text: str) -> tuple[ListedGpu, ...]:
 
 
 def parse_instances(text: str) -> tuple[ListedInstance, ...]:
-    """``mig -lgi``."""
+    """Parse the output of ``mig -lgi``."""
     matches = filter(None, map(_INSTANCE.match, text.splitlines()))
     return tuple(
         ListedInstance(int(m[1]), int(m[4]), None, m[2], int(m[3]), Placement(int(m[5]), int(m[6]))) for m in matches
@@ -75,7 +79,7 @@ def parse_instances(text: str) -> tuple[ListedInstance, ...]:
 
 
 def parse_compute_instances(text: str) -> tuple[ListedInstance, ...]:
-    """``mig -lci``."""
+    """Parse the output of ``mig -lci``."""
     matches = filter(None, map(_COMPUTE.match, text.splitlines()))
     return tuple(
         ListedInstance(int(m[1]), int(m[2]), int(m[5]), m[3], int(m[4]), Placement(int(m[6]), int(m[7])))
@@ -84,13 +88,15 @@ def parse_compute_instances(text: str) -> tuple[ListedInstance, ...]:
 
 
 def parse_placements(text: str) -> dict[int, tuple[Placement, ...]]:
-    """``mig -lgipp`` of one GPU: by profile id."""
+    """Parse the output of ``mig -lgipp`` for one GPU. Returns placements by profile id."""
     matches = filter(None, map(_PLACES.match, (line.rstrip() for line in text.splitlines())))
     return {int(m[2]): tuple(Placement(int(s), int(m[4])) for s in m[3].split(",")) for m in matches}
 
 
 def parse_profiles(text: str, placements: dict[int, tuple[Placement, ...]]) -> tuple[GpuProfileRow, ...]:
-    """``mig -lgip`` of one GPU, in NVML's order. A row has two lines; the second has the other engines."""
+    """Parse the output of ``mig -lgip`` for one GPU, in the order of NVML's indexes. A row has two lines; the second
+    contains the other engines.
+    """
     found: list[GpuProfileRow] = []
     for line in text.splitlines():
         if match := _PROFILE.match(line):
@@ -127,7 +133,7 @@ def _index(name: str, slices: int, position: int) -> int:
 
 
 def _with_double_memory(rows: list[GpuProfileRow]) -> list[GpuProfileRow]:
-    """Of two plain profiles with one slice, the one with more memory is the double one."""
+    """Return the rows with the index of double memory on the larger of two plain profiles with one slice."""
     plain = [r for r in rows if r.index == 0]
     if len(plain) < 2:
         return rows
@@ -136,6 +142,6 @@ def _with_double_memory(rows: list[GpuProfileRow]) -> list[GpuProfileRow]:
 
 
 def parse_created_id(text: str) -> int | None:
-    """The id of what a create command says that it made."""
+    """Return the id of the instance that a create command reports, or None."""
     match = _MADE.search(text)
     return int(match[1]) if match else None

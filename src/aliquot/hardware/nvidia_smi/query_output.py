@@ -1,5 +1,5 @@
-"""``nvidia-smi -q``: one block per GPU, four blanks of indent per level, ``name : value`` with a column that moves
-between versions. What is not asked for is passed over, so that new sections do no harm.
+"""A parser for ``nvidia-smi -q``: one block per GPU, four spaces of indent per level, ``name : value`` with a column
+that differs between versions. Unknown entries are skipped, so that new sections do no harm.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ Path = tuple[str, ...]
 
 
 class GpuReport(msgspec.Struct, frozen=True):
-    """One GPU. ``processes`` are the clients, in the order of GPU instance, compute instance and pid. ``mixed_size`` is
-    mixed-size mode, None where this GPU, in its present mode, has none; ``memory_mib`` 0 where nobody says.
-    """
+    """The report of one GPU."""
 
     pci: str
     uuid: str
@@ -34,13 +32,16 @@ class GpuReport(msgspec.Struct, frozen=True):
     resettable: bool
     guest: bool
     mixed_size: bool | None
+    """Mixed-size mode; None if the GPU does not support it in its current mode."""
     architecture: str
     memory_mib: int
+    """0 if it is not reported."""
     processes: tuple[Process, ...]
+    """The GPU's clients, in the order of GPU instance, compute instance and pid."""
 
 
 class Log(msgspec.Struct, frozen=True):
-    """A whole answer. ``cuda`` is empty where the driver has none (a vGPU host)."""
+    """A complete report. ``cuda`` is empty if the driver has no CUDA (a vGPU host)."""
 
     driver: str
     cuda: str
@@ -48,12 +49,12 @@ class Log(msgspec.Struct, frozen=True):
 
     @property
     def nvml(self) -> str:
-        """The library's version, which is made of these two."""
+        """The library's version, which consists of these two."""
         return f"{self.cuda.partition('.')[0]}.{self.driver}" if self.cuda else self.driver
 
 
 def parse(text: str) -> Log:
-    """Raises ValueError where a GPU's block has no address."""
+    """Parse a report. Raises ValueError if a GPU's block has no address."""
     head: dict[str, str] = {}
     for line in text.splitlines():
         if line.startswith("GPU "):
@@ -67,7 +68,7 @@ def parse(text: str) -> Log:
 
 
 def sections(text: str) -> list[tuple[str, list[tuple[Path, str]]]]:
-    """Each GPU's address, and its block as paths of section names with their values. Raises ValueError as ``parse``."""
+    """Return each GPU's address and its block as paths of section names with values. Raises ValueError as ``parse``."""
     blocks: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         if line.startswith("GPU "):
@@ -78,7 +79,7 @@ def sections(text: str) -> list[tuple[str, list[tuple[Path, str]]]]:
 
 
 def _facts(lines: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Every line as its path of section names, and its value; the header of a section has an empty one."""
+    """Return each line as its path of section names and its value; the value of a section header is empty."""
     above: list[str] = []
     for line in lines:
         bare = line.strip()
@@ -136,7 +137,7 @@ def _mib(text: str) -> int:
 
 
 def _processes(facts: Sequence[tuple[Path, str]]) -> list[Process]:
-    """The ids of instances come before the process that is in them, its name after it."""
+    """Return the processes. The instance ids precede a process, and its name follows it."""
     found: list[tuple[int, int, int, str]] = []
     ids = {"GPU instance ID": NO_INSTANCE, "Compute instance ID": NO_INSTANCE}
     for path, value in facts:

@@ -1,4 +1,4 @@
-"""Reading GPUs through nvidia-smi: one command for a node without instances, three for one with."""
+"""Reading GPUs through nvidia-smi: one command for a node without instances, three for a node with instances."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from aliquot.hardware.nvidia_smi.tables import SmiSource
 from aliquot.hardware.nvml.tables import Tables
 
 _ONE_BY_ONE = (codes.GPU_IS_LOST, codes.UNKNOWN, codes.RESET_REQUIRED)
-"""What nvidia-smi says of the whole node when one GPU does not answer."""
+"""What nvidia-smi reports for the whole node when one GPU does not answer."""
 
 
 class SmiGpu(msgspec.Struct):
-    """A GPU's report and its index. ``handle`` is what its tables are read by."""
+    """A GPU's report and its index. ``handle`` is the key to read its tables."""
 
     pci_device: str
     subsystem: str
@@ -34,14 +34,16 @@ class SmiGpu(msgspec.Struct):
 
 
 class SmiReading(msgspec.Struct, frozen=True):
-    """One look at a node. ``log`` has no GPU that fell off the bus."""
+    """The result of reading a node. ``log`` omits GPUs that fell off the bus."""
 
     log: Log
     gpus: tuple[Gpu, ...]
 
 
 class SmiReader:
-    """``addresses`` are the GPUs that the kernel's driver has: asked for when nvidia-smi gives up on the whole node."""
+    """Reads a node's GPUs. ``addresses`` are the GPUs of the kernel's driver, for the case that nvidia-smi fails for
+    the whole node.
+    """
 
     def __init__(self, smi: Smi, addresses: Callable[[], Iterable[str]]) -> None:
         self.tables = Tables(SmiSource(smi))
@@ -51,15 +53,17 @@ class SmiReader:
         self._uuids: dict[MigDeviceIds, str] = {}
 
     def forget(self) -> None:
-        """GPUs have come or gone."""
+        """Forget known GPUs: some have appeared or disappeared."""
         self._known.clear()
 
     def log(self) -> Log:
-        """What is reported of the node and its GPUs, without their instances. Raises an AliquotError."""
+        """Return the report of the node and its GPUs, without their instances. Raises an AliquotError."""
         return self._log()[0]
 
     def read_node(self) -> SmiReading:
-        """Every GPU, in the order of addresses; one that fell off the bus hides no other. Raises an AliquotError."""
+        """Return all GPUs, in the order of addresses. A GPU that fell off the bus does not hide the others. Raises an
+        AliquotError.
+        """
         log, lost = self._log()
         if lost is None and not log.gpus:
             return SmiReading(log, ())
@@ -70,11 +74,11 @@ class SmiReader:
         return SmiReading(log, tuple(gpus))
 
     def gpu(self, gpu_report: GpuReport) -> Gpu:
-        """A GPU that was just reported, with its instances."""
+        """Return a GPU that was just reported, with its instances."""
         return self._read_one(gpu_report)
 
     def report(self, pci: str) -> GpuReport:
-        """One GPU, read afresh. Raises GpuLostError."""
+        """Read the report of one GPU again. Raises GpuLostError."""
         attempt = f"reading {pci}"
         result = self._smi.run("-q", "-i", pci)
         if result.status:
@@ -87,7 +91,9 @@ class SmiReader:
     # -- reports
 
     def _log(self) -> tuple[Log, list[str] | None]:
-        """The report; and where the GPUs had to be asked one by one, those that do not answer."""
+        """Return the report. If the GPUs had to be read one by one, also return the addresses of those that do not
+        answer.
+        """
         attempt = "reading the GPUs"
         result = self._smi.run("-q")
         if result.status == 0:
@@ -103,13 +109,15 @@ class SmiReader:
             return report.parse(result.out)
         except ValueError as malformed:
             raise HardwareError(
-                f"{attempt} failed: nvidia-smi -q says what nobody understands",
+                f"{attempt} failed: the output of nvidia-smi -q cannot be parsed",
                 details=(str(malformed), self._smi.programs.location),
                 next_step="compare with the output of: nvidia-smi -q",
             ) from malformed
 
     def _read_one_by_one(self, refusal: AliquotError) -> tuple[Log, list[str]]:
-        """GPU by GPU: what answers, and the addresses that do not. Raises ``refusal`` where none does."""
+        """Read GPU by GPU. Return the combined report and the addresses that do not answer. Raises ``refusal`` if none
+        answers.
+        """
         logs: list[Log] = []
         lost: list[str] = []
         for pci in sorted({*self._known, *self._addresses()}):
@@ -125,7 +133,7 @@ class SmiReader:
         return msgspec.structs.replace(logs[0], gpus=tuple(r for log in logs for r in log.gpus)), lost
 
     def _lost(self, pci: str) -> Gpu:
-        """What was known of it before; a stranger has only its address."""
+        """Return a lost GPU with its last known values; only its address if it was never read."""
         previous = self._known.get(pci)
         if previous is None:
             return Gpu(pci=pci, uuid="", index=-1, product="GPU that fell off the bus", lost=True)
@@ -142,8 +150,10 @@ class SmiReader:
     # -- GPUs
 
     def _read_together(self, log: Log) -> list[Gpu]:
-        """All GPUs with one command per list. MIG GPUs first: only they tell placements, and each product's table is
-        read once. The report has the GPUs in the order of their indexes, by which the lists name them.
+        """Return all GPUs with one command per list.
+
+        MIG GPUs come first: only they list placements, and each product's table is read once. The report has the GPUs
+        in the order of their indexes, which the lists use.
         """
         partitioned = any(r.mig.enabled for r in log.gpus)
         instances, compute = self._instances() if partitioned else ((), ())
@@ -175,14 +185,14 @@ class SmiReader:
         return self._with_instances(_smi_gpu(gpu_report, index), rows)
 
     def _has_unknown_uuid(self, gpu_report: GpuReport, rows: InstanceRows) -> bool:
-        """Whether a MIG device's UUID is not known. They follow from the GPU and the two ids since R470, so that one
-        look at each is enough.
+        """Return whether the UUID of a MIG device is unknown. Since R470 it follows from the GPU and the two ids, so it
+        is read once.
         """
         return any((gpu_report.uuid, c.instance, c.compute) not in self._uuids for c in rows.compute)
 
     def _learn(self, gpu_report: GpuReport, rows: InstanceRows, listed_gpus: Sequence[lists.ListedGpu]) -> None:
-        """``-L`` has MIG devices in the order of GPU instance and compute instance. It is believed where the list of
-        compute instances was the same before and after: a UUID that was given to the wrong one would stay there.
+        """Store the UUIDs of MIG devices from ``-L``, which lists them in the order of GPU instance and compute
+        instance. Callers check that the compute instances did not change meanwhile, because a wrong UUID would be kept.
         """
         order = sorted((c.instance, c.compute) for c in rows.compute)
         uuids = next((n.mig_devices for n in listed_gpus if n.uuid == gpu_report.uuid), ())
@@ -190,7 +200,7 @@ class SmiReader:
             self._uuids |= {(gpu_report.uuid, *ids): uuid for ids, (_, uuid) in zip(order, uuids, strict=True)}
 
     def _instances(self, pci: str = "") -> tuple[tuple[lists.ListedInstance, ...], tuple[lists.ListedInstance, ...]]:
-        """GPU instances and compute instances, of one GPU or of all."""
+        """Return the GPU instances and compute instances, of one GPU or of all."""
         selector = ("-i", pci) if pci else ()
         attempt = f"listing the instances of {pci or 'all GPUs'}"
         gpu_instances = lists.parse_instances(self._smi.run_listing(attempt, "mig", *selector, "-lgi", gpu=pci))

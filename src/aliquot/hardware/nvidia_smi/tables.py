@@ -1,4 +1,4 @@
-"""The geometry tables that hold for GPUs behind nvidia-smi: the catalog's, corrected by what it lists."""
+"""The geometry tables of GPUs behind nvidia-smi: the catalog's, corrected by nvidia-smi's lists."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from aliquot.hardware.nvml.tables import GpuProduct
 
 
 class SmiSource:
-    """Implements ``nvml.tables.ProfileSource``. A product's ``handle`` is its GPU's report."""
+    """The implementation of ``nvml.tables.ProfileSource``. A product's ``handle`` is its GPU's report."""
 
     def __init__(self, smi: Smi) -> None:
         self._smi = smi
 
     def rows(self, gpu: GpuProduct, *, placements: bool) -> tuple[GpuProfileRow, ...]:
-        """Empty while MIG mode is off: nvidia-smi lists profiles of GPUs in MIG mode only."""
+        """Return the profiles; none while MIG mode is off, because nvidia-smi lists only profiles
+        of GPUs in MIG mode.
+        """
         pci = pci_address(_report(gpu).pci)
         attempt = f"listing the profiles of {pci}"
         listed = self._smi.run_listing(attempt, "mig", "-i", pci, "-lgip", gpu=pci)
-        # The list of placements takes more rights than that of profiles: without them the catalog's hold.
+        # The placement list needs more privileges than the profile list: without them the catalog's placements apply.
         placement_result = self._smi.run("mig", "-i", pci, "-lgipp") if listed and placements else ProgramResult(0)
         return lists.parse_profiles(
             listed, lists.parse_placements("" if placement_result.status else placement_result.out)

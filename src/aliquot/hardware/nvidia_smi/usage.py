@@ -1,4 +1,4 @@
-"""What the pieces of a node's GPUs are used for, as far as ``nvidia-smi -q`` tells: memory, and rates of whole GPUs."""
+"""The usage of a node's GPUs, as far as ``nvidia-smi -q`` reports it: memory, and the utilization of whole GPUs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _TOTAL = ("FB Memory Usage", "Total")
 
 
 def read_usage(smi: Smi, gpus: Mapping[str, Gpu]) -> tuple[Usage, ...]:
-    """One command. ``gpus`` are those of the last look, by PCI address: the report has no names of profiles. Raises
-    what a refusal stands for.
+    """Return the usage from one command. ``gpus`` are those of the last read, by PCI address, because the report has no
+    profile names. Raises the error that a refusal stands for.
     """
-    text = smi.run_checked("reading the use of the GPUs", "-q")
+    text = smi.run_checked("reading the usage of the GPUs", "-q")
     return tuple(each for pci, facts in sections(text) for each in _usages(pci, facts, gpus.get(pci)))
 
 
@@ -44,7 +44,7 @@ def _usages(pci: str, facts: list[tuple[Path, str]], gpu: Gpu | None) -> Iterato
 
 
 def _devices(facts: list[tuple[Path, str]]) -> list[dict[Path, str]]:
-    """The sections of MIG devices, each with what stands below its header."""
+    """Return the sections of MIG devices, each with the entries below its header."""
     found: list[dict[Path, str]] = []
     for path, value in facts:
         if path == (_DEVICE,):
@@ -55,6 +55,6 @@ def _devices(facts: list[tuple[Path, str]]) -> list[dict[Path, str]]:
 
 
 def _number(text: str) -> int | None:
-    """``12 MiB`` or ``7 %``; None for N/A."""
+    """Parse ``12 MiB`` or ``7 %``; None for N/A."""
     word = text.partition(" ")[0]
     return int(word) if word.isdigit() else None

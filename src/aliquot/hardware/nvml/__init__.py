@@ -1,1 +1,1 @@
-"""The driver by its library."""
+"""The GPU driver through its library, NVML."""

@@ -1,7 +1,7 @@
-"""The real backend: a node's GPUs through NVML. With ``library`` it drives a simulated node's shim by the same code.
+"""The real backend: a node's GPUs through NVML. With ``library`` it drives a simulated node's shim with the same code.
 
 Implements ``engine.ports.Backend``. Each NVML return code becomes one clear error (``codes``). Handles are fetched
-again after a mode change and after a reset: NVML says that they and the minor number may change.
+again after a mode change and after a reset, because NVML says that they and the minor number may change.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class NvmlBackend:
-    """One node's GPUs.
+    """The GPUs of one node.
 
-    ``library``: the NVML library to load (a simulated node's shim); ``driver_root``: where the driver's files lie, if
-    not at ``/`` (driver container); ``proc_root``: ``/proc``, None for a simulated node, whose kernel is not this one;
-    ``sys_root``: ``/sys``, which is not looked at either for such a node.
+    ``library`` is the NVML library to load (a simulated node's shim). ``driver_root`` contains the driver's files, if
+    not ``/`` (driver container). ``proc_root`` is ``/proc``, or None for a simulated node, whose kernel is not this
+    one. ``sys_root`` is ``/sys``, which is not read for such a node.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class NvmlBackend:
 
     @property
     def calls(self) -> int:
-        """How many NVML calls were made so far."""
+        """The number of NVML calls so far."""
         return self.session.calls
 
     def read(self) -> Inventory:
@@ -94,8 +94,8 @@ class NvmlBackend:
             self._reader.forget(pci)
             handle = self._reader.handle(pci)
             current, pending = self.session.call(attempt, nv.nvmlDeviceGetMigMode, handle, gpu=pci)
-        # The call answers SUCCESS when the wish is stored and says in a second value whether it took effect; what the
-        # GPU reports afterwards is the only proof (a driver that ignored the wish shows neither).
+        # The call returns SUCCESS when the request is stored, and a second value says whether it took effect. Only the
+        # GPU's state afterwards proves it: a driver that ignored the request shows neither.
         if current != wanted and pending != wanted:
             raise codes.error(activation, attempt, gpu=pci)
         return bool(current == wanted)
@@ -105,7 +105,7 @@ class NvmlBackend:
         attempt = f"creating a GPU instance of profile {profile_id} at {start}:{size} on {pci}"
         with self.session.gate.use():
             handle = self._reader.handle(pci)
-            # byref: pynvml hands its argument through untouched, and a structure by value ends the process.
+            # byref: pynvml passes its argument through unchanged, and a structure by value ends the process.
             placement = byref(nv.c_nvmlGpuInstancePlacement_t(start, size))
             create = nv.nvmlDeviceCreateGpuInstanceWithPlacement
             instance = self.session.call(attempt, create, handle, profile_id, placement, gpu=pci)
@@ -142,7 +142,7 @@ class NvmlBackend:
             self.session.call(attempt, nv.nvmlComputeInstanceDestroy, handle, gpu=pci)
 
     def mixed_size(self, pci: str) -> bool | None:
-        """Whether mixed-size mode is on; None where the GPU, in its present mode, has none."""
+        """Return whether mixed-size mode is on; None if the GPU does not support it in its current mode."""
         with self.session.gate.use():
             code, mode = self.session.try_call(
                 self.session.nv.nvmlDeviceGetVgpuHeterogeneousMode, self._reader.handle(pci)
@@ -150,17 +150,17 @@ class NvmlBackend:
         return bool(mode) if code == codes.SUCCESS else None
 
     def set_mixed_size(self, pci: str, on: bool) -> None:
-        attempt = f"switching mixed-size mode of {pci} {'on' if on else 'off'}"
+        attempt = f"{'enabling' if on else 'disabling'} mixed-size mode on {pci}"
         with self.session.gate.use():
             handle = self._reader.handle(pci)
             self.session.call(attempt, self.session.nv.nvmlDeviceSetVgpuHeterogeneousMode, handle, int(on), gpu=pci)
 
     def renumber(self) -> None:
-        """GPUs have come or gone: what is remembered by position is asked again."""
+        """Forget values that are cached by index: GPUs have appeared or disappeared."""
         self._reader.renumber()
 
     def describe(self, pci: str) -> GpuDescription:
-        """Everything that the driver says about what a GPU can be cut into, for ``record``. Reads only."""
+        """Return the driver's own tables of a GPU, for ``record``. Reads only."""
         from aliquot.hardware.nvml.describe import describe
 
         with self.session.gate.use():
@@ -172,7 +172,7 @@ class NvmlBackend:
             yield
 
     def health(self, policy: XidPolicy) -> Health:
-        """Watches the GPUs for XIDs, from its first poll on."""
+        """Return a watcher of the GPUs' XIDs, which begins with its first poll."""
         from aliquot.hardware.nvml.events import NvmlEvents
         from aliquot.hardware.nvml.health import Health
 
@@ -182,7 +182,7 @@ class NvmlBackend:
         try:
             self.session.close()
         except HardwareError:
-            # The work is done and proved by now; a driver that cannot even shut down a session changes nothing.
+            # The work is done and proven; a driver that cannot shut down a session changes nothing.
             return
 
     def _instance(self, attempt: str, pci: str, instance: int) -> Any:
@@ -192,7 +192,7 @@ class NvmlBackend:
 
 
 def unavailable_reason(driver_root: str | None = None) -> AliquotError | None:
-    """Why NVML cannot be used on this machine, or None if it can. Opens and closes a session."""
+    """Return why NVML cannot be used on this host, or None if it can. Opens and closes a session."""
     try:
         NvmlBackend(driver_root=driver_root).close()
     except AliquotError as error:

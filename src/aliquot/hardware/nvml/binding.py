@@ -1,8 +1,9 @@
-"""NVML's binding over each library that this process loads; the only module that imports ``pynvml`` (nvidia-ml-py).
+"""The NVML binding of each library that this process loads; the only module that imports ``pynvml`` (nvidia-ml-py).
 
-``pynvml`` keeps its library in a global. This process has a private copy of it for each library, so that two simulated
-nodes (each has a library of its own) can be open at a time, and a program that uses pynvml beside Aliquot is not
-disturbed. Sessions on the same library share the copy: a process that opens a session every few seconds makes one.
+``pynvml`` keeps its library in a global variable. This process has a private copy of the module for each library.
+Therefore two simulated nodes, each with its own library, can be open together, and other users of pynvml in this
+process are not affected. Sessions on the same library share the copy, so a process that opens a session every few
+seconds creates only one.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _SYSTEM = ""
 
 
 class NvmlBinding:
-    """A copy of ``pynvml`` and the library behind it. ``nv`` is the copy."""
+    """A copy of ``pynvml`` (``nv``) and the library behind it."""
 
     def __init__(self, inode: int = 0, content: tuple[int, int] = (0, 0)) -> None:
         self.nv = private_copy()
         self.inode = inode
-        """Of the file that the library was loaded from, or of a later one with the same content."""
+        """The inode of the file that the library was loaded from, or of a later file with the same content."""
         self.content = content
         self.sessions = 0
         self.clean = True
@@ -43,18 +44,18 @@ class NvmlBinding:
 
 
 _pristine: dict[str, Any] = {}
-"""What ``pynvml`` holds after its import, before any session: the pattern of all further copies."""
+"""The content of ``pynvml`` after its import, before any session: the template of all further copies."""
 _bindings: dict[str, list[NvmlBinding]] = {}
-"""By the real path of their library, in the order of loading; the machine's own library by ``_SYSTEM``. None is ever
-removed: a thread may be in a call of a library, so no library is unloaded.
+"""Bindings by the real path of their library, in the order of loading; the host's own library is ``_SYSTEM``. No
+binding is ever removed and no library unloaded, because a thread may be inside a call.
 """
 _ACQUIRING = Lock()
 _IMPORTING = Lock()
 
 
 def acquire(library: str | None) -> NvmlBinding:
-    """Return the binding over ``library`` (a path; None is the machine's own library), for a session that ends with
-    ``release``. Raises NoDriverError.
+    """Return the binding for ``library`` (a path; None is the host's own library). The session ends with ``release``.
+    Raises NoDriverError.
     """
     with _ACQUIRING:
         path = library or system_library()
@@ -64,14 +65,14 @@ def acquire(library: str | None) -> NvmlBinding:
 
 
 def release(binding: NvmlBinding, *, clean: bool) -> None:
-    """Take back what ``acquire`` returned. ``clean`` says whether NVML was shut down."""
+    """Return a binding that ``acquire`` returned. ``clean`` says whether NVML was shut down."""
     with _ACQUIRING:
         binding.sessions -= 1
         binding.clean &= clean
 
 
 def library_below(driver_root: str) -> str:
-    """The NVML library of a driver that lives below another root (a driver container). Raises NoDriverError."""
+    """Return the NVML library of a driver below another root (a driver container). Raises NoDriverError."""
     for folder in _IN_DRIVER_ROOT:
         path = os.path.join(driver_root, folder, LIBRARY)
         if os.path.exists(path):
@@ -80,8 +81,8 @@ def library_below(driver_root: str) -> str:
 
 
 def system_library() -> str | None:
-    """The path of this machine's own library where the plain name would find another that is loaded already (a
-    simulated node's); None where the plain name is right. Raises NoDriverError.
+    """Return the path of the host's own library if the plain name would resolve to another that is already loaded (a
+    simulated node's); None if the plain name is right. Raises NoDriverError.
     """
     if not _bindings.keys() - {_SYSTEM}:
         return None
@@ -93,7 +94,7 @@ def system_library() -> str | None:
 
 
 def _system_binding() -> NvmlBinding:
-    """The binding that finds its library by the plain name, when its first session begins."""
+    """Return the binding that resolves its library by the plain name when its first session begins."""
     bindings = _bindings.setdefault(_SYSTEM, [])
     if not bindings:
         bindings.append(NvmlBinding())
@@ -101,9 +102,10 @@ def _system_binding() -> NvmlBinding:
 
 
 def _path_binding(path: str) -> NvmlBinding:
-    """The binding over the file that is at ``path`` now. A simulated node that was stopped and started again, and a
-    driver that was installed again, have a new file with the same content there: the library that is loaded already
-    serves it, unless it is in use or was not shut down.
+    """Return the binding for the file that is at ``path`` now.
+
+    A simulated node that was restarted, or a driver that was installed again, has a new file with the same content
+    there. The library that is already loaded serves it, unless it is in use or was not shut down.
     """
     import ctypes
 
@@ -131,7 +133,7 @@ def _path_binding(path: str) -> NvmlBinding:
 
 
 def _content(path: str) -> tuple[int, int]:
-    """Length and checksum of a file."""
+    """Return the length and checksum of a file."""
     import zlib
 
     with open(path, "rb") as file:
@@ -140,8 +142,8 @@ def _content(path: str) -> tuple[int, int]:
 
 
 def _spelling(path: str, number: int) -> str:
-    """A spelling of the path that differs for each ``number``: the loader remembers names, and answers one that it
-    knows with the library that it loaded under it.
+    """Return a spelling of the path that differs for each ``number``: the loader remembers names, and returns the
+    library that it loaded under a known name.
     """
     folder, name = os.path.split(os.path.abspath(path))
     return folder + "/." * number + "/" + name
@@ -150,13 +152,14 @@ def _spelling(path: str, number: int) -> str:
 def private_copy() -> Any:
     """Return a private copy of the ``pynvml`` module, without a library.
 
-    The copies share the module's classes, whose making takes 10 ms and 1.3 MB that ctypes never gives back. What
-    they do not share is what the functions read and write: their globals.
+    The copies share the module's classes, because creating them takes 10 ms and 1.3 MB that ctypes never frees. They do
+    not share the globals, which the functions read and write.
 
-    ``pynvml`` imports ``ctypes.util`` for a Windows path and with it shutil, subprocess, tempfile, bz2 and lzma: 41 ms
-    against 29 ms with this stand-in (bare Python: 12 ms). The stand-in loads the real module if it is ever asked.
+    ``pynvml`` imports ``ctypes.util`` for a Windows path, and with it shutil, subprocess, tempfile, bz2 and lzma: 41 ms
+    against 29 ms with this stand-in (bare Python: 12 ms). The stand-in loads the real module if it is used.
 
-    One thread at a time: the page opens nodes in several, and an import whose module another one takes away fails.
+    A lock allows one thread at a time: the dashboard opens nodes in several threads, and an import fails if another
+    thread removes its module.
     """
     with _IMPORTING:
         if _pristine:
@@ -177,7 +180,7 @@ def _copy_pristine() -> Any:
 
 
 def _with_globals(function: FunctionType, names: dict[str, Any]) -> FunctionType:
-    """The function over other globals; so are the functions of the module that it wraps."""
+    """Return the function with other globals, and likewise the functions of the module that it wraps."""
     if function.__module__ != "pynvml":
         return function
     inner = (cell.cell_contents for cell in function.__closure__ or ())

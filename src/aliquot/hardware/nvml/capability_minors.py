@@ -1,7 +1,7 @@
 """Capability minors: which ``/dev/nvidia-caps/nvidia-cap<minor>`` opens an instance, and what the kernel lists.
 
-minor(gpu, gi) = 3 + 135 gpu + 9 gi, minor(gpu, gi, ci) = that + 1 + ci, where gpu is the *device minor* number
-(``/dev/nvidia<N>``), not the index. Source: MIG User Guide and open-gpu-kernel-modules; the file
+minor(gpu, gi) = 3 + 135 gpu + 9 gi, minor(gpu, gi, ci) = that + 1 + ci. Here gpu is the *device minor* number
+(``/dev/nvidia<N>``), not the index. Source: MIG User Guide and open-gpu-kernel-modules. The file
 ``/proc/driver/nvidia-caps/mig-minors`` lists the same for every possible instance and is static.
 """
 
@@ -14,24 +14,24 @@ from aliquot.core.model.inventory import Gpu
 
 
 def gi_minor(gpu_minor: int, gi: int) -> int:
-    """The minor that guards a GPU instance; -1 if the GPU's own is not known."""
+    """Return the minor that guards a GPU instance; -1 if the GPU's minor is unknown."""
     return -1 if gpu_minor < 0 else 3 + 135 * gpu_minor + 9 * gi
 
 
 def ci_minor(gpu_minor: int, gi: int, ci: int) -> int:
-    """The minor that guards a compute instance."""
+    """Return the minor that guards a compute instance."""
     return -1 if gpu_minor < 0 else gi_minor(gpu_minor, gi) + 1 + ci
 
 
 class CapabilityFiles:
-    """The kernel's own lists below ``proc_root``; all empty where that is None."""
+    """The kernel's lists below ``proc_root``; all empty if that is None."""
 
     def __init__(self, proc_root: str | None) -> None:
         self._root = proc_root
         self._minors: dict[str, int] | None = None
 
     def gpus(self) -> list[str]:
-        """The PCI addresses of the GPUs that the kernel driver has, ascending."""
+        """Return the PCI addresses of the kernel driver's GPUs in ascending order."""
         import os
 
         try:
@@ -41,7 +41,7 @@ class CapabilityFiles:
         return sorted(pci_address(name) for name in names)
 
     def remarks(self, gpus: Sequence[Gpu]) -> tuple[str, ...]:
-        """A sentence for each existing instance whose minor the kernel lists differently."""
+        """Return a sentence for each existing instance whose minor the kernel lists differently."""
         wrong = []
         for gpu in gpus:
             for i in gpu.instances:

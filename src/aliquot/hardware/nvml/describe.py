@@ -1,4 +1,4 @@
-"""Everything that the driver says about what one GPU can be cut into."""
+"""The driver's own tables of the partitions that a GPU supports."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from aliquot.hardware.nvml.reader import NvmlReader
 
 
 class GpuDescription(msgspec.Struct, frozen=True):
-    """The driver's own tables of one GPU. ``compute`` holds, by GPU instance profile id, the compute instance profiles
-    of those profiles that have an instance now: the driver tells them of an existing instance only.
-    """
+    """The driver's own tables of one GPU."""
 
     gpu: Gpu
     driver: str
@@ -28,11 +26,14 @@ class GpuDescription(msgspec.Struct, frozen=True):
     memory_mib: int | None
     rows: tuple[GpuProfileRow, ...]
     compute: dict[int, tuple[ComputeRow, ...]]
+    """Compute instance profiles by GPU instance profile id. Only profiles that have an instance now are included,
+    because the driver lists compute instance profiles only of existing instances.
+    """
     index_names: dict[int, str]
 
 
 def describe(reader: NvmlReader, pci: str) -> GpuDescription:
-    """Reads only. Raises what reading raises."""
+    """Return the driver's tables of a GPU. Reads only. Raises the errors of reading."""
     session, handle, gpu = reader.session, reader.handle(pci), reader.gpu(pci)
     nv = session.nv
     compute: dict[int, tuple[ComputeRow, ...]] = {}

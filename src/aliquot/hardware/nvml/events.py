@@ -1,7 +1,7 @@
 """XIDs as NVML reports them to an event set.
 
-The set is freed before our session is suspended and around a change of MIG mode, because it keeps the GPUs open like
-any client, and is made again at the next poll; events in between are lost, as they are while no agent runs.
+The set keeps the GPUs open like any client. Therefore it is freed before our session is suspended and around a change
+of MIG mode, and created again at the next poll. Events in between are lost, as they are while no agent runs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from aliquot.hardware.nvml.session import NvmlSession
 
 NOT_ATTRIBUTED = 0xFFFFFFFF
 MAX_EVENTS = 256
-"""Events taken in one poll; the rest waits for the next."""
+"""Limit of events per poll; the rest waits for the next poll."""
 
 
 class NvmlEvents:
-    """The XIDs that NVML reports to one event set. ``unwatched``: PCI addresses of GPUs that report none."""
+    """The XIDs that NVML reports to one event set. ``unwatched`` are the PCI addresses of GPUs that report none."""
 
     def __init__(self, session: NvmlSession) -> None:
         self.unwatched: tuple[str, ...] = ()
@@ -32,8 +32,8 @@ class NvmlEvents:
         session.before_close.append(self.free)
 
     def take(self) -> list[Xid]:
-        """What was reported since the last call. A set that fails, for example because a GPU fell off the bus, is
-        made anew at the next call, without that GPU.
+        """Return what was reported since the last call. A set that fails, for example because a GPU fell off the bus,
+        is created again at the next call without that GPU.
         """
         nv, found = self._session.nv, list[Xid]()
         with self._session.gate.use(), self._lock:
@@ -53,7 +53,7 @@ class NvmlEvents:
         return found
 
     def free(self) -> None:
-        """Let go of the GPUs."""
+        """Free the event set, which releases the GPUs."""
         with self._lock:
             self._free()
 
@@ -64,13 +64,13 @@ class NvmlEvents:
 
     def _create_set(self) -> None:
         nv, try_call = self._session.nv, self._session.try_call
-        self._set = self._session.call("making an event set", nv.nvmlEventSetCreate)
+        self._set = self._session.call("creating an event set", nv.nvmlEventSetCreate)
         self._gpus, unwatched = {}, []
         for index in range(self._session.call("counting the GPUs", nv.nvmlDeviceGetCount)):
             code, handle = try_call(nv.nvmlDeviceGetHandleByIndex, index)
             info = None if code else try_call(nv.nvmlDeviceGetPciInfo, handle)[1]
             if info is None:
-                continue  # fell off the bus: the inventory says so
+                continue  # fell off the bus: the inventory reports it
             pci = self._gpus[_value(handle)] = _pci(info)
             supported = try_call(nv.nvmlDeviceGetSupportedEventTypes, handle)[1] or 0
             wanted = supported & nv.nvmlEventTypeXidCriticalError

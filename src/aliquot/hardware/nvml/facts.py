@@ -1,7 +1,7 @@
-"""Facts beside the geometry, through NVML and, for the place in the machine, through sysfs.
+"""Facts besides the geometry, through NVML, and through sysfs for the location in the host.
 
-Each GPU and each MIG device answers for itself: one that falls off the bus, or is destroyed while it is asked, is left
-out. Sources: nvml.h for the calls; the class and ``numa_node`` files of PCI devices in sysfs; DMI for the machine.
+Each GPU and each MIG device is read separately: one that falls off the bus or is destroyed meanwhile is omitted.
+Sources: nvml.h for the calls; the class and ``numa_node`` files of PCI devices in sysfs; DMI for the host.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _SCOPE_NODE = 0
 
 
 def read_facts(reader: NvmlReader, sys_root: str | None) -> Facts:
-    """``sys_root`` is ``/sys``, or None where the GPUs are not in this machine (a simulated node)."""
+    """Read the facts of all GPUs. ``sys_root`` is ``/sys``, or None if the GPUs are not in this host (a simulated
+    node).
+    """
     session = reader.session
     gpus: list[GpuFacts] = []
     devices: list[MigDevice] = []
@@ -46,7 +48,7 @@ def read_facts(reader: NvmlReader, sys_root: str | None) -> Facts:
 
 
 def _query(session: NvmlSession, attempt: str, function: Any, *arguments: Any, gpu: str = "") -> Any:
-    """An answer, None where this GPU or this driver has no such thing."""
+    """Return an answer, or None if this GPU or driver does not support the question."""
     code, answer = session.try_call(function, *arguments)
     if code in (codes.SUCCESS, codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND, codes.LIBRARY_NOT_FOUND):
         return answer
@@ -63,7 +65,7 @@ def _gpu(reader: NvmlReader, nvml_gpu: NvmlGpu, sys_root: str | None) -> GpuFact
     )
     return GpuFacts(
         pci=pci,
-        memory_mib=int(memory.total) >> 20 if memory is not None else 0,  # a system on chip has none of its own
+        memory_mib=int(memory.total) >> 20 if memory is not None else 0,  # a system on chip has no memory of its own
         compute_capability=compute_capability or (0, 0),
         numa_node=_numa_node(reader, nvml_gpu, sys_root),
         display=_pci_class(reader, nvml_gpu, sys_root) == _VGA,
@@ -73,10 +75,10 @@ def _gpu(reader: NvmlReader, nvml_gpu: NvmlGpu, sys_root: str | None) -> GpuFact
 
 
 def _numa_node(reader: NvmlReader, nvml_gpu: NvmlGpu, sys_root: str | None) -> int | None:
-    """What sysfs says, which is what device plugins go by; else the first node that NVML calls near."""
+    """Return the NUMA node from sysfs, which device plugins use, else the first node that NVML reports as near."""
     text = _pci_file(nvml_gpu, sys_root, "numa_node")
     if text is not None:
-        return int(text) if int(text) >= 0 else None  # -1: the machine has no NUMA nodes
+        return int(text) if int(text) >= 0 else None  # -1: the host has no NUMA nodes
     near = reader.session.nv.nvmlDeviceGetMemoryAffinity
     code, words = reader.session.try_call(near, nvml_gpu.handle, _AFFINITY_WORDS, _SCOPE_NODE)
     if code != codes.SUCCESS:
@@ -85,7 +87,7 @@ def _numa_node(reader: NvmlReader, nvml_gpu: NvmlGpu, sys_root: str | None) -> i
 
 
 def _pci_class(reader: NvmlReader, nvml_gpu: NvmlGpu, sys_root: str | None) -> int:
-    """Class and subclass in one number; -1 where nobody says."""
+    """Return class and subclass as one number; -1 if unknown."""
     text = _pci_file(nvml_gpu, sys_root, "class")
     if text is not None:
         return int(text, 16) >> 8
@@ -96,7 +98,9 @@ def _pci_class(reader: NvmlReader, nvml_gpu: NvmlGpu, sys_root: str | None) -> i
 
 
 def _clique(reader: NvmlReader, nvml_gpu: NvmlGpu) -> str:
-    """``<cluster uuid>.<clique id>``. A cluster UUID of zeros belongs to a switch inside one machine: no clique."""
+    """Return ``<cluster uuid>.<clique id>``. A cluster UUID of zeros belongs to a switch inside one host, which is not
+    a clique.
+    """
     nv = reader.session.nv
     info = nv.c_nvmlGpuFabricInfo_v2_t()
     code, _ = reader.session.try_call(nv.nvmlDeviceGetGpuFabricInfoV, nvml_gpu.handle, byref(info))
@@ -114,7 +118,7 @@ def _mig_devices(reader: NvmlReader, nvml_gpu: NvmlGpu) -> Iterator[MigDevice]:
     for index in range(session.call(attempt, nv.nvmlDeviceGetMaxMigDeviceCount, nvml_gpu.handle, gpu=pci)):
         code, handle = session.try_call(nv.nvmlDeviceGetMigDeviceHandleByIndex, nvml_gpu.handle, index)
         if code in (codes.NOT_FOUND, codes.INVALID_ARGUMENT):
-            continue  # positions may be empty, and there may be holes
+            continue  # positions may be empty, with gaps between them
         if code != codes.SUCCESS:
             raise codes.error(code, attempt, gpu=pci)
         device = _mig_device(reader, nvml_gpu, handle, index)
@@ -123,7 +127,7 @@ def _mig_devices(reader: NvmlReader, nvml_gpu: NvmlGpu) -> Iterator[MigDevice]:
 
 
 def _mig_device(reader: NvmlReader, nvml_gpu: NvmlGpu, handle: Any, index: int) -> MigDevice | None:
-    """None if somebody destroyed it between its listing and the questions about it."""
+    """Return a MIG device, or None if it was destroyed since it was listed."""
     session, nv = reader.session, reader.session.nv
     answers: list[Any] = []
     for question in (
@@ -164,7 +168,7 @@ def _pci_file(nvml_gpu: NvmlGpu, sys_root: str | None, name: str) -> str | None:
 
 
 def _host_product(sys_root: str | None) -> str:
-    """The product name that the firmware gives: DMI, or the device tree on boards without it."""
+    """Return the product name from the firmware: DMI, or the device tree on boards without DMI."""
     if sys_root is None:
         return ""
     dmi = _text(f"{sys_root}/class/dmi/id/product_name")

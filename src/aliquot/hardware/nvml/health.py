@@ -1,9 +1,8 @@
 """The health of a node's GPUs and MIG devices, from the XIDs that the driver reports.
 
-``poll`` is called about once a second, from a worker thread, and never waits for an event: the driver keeps them.
-
-A fault ends when what it concerns ends: that of an instance with the instance, that of a GPU with its reset
-(``forget``), all with the agent. The driver has no event for "well again".
+``poll`` is called about once a second, from a worker thread, and never waits for an event: the driver queues them. A
+failure lasts as long as what it affects: an instance until it is destroyed, a GPU until its reset (``forget``). All
+failures end with the agent. The driver has no event for recovery.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ XidLocation = tuple[str, int | None, int | None]
 
 
 class XidEvents(Protocol):
-    """Where XIDs come from. ``unwatched``: PCI addresses of GPUs that report none."""
+    """A source of XIDs. ``unwatched`` are the PCI addresses of GPUs that report none."""
 
     @property
     def unwatched(self) -> tuple[str, ...]: ...
 
     def take(self) -> list[Xid]:
-        """What was reported since the last call. Raises HardwareError."""
+        """Return what was reported since the last call. Raises HardwareError."""
         ...
 
 
 class Health:
-    """Which devices are unfit, as far as the driver said so. Threads may share it."""
+    """The devices that are unhealthy according to the driver. Threads may share it."""
 
     def __init__(self, events: XidEvents, policy: XidPolicy) -> None:
         self._events = events
@@ -40,7 +39,7 @@ class Health:
 
     @property
     def active_xids(self) -> tuple[Xid, ...]:
-        """The XIDs that make something unfit now, the latest of each place."""
+        """The XIDs that make a device unhealthy now, the latest of each location."""
         with self._lock:
             return tuple(self._active.values())
 
@@ -49,8 +48,8 @@ class Health:
         return self._events.unwatched
 
     def poll(self, inventory: Inventory) -> frozenset[str]:
-        """The UUIDs of what must not be given to a container now (a GPU's stands for everything on it). Faults of
-        instances that are gone from the inventory end here. Raises HardwareError.
+        """Return the UUIDs of devices that must not be allocated to a container now; a GPU's UUID includes everything
+        on it. Failures of instances that are no longer in the inventory end here. Raises HardwareError.
         """
         new_xids = [] if self._policy.off else self._events.take()
         with self._lock:
@@ -62,13 +61,13 @@ class Health:
             return unhealthy(active.values(), inventory)
 
     def adopt(self, previous: Health) -> None:
-        """Goes on with the faults that were known when the session was closed: closing it heals nothing."""
+        """Take over the failures that were known when the session was closed: closing it heals nothing."""
         with self._lock:
             self._active = previous._active | self._active
 
     def forget(self, pci: str, instance: int | None = None) -> None:
-        """End the faults of a GPU that was reset, or of one of its instances that was destroyed (an instance that is
-        made again at the same place has the same ids).
+        """End the failures of a GPU that was reset, or of one of its instances that was destroyed. An instance that is
+        created again at the same placement has the same ids.
         """
         with self._lock:
             gone = [p for p in self._active if p[0] == pci and instance in (None, p[1])]
@@ -77,7 +76,7 @@ class Health:
 
 
 class NoXidEvents:
-    """Implements ``nvml.health.XidEvents`` for GPUs whose XIDs cannot be heard."""
+    """An implementation of ``nvml.health.XidEvents`` for GPUs whose XIDs cannot be received."""
 
     def __init__(self, gpus: Callable[[], tuple[str, ...]]) -> None:
         self._gpus = gpus

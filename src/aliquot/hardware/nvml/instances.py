@@ -1,4 +1,4 @@
-"""What is on one MIG GPU: instances, MIG devices, and the processes that hold them."""
+"""The content of one MIG GPU: instances, MIG devices, and the processes that hold them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from aliquot.hardware.nvml.session import NvmlSession
 
 NO_INSTANCE = 0xFFFFFFFF
 _MAX_INSTANCES = 16
-"""More than any profile allows: at most 15 GPU instance ids per GPU, 8 compute instances per GPU instance."""
+"""More than any profile allows: at most 15 GPU instance ids per GPU, and 8 compute instances per GPU instance."""
 
 UNLISTED = Holder("process", UNKNOWN_HOLDER, "this driver does not list processes")
-"""Who holds each instance where the driver has no list of processes: nobody can say that it is idle."""
+"""The holder of each instance if the driver does not list processes, because then no instance is known to be idle."""
 
 Process = tuple[int, int, Holder]
-"""GPU instance id, compute instance id (NO_INSTANCE where there is none), and who it is."""
+"""The GPU instance id, the compute instance id (NO_INSTANCE if there is none), and the holder."""
 
 
 class Instances:
@@ -34,7 +34,7 @@ class Instances:
         self._uuids: dict[tuple[str, int, int], str] = {}
 
     def fill(self, gpu: Gpu, handle: Any, table: Family, processes: list[Process] | None) -> Gpu:
-        """The GPU with its instances and holders. ``processes`` None: the driver does not list them."""
+        """Return the GPU with its instances and holders. ``processes`` is None if the driver does not list them."""
         nv = self.session.nv
         found: list[GpuInstance] = []
         compute_left, memory_left = table.compute_slices, table.memory_slices
@@ -93,10 +93,10 @@ class Instances:
         return tuple(sorted(found, key=lambda c: c.id))
 
     def _list(self, function: Any, kind: Any, parent: Any, profile_id: int, pci: str) -> list[Any]:
-        """An instance list: a raw C call that wants an array large enough and says how many it filled."""
+        """Return an instance list from a raw C call, which fills a sufficiently large array and returns the count."""
         array, count = (kind * _MAX_INSTANCES)(), c_uint(_MAX_INSTANCES)
         code, _ = self.session.try_call(function, parent, profile_id, array, byref(count))
-        # A driver that does not have this profile says so: then there is no instance of it either.
+        # The driver does not have this profile, so no instance has it either.
         if code in (codes.NOT_SUPPORTED, codes.INVALID_ARGUMENT, codes.NOT_FOUND):
             return []
         if code != codes.SUCCESS:
@@ -104,7 +104,9 @@ class Instances:
         return list(array[: count.value])
 
     def _with_uuids(self, handle: Any, gpu: Gpu, found: list[GpuInstance]) -> tuple[GpuInstance, ...]:
-        """MIG device UUIDs. They follow from the GPU and the two ids since R470, so that one look is enough."""
+        """Return the instances with their MIG device UUIDs. Since R470 a UUID follows from the GPU and the two ids, so
+        it is read once.
+        """
         keys = [(gpu.uuid, i.id, c.id) for i in found for c in i.compute_instances]
         if any(key not in self._uuids for key in keys):
             self._read_uuids(handle, gpu, len(keys))
@@ -128,7 +130,7 @@ class Instances:
                 break
             code, device = self.session.try_call(nv.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
             if code in (codes.NOT_FOUND, codes.INVALID_ARGUMENT):
-                continue  # positions may be empty, and there may be holes
+                continue  # positions may be empty, with gaps between them
             if code != codes.SUCCESS:
                 raise codes.error(code, attempt, gpu=gpu.pci)
             gi = call(attempt, nv.nvmlDeviceGetGpuInstanceId, device, gpu=gpu.pci)
@@ -137,8 +139,8 @@ class Instances:
             found += 1
 
     def processes(self, handle: Any, pci: str) -> list[Process] | None:
-        """Every process on the GPU: its GPU instance, its compute instance, who it is. None where the driver has no
-        such list: every driver that Aliquot drives does, stand-ins for its library may not.
+        """Return all processes on the GPU: GPU instance, compute instance and holder. None if the driver has no such
+        list: every supported driver has it, but stand-ins for its library may not.
         """
         nv = self.session.nv
         found: dict[tuple[int, int, int], None] = {}
@@ -167,7 +169,7 @@ class Instances:
 
 
 def _holders(processes: list[Process] | None, instance: int, compute: int | None = None) -> tuple[Holder, ...]:
-    """Who is on a GPU instance, or on one of its compute instances."""
+    """Return the holders of a GPU instance, or of one of its compute instances."""
     if processes is None:
         return (UNLISTED,)
     return distinct(h for gi, ci, h in processes if gi == instance and compute in (None, ci))

@@ -1,7 +1,7 @@
-"""GPU instance ids encode places: the partition number that the driver uses inside.
+"""GPU instance ids as placements: the partition number that the driver uses internally.
 
-Eight-slot boards: 0 the whole GPU, 1-2 halves, 3-6 quarters, 7-14 eighths; four-slot boards: 0, 1-2 halves, 3-6
-quarters. On boards whose missing compute slice lies in the low half the two halves are swapped on display
+Boards with eight slots: 0 is the whole GPU, 1-2 are halves, 3-6 quarters, 7-14 eighths. Boards with four slots: 0, 1-2
+halves, 3-6 quarters. On boards whose missing compute slice is in the low half, the two halves are displayed swapped
 (start = slot + half, modulo the board). Source: open-gpu-kernel-modules, checked against captures.
 """
 
@@ -19,7 +19,7 @@ _FIRST_SLOT = {
 
 
 def slots_mirrored(table: Family, instances: Sequence[GpuInstance]) -> bool | None:
-    """Whether this board shows its halves swapped, as its instances tell; None if none of them tells."""
+    """Return whether this board shows its halves swapped, according to its instances; None if no instance shows it."""
     slots, first = _FIRST_SLOT.get(table.slot_model, (0, {}))
     for instance in instances:
         if not slots or instance.id == 0 or instance.id not in first:

@@ -22,7 +22,9 @@ _SUFFIX_BY_INDEX = {7: "+me", 8: "+me", 13: "-me", 14: "-me", 15: "+me.all", 16:
 
 
 class _ProfileInfo3(Structure):
-    """nvmlGpuInstanceProfileInfo_v3_t, which nvidia-ml-py lacks: ``capabilities`` tells gfx and P2P profiles apart."""
+    """The structure nvmlGpuInstanceProfileInfo_v3_t, which nvidia-ml-py lacks: ``capabilities`` distinguishes gfx and
+    P2P profiles.
+    """
 
     _fields_ = [
         ("version", c_uint),
@@ -46,7 +48,7 @@ _PROFILE_INFO_3 = 3 << 24 | 152
 
 
 class ComputeRow(msgspec.Struct, frozen=True):
-    """One compute instance profile as the driver describes it. ``placements`` None: it would not say."""
+    """A compute instance profile as the driver describes it."""
 
     index: int
     id: int
@@ -55,14 +57,16 @@ class ComputeRow(msgspec.Struct, frozen=True):
     count: int
     sm: int
     placements: tuple[Placement, ...] | None = None
+    """None if the driver does not list them."""
 
 
 class GpuProfileRow(msgspec.Struct, frozen=True):
-    """One GPU instance profile as the driver describes it. ``name`` is empty where the driver tells none."""
+    """A GPU instance profile as the driver describes it."""
 
     index: int
     id: int
     name: str
+    """Empty if the driver does not report names."""
     slices: int
     count: int
     sm: int
@@ -74,7 +78,7 @@ class GpuProfileRow(msgspec.Struct, frozen=True):
 
 
 def read_rows(session: NvmlSession, device: Any, *, placements: bool) -> tuple[GpuProfileRow, ...]:
-    """Every profile that this GPU has, by NVML index. Empty where the driver lists none (R535 with MIG mode off)."""
+    """Return the GPU's profiles, by NVML index; none if the driver lists none (R535 with MIG mode off)."""
     rows: list[GpuProfileRow] = []
     for index in range(_LAST_INDEX):
         code, info = _profile_info(session, device, index)
@@ -92,7 +96,7 @@ def read_rows(session: NvmlSession, device: Any, *, placements: bool) -> tuple[G
 
 
 def read_compute_rows(session: NvmlSession, instance: Any) -> tuple[ComputeRow, ...]:
-    """Every compute instance profile inside one existing GPU instance (``instance`` is its handle)."""
+    """Return the compute instance profiles of an existing GPU instance (``instance`` is its handle)."""
     nv = session.nv
     rows: list[ComputeRow] = []
     for index in range(_LAST_INDEX):
@@ -126,19 +130,19 @@ def read_compute_rows(session: NvmlSession, instance: Any) -> tuple[ComputeRow, 
 
 
 def architecture(session: NvmlSession, device: Any) -> str:
-    """The GPU's architecture in lower case, empty if NVML does not say or says one that we do not know."""
+    """Return the GPU's architecture in lowercase, "" if NVML does not report a known one."""
     _, number = session.try_call(session.nv.nvmlDeviceGetArchitecture, device)
     return _ARCHITECTURES.get(number, "") if isinstance(number, int) else ""
 
 
 def memory_mib(session: NvmlSession, device: Any) -> int | None:
-    """The GPU's memory, None if NVML does not say."""
+    """Return the GPU's memory in MiB, None if NVML does not report it."""
     code, memory = session.try_call(session.nv.nvmlDeviceGetMemoryInfo, device)
     return int(memory.total) >> 20 if code == codes.SUCCESS else None
 
 
 def _profile_info(session: NvmlSession, device: Any, index: int) -> tuple[int, Any]:
-    """Version 3 of the answer where the driver knows it, else 2, else 1."""
+    """Return version 3 of the profile information if the driver knows it, else 2, else 1."""
     if session.profile_info_version == 3:
         info = _ProfileInfo3(version=_PROFILE_INFO_3)
         code = session.raw("nvmlDeviceGetGpuInstanceProfileInfoV", device, c_uint(index), byref(info))
@@ -179,8 +183,8 @@ def _row(index: int, info: Any) -> GpuProfileRow:
 
 
 def _placements(session: NvmlSession, device: Any, profile_id: int) -> tuple[Placement, ...] | None:
-    """Every placement the profile can have on an empty GPU; None where the driver will not say (MIG mode off, or a
-    caller without the right: this list is privileged, the profile list is not).
+    """Return the possible placements of a profile on an empty GPU. None if the driver does not list them: MIG mode is
+    off, or the caller has no permission (this list is privileged, the profile list is not).
     """
     nv = session.nv
     array, count = (nv.c_nvmlGpuInstancePlacement_t * _MAX_PLACEMENTS)(), c_uint(_MAX_PLACEMENTS)
@@ -192,10 +196,12 @@ def _placements(session: NvmlSession, device: Any, profile_id: int) -> tuple[Pla
 
 
 def _text(name: Any) -> str:
-    """NVML prints ``MIG 1g.5gb``; the profile's name is the rest."""
+    """Return the name of a profile without the prefix that NVML prints (``MIG 1g.5gb``)."""
     return (name.decode(errors="replace") if isinstance(name, bytes) else str(name)).removeprefix("MIG ").strip()
 
 
 def suffix_of_index(index: int) -> str:
-    """The attribute part of a profile's name by its NVML index, for drivers too old to tell names (before R510)."""
+    """Return the attribute part of a profile's name from its NVML index, for drivers that do not report names (before
+    R510).
+    """
     return "+gfx" if index in _GFX_INDEXES else _SUFFIX_BY_INDEX.get(index, "")

@@ -1,4 +1,4 @@
-"""Reading GPUs through NVML: identity, MIG mode, what fell off the bus; ``nvml_instances`` reads what is on each."""
+"""Reading GPUs through NVML: identity, MIG mode, lost GPUs. ``instances`` reads what is on each GPU."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from aliquot.hardware.nvml.tables import SessionSource, Tables
 
 _PASSTHROUGH = 1
 _MAX_READS = 20
-"""How often a GPU is read before a changing one is given up on."""
+"""Number of attempts to read a GPU that changes meanwhile."""
 _MODES: tuple[MigMode, ...] = ("disabled", "enabled")
 
 
 class NvmlGpu(msgspec.Struct):
-    """What does not change about one GPU while its handle lives."""
+    """The properties of a GPU that do not change while its handle is valid."""
 
     handle: Any
     pci: str
@@ -36,7 +36,7 @@ class NvmlGpu(msgspec.Struct):
 
 
 class NvmlReader:
-    """Reads GPUs. ``proc_root`` is None where there is no kernel to look at (a simulated node)."""
+    """Reads GPUs. ``proc_root`` is None for a simulated node, which has no kernel files."""
 
     def __init__(self, session: NvmlSession, proc_root: str | None) -> None:
         self.session = session
@@ -47,19 +47,19 @@ class NvmlReader:
         self._instances = Instances(session)
         self._capabilities = CapabilityFiles(proc_root)
 
-    # -- cards
+    # -- handles
 
     def forget(self, pci: str) -> None:
         """Fetch that GPU's handle again next time."""
         self._nvml_gpus.pop(pci, None)
 
     def renumber(self) -> None:
-        """Forget every handle and which GPU has which index."""
+        """Forget all handles and indexes."""
         self._nvml_gpus.clear()
         self._pci_by_index.clear()
 
     def handle(self, pci: str) -> Any:
-        """The GPU's NVML handle."""
+        """Return the GPU's NVML handle."""
         return self._nvml_gpu(pci).handle
 
     def _nvml_gpu(self, pci: str) -> NvmlGpu:
@@ -94,7 +94,7 @@ class NvmlReader:
             product=call(f"reading the name of {pci}", nv.nvmlDeviceGetName, handle, gpu=pci),
             pci_device=packed_pci_id(info.pciDeviceId),
             subsystem=packed_pci_id(info.pciSubSystemId),
-            # A GPU passed through to this virtual machine is reset with the machine, mostly not by the guest.
+            # A GPU passed through to this VM is reset with the VM, usually not by the guest.
             resettable=virtual != _PASSTHROUGH,
         )
         self._pci_by_index[index] = pci
@@ -103,19 +103,19 @@ class NvmlReader:
     # -- GPUs
 
     def present_gpus(self) -> tuple[tuple[NvmlGpu, Mig], ...]:
-        """Every GPU that is still on the bus, in NVML's order, and its MIG mode."""
+        """Return all GPUs that are still on the bus, in NVML's order, with their MIG modes."""
         self._drop_stale()
         count = self.session.call("counting the GPUs", self.session.nv.nvmlDeviceGetCount)
         return tuple(known for known in map(self._survey, range(count)) if known is not None)
 
     def gpus(self) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-        """Every GPU in NVML's order, and sentences about what is odd. A GPU that fell off the bus hides no other."""
+        """Return all GPUs in NVML's order, and notes. A GPU that fell off the bus does not hide the others."""
         self._drop_stale()
         count = self.session.call("counting the GPUs", self.session.nv.nvmlDeviceGetCount)
         modes = [self._survey(index) for index in range(count)]
-        # MIG GPUs first: only they can tell placements, and each product's table is read once.
+        # MIG GPUs first: only they list placements, and each product's table is read once.
         for nvml_gpu, mig in sorted((m for m in modes if m is not None), key=lambda m: not m[1].enabled):
-            with suppress(GpuLostError):  # fell off just now: the second look below says so
+            with suppress(GpuLostError):  # fell off the bus just now: the second read below reports it
                 self.tables.for_gpu(nvml_gpu, mig)
         found: list[Gpu] = []
         for index, known in enumerate(modes):
@@ -126,12 +126,12 @@ class NvmlReader:
         return tuple(self._name_lost(found)), self._capabilities.remarks(found)
 
     def gpu(self, pci: str) -> Gpu:
-        """One GPU, read afresh. Raises GpuLostError."""
+        """Read one GPU again. Raises GpuLostError."""
         nvml_gpu = self._nvml_gpu(pci)
         return self._read(nvml_gpu, self._mode(nvml_gpu))
 
     def _survey(self, index: int) -> tuple[NvmlGpu, Mig] | None:
-        """The GPU at an index and its MIG mode; None if it fell off the bus."""
+        """Return the GPU at an index and its MIG mode; None if it fell off the bus."""
         try:
             pci = self._pci_by_index.get(index, "")
             nvml_gpu = self._nvml_gpus.get(pci)
@@ -176,14 +176,14 @@ class NvmlReader:
             try:
                 return self._instances.fill(bare, nvml_gpu.handle, table, processes)
             except HardwareError as error:
-                # Somebody destroyed an instance between its listing and the question about it: look again.
+                # Another program destroyed an instance after it was listed: read again.
                 gone = error.nvml_code in (codes.INVALID_ARGUMENT, codes.NOT_FOUND)
                 if not gone or attempt == _MAX_READS - 1:
                     raise
         return msgspec.structs.replace(bare, holders=distinct(h for _, _, h in processes or ()))
 
     def _lost(self, index: int) -> Gpu:
-        """A GPU that fell off the bus: what is still known of it, from this session or from the kernel's list."""
+        """Return a GPU that fell off the bus, with what is known from this session or from the kernel's list."""
         pci = self._pci_by_index.get(index, "")
         nvml_gpu = self._nvml_gpus.get(pci)
         if nvml_gpu is None:
@@ -199,7 +199,9 @@ class NvmlReader:
         )
 
     def _name_lost(self, gpus: list[Gpu]) -> list[Gpu]:
-        """Lost GPUs that NVML no longer names get the addresses that the kernel lists and NVML does not."""
+        """Return the GPUs with addresses for lost ones that NVML no longer names: those that the kernel lists and NVML
+        does not.
+        """
         nameless = [n for n, gpu in enumerate(gpus) if not gpu.pci]
         if nameless:
             listed = [pci for pci in self._capabilities.gpus() if all(pci != gpu.pci for gpu in gpus)]

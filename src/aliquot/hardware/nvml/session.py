@@ -1,7 +1,7 @@
 """The NVML session of this process.
 
-It is opened once per command; our own session is a client that refuses a GPU reset like any other, so that it can be
-closed around one (``gate``). NVML's handles die with the session: nobody outside keeps one.
+It is opened once per command. Our own session is a client that prevents a GPU reset like any other, so it can be closed
+around a reset (``gate``). NVML's handles become invalid with the session, so no caller keeps one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from aliquot.hardware.nvml.session_gate import SessionGate
 
 
 class NvmlSession:
-    """NVML, open. ``library`` is a path to load instead of the system's (the shim of a simulated node, or a driver
-    container's copy). Raises NoDriverError where no driver answers, or one older than the floor.
+    """An open NVML session. Raises NoDriverError if no driver answers, or if it is older than the oldest supported
+    version.
+
+    ``library`` is a path to load instead of the system's library (the shim of a simulated node, or a driver container's
+    copy).
     """
 
     def __init__(self, library: str | None = None) -> None:
@@ -30,9 +33,9 @@ class NvmlSession:
         self.driver = ""
         self.profile_info_version = 3
         self.epoch = 0
-        """Grows whenever handles become invalid: a cache that remembers it knows when it is stale."""
+        """Increases whenever handles become invalid: a cache that remembers it knows when it is stale."""
         self.before_close: list[Callable[[], None]] = []
-        """Called before the session ends or is to be quiet: what watches the GPUs lets go of them."""
+        """Called before the session ends or becomes quiet, so that watchers release the GPUs."""
         self.gate = SessionGate(self._end, self._start)
         self._quiet = 0
         self._lock = Lock()
@@ -63,7 +66,7 @@ class NvmlSession:
             self._release(clean=ended)
 
     def _release(self, *, clean: bool) -> None:
-        """Leave the binding to later sessions. ``clean`` says whether NVML was shut down."""
+        """Release the binding for later sessions. ``clean`` says whether NVML was shut down."""
         released, self._binding = self._binding, None
         if released is not None:
             binding.release(released, clean=clean)
@@ -77,12 +80,14 @@ class NvmlSession:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nobody may watch the GPUs now."""
+        """True while watching the GPUs is forbidden."""
         return self._quiet > 0
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Nobody watches the GPUs for the duration: an event set is a client that a change of MIG mode may wait for."""
+        """Stop all watchers of the GPUs in this context: an event set is a client that a change of MIG mode may wait
+        for.
+        """
         with self._lock:
             self._quiet += 1
         try:
@@ -94,7 +99,7 @@ class NvmlSession:
                 self._quiet -= 1
 
     def call(self, attempt: str, function: Callable[..., Any], *arguments: Any, gpu: str = "") -> Any:
-        """One NVML call; its return code as an error of ours if it fails."""
+        """Call an NVML function and raise its return code as an error of this package if it fails."""
         self.calls += 1
         try:
             with DriverCall(attempt, gpu):
@@ -105,7 +110,9 @@ class NvmlSession:
             raise codes.error(failure.value, attempt, gpu=gpu) from failure
 
     def try_call(self, function: Callable[..., Any], *arguments: Any, **accepted: Any) -> tuple[int, Any]:
-        """One NVML call whose refusal is an answer: the return code, and the result (None unless it is SUCCESS)."""
+        """Call an NVML function whose refusal is a valid answer. Return the code, and the result (None unless it is
+        SUCCESS).
+        """
         self.calls += 1
         try:
             with DriverCall(function.__name__):
@@ -114,7 +121,7 @@ class NvmlSession:
             return int(failure.value), None
 
     def raw(self, function: str, *arguments: Any) -> int:
-        """One NVML call that nvidia-ml-py does not bind: its return code."""
+        """Call an NVML function that nvidia-ml-py does not bind. Return its code."""
         self.calls += 1
         try:
             with DriverCall(function):

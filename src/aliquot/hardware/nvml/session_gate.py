@@ -1,4 +1,4 @@
-"""Many users of one session, and now and then one who needs it closed: who waits for whom."""
+"""A gate for a session that several threads use and that one of them sometimes needs closed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import Condition
 
 
 class SessionGate:
-    """Guards a session that lanes share. ``close`` and ``reopen`` are called with nobody inside."""
+    """The guard of a shared session. ``close`` and ``reopen`` are called while no thread uses it."""
 
     def __init__(self, close: Callable[[], None], reopen: Callable[[], None]) -> None:
         self._close = close
@@ -20,7 +20,7 @@ class SessionGate:
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        """Hold the session open for the duration; waits while another thread has it suspended."""
+        """Keep the session open in this context; waits while another thread has it suspended."""
         with self._changed:
             while self._suspensions:
                 self._changed.wait()
@@ -34,7 +34,7 @@ class SessionGate:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Close the session for the duration, once no other thread is inside ``use``. Suspensions may overlap."""
+        """Close the session in this context, once no other thread is inside ``use``. Suspensions may overlap."""
         with self._changed:
             self._suspensions += 1
             while self._users:

@@ -1,7 +1,7 @@
-"""A geometry table made from what the driver lists, for GPUs and profiles that the catalog does not know. Pure.
+"""A geometry table made from the driver's lists, for GPUs and profiles that the catalog lacks. Pure.
 
-What the driver does not say while MIG mode is off (placements), or without an instance to ask (compute instance
-profiles), follows by the rules that hold for every family in the catalog, and the table says ``estimates``.
+The driver does not list placements while MIG mode is off, or compute instance profiles without an instance. These are
+derived from the rules that hold for all families of the catalog, and ``estimates`` names them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from aliquot.core.model.placement import Placement
 from aliquot.hardware.nvml.profiles import ComputeRow, GpuProfileRow, suffix_of_index
 
 _COMPUTE_INDEX = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6}
-"""NVML index, and so far always the id, of the compute instance profile with that many compute slices (nvml.h)."""
+"""The NVML index, and so far always the id, of the compute instance profile by its number of
+compute slices (nvml.h).
+"""
 
 
 def family_from_rows(
     name: str, rows: tuple[GpuProfileRow, ...], architecture: str, pci_device: str, total_mib: int | None = None
 ) -> Family:
-    """A whole table. ``rows`` is not empty; ``total_mib`` is the GPU's memory, for drivers that tell no names."""
+    """Return a whole table. ``rows`` is not empty. ``total_mib`` is the GPU's memory, for drivers that do not report
+    names.
+    """
     placement_lists = [r.placements for r in rows if r.placements]
     compute_slices = max(r.slices for r in rows)
     if placement_lists:
@@ -37,7 +41,7 @@ def family_from_rows(
         profiles=tuple(profile_from_row(r, rows, memory_slices, total_mib) for r in ordered),
         rules=(Rule("engine-totals", "engines of all instances together never exceed the GPU's"),),
         products=(Product(pci_device, name),),
-        # Ampere alone needs a reset and stores the mode in the board (MIG User Guide); unknown counts as newer.
+        # Only Ampere needs a reset and stores the mode in the board (MIG User Guide); unknown counts as newer.
         mode=ModeRules(architecture == "ampere", architecture == "ampere"),
         source="nvml",
         estimates=tuple(sorted(estimates)),
@@ -47,7 +51,7 @@ def family_from_rows(
 def profile_from_row(
     row: GpuProfileRow, rows: tuple[GpuProfileRow, ...], memory_slices: int, total_mib: int | None = None
 ) -> Profile:
-    """One profile; ``rows`` are all of the GPU's, for the sizes that have to be inferred."""
+    """Return one profile. ``rows`` are all of the GPU's, to infer missing sizes."""
     placements = row.placements or estimated_placements(row, rows, memory_slices)
     name = row.name or profile_name(row, total_mib or max(r.memory_mib for r in rows) or 1)
     _, sign, tail = name.partition("+" if "+" in name else "-")
@@ -71,11 +75,11 @@ def profile_from_row(
 def estimated_placements(
     row: GpuProfileRow, rows: tuple[GpuProfileRow, ...], memory_slices: int
 ) -> tuple[Placement, ...]:
-    """Where a profile of this much memory goes: aligned spans, as many as its most numerous sibling of the same slices
-    and memory can have. True of all known eight- and four-slice tables.
+    """Return the estimated placements of a profile: aligned spans of its memory, as many as its most numerous sibling
+    with the same slices and memory can have. This is true of all known tables with eight and four slices.
     """
     whole = max(r.memory_mib for r in rows) or 1
-    # The listed memory of n slices is a little less than n shares: round up, then to the next size that divides.
+    # The listed memory of n slices is slightly less than n shares: round up, then to the next size that divides.
     size = max(-(-memory_slices * row.memory_mib // (whole + whole // 16)), 1)
     while memory_slices % size:
         size += 1
@@ -85,15 +89,15 @@ def estimated_placements(
 
 
 def profile_name(row: GpuProfileRow, total_mib: int) -> str:
-    """The name NVIDIA's tools make where the driver tells none: memory in eighths of the GPU, rounded (go-nvlib's rule,
-    which reproduces every captured table).
+    """Return the name that NVIDIA's tools derive if the driver does not report one: memory in eighths of the GPU,
+    rounded. This is go-nvlib's rule, which reproduces every captured table.
     """
     eighths = -(-8 * row.memory_mib // total_mib)
     return f"{row.slices}g.{round(eighths / 8 * -(-total_mib // 1024))}gb{suffix_of_index(row.index)}"
 
 
 def compute_profiles(name: str, slices: int, sm: int) -> tuple[ComputeProfile, ...]:
-    """The compute instance profiles inside a GPU instance with that many compute slices, aligned spans."""
+    """Return the compute instance profiles of a GPU instance with that many compute slices: aligned spans."""
     found = []
     for width in (1, 2, 3, 4, 6, 7, 8):
         if width > slices or (width != slices and width > 4):
@@ -118,8 +122,8 @@ def compute_profiles(name: str, slices: int, sm: int) -> tuple[ComputeProfile, .
 
 
 def compute_from_rows(name: str, slices: int, rows: tuple[ComputeRow, ...]) -> tuple[ComputeProfile, ...]:
-    """Compute instance profiles as the driver lists them for an existing GPU instance. The widest is the default; of
-    two equally wide (the double-memory profile on Hopper) the later index, which is what the driver itself takes.
+    """Return compute instance profiles as the driver lists them for an existing GPU instance. The widest is the
+    default. Of two equally wide ones (the double-memory profile on Hopper) it is the later index, as in the driver.
     """
     widest = max((r for r in rows if r.slices == slices), key=lambda r: r.index, default=None)
     found = []

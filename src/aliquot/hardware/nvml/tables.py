@@ -1,8 +1,8 @@
-"""The geometry tables that hold on this machine: the catalog's, corrected by what the driver itself lists.
+"""The geometry tables of this node: the catalog's, corrected by the driver's lists.
 
-Profiles are matched by id. Names move with drivers, so a name that differs becomes the profile's name and the catalog's
-an alias; other ids, counts, engines or placements are the driver's, with a note. A GPU that the catalog does not know
-gets a whole table from NVML. Memory is never compared: what a driver lists differs by a few slices of 64 MiB.
+Profiles are matched by id. Names change with drivers, so a different name becomes the profile's name, and the catalog's
+an alias. Different ids, counts, engines or placements are replaced by the driver's, with a note. A GPU that the catalog
+lacks gets a whole table from NVML. Memory is never compared: the values of drivers differ by a few slices of 64 MiB.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GUESSED = ("unknown", "estimate")
 
 
 class GpuProduct(Protocol):
-    """The part of a card that a table belongs to."""
+    """The part of a GPU that a table belongs to."""
 
     pci_device: str
     subsystem: str
@@ -31,14 +31,14 @@ class GpuProduct(Protocol):
 
 
 class ProfileSource(Protocol):
-    """Where the driver's own lists are read: through NVML, or through nvidia-smi."""
+    """A reader of the driver's own lists: through NVML or through nvidia-smi."""
 
     def rows(self, gpu: GpuProduct, *, placements: bool) -> tuple[GpuProfileRow, ...]:
-        """Every GPU instance profile of a GPU; empty where the driver lists none in its present mode."""
+        """Return all GPU instance profiles of a GPU; none if the driver lists none in its current mode."""
         ...
 
     def architecture(self, gpu: GpuProduct) -> str:
-        """In lower case, empty where nobody says."""
+        """Return the architecture in lowercase, or ""."""
         ...
 
     def memory_mib(self, gpu: GpuProduct) -> int | None: ...
@@ -68,21 +68,23 @@ class SettledTable(msgspec.Struct):
 
 
 class Tables:
-    """The tables of one session, settled once per distinct product (again when MIG mode first allows placements)."""
+    """The tables of one session, determined once per distinct product, and again when MIG mode
+    first allows placements.
+    """
 
     def __init__(self, source: ProfileSource) -> None:
         self._source = source
         self._settled: dict[tuple[str, str, str], SettledTable] = {}
 
     def for_gpu(self, gpu: GpuProduct, mig: Mig) -> Family | None:
-        """The table itself."""
+        """Return the table of a GPU, or None."""
         if not mig.capable:
             return None
         settled = self._settled_for(gpu, mig)
         return settled.changed or (catalog.family(settled.family) if settled.family else None)
 
     def changed(self) -> tuple[Family, ...]:
-        """The tables that are not the catalog's, for ``Inventory.tables``."""
+        """Return the tables that differ from the catalog's, for ``Inventory.tables``."""
         return tuple({s.changed.name: s.changed for s in self._settled.values() if s.changed is not None}.values())
 
     def notes(self) -> tuple[str, ...]:
@@ -126,7 +128,7 @@ class Tables:
 
 
 def _family_of_name(product: str) -> str | None:
-    """The family of a platform device: part of a system on chip, it has no PCI id in the catalog, only a name."""
+    """Return the family of a platform device. A GPU on a system on chip has no PCI id in the catalog, only a name."""
     for device in catalog.devices():
         if not device.pci_device.startswith("0x") and device.name.partition(" (")[0] == product:
             return device.mig_family
@@ -134,9 +136,9 @@ def _family_of_name(product: str) -> str | None:
 
 
 def correct_family(family: Family, rows: tuple[GpuProfileRow, ...]) -> tuple[Family | None, tuple[str, ...]]:
-    """The family with the driver's numbers in place of those that differ, None if nothing does; and what differs, a
-    sentence for each kind of difference (``aliquot catalog check`` has each number). No rows (R535 with MIG mode off)
-    means nothing to compare with.
+    """Return the family with the driver's numbers, or None if nothing differs, and a sentence for each kind of
+    difference (``aliquot catalog check`` shows each number). Without rows (R535 with MIG mode off) there is nothing to
+    compare.
     """
     if not rows:
         return None, ()
@@ -170,7 +172,7 @@ def correct_family(family: Family, rows: tuple[GpuProfileRow, ...]) -> tuple[Fam
 
 
 def _renamed_rules(family: Family, profiles: Sequence[Profile]) -> tuple[Rule, ...]:
-    """Return the family's rules with the names that its profiles have now."""
+    """Return the family's rules with the current names of its profiles."""
     names = {old.name: new.name for old in family.profiles for new in profiles if old.nvml_index == new.nvml_index}
     return tuple(
         msgspec.structs.replace(
@@ -183,7 +185,9 @@ def _renamed_rules(family: Family, profiles: Sequence[Profile]) -> tuple[Rule, .
 
 
 def _differences(missing: Mapping[str, list[str]], differing: list[str], unknown: list[str]) -> Iterator[str]:
-    """``missing``: what the driver does not offer, by the branch that does."""
+    """Return the sentences about differences. ``missing`` are the profiles that the driver does not offer, by the
+    branch that does.
+    """
     for since, names in missing.items():
         needs = f" ({'it needs' if len(names) == 1 else 'they need'} {since} or later)" if since else ""
         yield f"this driver does not offer {', '.join(names)}{needs}"
@@ -196,7 +200,7 @@ def _differences(missing: Mapping[str, list[str]], differing: list[str], unknown
 
 
 def _with_row(profile: Profile, row: GpuProfileRow) -> tuple[Profile, bool]:
-    """One profile with the driver's numbers, and whether any of them differs."""
+    """Return one profile with the driver's numbers, and whether any of them differs."""
     known = {e: n if n is None else row.engines.get(e, n) for e, n in profile.engines.items()}
     driver_values: dict[str, object] = {
         "id": row.id,

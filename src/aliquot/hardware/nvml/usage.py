@@ -1,7 +1,7 @@
-"""What the pieces of this node's GPUs are used for, through NVML. Reads only, and much less than a look at the GPUs.
+"""The usage of this node's GPUs through NVML. Reads only, and much less than a read of the inventory.
 
-Memory is asked of MIG devices: the compute instances of one GPU instance share its memory, and the first one tells it.
-MIG has no rates of utilisation (NOT_SUPPORTED); there and on whole GPUs GPM tells, where the GPU has it.
+Memory is read from MIG devices: the compute instances of one GPU instance share its memory, and the first one reports
+it. MIG has no utilization rates (NOT_SUPPORTED). There and on whole GPUs, GPM reports them if the GPU supports it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _SILENT = (codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND, codes.NO_PERMISSION)
 
 
 class UsageReader:
-    """One session's view. A GPU that fell off the bus, and an instance that goes while it is read, are left out."""
+    """The usage in one session. A GPU that fell off the bus, and an instance that disappears during the read, are
+    omitted.
+    """
 
     def __init__(self, reader: NvmlReader) -> None:
         self._reader = reader
@@ -31,11 +33,13 @@ class UsageReader:
         self.gpm = Gpm(reader.session)
 
     def read(self, over_s: float) -> tuple[Usage, ...]:
-        """Every piece. ``over_s``: wait so long where GPM has no former sample of one; 0 waits for nothing."""
+        """Return the usage of all instances and whole GPUs. ``over_s`` is how many seconds to wait if GPM has no
+        previous sample of one; 0 does not wait.
+        """
         nvml_gpus = self._reader.present_gpus()
         if over_s > 0 and self._sample(nvml_gpus):
             time.sleep(max(over_s, MIN_INTERVAL_S))
-        # Memory of all pieces first, and GPM after it (see there).
+        # Memory of all devices first, and GPM after it (see there).
         found = [
             (nvml_gpu, each) for nvml_gpu, mig in nvml_gpus for each in self._usages(nvml_gpu, partitioned=mig.enabled)
         ]
@@ -43,7 +47,7 @@ class UsageReader:
         return tuple(self._with_share(nvml_gpu, each) for nvml_gpu, each in found)
 
     def _sample(self, nvml_gpus: tuple[tuple[NvmlGpu, Any], ...]) -> bool:
-        """A first sample of everything that GPM can measure; whether there was anything new."""
+        """Take a first sample of everything that GPM can measure. Return whether anything was new."""
         new = False
         for nvml_gpu, mig in nvml_gpus:
             if not self.gpm.supported(nvml_gpu.handle, nvml_gpu.pci):
@@ -75,13 +79,13 @@ class UsageReader:
         return found
 
     def _devices(self, nvml_gpu: NvmlGpu) -> Iterator[tuple[int, Any]]:
-        """Each GPU instance's id with the handle of its first MIG device."""
+        """Return each GPU instance's id with the handle of its first MIG device."""
         session, nv, seen = self._session, self._session.nv, set[int]()
         attempt = f"reading the MIG devices of {nvml_gpu.pci}"
         for index in range(session.call(attempt, nv.nvmlDeviceGetMaxMigDeviceCount, nvml_gpu.handle, gpu=nvml_gpu.pci)):
             code, device = session.try_call(nv.nvmlDeviceGetMigDeviceHandleByIndex, nvml_gpu.handle, index)
             if code in _GONE:
-                continue  # positions may be empty, and there may be holes
+                continue  # positions may be empty, with gaps between them
             if code != codes.SUCCESS:
                 raise codes.error(code, attempt, gpu=nvml_gpu.pci)
             code, instance = session.try_call(nv.nvmlDeviceGetGpuInstanceId, device)
@@ -90,13 +94,15 @@ class UsageReader:
                 yield int(instance), device
 
     def _memory(self, nvml_gpu: NvmlGpu, handle: Any) -> tuple[int | None, int | None]:
-        """MiB used and in all. The second version does not count as used what the driver keeps for itself."""
+        """Return the used and the total memory in MiB. The second version does not count the driver's reserved memory
+        as used.
+        """
         nv = self._session.nv
         code, memory = self._session.try_call(nv.nvmlDeviceGetMemoryInfo, handle, version=nv.nvmlMemory_v2)
         if code in (codes.FUNCTION_NOT_FOUND, codes.ARGUMENT_VERSION_MISMATCH):
             code, memory = self._session.try_call(nv.nvmlDeviceGetMemoryInfo, handle)
         if code in (*_SILENT, *_GONE):
-            return None, None  # a system on chip has no memory of its own; a guest may not ask
+            return None, None  # a system on chip has no memory of its own; a guest has no permission
         if code != codes.SUCCESS:
             raise codes.error(code, f"reading the memory in use on {nvml_gpu.pci}", gpu=nvml_gpu.pci)
         return int(memory.used) >> 20, int(memory.total) >> 20
@@ -115,7 +121,7 @@ class UsageReader:
 
 
 def _profile(name: str) -> str:
-    """The GPU instance's profile, from the name of a MIG device: ``... MIG 1c.3g.20gb`` lies in a 3g.20gb."""
+    """Return the GPU instance's profile from the name of a MIG device: ``... MIG 1c.3g.20gb`` is in a 3g.20gb."""
     printed = name.rpartition(" MIG ")[2]
     try:
         return str(ProfileName.parse(printed).instance)

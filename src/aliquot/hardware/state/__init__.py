@@ -1,1 +1,1 @@
-"""What Aliquot keeps of a host: journal, record for the next boot, the change that runs now."""
+"""The state that Aliquot keeps of a host: the journal, the record for the next boot, and the current change."""

@@ -1,4 +1,4 @@
-"""Who changes a node's GPUs just now and how far it is, from its lock and journal alone: no GPU is asked."""
+"""The process that changes a node's GPUs now and its progress, from the lock and journal alone: no GPU is read."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from aliquot.hardware.state.journal_reader import JOURNAL, last_run
 
 
 class CurrentRun(msgspec.Struct, frozen=True):
-    """A change under way. ``process`` is the process. ``step`` is what it does now, in the journal's words, and
-    ``done`` of ``total`` acts are behind it: 0 of 0 where it did not say. ``exclusive``: it needs GPUs that nobody has
-    open.
-    """
+    """A change in progress."""
 
     process: str
     step: str = ""
+    """The current step, in the words of the journal."""
     done: int = 0
+    """The number of finished actions."""
     total: int = 0
+    """The number of all actions; 0 if the process did not record it."""
     exclusive: bool = False
+    """The change needs GPUs without open clients."""
 
     def __str__(self) -> str:
-        progress = f", {self.done} of {self.total} acts done" if self.total else ""
+        progress = f", {self.done} of {self.total} actions done" if self.total else ""
         step_text = f", now: {self.step}" if self.step else ""
         return f"{self.process} is changing this node's GPUs{progress}{step_text}"
 
 
 def read_current_run(node: str | None) -> CurrentRun | None:
-    """The change that is under way on this machine (``node`` None) or a simulated node, None where there is none."""
+    """Return the change that is in progress on this host (``node`` None) or a simulated node, or None."""
     run, lib = paths.directories(node)
     path = os.path.join(run, "lock")
     process = lock.holder(path)
@@ -49,8 +50,9 @@ def read_current_run(node: str | None) -> CurrentRun | None:
 
 
 def describe_run(process: str, entries: Sequence[JournalEntry], since: float) -> CurrentRun:
-    """What the records of the last run say of the change that ``process`` is at, who took the node's lock at ``since``.
-    A run that began before is somebody else's that was cut off: this one has not said yet what it does.
+    """Return the current change of ``process``, which took the node's lock at ``since``, from the journal entries of
+    the last run. An earlier run belongs to another process that was interrupted: the current one has not written to the
+    journal yet.
     """
     begin = next((r for r in entries if r.kind == "begin" and r.change is not None), None)
     if begin is None or entries[-1].kind == "end" or not began_since(begin.at, since):
@@ -68,7 +70,7 @@ def describe_run(process: str, entries: Sequence[JournalEntry], since: float) ->
 
 
 def _finished_actions(entries: Sequence[JournalEntry]) -> int:
-    """How many acts are behind a run. An act of several calls counts once: the compute instances of a GPU instance are
-    created after it, and destroyed before it.
+    """Return how many actions of a run are finished. An action of several calls counts once: the compute instances of a
+    GPU instance are created after it, and destroyed before it.
     """
     return sum(r.kind == "done" and read_step(r.step).kind != "ci" for r in entries)

@@ -1,9 +1,9 @@
-"""The journal: what was about to be done, on disk before it is done. Append-only JSON lines, a checksum in each.
+"""The journal: each planned step is on disk before it is executed. Append-only JSON lines, each with a checksum.
 
-A line is ``<crc32 as 8 hex digits> <record as JSON>``. Writing fails whole or not at all: a line that did not fit on
-the disk, or that a power loss has torn, is cut off again. Other lines may be bad on a dying disk, or of a version that
-writes something else: before the next run they are set aside as ``NAME.unreadable``. The first record of a run says
-which version wrote it. A file of an older release is taken over then, too, and stays as ``NAME.imported``.
+A line is ``<crc32 as 8 hex digits> <record as JSON>``. A write succeeds or fails as a whole: a line that did not fit on
+the disk, or that a power loss has torn, is truncated. Other lines may be invalid because of a failing disk, or because
+another version wrote them. Before the next run they are set aside as ``NAME.unreadable``. The first record of a run
+contains the version that wrote it. A file of an older release is then imported, too, and stays as ``NAME.imported``.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from aliquot.hardware.state.journal_reader import (
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 ROTATE_AT = 1 << 20
 MAX_TAIL = 4 << 20
-"""Where a torn line is longer than that, this much of it is cut off at a time."""
+"""A torn line that is longer than this is truncated in several steps of this size."""
 KEEP_WHOLE = 4
-"""Runs whose change outlives a shortening: the last one can be taken up again. Older ones are for people, who do not
-need it: what was done, when and for whom stays of as many as a quarter of the file takes, some hundred runs.
+"""The number of runs that keep their change when the journal is shortened, because the last one can be continued. Older
+runs are kept without it, for people. As many as fit in a quarter of the file stay, some hundred runs.
 """
 
 
 def boot_id(path: str = BOOT_ID) -> str:
-    """The kernel's id of this boot; empty where the kernel has none to tell."""
+    """Return the kernel's id of this boot, "" if it has none."""
     try:
         with open(path) as file:
             return file.read().strip()
@@ -50,7 +50,7 @@ def boot_id(path: str = BOOT_ID) -> str:
 
 
 def user() -> str:
-    """Who this process works for: the one who called sudo, or the process's own user."""
+    """Return the user for whom this process works: the one who called sudo, or the process's own user."""
     import pwd
 
     uid = os.getuid()
@@ -61,8 +61,10 @@ def user() -> str:
 
 
 class FileJournal:
-    """A journal in one file. ``boot`` is this boot's id (a simulated node has its own); ``by`` is who asks, this
-    process's user if not given; ``clock`` tells wall time. Threads may append at once.
+    """A journal in one file. Threads may append concurrently.
+
+    ``boot`` is the id of this boot (a simulated node has its own). ``by`` is the requester, by default the user of this
+    process. ``command`` is the command line that was typed. ``clock`` returns wall time.
     """
 
     def __init__(
@@ -72,12 +74,14 @@ class FileJournal:
         *,
         rotate_at: int = ROTATE_AT,
         by: str = "",
+        command: tuple[str, ...] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         from threading import Lock
 
         self.path = path
         self._by = by
+        self._command = command
         self._clock = clock
         self._boot = boot_id() if boot is None else boot
         self._rotate_at = rotate_at
@@ -93,18 +97,18 @@ class FileJournal:
         return self._boot
 
     def new_run(self) -> str:
-        """A fresh run id. The place where the file is put in order, never within a run: the journal of an older release
-        is taken over, lines that cannot be understood are set aside, an over-long journal is cut down to its last runs.
-        Raises StorageError.
+        """Return a new run id, after repairing the file. This is the only place where that is done, never within a run:
+        the journal of an older release is imported, invalid lines are set aside, and a long journal is shortened to its
+        last runs. Raises StorageError.
 
-        The file is opened anew for each run: since the last one of ours, others may have cut the journal down, which
+        The file is opened again for each run. Since our last run another process may have shortened the journal, which
         leaves us a file without a name, or may have died in the middle of a line.
         """
         self.close()
         try:
             self._put_in_order()
         except OSError as failure:
-            raise atomic_file.denied(f"the journal {self.path} cannot be put in order", failure) from failure
+            raise atomic_file.denied(f"the journal {self.path} cannot be repaired", failure) from failure
         return os.urandom(6).hex()
 
     def append(self, entry: JournalEntry, *, durable: bool) -> None:
@@ -129,13 +133,15 @@ class FileJournal:
         if entry.kind != "begin":
             return msgspec.structs.replace(entry, at=at)
         by = entry.by or self._by or user()
-        return msgspec.structs.replace(entry, at=at, by=by, format=FORMAT, writer=__version__)
+        return msgspec.structs.replace(
+            entry, at=at, by=by, format=FORMAT, writer=__version__, command=entry.command or self._command
+        )
 
     def _sync(self, number: int) -> None:
-        """Return when record ``number`` is on disk. Raises StorageError if it is not.
+        """Return when record ``number`` is on disk. Raises StorageError if it cannot be synced.
 
-        One fsync serves every lane that wrote before it began, so that eight lanes do not queue for eight of them. A
-        failed one fails for all of these: the kernel tells it only once.
+        One fsync serves all threads that wrote before it began, so that eight threads do not queue for eight of them.
+        If it fails, it fails for all of these: the kernel reports the error only once.
         """
         with self._syncing:
             if self._synced < number:
@@ -168,7 +174,7 @@ class FileJournal:
                 flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 self._file = os.open(self.path, flags, 0o644)
                 _end_torn_line(self._file)
-                # Also of a file that is there: the process that made it may have been killed before it synced the name.
+                # Also for an existing file: the process that created it may have been killed before it synced the name.
                 atomic_file.sync(folder)
             except OSError as failure:
                 raise atomic_file.denied(f"the journal {self.path} cannot be opened", failure) from failure
@@ -198,7 +204,7 @@ class FileJournal:
 
 
 def encode(entry: JournalEntry) -> bytes:
-    """One line."""
+    """Return a record as one line."""
     return _checked(msgspec.json.encode(entry)) + b"\n"
 
 
@@ -207,8 +213,8 @@ def _checked(text: bytes) -> bytes:
 
 
 def shorten(found: Sequence[JournalLine], bytes_left: int) -> list[JournalLine]:
-    """The lines of a journal that is cut down: the last runs whole, earlier ones thinned, as many as ``bytes_left``
-    takes, in bytes.
+    """Return the lines of a shortened journal: the last runs whole, and earlier ones without their change, as many as
+    fit in ``bytes_left`` bytes.
     """
     runs: dict[str, list[JournalLine]] = {}
     for line in found:
@@ -226,7 +232,7 @@ def shorten(found: Sequence[JournalLine], bytes_left: int) -> list[JournalLine]:
 
 
 def _thin(line: JournalLine) -> JournalLine:
-    """The line without its change. Fields of other versions stay."""
+    """Return the line without its change. Fields of other versions stay."""
     fields: dict[str, Any] = msgspec.json.decode(body(line.text) or b"{}")
     if fields.pop("change", None) is None:
         return line
@@ -234,8 +240,8 @@ def _thin(line: JournalLine) -> JournalLine:
 
 
 def _end_torn_line(file: int) -> None:
-    """A line torn by a power loss must not swallow the next record. It never was on disk as a whole: it is cut off,
-    unless only its end is missing.
+    """Repair the end of the file, so that a line torn by a power loss does not merge with the next record. The line was
+    never synced as a whole, so it is truncated, unless only its newline is missing.
     """
     size = os.fstat(file).st_size
     if not size or os.pread(file, 1, size - 1) == b"\n":

@@ -1,4 +1,4 @@
-"""A journal that is followed: what is new in it, and the newest changes that it tells of."""
+"""Following a journal: its new entries, and the newest changes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ MAX_ACTIONS = 32
 
 
 class JournalUpdate(msgspec.Struct, frozen=True):
-    """Entries that were not reported before. ``restarted``: those that were are void, for the journal was cut down."""
+    """Entries that were not reported before. ``restarted``: the journal was shortened, so earlier reported entries are
+    void.
+    """
 
     entries: list[JournalEntry]
     restarted: bool
 
 
 class JournalFollower:
-    """``directory`` is where the node's journal lies."""
+    """Reads the new entries of the journal in ``directory``."""
 
     def __init__(self, directory: str) -> None:
         self._path = os.path.join(directory, JOURNAL)
@@ -31,14 +33,14 @@ class JournalFollower:
         self._mark = JournalPosition()
 
     def poll(self) -> JournalUpdate | None:
-        """What came since the last call; None where the files are as they were. Raises OSError, StorageError."""
+        """Return the entries since the last call; None if the files have not changed. Raises OSError, StorageError."""
         older = _stamp(old_journal_path(self._path))
         stamp = *older, *_stamp(self._path)
         if not stamp:
             raise FileNotFoundError(self._path)
         if stamp == self._stamp:
             return None
-        if older:  # an older release writes it; the next change takes it over
+        if older:  # an older release writes it; the next change imports it
             update, self._mark = JournalUpdate(read(self._path), restarted=True), JournalPosition()
         else:
             entries, self._mark, restarted = read_added(self._path, self._mark)
@@ -56,7 +58,7 @@ def _stamp(path: str) -> tuple[tuple[int, int, int], ...]:
 
 
 class RecentRuns:
-    """The newest changes of a node, whoever made them, for those who cannot read its journal."""
+    """The newest changes of a node by any process, for users that cannot read its journal."""
 
     def __init__(self, directory: str) -> None:
         self._journal = JournalFollower(directory)
@@ -64,7 +66,7 @@ class RecentRuns:
         self._runs: tuple[PastRun, ...] = ()
 
     def runs(self) -> tuple[PastRun, ...]:
-        """Those that have ended, a dozen at most. A journal that cannot be read tells what it told last."""
+        """Return finished runs, at most a dozen. If the journal cannot be read, return the previous result."""
         try:
             update = self._journal.poll()
         except (OSError, AliquotError):

@@ -1,4 +1,4 @@
-"""The journal of older releases, which kept the whole plan and the whole inventory in the first record of a run."""
+"""Import of the journal of older releases, which kept the whole plan and inventory in the first record of a run."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class _Older(msgspec.Struct):
 
 
 def import_entry(text: bytes | None) -> JournalEntry | None:
-    """Return a record of an older release in the form of this one; None where ``text`` holds none. A plan that this
-    version does not understand is left out: then it is not continued, and the next request is planned from what exists.
+    """Return a record of an older release in the current form; None if ``text`` contains none. A plan that this version
+    cannot decode is omitted: then it is not continued, and the next request is planned from what exists.
     """
     try:
         found = msgspec.json.decode(text or b"", type=_Older)
@@ -53,12 +53,12 @@ def _change(found: _Older) -> msgspec.Raw | None:
     try:
         plan = msgspec.json.decode(found.plan, type=Plan)
         return encode_change(record_change(plan, msgspec.json.decode(found.before, type=Inventory)))
-    except (ValueError, RecursionError):  # none is there, or one of other fields
+    except (ValueError, RecursionError):  # it has none, or one with other fields
         return None
 
 
 def _name(plan: msgspec.Raw) -> str:
-    """The name of the request, which the oldest releases kept in the plan only."""
+    """Return the name of the request, which the oldest releases kept only in the plan."""
     try:
         known: Any = msgspec.json.decode(plan)
         return str(known["desired"].get("name") or "")

@@ -1,8 +1,8 @@
-"""A journal as it is read: all of it, its last run alone, or what was added since.
+"""Reading of a journal: all of it, only its last run, or what was added since.
 
-Its file may have a torn last line and bad ones. What cannot be understood is reported and left out. Older releases
-wrote a file of another name and form: as long as it is there, it counts after ours, because an older release made it
-since. The next change takes it over.
+The file may have a torn last line and invalid lines. Invalid lines are reported and skipped. Older releases wrote a
+file with another name and format. While that file exists, its records count as newer than ours, because an older
+release wrote them later. The next change imports it.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ JOURNAL = "change-journal.jsonl"
 OLD_JOURNAL = "journal.jsonl"
 KIND = "change-journal"
 MAX_BYTES = 4 << 20
-"""Of a file that is larger, which no journal becomes, only the end is read."""
+"""Only the end of a larger file is read; a journal does not become that large."""
 _FIRST_BYTES = 1 << 16
 _TORN = re.compile(rb"([0-9a-f]{0,8}|[0-9a-f]{8} (\{.*)?)\0*")
-"""What a kill or a power loss leaves of a line: its beginning, and zeros."""
+"""The remains of a line after a kill or a power loss: its beginning, and zeros."""
 
 
 class JournalPosition(msgspec.Struct, frozen=True):
-    """How far a file was read: which file that was, and the end of its last whole line then, in bytes."""
+    """A position in a journal: the file's inode, and the end of its last complete line in bytes."""
 
     file: int = 0
     end: int = 0
 
 
 class JournalLine(msgspec.Struct, frozen=True):
-    """A line and the record in it, None where it cannot be understood."""
+    """A line and its record, None if it cannot be decoded."""
 
     text: bytes
     entry: JournalEntry | None
 
 
 def old_journal_path(path: str) -> str:
-    """Return where older releases keep the journal whose path in this one is ``path``."""
+    """Return the path of the journal in older releases, for the ``path`` of the current one."""
     return os.path.join(os.path.dirname(path), OLD_JOURNAL)
 
 
 def read(path: str) -> list[JournalEntry]:
-    """Every record of a journal in order, those of an older release last; none if there is no file. Raises
+    """Return all records of a journal in order, those of an older release last; none without a file. Raises
     StorageError.
     """
     found = _entries(path, lines(path))
@@ -57,7 +57,7 @@ def read(path: str) -> list[JournalEntry]:
 
 
 def lines(path: str) -> list[JournalLine]:
-    """Every line of a journal file, without a torn last one. Raises StorageError."""
+    """Return the lines of a journal file, without a torn last one. Raises StorageError."""
     text, _ = _read(path, MAX_BYTES)
     found = [JournalLine(each, decode(each)) for each in text.split(b"\n") if each]
     end = text[text.rfind(b"\n") + 1 :]
@@ -66,7 +66,9 @@ def lines(path: str) -> list[JournalLine]:
 
 
 def last_run(path: str) -> list[JournalEntry]:
-    """The records of the run that was written to last. A long journal is not read for it. Raises StorageError."""
+    """Return the records of the run that was written last. Reads only the end of a long journal.
+    Raises StorageError.
+    """
     if older := read_old_journal(path):
         found = _entries(path, lines(path))
         return last_run_entries(_of_unknown_runs(older, found) or found)
@@ -85,8 +87,8 @@ def last_run_entries(entries: Sequence[JournalEntry]) -> list[JournalEntry]:
 
 
 def read_added(path: str, since: JournalPosition) -> tuple[list[JournalEntry], JournalPosition, bool]:
-    """The records after a mark, a new mark, and whether these are all there are: the file is another, or was never
-    read. A line that is not whole yet is left for the next time. Raises StorageError.
+    """Return the records after a position, the new position, and whether these are all records: the file is another
+    one, or was never read. An incomplete last line is left for the next call. Raises StorageError.
     """
     try:
         with open(path, "rb") as file:
@@ -105,7 +107,7 @@ def read_added(path: str, since: JournalPosition) -> tuple[list[JournalEntry], J
 
 
 def read_old_journal(path: str) -> list[JournalEntry]:
-    """The records that an older release wrote and no change has taken over yet. Raises StorageError."""
+    """Return the records of an older release that no change has imported yet. Raises StorageError."""
     text = _read(old_journal_path(path), MAX_BYTES)[0]
     if not text:
         return []
@@ -113,14 +115,14 @@ def read_old_journal(path: str) -> list[JournalEntry]:
 
     every = [import_entry(body(line)) for line in text.split(b"\n")]
     if every[-1] is None:
-        every.pop()  # behind the last line, or a torn one
+        every.pop()  # after the last line, or a torn one
     found = [entry for entry in every if entry is not None]
     _note(old_journal_path(path), len(every) - len(found))
     return found
 
 
 def decode(line: bytes) -> JournalEntry | None:
-    """Return the record in a line without its end; None where it has none that this version understands."""
+    """Return the record in a line (without newline); None if it has none that this version can decode."""
     found = body(line)
     if found is None:
         return None
@@ -134,7 +136,7 @@ def decode(line: bytes) -> JournalEntry | None:
 
 
 def body(line: bytes) -> bytes | None:
-    """Return what stands in a line behind its checksum; None where that is wrong."""
+    """Return the text of a line after its checksum; None if the checksum is wrong."""
     checksum, _, text = line.partition(b" ")
     try:
         return text if len(checksum) == 8 and int(checksum, 16) == crc32(text) else None
@@ -143,7 +145,7 @@ def body(line: bytes) -> bytes | None:
 
 
 def _read(path: str, limit: int) -> tuple[bytes, bool]:
-    """The end of a file, and whether that is all that is ever read of it."""
+    """Return the end of a file, and whether that is all that is ever read of it."""
     try:
         with open(path, "rb") as file:
             facts = os.fstat(file.fileno())
@@ -158,7 +160,7 @@ def _read(path: str, limit: int) -> tuple[bytes, bool]:
 
 
 class _Line(msgspec.Struct):
-    """A record as it is read: msgspec does not decode ``Raw | None``."""
+    """A record as it is decoded: msgspec does not decode ``Raw | None``."""
 
     kind: Stored[JournalKind]
     run: str
@@ -171,10 +173,11 @@ class _Line(msgspec.Struct):
     by: str = ""
     format: int = 0
     writer: str = ""
+    command: tuple[str, ...] = ()
 
 
 def _entries(path: str, found: Iterable[JournalLine], *, all_of_it: bool = True) -> list[JournalEntry]:
-    """The records in some whole lines. Lines without one are reported."""
+    """Return the records in some complete lines. Lines without a record are reported."""
     every = list(found)
     entries = [line.entry for line in every if line.entry is not None]
     if all_of_it or len(entries) < len(every):
@@ -183,16 +186,14 @@ def _entries(path: str, found: Iterable[JournalLine], *, all_of_it: bool = True)
 
 
 def _note(path: str, bad: int) -> None:
-    """Report a file with this many lines that hold no record; of one without, nothing stays reported."""
+    """Report a file with ``bad`` lines without a record; with 0, withdraw its report."""
     if bad:
-        state_store.report(KIND, path, f"{bad} of its lines are no records of this version")
+        state_store.report(KIND, path, f"{bad} of its lines are not records of this version")
     else:
         state_store.unreadable.pop(path, None)
 
 
 def _of_unknown_runs(older: Sequence[JournalEntry], known: Sequence[JournalEntry]) -> list[JournalEntry]:
-    """The records of runs that are not known yet: a process may have been killed between taking a file over and
-    renaming it.
-    """
+    """Return the records of unknown runs: a process may have been killed between importing a file and renaming it."""
     runs = {entry.run for entry in known}
     return [entry for entry in older if entry.run not in runs]

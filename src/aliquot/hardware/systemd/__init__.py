@@ -1,1 +1,1 @@
-"""Services of the host, through D-Bus. The only package that speaks to systemd."""
+"""Services of the host, through D-Bus. Only this package communicates with systemd."""

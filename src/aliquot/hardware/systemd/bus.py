@@ -1,6 +1,6 @@
-"""The host's system bus: one connection, calls with a bound, the signals that tell of finished jobs.
+"""The host's system bus: one connection, calls with a timeout, and the signals of finished jobs.
 
-Works from a container with nothing but the host's socket mounted. Names and signatures: org.freedesktop.systemd1(5).
+Works from a container with only the host's socket mounted. Names and signatures: org.freedesktop.systemd1(5).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from aliquot.hardware.systemd.names import MANAGER, ROOT, SYSTEMD
 
 SOCKET = "run/dbus/system_bus_socket"
 BOOTED = "run/systemd/system"
-"""Exists exactly where systemd is PID 1 (sd_booted(3))."""
+"""Exists only if systemd is PID 1 (sd_booted(3))."""
 
 _PROPERTIES = "org.freedesktop.DBus.Properties"
 ABSENT = ("ServiceUnknown", "NameHasNoOwner")
-"""Error names (their last word) of a bus on which nobody has the name that was called."""
+"""Error names (their last word) of a bus on which no connection owns the called name."""
 REPLY_S = 25.0
-"""libdbus' own default for an answer."""
+"""The default timeout of libdbus for a reply."""
 _OPEN_S = 10.0
 
 
 def reachable(root: str) -> bool:
-    """Whether the host has a systemd to speak to. False: it runs none, so it has no services of systemd's. Raises
-    NoSystemdError where systemd runs without a bus, or nothing of the host is mounted at ``root``.
+    """Return whether the host has a reachable systemd; False if the host does not run systemd and so has no such
+    services. Raises NoSystemdError if systemd runs without a bus, or if nothing of the host is mounted at ``root``.
     """
     if os.path.exists(os.path.join(root, SOCKET)):
         return True
@@ -57,12 +57,12 @@ def reachable(root: str) -> bool:
 
 
 def booted(root: str) -> bool:
-    """Whether systemd runs the host, as far as can be seen: only if its /run is mounted as a whole."""
+    """Return whether systemd runs the host. This is visible only if its /run is mounted as a whole."""
     return os.path.isdir(os.path.join(root, BOOTED))
 
 
 class Bus:
-    """One open connection. Every call raises BusError for a refusal and BusLostError without an answer."""
+    """An open connection. Every call raises BusError for a refusal and BusLostError without an answer."""
 
     def __init__(self, router: DBusRouter, reply_s: float) -> None:
         self._router = router
@@ -77,7 +77,7 @@ class Bus:
         path: str = ROOT,
         interface: str = MANAGER,
     ) -> tuple[Any, ...]:
-        """The answer's values."""
+        """Call a method and return the values of the reply."""
         address = DBusAddress(path, to, interface)
         request = new_method_call(address, member, signature or None, body)
         try:
@@ -94,18 +94,18 @@ class Bus:
         return tuple(answer.body)
 
     async def property(self, path: str, interface: str, name: str) -> Any:
-        """One property's value."""
+        """Return the value of one property."""
         ((_, value),) = await self.call("Get", "ss", interface, name, path=path, interface=_PROPERTIES)
         return value
 
     @asynccontextmanager
     async def finished_jobs(self) -> AsyncIterator[asyncio.Queue[Any]]:
-        """The signals of jobs that end from now on; ``body`` is (id, job, unit, result)."""
+        """Yield a queue of the signals of jobs that end from now on; ``body`` is (id, job, unit, result)."""
         rule = MatchRule(type="signal", sender=SYSTEMD, interface=MANAGER, member="JobRemoved", path=ROOT)
         bus = {"to": "org.freedesktop.DBus", "path": "/org/freedesktop/DBus", "interface": "org.freedesktop.DBus"}
         await self.call("AddMatch", "s", rule.serialise(), **bus)
         await self.call("Subscribe")
-        # The bus knows the sender by its own number, so that is left to the rule above.
+        # The bus knows the sender by its own number, so the rule above filters by sender.
         ours = MatchRule(type="signal", interface=MANAGER, member="JobRemoved", path=ROOT)
         queue: asyncio.Queue[Any] = asyncio.Queue()
         with self._router.filter(ours, queue=queue):
@@ -114,7 +114,7 @@ class Bus:
 
 @asynccontextmanager
 async def open_bus(root: str, *, reply_s: float = REPLY_S) -> AsyncIterator[Bus]:
-    """The system bus of the host whose root directory is at ``root``. Raises NoSystemdError."""
+    """Open the system bus of the host whose root directory is ``root``. Raises NoSystemdError."""
     path = os.path.join(root, SOCKET)
     try:
         async with asyncio.timeout(_OPEN_S):
@@ -128,7 +128,7 @@ async def open_bus(root: str, *, reply_s: float = REPLY_S) -> AsyncIterator[Bus]
     try:
         yield Bus(router, reply_s)
     finally:
-        # The router's end raises again what broke the connection, which every call has told already.
+        # At its end the router raises the error that broke the connection again; every call has reported it already.
         with suppress(OSError, EOFError):
             await router.__aexit__(None, None, None)
         with suppress(OSError):
@@ -136,6 +136,6 @@ async def open_bus(root: str, *, reply_s: float = REPLY_S) -> AsyncIterator[Bus]
 
 
 def _escaped(path: str) -> str:
-    """As D-Bus addresses want it: anything unusual as %XX."""
+    """Return a path as D-Bus addresses need it: unusual bytes as %XX."""
     plain = b"-_/.\\*abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
     return "".join(chr(c) if c in plain else f"%{c:02x}" for c in os.fsencode(path))

@@ -1,4 +1,4 @@
-"""What can go wrong between us and the host's systemd."""
+"""Errors of the communication with the host's systemd."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class NoSystemdError(BlockedError):
 
 class ServicesError(BlockedError):
     """A service of the host did not stop or start. ``details`` has a line for each; ``remaining`` names those that
-    should run and do not.
+    should run but do not.
     """
 
     code = "SERVICES"
@@ -37,7 +37,7 @@ class RebootError(BlockedError):
 
 
 class BusError(AliquotError):
-    """An error answer on the bus. ``name`` is D-Bus' own, such as ``org.freedesktop.systemd1.NoSuchUnit``."""
+    """An error reply on the bus. ``name`` is D-Bus' own, such as ``org.freedesktop.systemd1.NoSuchUnit``."""
 
     code = "DBUS"
     exit_code = 20

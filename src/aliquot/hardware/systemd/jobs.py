@@ -1,4 +1,4 @@
-"""Starting and stopping units: systemd queues a job and tells when it has ended."""
+"""Starting and stopping units: systemd queues a job and signals its end."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aliquot.hardware.systemd.errors import BusError, BusLostError
 from aliquot.hardware.systemd.names import SYSTEMD, UNIT
 
 _POLL_S = 2.0
-"""How often a job is looked at, beside waiting for the signal that it has ended."""
+"""Seconds between checks of a job, in addition to waiting for its signal."""
 
 
 class Jobs:
-    """Runs one job after another on one connection. A job that is not done in time stays queued; the opposite one
-    replaces it. Every method raises BusError where systemd refuses.
+    """Runs one job after another on one connection. A job that does not end in time stays queued; the opposite job
+    replaces it. Every method raises BusError if systemd refuses.
     """
 
     def __init__(self, bus: Bus, ended: asyncio.Queue[Any]) -> None:
@@ -25,16 +25,16 @@ class Jobs:
         self._ended = ended
 
     async def stop(self, name: str, seconds: float) -> str:
-        """Why the unit still runs after that time; "" if it has stopped."""
+        """Stop a unit. Return why it still runs after ``seconds``; "" if it has stopped."""
         failure = await self._run("StopUnit", name, seconds)
         if failure is None and await self.active(name) in ("active", "activating", "reloading"):
-            return "something else started it again at once"
+            return "another program started it again at once"
         return failure or ""
 
     async def start(self, name: str, seconds: float) -> str:
-        """Why the unit did not start in that time; "" if it did."""
+        """Start a unit. Return why it did not start within ``seconds``; "" if it did."""
         try:
-            await self._bus.call("ResetFailedUnit", "s", name)  # else a limit on starts may refuse it
+            await self._bus.call("ResetFailedUnit", "s", name)  # otherwise a start limit may refuse it
         except BusLostError:
             raise
         except BusError:
@@ -45,7 +45,7 @@ class Jobs:
         return failure or ""
 
     async def active(self, name: str) -> str:
-        """The unit's state: active, inactive, failed ...; inactive for one that systemd has forgotten."""
+        """Return the unit's state: active, inactive, failed ...; inactive for one that systemd has forgotten."""
         try:
             (path,) = await self._bus.call("GetUnit", "s", name)
             return str(await self._bus.property(path, UNIT, "ActiveState"))
@@ -55,7 +55,7 @@ class Jobs:
             return "inactive"
 
     async def _run(self, member: str, name: str, seconds: float) -> str | None:
-        """None where the job has ended well."""
+        """Run a job. Return None if it succeeded, else the reason."""
         (job,) = await self._bus.call(member, "ss", name, "replace")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
@@ -65,7 +65,7 @@ class Jobs:
                     signal = await self._ended.get()
             except TimeoutError:
                 if not await self._exists(job):
-                    return None  # the signal was missed: the unit itself tells
+                    return None  # the signal was missed: the unit's state is the result
                 continue
             _, path, _, result = signal.body
             if path == job:
@@ -85,6 +85,6 @@ class Jobs:
 
 @asynccontextmanager
 async def open_jobs(bus: Bus) -> AsyncIterator[Jobs]:
-    """Listens for ended jobs from now on. Once per connection: systemd refuses a second subscription."""
+    """Listen for ended jobs from now on. Once per connection: systemd refuses a second subscription."""
     async with bus.finished_jobs() as ended:
         yield Jobs(bus, ended)

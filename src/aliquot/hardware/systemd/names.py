@@ -1,4 +1,4 @@
-"""What systemd is called on the bus."""
+"""The names of systemd on the bus."""
 
 SYSTEMD = "org.freedesktop.systemd1"
 MANAGER = f"{SYSTEMD}.Manager"

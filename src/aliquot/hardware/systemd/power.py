@@ -1,4 +1,4 @@
-"""Rebooting the host in order: pods are told (kubelet listens to logind), services stop, disks are written.
+"""An orderly reboot of the host: pods are notified (kubelet listens to logind), services stop, disks are synced.
 
 ``org.freedesktop.systemd1.Manager.Reboot`` is not used: it reboots at once without stopping anything
 (org.freedesktop.systemd1(5)).
@@ -14,12 +14,14 @@ _ABSENT = (*ABSENT, "UnknownMethod", "UnknownInterface", "UnknownObject")
 
 
 async def reboot(root: str = "/") -> str:
-    """Asks the host whose root directory is at ``root`` to reboot, and returns who took the order: logind, else systemd
-    itself. Returns before the machine goes down. Raises NoSystemdError where there is no systemd to ask, RebootError
-    where it refuses, naming what holds it back.
+    """Ask the host whose root directory is ``root`` to reboot. Return who accepted the request: logind, else systemd
+    itself. Returns before the host goes down. Raises NoSystemdError without a systemd on the host, and RebootError with
+    the inhibitors if it refuses.
     """
     if not reachable(root):
-        raise NoSystemdError(f"the host at {root} runs no systemd that could reboot it", next_step="reboot it by hand")
+        raise NoSystemdError(
+            f"the host at {root} runs no systemd that could reboot it", next_step="reboot the host manually"
+        )
     async with open_bus(root) as bus:
         try:
             await bus.call(
@@ -27,7 +29,7 @@ async def reboot(root: str = "/") -> str:
             )
             return "logind"
         except BusLostError:
-            return "logind"  # it went down faster than it answered
+            return "logind"  # it went down before it answered
         except BusError as error:
             if error.short not in _ABSENT:
                 raise await _refused(bus, error) from error
@@ -49,7 +51,7 @@ async def _refused(bus: Bus, error: BusError) -> RebootError:
 
 
 async def _inhibitors(bus: Bus) -> tuple[str, ...]:
-    """Who blocks a shutdown, a line each."""
+    """Return a line for each inhibitor that blocks a shutdown."""
     try:
         (found,) = await bus.call(
             "ListInhibitors", to=LOGIND, path="/org/freedesktop/login1", interface=f"{LOGIND}.Manager"

@@ -1,6 +1,7 @@
-"""Stopping the host's GPU services for a change and starting them again, whatever happens in between.
+"""Stopping the host's GPU services for a change, and starting them again whatever happens in between.
 
-What is about to stop is recorded before anything stops. Whoever finds the record, after a crash or a reboot, starts it.
+The services are recorded before any of them stops. The process that finds the record, after a crash or a reboot, starts
+them.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ STOP_S = 30.0
 START_S = 120.0
 _ATTEMPTS = 3
 _PAUSE_S = 1.0
-"""Between attempts to find the bus again, which may be restarting."""
+"""Seconds between attempts to connect to the bus again, which may be restarting."""
 
 
 class Services:
-    """The services of the host whose root directory is at ``root``. ``stop_s`` and ``start_s`` bound each one."""
+    """The services of the host whose root directory is ``root``. ``stop_s`` and ``start_s`` are the limits in seconds
+    for each service.
+    """
 
     def __init__(self, root: str = "/", *, stop_s: float = STOP_S, start_s: float = START_S) -> None:
         self.root, self.stop_s, self.start_s = root, stop_s, start_s
@@ -32,10 +35,13 @@ class Services:
         record: Callable[[StoppedServices], None],
         earlier: StoppedServices | None = None,
     ) -> StoppedServices:
-        """Stops what runs of these, in order, and what systemd would stop with them; returns what to start again.
-        ``record`` is called with that before anything stops. ``earlier`` is a record that nobody has started yet, which
-        the new one includes. Units that do not exist, and a host without systemd, are fine. Raises NoSystemdError;
-        ServicesError for a unit that does not stop, the ones before it being stopped then; what ``record`` raises.
+        """Stop the running units among ``names``, in order, and the units that systemd would stop with them. Return
+        what to start again.
+
+        ``record`` is called with the result before anything stops. ``earlier`` is a record that was not started yet;
+        the new one includes it. Units that do not exist, and a host without systemd, are ignored. Raises
+        NoSystemdError; ServicesError for a unit that does not stop, after the ones before it were stopped; and the
+        errors of ``record``.
         """
         before = earlier or StoppedServices()
         if not names or not reachable(self.root):
@@ -55,9 +61,10 @@ class Services:
                 raise ServicesError(f"the host's systemd does not list or stop services: {error.brief}") from error
 
     async def start(self, stopped: StoppedServices) -> tuple[str, ...]:
-        """Starts what was stopped, in reverse order, each of them even where another fails. Returns notes on units that
-        are gone, or had failed before and fail again. Raises NoSystemdError, and ServicesError with a line for each
-        other failure, whose ``remaining`` is what does not run.
+        """Start the stopped units in reverse order, each even if another fails.
+
+        Return notes on units that no longer exist, or had failed before and fail again. Raises NoSystemdError, and
+        ServicesError with a line for each other failure, whose ``remaining`` names the units that do not run.
         """
         if not stopped.units:
             return ()
@@ -99,7 +106,7 @@ class Services:
 
 
 class _Starting:
-    """Units that wait to be started, over several connections if need be."""
+    """Units that wait to be started, if necessary over several connections."""
 
     def __init__(self, waiting: list[StoppedUnit], seconds: float) -> None:
         self.waiting = waiting
@@ -117,7 +124,7 @@ class _Starting:
             except BusError as error:
                 failure = "" if error.short == "NoSuchUnit" else error.brief
                 if not failure:
-                    self.notes.append(f"{unit.name} is no longer there")
+                    self.notes.append(f"{unit.name} no longer exists")
             self.waiting.pop(0)
             if failure and unit.failed:
                 self.notes.append(f"{unit.name}, which had failed before, did not start: {failure}")

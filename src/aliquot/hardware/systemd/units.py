@@ -1,4 +1,4 @@
-"""What a unit is doing, and so whether it must stop for a change and start again afterwards."""
+"""The state of a unit, and whether it must stop for a change and start again afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from aliquot.hardware.systemd.errors import BusError, BusLostError
 from aliquot.hardware.systemd.names import SYSTEMD, UNIT
 
-if TYPE_CHECKING:  # who only keeps what was stopped needs no D-Bus
+if TYPE_CHECKING:  # a user of only the record needs no D-Bus
     from aliquot.hardware.systemd.bus import Bus
 
 RUNNING = ("active", "activating", "reloading", "refreshing")
@@ -21,14 +21,14 @@ _STOPS_WITH_IT = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "Propaga
 
 
 class StoppedUnit(msgspec.Struct, frozen=True):
-    """A unit to start again. ``failed``: it had failed before, so that a start which fails again is no news."""
+    """A unit to start again. ``failed``: it had failed before, so another failed start is only noted."""
 
     name: str
     failed: bool = False
 
 
 class StoppedServices(msgspec.Struct, frozen=True):
-    """The durable record of what we stop, in the order in which it stops."""
+    """The durable record of the services that a change stops, in the order in which they stop."""
 
     units: tuple[StoppedUnit, ...] = ()
 
@@ -37,40 +37,45 @@ class StoppedServices(msgspec.Struct, frozen=True):
         return tuple(unit.name for unit in self.units)
 
     def merged_with(self, later: StoppedServices) -> StoppedServices:
-        """Both records. What the earlier one holds keeps its place: it was running before anybody stopped it."""
+        """Return both records. Units of the earlier record keep their place: they were running before any of them was
+        stopped.
+        """
         known = set(self.names)
         return StoppedServices((*self.units, *(unit for unit in later.units if unit.name not in known)))
 
 
 class UnitState(msgspec.Struct, frozen=True):
-    """``load``: loaded, not-found, masked ...; ``active``: active, inactive, failed ...; ``enabled`` is the unit
-    file's state; ``job`` the kind of a job that is queued for it; ``followers`` stop with it.
-    """
+    """The state of a unit in systemd's words."""
 
     name: str
     path: str = ""
     load: str = "not-found"
+    """Such as loaded, not-found or masked."""
     active: str = "inactive"
+    """Such as active, inactive or failed."""
     enabled: str = ""
+    """The state of the unit file."""
     type: str = ""
     job: str = ""
+    """The kind of the queued job, or ""."""
     followers: tuple[str, ...] = ()
+    """The services that stop with this one."""
 
     @property
     def running(self) -> bool:
-        """It runs or is about to. A unit that is going down in order to start again counts."""
+        """The unit runs or is about to. A unit that stops in order to start again counts."""
         return self.active in RUNNING or self.job in STARTING_JOBS
 
     @property
     def to_stop(self) -> bool:
-        """It must be stopped, or be awaited on its way down."""
+        """The unit must be stopped, or its stop awaited."""
         return self.running or self.active == "deactivating"
 
     @property
     def to_start(self) -> StoppedUnit | None:
-        """What must be started again. A service that runs, however it was started; one that failed though it is
-        enabled. Not one that is inactive: somebody stopped it, and it must stay so. mig-manager starts those as well,
-        because it has no memory of what it stopped before it died. We have.
+        """The unit to start again, or None. A running service counts, however it was started, and so does a failed one
+        that is enabled. An inactive one does not: a user stopped it, and it must stay stopped. mig-manager starts those
+        as well, because it does not record what it stopped before it died.
         """
         if self.running:
             return StoppedUnit(self.name)
@@ -80,7 +85,7 @@ class UnitState(msgspec.Struct, frozen=True):
 
 
 async def read_unit(bus: Bus, name: str) -> UnitState:
-    """One unit as it is now; one that does not exist has ``load`` not-found. Raises BusError."""
+    """Read the current state of a unit; ``load`` is not-found if it does not exist. Raises BusError."""
     try:
         (path,) = await bus.call("LoadUnit", "s", name)
         load = str(await bus.property(path, UNIT, "LoadState"))
@@ -107,8 +112,8 @@ async def read_unit(bus: Bus, name: str) -> UnitState:
 
 
 async def with_followers(bus: Bus, names: Iterable[str]) -> tuple[UnitState, ...]:
-    """What of these concerns us, each after the services that systemd would stop with it: those stop first and start
-    last, and none of them is forgotten. Raises BusError.
+    """Return the relevant units among ``names``, each after the services that systemd would stop with it: those stop
+    first and start last, and none of them is forgotten. Raises BusError.
     """
     found: dict[str, UnitState] = {}
     seen: set[str] = set()
@@ -130,13 +135,13 @@ async def with_followers(bus: Bus, names: Iterable[str]) -> tuple[UnitState, ...
 
 
 async def _job(bus: Bus, path: str) -> str:
-    """The kind of the job that is queued for a unit, "" for none."""
+    """Return the kind of the queued job of a unit, or ""."""
     number, job = await _maybe(bus, path, UNIT, "Job", (0, "/"))
     return str(await _maybe(bus, job, f"{SYSTEMD}.Job", "JobType", "")) if number else ""
 
 
 async def _maybe(bus: Bus, path: str, interface: str, name: str, default: Any) -> Any:
-    """A property that older systemds, other unit types or ended jobs do not have."""
+    """Return a property that older systemds, other unit types or ended jobs do not have."""
     try:
         return await bus.property(path, interface, name)
     except BusLostError:

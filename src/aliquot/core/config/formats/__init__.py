@@ -1,1 +1,1 @@
-"""File formats: native, mig-parted, vgpu-device-manager, checkpoints."""
+"""The file formats: native, mig-parted, vgpu-device-manager, checkpoints."""

@@ -1,7 +1,7 @@
 """mig-parted's checkpoint: the placed geometry of every MIG-capable GPU as JSON, by UUID.
 
-Profiles are NVML's enumeration indexes, not the ids that nvidia-smi shows. What that format has no word for, vGPUs and
-passthrough, follows in a key of our own where there is any (`checkpoint_vgpu`).
+Profiles are NVML's enumeration indexes, not the ids that nvidia-smi shows. vGPUs and passthrough, which that format
+cannot express, follow in a key of our own if there are any (`checkpoint_vgpu`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Checkpoint(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def checkpoint(inventory: Inventory) -> dict[str, object]:
-    """The document; write it as JSON. Empty lists are null, as mig-parted has them."""
+    """Return the checkpoint, to be written as JSON. Empty lists are null, as in mig-parted's."""
     refuse_lost(inventory)
     devices = [_device(inventory, gpu) for gpu in inventory.gpus if gpu.mig.capable and not gpu.passthrough]
     document: dict[str, object] = {"Version": VERSION, "MigState": {"Devices": devices or None}}
@@ -81,10 +81,10 @@ def _instance(profile: Profile, instance: GpuInstance) -> dict[str, object]:
 
 
 def restore(text: str, inventory: Inventory, source: str = "the checkpoint") -> Desired:
-    """The wish for exactly the state that a checkpoint holds. GPUs that it does not name are left alone.
+    """Return the desired state that reproduces a checkpoint. GPUs that it does not name are left alone.
 
-    A GPU that is missing, or a profile or placement that its GPU does not have, is a fault: nothing is touched.
-    Raises ConfigError for what is no checkpoint, or one of another version.
+    A missing GPU, or a profile or placement that its GPU does not have, is a failure: nothing is changed.
+    Raises ConfigError if the text is not a checkpoint, or is of another version.
     """
     state = _read(text, source)
     local_gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
@@ -93,7 +93,7 @@ def restore(text: str, inventory: Inventory, source: str = "the checkpoint") -> 
     for device in state.mig_state.devices or ():
         gpu = local_gpus.get(device.uuid)
         if gpu is None:
-            sentence = f"{source}: there is no GPU {device.uuid} here (this node has {len(local_gpus)})"
+            sentence = f"{source}: no GPU {device.uuid} on this node (it has {len(local_gpus)})"
             failures.append(ResolutionFailure("NO_SUCH_GPU", sentence, next_step="aliquot show"))
             continue
         found = _desired_gpu(inventory, gpu, device, source)
@@ -117,16 +117,16 @@ def _read(text: str, source: str) -> _Checkpoint:
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source} is not a checkpoint of MIG state", details=(str(error),)) from error
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise ConfigError(f"{source} is not JSON, so it is no checkpoint", details=(str(error),)) from error
+        raise ConfigError(f"{source} is not JSON, so it is not a checkpoint", details=(str(error),)) from error
     if state.version != VERSION:
-        raise ConfigError(f"{source} is a checkpoint of version {state.version!r}: this tool reads {VERSION!r}")
+        raise ConfigError(f"{source} is a checkpoint of version {state.version!r}: Aliquot reads {VERSION!r}")
     uuids = [device.uuid for device in state.mig_state.devices or ()]
     twice = sorted({uuid for uuid in uuids if uuids.count(uuid) > 1})
     if twice:
         raise ConfigError(f"{source} names {', '.join(twice)} more than once")
     for device in state.mig_state.devices or ():
         if device.mig_mode not in (0, 1) or (device.gpu_instances and not device.mig_mode):
-            raise ConfigError(f"{source} is not a checkpoint: mode {device.mig_mode} of {device.uuid} makes no sense")
+            raise ConfigError(f"{source} is not a checkpoint: MIG mode {device.mig_mode} of {device.uuid} is invalid")
     if state.aliquot is not None:
         state.aliquot.check(source)
     return state
@@ -150,7 +150,9 @@ def _desired_gpu(inventory: Inventory, gpu: Gpu, device: _Device, source: str) -
 
 
 def _desired_instance(family: Family, instance: _Instance) -> DesiredInstance:
-    """Raises ValueError with a sentence if the family has no such profile, compute profile or placement."""
+    """Convert an instance. Raises ValueError with a sentence if the family lacks the profile, compute profile or
+    placement.
+    """
     profile = next((p for p in family.profiles if p.nvml_index == instance.profile_id), None)
     if profile is None:
         raise ValueError(f"it has no profile with NVML's index {instance.profile_id}")

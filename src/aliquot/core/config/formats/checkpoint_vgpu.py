@@ -1,5 +1,5 @@
-"""What a checkpoint says beyond mig-parted's format: virtual functions, vGPUs with functions and UUIDs, mixed-size
-mode, passthrough. It is a key of its own, which is there only where there is any of it.
+"""The part of a checkpoint beyond mig-parted's format: virtual functions, vGPUs with functions and UUIDs, mixed-size
+mode and passthrough. It has a key of its own, which is omitted if there is none of these.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Vgpu(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class _Gpu(msgspec.Struct, frozen=True, rename="pascal"):
-    """``functions`` is how many virtual functions there are, None on a GPU that can have none."""
+    """``functions`` is the number of virtual functions, None on a GPU without SR-IOV."""
 
     pci: str = msgspec.field(name="PCI")
     uuid: str = msgspec.field(name="UUID", default="")
@@ -46,9 +46,9 @@ class Shares(msgspec.Struct, frozen=True, rename="pascal"):
     gpus: tuple[_Gpu, ...]
 
     def check(self, source: str) -> None:
-        """Raises ConfigError for another version, and for values that nothing can have written."""
+        """Raise ConfigError for another version, and for values that Aliquot never writes."""
         if self.version != VERSION:
-            raise ConfigError(f"{source} tells vGPUs in version {self.version!r}: this tool reads {VERSION!r}")
+            raise ConfigError(f"{source} describes vGPUs in version {self.version!r}: Aliquot reads {VERSION!r}")
         pcis = [gpu.pci for gpu in self.gpus]
         for gpu in self.gpus:
             functions = [v.function for v in gpu.vgpus or ()]
@@ -59,7 +59,7 @@ class Shares(msgspec.Struct, frozen=True, rename="pascal"):
                 raise ConfigError(f"{source} is not a checkpoint: it names {gpu.pci} or a function of it twice")
             wrong = next((v.uuid for v in gpu.vgpus or () if not _UUID.fullmatch(v.uuid)), None)
             if wrong is not None or (gpu.functions or 0) < 0 or (gpu.passthrough and gpu.vgpus):
-                raise ConfigError(f"{source} is not a checkpoint: what it says of {gpu.pci} makes no sense")
+                raise ConfigError(f"{source} is not a checkpoint: its entry for {gpu.pci} is invalid")
 
 
 def _check_address(source: str, text: str) -> None:
@@ -68,12 +68,12 @@ def _check_address(source: str, text: str) -> None:
     except ValueError:
         fine = False
     if not fine:
-        raise ConfigError(f"{source} is not a checkpoint: {text[:60]!r} is no PCI address as the kernel writes it")
+        raise ConfigError(f"{source} is not a checkpoint: {text[:60]!r} is not a PCI address as the kernel writes it")
 
 
 def shares(inventory: Inventory) -> dict[str, object] | None:
-    """The key's value; None where no GPU has virtual functions, vGPUs or passthrough. If one has, the others are told
-    too: that they have none is part of the state.
+    """Return the key's value; None if no GPU has virtual functions, vGPUs or passthrough. If one has, the others are
+    included too: that they have none is part of the state.
     """
     if not any(gpu.vgpus or gpu.passthrough or (gpu.virtual or GpuVirtualization()).enabled for gpu in inventory.gpus):
         return None
@@ -100,14 +100,15 @@ def _gpu(gpu: Gpu) -> dict[str, object]:
 def add_shares(
     state: Shares, inventory: Inventory, desired_gpus: dict[str, DesiredGpu], source: str
 ) -> list[ResolutionFailure]:
-    """Adds what was told to the wishes by PCI address. What cannot be here is a fault: nothing is touched."""
+    """Add the recorded shares to the desired GPUs, by PCI address, and return the failures.
+
+    A share that this node cannot have is a failure: nothing is changed.
+    """
     failures: list[ResolutionFailure] = []
     for recorded in state.gpus:
         gpu = _find(inventory, recorded)
         if gpu is None:
-            sentence = (
-                f"{source}: there is no GPU {recorded.uuid or recorded.pci} here (this node has {len(inventory.gpus)})"
-            )
+            sentence = f"{source}: no GPU {recorded.uuid or recorded.pci} on this node (it has {len(inventory.gpus)})"
             failures.append(ResolutionFailure("NO_SUCH_GPU", sentence, next_step="aliquot show"))
             continue
         found = _desired_gpu(inventory, gpu, recorded, source)
@@ -127,14 +128,14 @@ def add_shares(
 
 
 def _find(inventory: Inventory, recorded: _Gpu) -> Gpu | None:
-    """The GPU by its UUID; by its address where its UUID is not known."""
+    """Find the GPU by its UUID, or by its address if one of the UUIDs is unknown."""
     by_uuid = next((gpu for gpu in inventory.gpus if recorded.uuid and gpu.uuid == recorded.uuid), None)
     by_address = next((gpu for gpu in inventory.gpus if gpu.pci == recorded.pci), None)
     return by_uuid or (by_address if by_address is not None and not (recorded.uuid and by_address.uuid) else None)
 
 
 def _desired_gpu(inventory: Inventory, gpu: Gpu, recorded: _Gpu, source: str) -> DesiredGpu | ResolutionFailure:
-    """What was told of one GPU, as far as mig-parted's format does not say it."""
+    """Return the desired state of one GPU, without the part that mig-parted's format has."""
     if recorded.passthrough:
         return DesiredGpu(gpu.pci, None, None, passthrough=True)
     table = inventory.vgpu_table(gpu)
@@ -143,7 +144,7 @@ def _desired_gpu(inventory: Inventory, gpu: Gpu, recorded: _Gpu, source: str) ->
         known = table.by_name.get(each.type) if table is not None else None
         function = _relocated(each.function, recorded.pci, gpu)
         if known is None or known.id is None:
-            sentence = f"{source}: {gpu_text(gpu)} has no vGPU type {each.type} that can be made here"
+            sentence = f"{source}: {gpu_text(gpu)} has no vGPU type {each.type} that can be created here"
             return ResolutionFailure("WRONG_CARD", sentence, gpu.pci, f"aliquot vgpu types {gpu.index}")
         if not function:
             sentence = f"{source}: {gpu_text(gpu)} has no virtual function {each.function}"
@@ -168,9 +169,10 @@ def _desired_gpu(inventory: Inventory, gpu: Gpu, recorded: _Gpu, source: str) ->
 
 
 def _relocated(function: str, old_pci: str, gpu: Gpu) -> str:
-    """Where a function of a GPU is now: as far from the GPU's own address as it was. Empty if the GPU has none there.
+    """Return the present address of a GPU's function: as far from the GPU's own address as before.
 
-    Source: PCI Express SR-IOV, 3.3.9: the routing id of a virtual function is that of the physical one plus an offset.
+    Empty if the GPU has no function there. The routing id of a virtual function is that of the physical one plus an
+    offset. Source: PCI Express SR-IOV, 3.3.9.
     """
     number = _number(gpu.pci) + _number(function) - _number(old_pci)
     place = f"{gpu.pci[:-7]}{number >> 8:02x}:{number >> 3 & 31:02x}.{number & 7}" if 0 <= number <= 0xFFFF else ""
@@ -179,6 +181,6 @@ def _relocated(function: str, old_pci: str, gpu: Gpu) -> str:
 
 
 def _number(address: str) -> int:
-    """The routing id of a PCI address: bus, device and function."""
+    """Return the routing id of a PCI address: bus, device and function."""
     bus, device, function = address[-7:-5], address[-4:-2], address[-1]
     return int(bus, 16) << 8 | int(device, 16) << 3 | int(function)

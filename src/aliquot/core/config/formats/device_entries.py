@@ -1,4 +1,4 @@
-"""What mig-parted's format and vgpu-device-manager's have in common: named configs, and which GPUs an entry is for."""
+"""The common part of mig-parted's format and vgpu-device-manager's: named configs, and the GPUs of an entry."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from aliquot.core.model.ids import device_filter
 
 
 class DeviceEntryReader(YamlReader):
-    """``compat`` accepts exactly what the format's own tool accepts."""
+    """A reader of entries with device filters. ``compat`` accepts exactly what the format's own tool accepts."""
 
     def __init__(self, source: str, compat: bool) -> None:
         super().__init__(source)
         self.compat = compat
 
     def named(self, root: Node | None, key: str) -> dict[str, Node]:
-        """The named configs of a file, below ``key``."""
+        """Return the named configs of a file, below ``key``."""
         assert isinstance(root, Map)
         fields = self.mapping(root, "the file") or {}
         self.check_keys(fields, ("version", key), "the file")
@@ -35,11 +35,11 @@ class DeviceEntryReader(YamlReader):
     def overlaps(self, entries: tuple[ConfigEntry, ...]) -> None:
         for entry, other in certain_overlaps(entries):
             self.diagnostics.add(
-                entry, f"this entry and the one in line {other.line} want different things of the same GPU"
+                entry, f"this entry and the one in line {other.line} request different states of the same GPU"
             )
 
     def devices(self, node: Node) -> tuple[int, ...] | None:
-        """GPU indexes; None for ``all``."""
+        """Read GPU indexes; None for ``all``."""
         if isinstance(node, Scalar) and node.value == "all":
             return None
         if not isinstance(node, List):
@@ -53,15 +53,15 @@ class DeviceEntryReader(YamlReader):
             elif not self.compat and value in found:
                 self.diagnostics.add(item, f"the GPU index {value} is listed twice")
             elif not self.compat and not 0 <= value <= MAX_INDEX:
-                self.diagnostics.add(item, f"there can be no GPU index {value}")
+                self.diagnostics.add(item, f"the GPU index {value} is not from 0 to {MAX_INDEX}")
             else:
                 found.append(value)
         if not node.items and not self.compat:
-            self.diagnostics.add(node, "'devices' lists no GPU, so the entry is for none")
+            self.diagnostics.add(node, "'devices' lists no GPU: write all or GPU indexes")
         return tuple(found)
 
     def filters(self, node: Node) -> tuple[Filter, ...] | None:
-        """Packed PCI ids; None for every GPU."""
+        """Read packed PCI ids; None for every GPU."""
         if self.compat and _empty(node):
             return None
         found: list[Filter] = []

@@ -1,4 +1,4 @@
-"""The GPU clients of a host: the systemd services that stop for a change, in mig-manager's ``clients.yaml``."""
+"""The GPU clients of a host: the systemd services to stop around a change, in mig-manager's ``clients.yaml``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ConfigMap ``default-gpu-clients``.
 """
 
 _STOPPABLE = ("service", "socket", "timer", "path")
-"""Unit types that may be listed: a service, and what would start it again by itself."""
+"""Unit types that may be listed: a service, and the types that would start it again."""
 _OTHER_TYPES = ("target", "mount", "automount", "swap", "slice", "scope", "device")
 _NAME = re.compile(r"[A-Za-z0-9:_.\\@-]+")
 _LONGEST = 255
@@ -33,8 +33,9 @@ _LONGEST = 255
 
 
 def load_clients(text: str | None, source: str) -> tuple[str, ...]:
-    """The units to stop, in order, each once and with its suffix; the default list for no text. Raises ConfigError with
-    all faults.
+    """Return the units to stop, in order, each once and with its suffix; the default list if ``text`` is None.
+
+    Raises ConfigError with all errors.
     """
     if text is None:
         return DEFAULT
@@ -51,10 +52,12 @@ def load_clients(text: str | None, source: str) -> tuple[str, ...]:
 
 
 def unit_name(text: str) -> str:
-    """The name with its suffix: ``dcgm`` is ``dcgm.service``. Raises ValueError for what cannot be stopped so."""
+    """Return the name with its suffix: ``dcgm.service`` for ``dcgm``. Raises ValueError for units that Aliquot does
+    not stop.
+    """
     suffix = text.rpartition(".")[2] if "." in text else ""
     if suffix in _OTHER_TYPES:
-        raise ValueError(f"{text!r} is a {suffix}, and only these stop here: {', '.join(_STOPPABLE)}")
+        raise ValueError(f"{text!r} is a {suffix}: only these unit types can be stopped: {', '.join(_STOPPABLE)}")
     name = text if suffix in _STOPPABLE else f"{text}.service"
     stem = name.rpartition(".")[0]
     if not _NAME.fullmatch(name) or len(name) > _LONGEST or not stem or stem.startswith("@"):

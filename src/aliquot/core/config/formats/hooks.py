@@ -10,11 +10,11 @@ from aliquot.core.config.text.yaml_nodes import List, Map, Node, Scalar
 from aliquot.errors import ConfigError
 
 NAMES = ("apply-start", "pre-apply-mode", "pre-apply-config", "apply-exit")
-"""The hooks that fire. mig-parted ignores others, and so do we, with a note."""
+"""The hooks that fire. Others are ignored, as by mig-parted, but with a note."""
 
 
 class Hook(msgspec.Struct, frozen=True):
-    """One command. Its environment is ``envs`` and the MIG_PARTED_* variables alone: no PATH is inherited."""
+    """A command. Its environment is only ``envs`` and the MIG_PARTED_* variables: no PATH is inherited."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class Hook(msgspec.Struct, frozen=True):
 
 
 class HooksFile(msgspec.Struct, frozen=True):
-    """The commands of each hook, in order. ``notes`` say what will not work as it may have been meant."""
+    """The commands of each hook, in order. ``notes`` are about hooks that may not work as intended."""
 
     source: str
     hooks: dict[str, tuple[Hook, ...]]
@@ -34,8 +34,9 @@ class HooksFile(msgspec.Struct, frozen=True):
 
 
 def load_hooks(text: str, source: str, *, compat: bool = False) -> HooksFile:
-    """Raises ConfigError with all faults, each ``source:line:column: ...``. ``compat`` passes over keys that
-    mig-parted passes over.
+    """Read a hooks file. Raises ConfigError with all errors, each ``source:line:column: ...``.
+
+    ``compat`` ignores the keys that mig-parted ignores.
     """
     document = yaml.read(text, source)
     if not isinstance(document.root, Map):

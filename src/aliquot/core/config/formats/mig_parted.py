@@ -1,7 +1,7 @@
 """mig-parted's configuration file, version v1.
 
-Strict reading refuses, besides what mig-parted itself refuses, everything that it accepts in silence and that cannot
-be meant. ``compat`` reading accepts exactly what mig-parted does. Source: the tool's observable behaviour.
+Strict reading refuses what mig-parted refuses, and also mistakes that it accepts silently. ``compat`` reading accepts
+exactly what mig-parted does. Source: the tool's observable behaviour.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from aliquot.core.model.profile import ProfileName
 
 _TRUE = {"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"}
 _FALSE = {"n", "N", "no", "No", "NO", "off", "Off", "OFF"}
-"""Booleans of YAML 1.1, which these files are written in. They count only where a boolean is due."""
+"""Booleans of YAML 1.1, which these files use. They count only where a boolean is expected."""
 
 _KEYS = ("devices", "device-filter", "mig-enabled", "mig-devices")
 
 
 def read(document: YamlDocument, source: str, *, compat: bool, profiles: tuple[str, ...] = ()) -> ConfigFile:
-    """Raises ConfigError with every fault."""
+    """Read a document. Raises ConfigError with all errors."""
     reader = _MigParted(source, compat)
     reader.profile_hints = profiles
     if not compat:
@@ -94,7 +94,7 @@ class _MigParted(DeviceEntryReader):
 
     def superfluous(self, requests: Sequence[InstanceRequest]) -> None:
         for request in repeated_requests(requests):
-            self.diagnostics.add(request, f"{request.text!r} names a profile that this entry has already")
+            self.diagnostics.add(request, f"{request.text!r} names a profile that this entry already has")
         for request in requests:
             if not request.count:
                 self.diagnostics.add(request, f"the count of {request.text!r} is zero: leave it out")

@@ -1,8 +1,9 @@
 """The native format, ``version: aliquot/v1``: named configs of entries ``{gpus, mig}``, or with another share.
 
-``gpus`` is ``all`` or a mapping of product, index, uuid, pci and device-filter, every term of which must hold.
-``mig`` is ``disabled``, a mapping of profile to count, or a list of wishes with placements. ``vgpu`` is ``none`` or a
-mapping of type to count, with ``mixed-size`` beside it; ``passthrough`` is ``true`` or ``false``.
+``gpus`` is ``all`` or a mapping of product, index, uuid, pci and device-filter, every term of which must match.
+``mig`` is ``disabled``, a mapping of profile to count, a list of requests with placements, or a mapping or list under
+the key ``at-least``. ``vgpu`` is ``none`` or a mapping of type to count; ``mixed-size`` stands beside it.
+``passthrough`` is ``true`` or ``false``.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from aliquot.core.config.text.node_reader import YamlReader, describe_node, repe
 from aliquot.core.config.text.yaml_nodes import List, Map, Node, Scalar, YamlDocument
 from aliquot.core.model.ids import device_filter, pci_address
 
+AT_LEAST = "at-least"
 _TERMS = ("product", "index", "uuid", "pci", "device-filter")
 
 
 def read(document: YamlDocument, source: str, *, compat: bool, profiles: tuple[str, ...] = ()) -> ConfigFile:
-    """Raises ConfigError with every fault. ``compat`` changes only how overlapping entries are taken."""
+    """Read a document. Raises ConfigError with all errors. ``compat`` only changes how overlapping entries count."""
     reader = _Native(source)
     reader.profile_hints = profiles
     reader.duplicates(document)
@@ -52,7 +54,7 @@ class _Native(YamlReader):
         if not compat and len(entries) == len(found):
             for entry, other in certain_overlaps(entries):
                 self.diagnostics.add(
-                    entry, f"this entry and the one in line {other.line} want different things of the same GPU"
+                    entry, f"this entry and the one in line {other.line} request different states of the same GPU"
                 )
         return entries
 
@@ -72,8 +74,11 @@ class _Native(YamlReader):
             return None
         share, value = shares[0], fields[shares[0]][1]
         if share == MIG:
-            mig, requests = self.mig(value)
-            return ConfigEntry(selector, mig, requests, node.line, node.column)
+            least = self.at_least(value)
+            mig, requests = self.mig(value if least is None else least)
+            if least is not None and not mig:
+                self.diagnostics.add(least, f"{AT_LEAST!r} must be a mapping of counts or a list, not disabled")
+            return ConfigEntry(selector, mig, requests, node.line, node.column, at_least=least is not None)
         entry = ConfigEntry(selector, False, (), node.line, node.column, share, mixed_size=mixed_size)
         if share == VGPU:
             return msgspec.structs.replace(entry, types=read_types(self, value))
@@ -90,7 +95,7 @@ class _Native(YamlReader):
         fields = self.mapping(node, "'gpus'") or {}
         self.check_keys(fields, _TERMS, "'gpus'")
         if not fields:
-            self.diagnostics.add(node, "'gpus' is empty: write all to mean every GPU that can be shared so")
+            self.diagnostics.add(node, "'gpus' is empty: write all for every GPU that can have this share")
         value = {key: field[1] for key, field in fields.items()}
         return Selector(
             indexes=self.indexes(value["index"]) if "index" in value else None,
@@ -128,7 +133,9 @@ class _Native(YamlReader):
         found = []
         for at, text in self._some(node, "uuid"):
             if text.upper().startswith("MIG-"):
-                self.diagnostics.add(at, f"{text!r} is a MIG device, which ends with its instance: name the GPU's UUID")
+                self.diagnostics.add(
+                    at, f"{text!r} is a MIG device, whose UUID ends with its instance: use the GPU's UUID"
+                )
             elif not text.startswith("GPU-"):
                 self.diagnostics.add(at, f"{text!r} is not a GPU's UUID (GPU-...)")
             else:
@@ -161,13 +168,21 @@ class _Native(YamlReader):
             self.diagnostics.add(node, f"{what!r} lists nothing")
         return self.texts(node, f"{what!r}")
 
+    def at_least(self, node: Node) -> Node | None:
+        """Return the node under the key ``at-least``; None if the key is missing or the node is not a mapping."""
+        fields = {key.text: (key, value) for key, value in node.entries} if isinstance(node, Map) else {}
+        if AT_LEAST not in fields:
+            return None
+        self.check_keys(fields, (AT_LEAST,), f"'mig' beside {AT_LEAST!r}")
+        return fields[AT_LEAST][1]
+
     def mig(self, node: Node) -> tuple[bool, tuple[InstanceRequest, ...]]:
         if isinstance(node, Scalar) and node.value == "disabled":
             return False, ()
         if isinstance(node, Map):
             requests = [self.counted(key, value) for key, value in node.entries]
             for request in repeated_requests(w for w in requests if w):
-                self.diagnostics.add(request, f"{request.text!r} names a profile that this entry has already")
+                self.diagnostics.add(request, f"{request.text!r} names a profile that this entry already has")
         elif isinstance(node, List):
             requests = [self.placed(item) for item in node.items]
         else:
@@ -178,6 +193,10 @@ class _Native(YamlReader):
         return True, tuple(w for w in requests if w is not None)
 
     def counted(self, key: Scalar, node: Node) -> InstanceRequest | None:
+        name, colon, number = key.text.rpartition(":")
+        if colon and name != "id" and number.isdigit() and isinstance(node, Scalar) and node.value is None:
+            self.diagnostics.add(key, f"{key.text!r} needs a space after the colon: write {name}: {number}")
+            return None
         request = self.request(key, key.text, counted=False)
         count = node.value if isinstance(node, Scalar) else None
         if not isinstance(count, int) or isinstance(count, bool):
@@ -185,20 +204,20 @@ class _Native(YamlReader):
         elif not 1 <= count <= MAX_COUNT:
             self.diagnostics.add(node, f"the count of {key.text!r} must be from 1 to {MAX_COUNT}, not {count}")
         elif request is not None and request.start is not None and count != 1:
-            self.diagnostics.add(node, f"{key.text!r} asks for {count} instances at one placement")
+            self.diagnostics.add(node, f"{key.text!r} requests {count} instances at one placement")
         elif request is not None:
             return _with_count(request, count)
         return None
 
     def placed(self, node: Node) -> InstanceRequest | None:
-        """An item of a list: ``3g.20gb@4``, or ``{profile, placement, compute}``."""
+        """Read an item of a list: ``3g.20gb@4``, or ``{profile, placement, compute}``."""
         if not isinstance(node, Map):
-            text = self.text(node, "a wish")
+            text = self.text(node, "a request")
             return None if text is None else self.request(node, text)
         fields = {key.text: (key, value) for key, value in node.entries}
-        self.check_keys(fields, ("profile", "placement", "compute"), "a wish")
+        self.check_keys(fields, ("profile", "placement", "compute"), "a request")
         if "profile" not in fields:
-            self.diagnostics.add(node, "the wish lacks the key 'profile'")
+            self.diagnostics.add(node, "the request lacks the key 'profile'")
             return None
         at = fields["profile"][1]
         text = self.text(at, "'profile'")

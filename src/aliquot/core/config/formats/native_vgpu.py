@@ -10,7 +10,7 @@ MIXED = "mixed-size"
 
 
 def read_types(reader: YamlReader, node: Node) -> tuple[VgpuRequest, ...]:
-    """Types with counts; nothing for ``none`` and for an empty mapping."""
+    """Read types with counts; empty for ``none`` and for an empty mapping."""
     if isinstance(node, Scalar) and node.value == NONE:
         return ()
     if not isinstance(node, Map):
@@ -21,7 +21,7 @@ def read_types(reader: YamlReader, node: Node) -> tuple[VgpuRequest, ...]:
     for key, value in node.entries:
         request = _type(reader, key, value)
         if request is not None and any(request.name == other.name for other in found):
-            reader.diagnostics.add(key, f"{request.name!r} names a vGPU type that this entry has already")
+            reader.diagnostics.add(key, f"{request.name!r} names a vGPU type that this entry already has")
         elif request is not None:
             found.append(request)
     return tuple(found)
@@ -43,7 +43,7 @@ def _type(reader: YamlReader, key: Scalar, node: Node) -> VgpuRequest | None:
 
 
 def read_count(reader: YamlReader, node: Node, what: str) -> int | None:
-    """A whole number, or a fault."""
+    """Read a whole number; None, with an error, for anything else."""
     value = node.value if isinstance(node, Scalar) else None
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -52,7 +52,7 @@ def read_count(reader: YamlReader, node: Node, what: str) -> int | None:
 
 
 def read_mixed_size(reader: YamlReader, fields: dict[str, Field], beside_vgpu: bool) -> bool | None:
-    """``mixed-size``, None where it was not given."""
+    """Read ``mixed-size``; None if it is missing."""
     if MIXED not in fields:
         return None
     key, node = fields[MIXED]
@@ -62,7 +62,7 @@ def read_mixed_size(reader: YamlReader, fields: dict[str, Field], beside_vgpu: b
 
 
 def read_flag(reader: YamlReader, node: Node, what: str) -> bool | None:
-    """``true`` or ``false``, or a fault."""
+    """Read ``true`` or ``false``; None, with an error, for anything else."""
     if isinstance(node, Scalar) and isinstance(node.value, bool):
         return node.value
     reader.diagnostics.add(node, f"{what} must be true or false, not {describe_node(node)}")

@@ -1,7 +1,7 @@
 """vgpu-device-manager's configuration file, version v1.
 
-Everything that the format's own reader refuses is refused; strict reading refuses besides what it accepts in silence
-and cannot be meant. Source: the tool's observable behaviour (version 0.5.0).
+Reading refuses what the format's own reader refuses. Strict reading also refuses mistakes that it accepts silently.
+Source: the tool's observable behaviour (version 0.5.0).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEYS = ("devices", "device-filter", "vgpu-devices")
 
 
 def read(document: YamlDocument, source: str, *, compat: bool) -> ConfigFile:
-    """Raises ConfigError with every fault."""
+    """Read a document. Raises ConfigError with all errors."""
     reader = _VgpuFile(source, compat)
     if not compat:
         reader.duplicates(document)
@@ -34,7 +34,7 @@ def read(document: YamlDocument, source: str, *, compat: bool) -> ConfigFile:
 
 
 def product_of_type(name: str) -> str:
-    """The card's part of a type's name, empty if the format does not accept the name: ``A2`` of ``A2-4Q``."""
+    """Return the product in a type's name, empty if the format does not accept the name: ``A2`` of ``A2-4Q``."""
     found = _TIME_SLICED.fullmatch(name) or _MIG_BACKED.fullmatch(name)
     return found[1] if found else ""
 
@@ -51,7 +51,10 @@ class _VgpuFile(DeviceEntryReader):
         return entries
 
     def overlaps_by_product(self, entries: tuple[ConfigEntry, ...]) -> None:
-        """Entries with one filter may be for two boards with one PCI id: they clash only if they name one card."""
+        """Report overlapping entries of one product.
+
+        Entries with one filter may be for two boards with one PCI id: they conflict only if they name one product.
+        """
         by_product: dict[str, list[ConfigEntry]] = {}
         for entry in entries:
             for name in {product_of_type(w.name) for w in entry.types} or {""}:

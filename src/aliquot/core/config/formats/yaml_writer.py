@@ -1,4 +1,4 @@
-"""Documents as YAML text, byte for byte as mig-parted's own writer has them.
+"""A writer of YAML whose output equals that of mig-parted's own writer, byte for byte.
 
 Map keys stay in their order (`natural` sorts them as that writer does), lists in block style are not indented, and the
 values of ``devices`` and ``device-filter`` are in flow style. Source: behaviour of gopkg.in/yaml.v2.
@@ -24,21 +24,19 @@ _NOT_TEXT = re.compile(
 
 
 def to_yaml(document: Mapping[str, Value], flow: Collection[str] = _FLOW) -> str:
-    """The text of a document of mappings, lists, text, numbers and booleans. ``flow``: keys whose lists are in flow
-    style.
-    """
+    """Write a document of mappings, lists, text, numbers and booleans. ``flow``: keys whose lists are in flow style."""
     return "\n".join(_map(document, "", flow)) + "\n"
 
 
 def to_json(document: Mapping[str, Value]) -> str:
-    """A mig-parted document as its JSON writer has it: two blanks of indent, names in the order of their bytes."""
+    """Write a mig-parted document as its JSON writer does: indented by two blanks, names in byte order."""
     import json
 
     return json.dumps(_by_bytes(document), indent=2, ensure_ascii=False)
 
 
 def _by_bytes(value: Value, depth: int = 0) -> Value:
-    """The document with named configs (the second level) and profiles (below an entry) in the order of their bytes."""
+    """Return the document with named configs (second level) and profiles (below an entry) in byte order."""
     if isinstance(value, list | tuple):
         return [_by_bytes(item, depth + 1) for item in value]
     if not isinstance(value, Mapping):
@@ -48,8 +46,8 @@ def _by_bytes(value: Value, depth: int = 0) -> Value:
 
 
 def natural(names: Iterable[str]) -> list[str]:
-    """Names in the order of mig-parted's writer: numbers inside count as numbers, so ``all-1g.5gb`` comes before
-    ``all-1g.10gb``, and what is no letter comes before letters.
+    """Sort names as mig-parted's writer does. Embedded numbers compare as numbers, so that ``all-1g.5gb`` comes before
+    ``all-1g.10gb``. Other characters come before letters.
     """
     return sorted(sorted(names), key=cmp_to_key(_compare))
 
@@ -80,7 +78,7 @@ def _map(document: Mapping[str, Value], indent: str, flow: Collection[str]) -> l
     lines: list[str] = []
     for key, value in document.items():
         head = f"{indent}{scalar(key)}:"
-        if isinstance(value, str):  # most are, and what else it could be takes longer to ask than to write
+        if isinstance(value, str):  # the most frequent case first: the other type checks take longer than writing it
             lines.append(f"{head} {_text(value)}")
         elif isinstance(value, Mapping) and value:
             lines += [head, *_map(value, indent + "  ", flow)]
@@ -113,7 +111,7 @@ def _flow(value: Value) -> str:
 
 
 def scalar(value: Value) -> str:
-    """One value as YAML that any version of YAML reads back as itself."""
+    """Write one value so that every version of YAML reads it back unchanged."""
     if isinstance(value, str):
         return _text(value)
     if value is None:

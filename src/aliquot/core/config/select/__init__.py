@@ -1,1 +1,1 @@
-"""Which GPUs an entry means, and which profiles and vGPU types."""
+"""The resolution of entries: their GPUs, profiles and vGPU types on one node."""

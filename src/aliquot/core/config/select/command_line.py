@@ -1,23 +1,25 @@
-"""Wishes typed on the command line: ``--gpu 0 --mig 3g.20gb,id:19,1g.5gb@6``, ``--gpu 1 --vgpu A2-4Q:4``. They go the
-way of a file's entries.
+"""Requests of the command line: ``--gpu 0 --mig 3g.20gb,id:19,1g.5gb@6``, ``--gpu 1 --vgpu A2-4Q:4``. They are resolved
+like a file's entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from shlex import join
 
 import msgspec
 
 from aliquot.core.config.file import MIG, NATIVE, PASSTHROUGH, VGPU, ConfigEntry, ConfigFile
+from aliquot.core.config.select.gpu_selection import parse_gpu_words
 from aliquot.core.config.select.named_config import select
-from aliquot.core.config.select.selector import ALL, Selector, index_list, product_key
+from aliquot.core.config.select.profile_lookup import names_of_node
+from aliquot.core.config.select.selector import ALL, Selector, product_key
 from aliquot.core.config.text.diagnostics import Diagnostics
 from aliquot.core.config.text.instance_request import InstanceRequest, parse_instance_request
 from aliquot.core.config.text.node_reader import catalog_names, did_you_mean
 from aliquot.core.config.text.vgpu_request import NONE, VgpuRequest, comma_separated, parse_vgpu_request
 from aliquot.core.config.text.yaml_nodes import TextPosition
 from aliquot.core.model.desired import Desired
-from aliquot.core.model.ids import pci_address
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.errors import ConfigError
 
@@ -31,50 +33,61 @@ def adhoc(
     mixed_size: bool | None = None,
     passthrough: bool | None = None,
 ) -> Desired:
-    """Each ``--gpu`` is ``all``, an index list (``0-3``), a PCI address, a ``GPU-`` UUID or a product, or several with
-    commas. What they shall be is one of: ``mig``, each ``disabled``, ``empty`` or wishes with commas; ``vgpu``, each
-    ``none`` or types with counts (``mixed_size`` says whether in mixed-size mode, None for "as it is");
-    ``passthrough``. One text is for all the GPUs; several go with as many ``--gpu``. Without ``--gpu`` the node's only
-    GPU that can be shared so is meant.
+    """Resolve the requests of a command line.
 
-    Raises ConfigError with every fault, each with its column.
+    Each of ``gpus`` is ``all``, an index list (``0-3``), a PCI address, a ``GPU-`` UUID or a product, or several
+    separated by commas. If empty, it is the only GPU of the node that can have the requested share.
+
+    One of three must be given. ``mig``: each is ``disabled``, ``empty`` or requests separated by commas. ``vgpu``: each
+    is ``none`` or types with counts; ``mixed_size`` requests mixed-size mode, None means "as it is". ``passthrough``.
+    One text is for all the GPUs; several need as many ``--gpu``.
+
+    Raises ConfigError with all errors, each with its column.
     """
     given = [name for name, present in ((MIG, mig), (VGPU, vgpu), (PASSTHROUGH, passthrough is not None)) if present]
     if not given:
-        raise ConfigError("nothing is wished for: add --mig, for example --mig 3g.20gb,1g.5gb")
+        raise ConfigError("nothing is requested: add --mig, for example --mig 3g.20gb,1g.5gb")
     if len(given) > 1:
         raise ConfigError(f"a GPU is shared in one way: give one of --{' and --'.join(given)}")
     share = given[0]
     texts = mig or vgpu or ("on" if passthrough else "off",)
-    targets = list(gpus) or [_only(inventory, share)]
+    targets = list(gpus) or [only_gpu(inventory, share, [word for text in texts for word in (f"--{share}", text)])]
     if len(texts) not in (1, len(targets)):
         raise ConfigError(
             f"{len(texts)} times --{share} for {len(targets)} times --gpu: give one --{share}, or one for each --gpu"
         )
     entries: list[ConfigEntry] = []
     for n, text in enumerate(texts):
-        wanted = _entry(share, text, mixed_size)
+        wanted = _entry(share, text, mixed_size, inventory)
         for target in targets if len(texts) == 1 else targets[n : n + 1]:
-            entries += [msgspec.structs.replace(wanted, selector=s) for s in _selectors(target, inventory)]
+            entries += [msgspec.structs.replace(wanted, selector=s) for s in selectors(target, inventory)]
     return select(ConfigFile(f"--{share}", NATIVE, {"": tuple(entries)}), None, inventory)
 
 
-def _entry(share: str, text: str, mixed_size: bool | None) -> ConfigEntry:
-    """What one text asks for, of all GPUs."""
+def _entry(share: str, text: str, mixed_size: bool | None, inventory: Inventory) -> ConfigEntry:
+    """Return the request of one text as an entry for all GPUs."""
     if share == MIG:
-        mig, requests = _instance_requests(text)
+        mig, requests = instance_requests(text, inventory)
         return ConfigEntry(ALL, mig, requests, 0, 0)
     if share == VGPU:
         return ConfigEntry(ALL, False, (), 0, 0, VGPU, _types(text), mixed_size)
     return ConfigEntry(ALL, False, (), 0, 0, PASSTHROUGH, on=text == "on")
 
 
-def _only(inventory: Inventory, share: str) -> str:
-    what = {MIG: "can be partitioned", VGPU: "have vGPU types", PASSTHROUGH: "can be handed out"}[share]
+def only_gpu(inventory: Inventory, share: str, words: Iterable[str]) -> str:
+    """Return the PCI address of the only GPU that can have this share. Raises ConfigError if there are none or more,
+    with a command that has ``words``, the options of the request, and a GPU.
+    """
+    what = {MIG: "can be partitioned", VGPU: "can have vGPUs", PASSTHROUGH: "can be passed through"}[share]
     able = [gpu for gpu in inventory.gpus if _able(inventory, gpu, share)]
     if len(able) == 1:
         return able[0].pci
-    raise ConfigError(f"this node has {len(able)} GPUs that {what}: say which with --gpu", next_step="aliquot show")
+    if not able:
+        raise ConfigError(f"this node has no GPU that {what}", next_step="aliquot show")
+    raise ConfigError(
+        f"this node has {len(able)} GPUs that {what}: name one with --gpu, several (--gpu 0,1), or all (--gpu all)",
+        next_step=join(["aliquot", "plan", "--gpu", str(able[0].index), *words]),
+    )
 
 
 def _able(inventory: Inventory, gpu: Gpu, share: str) -> bool:
@@ -83,44 +96,32 @@ def _able(inventory: Inventory, gpu: Gpu, share: str) -> bool:
     return not gpu.lost and (share == PASSTHROUGH or inventory.vgpu_table(gpu) is not None)
 
 
-def _selectors(text: str, inventory: Inventory) -> list[Selector]:
-    return [_selector(part.strip(), inventory) for part in text.split(",")]
-
-
-def _selector(text: str, inventory: Inventory) -> Selector:
-    if text == "all":
-        return ALL
-    if text.upper().startswith("GPU-"):
-        return Selector(uuids=(text.lower(),))
+def selectors(text: str, inventory: Inventory) -> list[Selector]:
+    """Return the selectors of a ``--gpu``. Raises ConfigError."""
     try:
-        return Selector(pcis=(pci_address(text),))
-    except ValueError:
-        pass
-    products = {product_key(gpu.product) for gpu in inventory.gpus}
-    if product_key(text) in products:
-        return Selector(products=(product_key(text),))
-    try:
-        return Selector(indexes=index_list(text))
-    except ValueError:
+        return [selector for _, selector in parse_gpu_words(text, inventory)]
+    except ValueError as error:
+        hint = did_you_mean(str(error), {product_key(gpu.product) for gpu in inventory.gpus})
         raise ConfigError(
-            f"--gpu {text!r} is no index, PCI address, GPU- UUID or product of this node{did_you_mean(text, products)}",
+            f"--gpu {str(error)!r} is not an index, PCI address, GPU- UUID or product of this node{hint}",
             next_step="aliquot show",
         ) from None
 
 
-def _instance_requests(text: str) -> tuple[bool, tuple[InstanceRequest, ...]]:
+def instance_requests(text: str, inventory: Inventory, option: str = MIG) -> tuple[bool, tuple[InstanceRequest, ...]]:
+    """Return whether a text requests MIG mode, and the instances. Raises ConfigError with all errors."""
     if text.strip() == "disabled":
         return False, ()
     if text.strip() == "empty":
         return True, ()
-    diagnostics = Diagnostics(f"--{MIG}")
+    diagnostics = Diagnostics(f"--{option}")
     found = []
     for column, part in _parts(text):
         try:
             found.append(parse_instance_request(part, 0, column))
         except ValueError as error:
             diagnostics.next_step = "aliquot profiles"
-            hint = did_you_mean(part.partition("@")[0].partition("*")[0], catalog_names())
+            hint = did_you_mean(part.partition("@")[0].partition("*")[0], names_of_node(inventory) or catalog_names())
             diagnostics.add(TextPosition(0, column), f"{error}{hint}")
     diagnostics.check()
     return True, tuple(found)
@@ -141,8 +142,8 @@ def _types(text: str) -> tuple[VgpuRequest, ...]:
 
 
 def _parts(text: str) -> list[tuple[int, str]]:
-    """The wishes with their columns. A comma also parts the attributes of one profile (``1g.5gb+me,gfx``): what
-    follows one and starts with a letter goes on with the attributes.
+    """Split requests and give each its column. A comma also separates the attributes of one profile
+    (``1g.5gb+me,gfx``): a part that follows one and starts with a letter belongs to its attributes.
     """
     parts: list[tuple[int, str]] = []
     column = 1

@@ -1,4 +1,4 @@
-"""Wishes by name and count to one wish per GPU instance, with its compute instances."""
+"""The resolution of requests by name and count into one per GPU instance, with its compute instances."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aliquot.core.planner import compute_instances as compute
 
 
 class InstanceProblem(msgspec.Struct, frozen=True):
-    """Why a wish cannot be met on a family: ``rule`` and the rest of a sentence about it."""
+    """The reason why a family cannot satisfy a request: ``rule`` and the rest of a sentence about it."""
 
     rule: RuleCode
     request: InstanceRequest
@@ -24,10 +24,10 @@ class InstanceProblem(msgspec.Struct, frozen=True):
 def resolve(
     family: Family, requests: Sequence[InstanceRequest]
 ) -> tuple[tuple[DesiredInstance, ...], tuple[InstanceProblem, ...]]:
-    """The GPU instances that the wishes ask for on GPUs of this family, widest first, and what is wrong with them.
+    """Return the GPU instances that are requested of this family's GPUs, widest first, and the problems.
 
-    Compute instances that are asked for by name share GPU instances of their profile: here each joins the first one
-    with room, and ``DesiredInstance.loose`` leaves the planner the choice.
+    Compute instances that are requested by name share GPU instances of their profile. Here each joins the first one
+    with room, and ``DesiredInstance.loose`` lets the planner choose another.
     """
     problems: list[InstanceProblem] = []
     wanted: list[tuple[InstanceRequest, ProfileMatch]] = []
@@ -57,7 +57,7 @@ def _misplaced(profile: Profile, request: InstanceRequest) -> InstanceProblem | 
 
 
 def _order(item: ProfileMatch) -> tuple[int, int, int, int]:
-    """Widest first, as mig-parted sorts; the memory size, which it leaves to chance, decides what is left."""
+    """Return the sort key: widest first, as in mig-parted. The memory size and id break ties, which it leaves open."""
     return -item.profile.compute_slices, -item.compute.compute_slices, -item.profile.size, item.profile.id
 
 
@@ -83,13 +83,13 @@ def _pack(wanted: list[tuple[InstanceRequest, ProfileMatch]]) -> list[tuple[Prof
 def _explicit(
     family: Family, request: InstanceRequest, profile: Profile, problems: list[InstanceProblem]
 ) -> DesiredInstance | None:
-    """A GPU instance whose compute instances were listed one by one."""
+    """Resolve a GPU instance whose compute instances are listed one by one."""
     parts: list[ComputeProfile] = []
     for part in request.compute or ():
         found = match_profile(family, part)
         if found is None or found.profile.id != profile.id:
             problems.append(
-                InstanceProblem("UNKNOWN_PROFILE", part, f"it is no compute instance profile of {profile.name}")
+                InstanceProblem("UNKNOWN_PROFILE", part, f"it is not a compute instance profile of {profile.name}")
             )
         else:
             parts.append(found.compute)

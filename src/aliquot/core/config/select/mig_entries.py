@@ -1,7 +1,8 @@
-"""Entries that ask for MIG: which GPUs they claim, and what for."""
+"""Entries that request MIG: the GPUs that they claim, and their desired state."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from aliquot.core.config.file import ConfigEntry
@@ -14,14 +15,20 @@ from aliquot.core.config.text.node_reader import did_you_mean
 from aliquot.core.model import catalog
 from aliquot.core.model.catalog import Family
 from aliquot.core.model.desired import DesiredGpu, RuleCode
+from aliquot.core.model.geometry import geometry_text
 from aliquot.core.model.inventory import Gpu
+from aliquot.core.planner.blockers import request_text
+from aliquot.core.planner.change_distribution import ChangeCandidate
+from aliquot.core.planner.change_space import smallest_removal
+from aliquot.core.planner.geometry_change import change_gpu, lacking_instances, present_contents
+from aliquot.core.planner.placement_table import compiled_table
 
 Claims = list[tuple[Gpu, DesiredGpu | None]]
-"""GPUs with what an entry makes of them; None where that cannot be, which was noted."""
+"""GPUs with the desired state of an entry; None if it is impossible, which was reported."""
 
 
 def claims(report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu]) -> tuple[Claims, bool]:
-    """The claims of an entry on the GPUs that it is for, and whether it has any say on this node."""
+    """Return the claims of an entry on the GPUs that it selects, and whether it matters on this node."""
     capable = [gpu for gpu in gpus if gpu.mig.capable]
     able = _incapable(report, entry, [gpu for gpu in gpus if not gpu.mig.capable])
     if not capable:
@@ -32,13 +39,15 @@ def claims(report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu]) -> 
     found: Claims = []
     for members in by_family.values():
         wanted = _wanted(report, entry, members)
-        found += [(gpu, wanted) for gpu in members]
+        least = entry.at_least and wanted is not None
+        found += [(gpu, _at_least(report, entry, gpu, wanted) if least and wanted else wanted) for gpu in members]
     return found, bool(capable) or able
 
 
 def _incapable(report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu]) -> bool:
-    """GPUs that cannot be partitioned: noted under ``all``, blocking where they were named. True if leaving them
-    alone is what the entry wants.
+    """Report GPUs that cannot be partitioned: a note for ``all``, a failure if the entry names them.
+
+    Returns True if leaving them alone is what the entry requests.
     """
     if not gpus:
         return False
@@ -46,7 +55,7 @@ def _incapable(report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu])
     sentence = f"{gpus_text(gpus)} {'fell off the bus' if lost else 'cannot be partitioned'}"
     if entry.mig and not entry.selector.everything and not report.config.compat:
         rule: RuleCode = "GPU_LOST" if lost else "NOT_CAPABLE"
-        report.block(rule, entry, f"{sentence}, but MIG is wanted of it", gpus[0].pci, "aliquot show")
+        report.block(rule, entry, f"{sentence}, but MIG is requested", gpus[0].pci, "aliquot show")
     else:
         report.missing_capability = "can be partitioned"
         report.notes.append(f"{sentence} and {'is' if len(gpus) == 1 else 'are'} left alone")
@@ -54,7 +63,7 @@ def _incapable(report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu])
 
 
 def _wanted(report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu]) -> DesiredGpu | None:
-    """What an entry wants of some GPUs of one family; None if that cannot be, which is noted."""
+    """Return what an entry requests of GPUs of one family; None if it is impossible, which is reported."""
     if not entry.mig or not entry.instances:
         return DesiredGpu("", entry.mig, ())
     try:
@@ -64,11 +73,36 @@ def _wanted(report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu]) ->
         return None
     instances, problems = resolve(family, entry.instances)
     for problem in problems:
-        _problem(report, problem, family, gpus)
+        report_problem(report, problem, family, gpus)
     return None if problems else DesiredGpu("", True, instances)
 
 
-def _problem(report: SelectionReport, problem: InstanceProblem, family: Family, gpus: Sequence[Gpu]) -> None:
+def _at_least(report: SelectionReport, entry: ConfigEntry, gpu: Gpu, wanted: DesiredGpu) -> DesiredGpu | None:
+    """Return the present instances of a GPU plus the requested ones that are missing.
+
+    Returns None, and reports it, if they do not fit.
+    """
+    try:
+        table = compiled_table(report.inventory.family(gpu))
+    except KeyError:
+        return wanted
+    lacking = lacking_instances(gpu, wanted.instances or ())
+    changed = change_gpu(table, gpu, lacking)
+    if changed is not None:
+        return changed.desired or DesiredGpu("", True, present_contents(table, gpu))
+    kinds = Counter(lacking)
+    removal = smallest_removal([ChangeCandidate(gpu, table, tuple(kinds))], tuple(kinds.values()))
+    text = f"GPU {gpu.pci} has no room for {request_text(table, lacking)} beside what is there"
+    if removal is None or not removal.profiles:
+        report.block("PLACEMENT", entry, text, gpu.pci, f"aliquot profiles {gpu.pci}")
+    else:
+        next_step = f"aliquot plan --gpu {gpu.pci} --remove {geometry_text(removal.profiles)}"
+        report.block("PLACEMENT", entry, f"{text}; {removal}", gpu.pci, next_step)
+    return None
+
+
+def report_problem(report: SelectionReport, problem: InstanceProblem, family: Family, gpus: Sequence[Gpu]) -> None:
+    """Report that some GPUs cannot satisfy a request: a failure, or an error for a name that no GPU has."""
     request = problem.request
     next_step = f"aliquot profiles {gpus[0].index}"
     if problem.rule != "UNKNOWN_PROFILE":
@@ -93,9 +127,7 @@ def _alternatives(text: str, family: Family) -> str:
 
 
 def _check_names(report: SelectionReport, entry: ConfigEntry) -> None:
-    """An entry for GPUs that are not here must still name profiles that exist, unless it is for GPUs that the
-    catalog does not know either.
-    """
+    """Check the profile names of an entry for absent GPUs, unless the catalog does not know these GPUs either."""
     if report.config.compat or not entry.instances:
         return
     if entry.selector.filters is not None:

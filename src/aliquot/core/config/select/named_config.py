@@ -1,4 +1,4 @@
-"""A named config for the GPUs of one node."""
+"""The resolution of a named config for the GPUs of one node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aliquot.errors import ConfigError
 
 
 def named(config: ConfigFile, name: str | None) -> tuple[str, tuple[ConfigEntry, ...]]:
-    """The named config, which may be left out where the file has one. Raises ConfigError."""
+    """Return the named config. ``name`` may be None if the file has only one. Raises ConfigError."""
     names = config.names
     if not names:
         raise ConfigError(f"{config.source} has no named config")
@@ -22,7 +22,7 @@ def named(config: ConfigFile, name: str | None) -> tuple[str, tuple[ConfigEntry,
     listed = ", ".join(names)
     if name is None:
         raise ConfigError(
-            f"{config.source} has {len(names)} named configs: say which with -c",
+            f"{config.source} has {len(names)} named configs: choose one with -c",
             details=(f"{config.source} has: {listed}",),
         )
     if name not in config.configs:
@@ -34,14 +34,15 @@ def named(config: ConfigFile, name: str | None) -> tuple[str, tuple[ConfigEntry,
 
 
 def select(config: ConfigFile, name: str | None, inventory: Inventory) -> Desired:
-    """What a named config wants of this node. Entries count in the order of the file; GPUs that no entry names are
-    left alone. What is wrong only here becomes faults, which block; ConfigError is for what is wrong on every machine.
+    """Return the desired state of this node by a named config. Entries count in the order of the file; GPUs that no
+    entry selects are left alone. Errors that depend on this node become failures, which block. Raises ConfigError for
+    errors on every node.
     """
     chosen, entries = named(config, name)
     return ConfigSelection(config, chosen, inventory).select(entries)
 
 
 def mode_only(desired: Desired) -> Desired:
-    """The same wish for MIG modes alone: instances, vGPUs and passthrough are left as they are."""
+    """Reduce a desired state to the MIG modes: instances, vGPUs and passthrough are left as they are."""
     gpus = tuple(DesiredGpu(gpu.pci, gpu.mig, None, gpu.source) for gpu in desired.gpus)
     return msgspec.structs.replace(desired, gpus=gpus)

@@ -1,4 +1,4 @@
-"""Entries that claim one GPU and want different things of it."""
+"""Entries that select the same GPU and request different states of it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from aliquot.core.config.select.selector import Selector
 
 
 def agree(one: ConfigEntry, other: ConfigEntry) -> bool:
-    """Whether two entries want the same of a GPU, whatever the order and spelling of their wishes. A vGPU type's
-    number may stand for any name: which, only the GPUs tell.
+    """Report whether two entries request the same state, in any order and spelling. The id of a vGPU type may stand for
+    any name: only the GPUs define which.
     """
-    shares = (one.share, one.mig, one.on, one.mixed_size) == (other.share, other.mig, other.on, other.mixed_size)
+    shares = _share(one) == _share(other)
     numbered = any(w.id is not None for w in (*one.types, *other.types))
     return shares and _wanted(one) == _wanted(other) and (numbered or _types(one) == _types(other))
+
+
+def _share(entry: ConfigEntry) -> tuple[object, ...]:
+    return entry.share, entry.mig, entry.on, entry.mixed_size, entry.at_least
 
 
 def _wanted(entry: ConfigEntry) -> Counter[object]:
@@ -27,13 +31,13 @@ def _wanted(entry: ConfigEntry) -> Counter[object]:
 
 
 def _types(entry: ConfigEntry) -> dict[str, int]:
-    """Types by their short names: a full name may stand for the same type."""
+    """Return the types by their short names: a full name may stand for the same type."""
     return {w.name.rpartition(" ")[2]: w.count for w in entry.types}
 
 
 def certain_overlaps(entries: Sequence[ConfigEntry]) -> list[tuple[ConfigEntry, ConfigEntry]]:
-    """Pairs (later, earlier) that must clash on every machine that has the GPUs named. Others clash only where a GPU
-    meets both: that is found when GPUs are selected.
+    """Return the pairs (later, earlier) that conflict on every node with the named GPUs. Other pairs conflict only if a
+    GPU matches both, which the selection of GPUs finds.
     """
     return [
         (later, earlier)

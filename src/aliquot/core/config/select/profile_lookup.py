@@ -1,8 +1,9 @@
-"""Profile names against geometry tables: what a wish means on a GPU, and who else knows a name."""
+"""Profile names in geometry tables: the meaning of a request on a GPU, and the families that have a name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 
@@ -14,16 +15,16 @@ from aliquot.core.model.profile import ProfileName
 
 
 class ProfileMatch(msgspec.Struct, frozen=True):
-    """The GPU instance profile that a wish asks for, and the compute instance inside it."""
+    """The requested GPU instance profile, and the compute instance profile inside it."""
 
     profile: Profile
     compute: ComputeProfile
 
 
 def match_profile(family: Family, request: InstanceRequest) -> ProfileMatch | None:
-    """What a wish means on GPUs of a family; None if they have no such profile. Names compare by their parts, so
-    ``01g.5gb`` and ``1c.1g.5gb`` are ``1g.5gb``; of several compute profiles of one size the first counts, as for
-    mig-parted.
+    """Return the profile that a request means on GPUs of a family; None if they have none. Names compare by their
+    parts, so that ``01g.5gb`` and ``1c.1g.5gb`` are ``1g.5gb``. Of several compute profiles of one size the first
+    counts, as in mig-parted.
     """
     if request.name is None:
         by_id = family.by_id.get(-1 if request.profile_id is None else request.profile_id)
@@ -43,7 +44,7 @@ def match_profile(family: Family, request: InstanceRequest) -> ProfileMatch | No
 
 
 def _parsed(text: str) -> ProfileName | None:
-    """A table's own name; None for a spelling that a newer driver invented."""
+    """Parse a table's own name; None for a spelling that a newer driver introduced."""
     try:
         return ProfileName.parse(text)
     except ValueError:
@@ -51,24 +52,33 @@ def _parsed(text: str) -> ProfileName | None:
 
 
 def tables(inventory: Inventory) -> Iterator[Family]:
-    """Every geometry table there is: what the driver told us, then the catalog."""
+    """Return every geometry table: those that the driver reported, then the catalog."""
     yield from inventory.tables
     for name in catalog.family_names():
         yield catalog.family(name)
 
 
 def profile_exists(inventory: Inventory, request: InstanceRequest) -> bool:
-    """Whether any GPU at all has the profile."""
+    """Report whether any known GPU has the profile."""
     return any(match_profile(table, request) for table in tables(inventory))
 
 
 def families_with_profile(inventory: Inventory, request: InstanceRequest) -> tuple[str, ...]:
-    """The titles of the families that have the profile."""
+    """Return the titles of the families that have the profile."""
     titles = [table.title for table in tables(inventory) if match_profile(table, request)]
     return tuple(dict.fromkeys(titles))
 
 
+def names_of_node(inventory: Inventory) -> list[str]:
+    """Return the names of GPU instance profiles that the GPUs of a node have."""
+    found: set[str] = set()
+    for gpu in inventory.gpus:
+        with suppress(KeyError):
+            found |= {p.name for p in inventory.family(gpu).profiles}
+    return sorted(found)
+
+
 def profile_names(family: Family) -> list[str]:
-    """The names that can be wished for on a family, compute instance names included."""
+    """Return the names that can be requested of a family, including compute instance names."""
     whole = [p.name for p in family.profiles]
     return whole + [c.name for p in family.profiles for c in p.compute if c.name not in whole]

@@ -1,4 +1,4 @@
-"""Bringing the entries of a named config together with the GPUs that are here."""
+"""The selection of this node's GPUs by the entries of a named config."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from aliquot.core.model.desired import Desired, DesiredGpu, ResolutionFailure, R
 from aliquot.core.model.inventory import Gpu, Inventory
 
 _LISTED = 12
-"""Lines that a note lists at most."""
+"""Maximum number of lines that a note lists."""
 
 
 class ConfigSelection:
-    """One pass over the entries of a named config; `select` gives the wish."""
+    """A pass over the entries of a named config; `select` returns the desired state."""
 
     def __init__(self, config: ConfigFile, name: str, inventory: Inventory) -> None:
         self.config = config
@@ -38,7 +38,7 @@ class ConfigSelection:
         self.report.errors.check()
         if not any(matched) and not self.report.failures:
             self.nothing_matches()
-        elif self.unmatched and any(matched):
+        elif any(matched) and any(entry.line for entry in self.unmatched):  # those of a command line are failures
             lines = ", ".join(
                 [str(entry.line) for entry in self.unmatched[:_LISTED]] + ["..."] * (len(self.unmatched) > _LISTED)
             )
@@ -55,7 +55,7 @@ class ConfigSelection:
         )
 
     def entry(self, entry: ConfigEntry, entries: Sequence[ConfigEntry]) -> bool:
-        """Takes one entry in. False if it matches no GPU here."""
+        """Process one entry. Returns False if it matches no GPU here."""
         gpus = [gpu for gpu in self.inventory.gpus if entry.selector.matches(gpu)]
         self.missing(entry)
         mine = [gpu for gpu in gpus if not self.is_for_another_product(entry, gpu, entries)]
@@ -69,23 +69,21 @@ class ConfigSelection:
         return matched
 
     def without_passthrough(self, entry: ConfigEntry, gpus: Sequence[Gpu]) -> list[Gpu]:
-        """The GPUs without those that are handed out whole. To such a GPU only an entry of our own format speaks that
-        means it and not simply all: the tools whose files we read do not even see it.
+        """Return the GPUs without those in passthrough, which only an entry of our own format that does not just say
+        ``all`` may change. The tools whose files we read do not even see these GPUs.
         """
         if entry.share == PASSTHROUGH or (self.config.schema == NATIVE and not entry.selector.everything):
             return list(gpus)
         passed_through = [gpu for gpu in gpus if gpu.passthrough]
         if passed_through:
             verb = "is" if len(passed_through) == 1 else "are"
-            self.report.notes.append(
-                f"{gpus_text(passed_through)} {verb} handed out to virtual machines and {verb} left alone"
-            )
-            self.report.missing_capability = "is here for this: see aliquot passthrough list"
+            self.report.notes.append(f"{gpus_text(passed_through)} {verb} passed through to VMs and {verb} left alone")
+            self.report.missing_capability = "is available for this: see aliquot passthrough list"
         return [gpu for gpu in gpus if not gpu.passthrough]
 
     def is_for_another_product(self, entry: ConfigEntry, gpu: Gpu, entries: Sequence[ConfigEntry]) -> bool:
-        """Whether an entry of vgpu-device-manager's format names types of another board with the GPU's PCI id, while
-        a second entry is for this one: its filters need not tell the boards apart, and the shipped file's do not.
+        """Report whether an entry of vgpu-device-manager's format names types of another board with the GPU's PCI id,
+        while a second entry is for this one. Its filters may match both boards, as those of the shipped file do.
         """
         if self.config.schema != VGPU_DEVICE_MANAGER or not belongs_to_other_product(self.inventory, gpu, entry.types):
             return False
@@ -93,7 +91,7 @@ class ConfigSelection:
         return any(not belongs_to_other_product(self.inventory, gpu, other.types) for other in others)
 
     def missing(self, entry: ConfigEntry) -> None:
-        """Blocks for GPUs that were named one by one and are not here."""
+        """Report GPUs that the entry names one by one and that are absent."""
         selector, gpus = entry.selector, self.inventory.gpus
         if not any(selector.class_matches(gpu) for gpu in gpus):
             return
@@ -106,15 +104,15 @@ class ConfigSelection:
             absent = [one for one in absent if not self.is_a_function(entry, one)]
             if not absent:
                 continue
-            sentence = f"there is no GPU with the {what} {', '.join(absent)} here"
+            sentence = f"no GPU with the {what} {', '.join(absent)} on this node"
             if self.config.compat or self.config.fleet:
                 self.report.notes.append(f"{place(self.config.source, entry)}: {sentence}")
             else:
-                sentence = f"{sentence} (this node has {len(gpus)})"
+                sentence = f"{sentence} (it has {len(gpus)})"
                 self.report.block("NO_SUCH_GPU", entry, sentence, next_step="aliquot show")
 
     def is_a_function(self, entry: ConfigEntry, pci: str) -> bool:
-        """Blocks for the address of a virtual function, with what to type: a GPU is named by its own."""
+        """Report the address of a virtual function, with the command to type: a GPU is named by its own address."""
         owner, number = self.inventory.find_function(pci) or (None, 0)
         if owner is None or self.config.compat:
             return False
@@ -139,7 +137,7 @@ class ConfigSelection:
             for entry, other in claims[:-1]:
                 if not same(wanted, other):
                     first = place(self.config.source, entry)
-                    sentence = f"this entry and {first} are overlapping entries that want different things of"
+                    sentence = f"this entry and {first} are overlapping entries with different requests for"
                     self.report.block("OVERLAP", last, f"{sentence} {gpu_text(gpu)}", gpu.pci)
                     return None
         return msgspec.structs.replace(wanted, pci=gpu.pci, source=place(self.config.source, last))
@@ -147,22 +145,22 @@ class ConfigSelection:
     def nothing_matches(self) -> None:
         products = ", ".join(dict.fromkeys(gpu.product for gpu in self.inventory.gpus)) or "no GPU"
         missing_capability = self.report.missing_capability
-        what = f"{self.config.source}: {self.name!r}" if self.name else "the wish"
+        what = f"{self.config.source}: {self.name!r}" if self.name else "the request"
         rule: RuleCode = "NOT_CAPABLE" if missing_capability else "NOTHING_MATCHES"
-        reason = missing_capability or "is meant by any of its entries"
+        reason = missing_capability or "matches any of its entries"
         none_capable = not any(gpu.lost or gpu.mig.capable for gpu in self.inventory.gpus)
         elsewhere = (
             self.config.fleet and none_capable if missing_capability else self.config.compat or self.config.fleet
         )
         if elsewhere and self.config.schema != NATIVE:
-            self.report.notes.append(f"{what} is for no GPU of this node (it has {products})")
+            self.report.notes.append(f"{what} matches no GPU of this node (it has {products})")
             return
-        sentence = f"{what} cannot be met here: no GPU of this node {reason} (this node has {products})"
+        sentence = f"{what} cannot be applied here: no GPU of this node {reason} (this node has {products})"
         self.report.failures.append(ResolutionFailure(rule, sentence, next_step="aliquot show"))
 
 
 def same(one: DesiredGpu, other: DesiredGpu | None) -> bool:
-    """Whether two wishes for one GPU are the same, whatever their order."""
+    """Report whether two desired states of one GPU are equal, in any order."""
     return other is not None and _wanted(one) == _wanted(other)
 
 

@@ -1,4 +1,4 @@
-"""What comes to light while entries meet the GPUs of a node: blocks, notes, and what is wrong on every machine."""
+"""The findings of a selection: failures on this node, notes, and errors on every node."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from aliquot.core.model.inventory import Inventory
 
 
 class SelectionReport:
-    """Collects; ``errors`` is raised, ``failures`` block, ``notes`` are told. ``missing_capability``: some GPU was
-    passed over because it cannot be shared in the way that was asked.
+    """A collector: ``errors`` are raised, ``failures`` block, ``notes`` are printed. ``missing_capability``: the
+    capability that a skipped GPU lacks for the requested share, "" if none was skipped.
     """
 
     def __init__(self, config: ConfigFile, inventory: Inventory) -> None:

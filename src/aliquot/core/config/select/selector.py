@@ -1,4 +1,4 @@
-"""Which GPUs an entry is for: everything, or those that meet all terms that were given."""
+"""The selector of an entry: all GPUs, or those that match every given term."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from aliquot.core.model.inventory import Gpu
 from aliquot.foundation.decimals import decimal
 
 Filter = tuple[int, int | None]
-"""A packed PCI id and, if that was asked, a packed subsystem id."""
+"""A packed PCI id and optionally a packed subsystem id."""
 
 NEVER: Filter = (0, None)
-"""What mig-parted makes of a filter that it cannot read: an id that no GPU has."""
+"""The id, which no GPU has, that mig-parted uses for a filter that it cannot read."""
 
 MAX_INDEX = 1023
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """A term that is None was not given. ``products`` are normalised names (`product_key`), ``uuids`` lower case."""
+    """The terms of a selector; None for one that is not given. ``products`` are normalized names (`product_key`),
+    ``uuids`` lower case.
+    """
 
     indexes: tuple[int, ...] | None = None
     uuids: tuple[str, ...] | None = None
@@ -31,7 +33,7 @@ class Selector(msgspec.Struct, frozen=True):
         return self == ALL
 
     def class_matches(self, gpu: Gpu) -> bool:
-        """Whether the terms that name a kind of GPU, product and device filter, are met."""
+        """Report whether the GPU matches the terms for a kind of GPU: product and device filter."""
         if self.products is not None and product_key(gpu.product) not in self.products:
             return False
         return self.filters is None or any(_filter_matches(f, gpu) for f in self.filters)
@@ -56,7 +58,7 @@ def _filter_matches(wanted: Filter, gpu: Gpu) -> bool:
 
 
 def packed(text: str) -> int | None:
-    """A GPU's own packed PCI id as a number, None if it has none."""
+    """Return a GPU's own packed PCI id as a number, None if it has none."""
     try:
         return device_filter(text)[0]
     except ValueError:
@@ -64,13 +66,13 @@ def packed(text: str) -> int | None:
 
 
 def product_key(name: str) -> str:
-    """A product's name without NVIDIA, lower case, other characters as ``-``: ``a100-sxm4-40gb``."""
+    """Normalize a product's name: without NVIDIA, lower case, other characters as ``-`` (``a100-sxm4-40gb``)."""
     words = "".join(c if c.isalnum() else "-" for c in name.lower())
     return words.removeprefix("nvidia-").strip("-")
 
 
 def index_list(text: str) -> tuple[int, ...]:
-    """``0-3``, ``7`` or ``0,2-3``. Raises ValueError with a sentence."""
+    """Parse ``0-3``, ``7`` or ``0,2-3``. Raises ValueError with a sentence."""
     found: list[int] = []
     for part in text.replace(" ", "").split(","):
         first, dash, last = part.partition("-")

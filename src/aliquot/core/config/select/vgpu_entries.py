@@ -1,4 +1,4 @@
-"""Entries that ask for vGPUs or passthrough: which GPUs they claim, and what for."""
+"""Entries that request vGPUs or passthrough: the GPUs that they claim, and their desired state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aliquot.core.model.vgpu_types import VgpuTable
 
 
 def claims(report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu]) -> tuple[Claims, bool]:
-    """The claims of an entry on the GPUs that it is for, and whether it has any say on this node."""
+    """Return the claims of an entry on the GPUs that it selects, and whether it matters on this node."""
     lost = [gpu for gpu in gpus if gpu.lost]
     gpus = [gpu for gpu in gpus if not gpu.lost]
     _passed_over(report, entry, lost, "GPU_LOST", "fell off the bus", "is on the bus")
@@ -51,7 +51,7 @@ def claims(report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu]) -> 
 def _passed_over(
     report: SelectionReport, entry: ConfigEntry, gpus: Sequence[Gpu], rule: RuleCode, why: str, able: str
 ) -> None:
-    """GPUs that an entry cannot be for: noted under ``all``, blocking where they were named."""
+    """Report GPUs that cannot have the share of an entry: a note for ``all``, a failure if the entry names them."""
     if not gpus:
         return
     nothing = entry.share != PASSTHROUGH and not entry.types
@@ -60,18 +60,18 @@ def _passed_over(
         report.notes.append(f"{gpus_text(gpus)} {why} and {'is' if len(gpus) == 1 else 'are'} left alone")
         return
     what = "passthrough is" if entry.share == PASSTHROUGH else "vGPUs are"
-    report.block(rule, entry, f"{gpus_text(gpus)} {why}, but {what} wanted of it", gpus[0].pci, "aliquot show")
+    report.block(rule, entry, f"{gpus_text(gpus)} {why}, but {what} requested", gpus[0].pci, "aliquot show")
 
 
 def _why_none(gpu: Gpu) -> str:
     boards = [row.name for row in vgpu.rows() if row.pci_device.lower() == gpu.pci_device.lower()]
     if len(boards) > 1:
-        return f"could be {' or '.join(boards)}, which only its subsystem id tells"
-    return "has no vGPU types that are known"
+        return f"could be {' or '.join(boards)}, which only its subsystem id can distinguish"
+    return "has no known vGPU types"
 
 
 def _wanted(report: SelectionReport, entry: ConfigEntry, table: VgpuTable, gpus: Sequence[Gpu]) -> DesiredGpu | None:
-    """What an entry wants of some GPUs of one card; None if that cannot be, which is noted."""
+    """Return what an entry requests of GPUs of one product; None if it is impossible, which is reported."""
     if not entry.types:
         return DesiredGpu("", None, None, vgpus=(), mixed_size=entry.mixed_size)
     found, problems = resolve_types(table, entry.types)
@@ -98,18 +98,16 @@ def _wanted(report: SelectionReport, entry: ConfigEntry, table: VgpuTable, gpus:
 
 
 def _mixed(entry: ConfigEntry, gpu: Gpu) -> bool:
-    """Whether the GPU is to be in mixed-size mode: as the entry says, and where it says nothing as it is."""
+    """Report whether the GPU is to be in mixed-size mode: as the entry requests, else as it is."""
     if entry.mixed_size is not None:
         return entry.mixed_size
     return gpu.virtual is not None and gpu.virtual.mixed_size is True
 
 
 def _mixed_size_advice(report: SelectionReport) -> str:
-    """How mixed-size mode is asked for."""
+    """Return how to request mixed-size mode."""
     if report.config.schema == VGPU_DEVICE_MANAGER:
-        return (
-            "which this format cannot say: use the native format with 'mixed-size: true', or --vgpu with --mixed-size"
-        )
+        return "which this format cannot express: use the native format with 'mixed-size: true', or --vgpu --mixed-size"
     return "write 'mixed-size: true' beside 'vgpu', or --mixed-size"
 
 
@@ -119,7 +117,7 @@ def _problem(report: SelectionReport, problem: VgpuProblem, table: VgpuTable, gp
     if problem.mixed_size_types:
         next_step = f"aliquot plan --gpu {gpus[0].index} --vgpu {problem.mixed_size_types} --mixed-size"
     if problem.rule == "TWICE":
-        report.errors.add(request, f"{request.name!r} names a vGPU type that this entry has already")
+        report.errors.add(request, f"{request.name!r} names a vGPU type that this entry already has")
     elif problem.rule != "WRONG_CARD":
         report.block(problem.rule, request, f"{problem.sentence} {gpus_text(gpus)}", gpus[0].pci, next_step)
     else:
@@ -140,9 +138,7 @@ def _unknown(report: SelectionReport, request: VgpuRequest, next_step: str) -> N
 
 
 def _check_names(report: SelectionReport, entry: ConfigEntry) -> None:
-    """An entry for GPUs that are not here must still name types that exist, unless it is for GPUs that the tables do
-    not know either.
-    """
+    """Check the type names of an entry for absent GPUs, unless the tables do not know these GPUs either."""
     if entry.selector.filters is not None:
         familiar = {packed(row.pci_device) for row in vgpu.rows()}
         if not any(primary in familiar for primary, _ in entry.selector.filters):

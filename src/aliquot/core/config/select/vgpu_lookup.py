@@ -1,4 +1,4 @@
-"""Names of vGPU types against the tables: what a wish means on a GPU, and which cards know a name."""
+"""Names of vGPU types in the tables: the meaning of a request on a GPU, and the products that have a name."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 
 _LISTED = 12
-"""Names that a sentence may list; the rest is for the command that it ends with."""
+"""Maximum number of names in a sentence; the command that it ends with lists the rest."""
 
 
 def find_type(table: VgpuTable, request: VgpuRequest) -> VgpuType | None:
-    """The type that a wish names on a card, None if the card has no such type."""
+    """Return the type that a request names on a product, None if the product does not have it."""
     if request.id is not None:
         return table.by_id.get(request.id)
     return next((table.by_name[name] for name in request.names if name in table.by_name), None)
 
 
 def tables(inventory: Inventory) -> Iterator[VgpuTable]:
-    """Every table of vGPU types there is: what was learnt here, then the catalog."""
+    """Return every table of vGPU types: those that this node reported, then the catalog."""
     yield from inventory.vgpu_tables
     yield from vgpu.tables()
 
 
 def products_with_type(inventory: Inventory, request: VgpuRequest) -> tuple[str, ...]:
-    """The products that have the type."""
+    """Return the products that have the type."""
     return tuple(dict.fromkeys(table.name for table in tables(inventory) if find_type(table, request)))
 
 
 def every_name(inventory: Inventory) -> list[str]:
-    """Every name that some card knows, short ones first."""
+    """Return every name of every product, short ones first."""
     names: dict[str, None] = {}
     for table in tables(inventory):
         names.update(dict.fromkeys(t.short for t in table.types))
@@ -43,13 +43,13 @@ def every_name(inventory: Inventory) -> list[str]:
 
 
 def hint(request: VgpuRequest, names: Iterable[str]) -> str:
-    """Names that come close, spelled as the wish is: short for short, full for full."""
+    """Suggest similar names in the form of the request: short for short, full for full."""
     full = " " in request.name
     return did_you_mean(request.name, dict.fromkeys(n for n in names if (" " in n) == full))
 
 
 def alternatives(request: VgpuRequest, table: VgpuTable) -> str:
-    """What the card has instead: names that come close, else the first of its list."""
+    """Suggest what the product has instead: similar names, else the first of its list."""
     near = hint(request, [n for t in table.types for n in (t.short, t.name)])
     names = [t.short for t in table.types]
     more = ", ..." if len(names) > _LISTED else ""
@@ -57,7 +57,7 @@ def alternatives(request: VgpuRequest, table: VgpuTable) -> str:
 
 
 def belongs_to_other_product(inventory: Inventory, gpu: Gpu, requests: Sequence[VgpuRequest]) -> bool:
-    """Whether the wished types are all of another board that has the PCI id of this GPU (A2 and A16)."""
+    """Report whether all requested types are of another board with the PCI id of this GPU (A2 and A16)."""
     table = inventory.vgpu_table(gpu)
     if table is None or not requests or any(find_type(table, request) for request in requests):
         return False

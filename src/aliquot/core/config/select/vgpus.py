@@ -1,4 +1,4 @@
-"""Wishes for vGPU types to what one card must become: vGPUs, mode, and the GPU instances behind MIG-backed ones."""
+"""The resolution of requested vGPU types: vGPUs, mode, and the GPU instances behind MIG-backed ones."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ ResolvedTypes = list[tuple[VgpuRequest, VgpuType]]
 
 
 class VgpuProblem(msgspec.Struct, frozen=True):
-    """Why a wish for a type cannot be met on a card: ``rule``, a sentence that goes on with the GPU, and the types to
-    ask for in mixed-size mode where that would help.
+    """The reason why a GPU cannot satisfy the request for a type.
+
+    ``sentence`` ends before the GPU's name. ``mixed_size_types`` are the types to request in mixed-size mode, if that
+    would help.
     """
 
     rule: RuleCode
@@ -31,7 +33,7 @@ class VgpuProblem(msgspec.Struct, frozen=True):
 
 
 def resolve_types(table: VgpuTable, requests: Sequence[VgpuRequest]) -> tuple[ResolvedTypes, list[VgpuProblem]]:
-    """The types that the wishes name on a card, in their order, and what is wrong with the rest."""
+    """Return the types that the requests name on a product, in their order, and the problems of the rest."""
     found: ResolvedTypes = []
     problems: list[VgpuProblem] = []
     for request in requests:
@@ -41,7 +43,7 @@ def resolve_types(table: VgpuTable, requests: Sequence[VgpuRequest]) -> tuple[Re
         elif any(each.name == other.name for _, other in found):
             problems.append(VgpuProblem("TWICE", request))
         elif each.id is None:
-            what = f"the number that the driver has for {each.name} is not known, so it cannot be made on"
+            what = f"the driver's id of {each.name} is unknown, so it cannot be created on"
             problems.append(VgpuProblem("TYPE_WITHOUT_ID", request, what))
         else:
             found.append((request, each))
@@ -49,8 +51,8 @@ def resolve_types(table: VgpuTable, requests: Sequence[VgpuRequest]) -> tuple[Re
 
 
 def type_conflict(table: VgpuTable, found: ResolvedTypes, mixed_size: bool, advice: str) -> VgpuProblem | None:
-    """Types that cannot be beside each other on one GPU, whatever the GPU. ``mixed_size``: in mixed-size mode;
-    ``advice``: how that is asked for.
+    """Find types that cannot exist together on any GPU. ``mixed_size`` reports whether the GPU is in mixed-size mode,
+    ``advice`` how to request that mode.
     """
     kinds = {each.mig_backed for _, each in found}
     if len(kinds) > 1:
@@ -62,7 +64,7 @@ def type_conflict(table: VgpuTable, found: ResolvedTypes, mixed_size: bool, advi
         last = next(request for request, each in found if each.fb_mib != found[0][1].fb_mib)
         names = " and ".join(each.short for _, each in found)
         possible = table.mixed_size and table.sriov
-        how = advice if possible else "this card has none"
+        how = advice if possible else "not available on this product"
         what = f"{names} are of different sizes, which needs mixed-size mode ({how}), on"
         wanted = ",".join(f"{each.short}:{request.count}" for request, each in found)
         return VgpuProblem("EQUAL_SIZE", last, what, wanted if possible else "")
@@ -70,8 +72,8 @@ def type_conflict(table: VgpuTable, found: ResolvedTypes, mixed_size: bool, advi
 
 
 def time_sliced(gpu: Gpu, table: VgpuTable, entry: ConfigEntry, found: ResolvedTypes) -> DesiredGpu:
-    """The wish for time-sliced vGPUs on one GPU, without its address. Different sizes are a wish for mixed-size mode
-    also where it is on already and was not asked for: after a reboot it is off.
+    """Return the desired state with time-sliced vGPUs, without the GPU's address. Different sizes request mixed-size
+    mode even if it is already on: after a reboot it is off.
     """
     mig = False if gpu.mig.capable else None
     mixed_size = True if len({each.fb_mib for _, each in found}) > 1 else entry.mixed_size
@@ -83,12 +85,12 @@ def time_sliced(gpu: Gpu, table: VgpuTable, entry: ConfigEntry, found: ResolvedT
 def mig_backed(
     gpu: Gpu, table: VgpuTable, family: Family, entry: ConfigEntry, found: ResolvedTypes
 ) -> DesiredGpu | VgpuProblem:
-    """The wish for MIG-backed vGPUs, with the GPU instances that they need."""
+    """Return the desired state with MIG-backed vGPUs and the GPU instances that they need."""
     needed: dict[tuple[int, int], tuple[Profile, int, int]] = {}
     for request, each in found:
         profile = profile_of(family, each)
         if profile is None:
-            what = f"{each.short} needs a GPU instance {each.profile or each.profile_id}, which there is none of on"
+            what = f"{each.short} needs a GPU instance {each.profile or each.profile_id}, which is not a profile of"
             return VgpuProblem("NO_INSTANCE", request, what)
         key = (profile.id, each.fb_mib)
         count = needed[key][1] if key in needed else 0
@@ -109,19 +111,19 @@ def mig_backed(
 
 
 def profile_of(family: Family, each: VgpuType) -> Profile | None:
-    """The GPU instance profile that a MIG-backed type needs, by its number, else by its name."""
+    """Return the GPU instance profile that a MIG-backed type needs, by its id, else by its name."""
     if each.profile_id is not None and each.profile_id in family.by_id:
         return family.by_id[each.profile_id]
     return family.by_name.get(each.profile)
 
 
 def desired_vgpus(found: ResolvedTypes) -> tuple[DesiredVgpu, ...]:
-    """One wish for each vGPU, in the order in which they were asked."""
+    """Return one request for each vGPU, in the order of the requests."""
     return tuple(
         DesiredVgpu(each.id, each.name) for request, each in found if each.id is not None for _ in range(request.count)
     )
 
 
 def needs_functions(gpu: Gpu, table: VgpuTable) -> bool | None:
-    """Whether vGPUs of this GPU need virtual functions; None for cards that have none (mdevs of the GPU itself)."""
+    """Report whether vGPUs of this GPU need virtual functions; None for GPUs without any (mdevs of the GPU itself)."""
     return True if table.sriov or (gpu.virtual is not None and gpu.virtual.total > 0) else None

@@ -1,1 +1,1 @@
-"""YAML with positions, and the faults of a file."""
+"""YAML with positions, and the errors of a file."""

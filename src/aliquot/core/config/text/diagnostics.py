@@ -1,4 +1,4 @@
-"""All the faults of one text, collected with their place, and raised at once."""
+"""The errors of one text, collected with their places and raised together."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Protocol
 from aliquot.errors import ConfigError
 
 _LONGEST = 400
-"""Characters of a sentence, which may quote what was written."""
+"""Maximum characters of a sentence, which may quote the text."""
 
 
 class Marked(Protocol):
-    """Anything that knows where in the text it was written, counted from 1. Line 0: no line to point at."""
+    """An object with its place in the text, counted from 1. Line 0: no line to point at."""
 
     @property
     def line(self) -> int: ...
@@ -21,14 +21,14 @@ class Marked(Protocol):
 
 
 def place(source: str, at: Marked) -> str:
-    """``gpus.yaml:7:5``; for a text of one line, such as a command line argument, ``--mig column 5``."""
+    """Format a place: ``gpus.yaml:7:5``, or ``--mig column 5`` for a text of one line, such as an argument."""
     if at.line:
         return f"{source}:{at.line}:{at.column}"
     return f"{source} column {at.column}" if at.column else source
 
 
 class Diagnostics:
-    """Sentences about a text that is wrong on every machine, each with its place."""
+    """A collector of errors that a text has on every node, each with its place."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -46,8 +46,8 @@ class Diagnostics:
         return bool(self._found)
 
     def check(self) -> None:
-        """Raises ConfigError with every fault, in the order of the text. Does nothing where there is none."""
+        """Raise ConfigError with all errors, in the order of the text, if there are any."""
         if self._found:
             lines = tuple(sentence for _, _, sentence in sorted(self._found))
-            count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"
+            count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
             raise ConfigError(f"{self.source} has {count}", details=lines, next_step=self.next_step)

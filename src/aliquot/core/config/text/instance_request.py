@@ -1,4 +1,4 @@
-"""The wish for instances as text: ``3g.20gb``, ``1c.3g.20gb``, ``id:19``, ``1g.5gb@6``, ``1g.5gb*7``."""
+"""Requests for instances as text: ``3g.20gb``, ``1c.3g.20gb``, ``id:19``, ``1g.5gb@6``, ``1g.5gb*7``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MAX_COUNT = 128
 
 
 class InstanceRequest(msgspec.Struct, frozen=True):
-    """``count`` instances of a profile that was asked by name or, where ``profile_id`` is set, by id.
+    """A request for ``count`` instances of a profile by name or, if ``profile_id`` is set, by id.
 
-    ``compute`` None means what the name says; else the compute instances asked for inside, none at all if empty.
+    ``compute``: the requested compute instances inside, empty for none. None means those that the name implies.
     """
 
     text: str
@@ -29,9 +29,9 @@ class InstanceRequest(msgspec.Struct, frozen=True):
 
 
 def parse_instance_request(text: str, line: int, column: int, *, counted: bool = True) -> InstanceRequest:
-    """Reads ``PROFILE[@START[:SIZE]][*COUNT]``. Raises ValueError with a sentence.
+    """Parse ``PROFILE[@START[:SIZE]][*COUNT]``, or ``PROFILE:COUNT`` as in printed geometries.
 
-    ``PROFILE:COUNT``, the way geometries are printed, is read as well. ``counted`` False refuses a count.
+    ``counted`` False refuses a count. Raises ValueError with a sentence.
     """
     profile, star, count_text = text.partition("*")
     profile, at, place = profile.partition("@")
@@ -42,9 +42,9 @@ def parse_instance_request(text: str, line: int, column: int, *, counted: bool =
     start, size = _placement(text, place) if at else (None, None)
     count = _count(text, count_text) if star else 1
     if star and not counted:
-        raise ValueError(f"{text!r} must not carry a count here")
+        raise ValueError(f"{text!r} must not have a count here")
     if start is not None and count != 1:
-        raise ValueError(f"{text!r} asks for {count} instances at one placement")
+        raise ValueError(f"{text!r} requests {count} instances at one placement")
     if profile.startswith("id:"):
         profile_id = decimal(profile[3:])
         if profile_id is None:

@@ -1,4 +1,4 @@
-"""What the readers of every format share: taking a node for what it should be, or noting the fault."""
+"""The base of the readers of every format: convert a node to the expected kind, or collect the error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Field = tuple[Scalar, Node]
 
 
 def describe_node(node: Node) -> str:
-    """What a node is, for a sentence."""
+    """Describe a node for a sentence."""
     if isinstance(node, Map):
         return "a mapping"
     if isinstance(node, List):
@@ -27,8 +27,8 @@ def describe_node(node: Node) -> str:
 
 
 class YamlReader:
-    """Faults are noted, not raised, so that one pass finds them all. ``profile_hints`` are the names that hints offer,
-    every known one where there are none.
+    """A reader that collects errors, so that one pass finds them all. ``profile_hints`` are the names that hints
+    suggest; empty means every known one.
     """
 
     profile_hints: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class YamlReader:
             self.diagnostics.add(mark, sentence)
 
     def mapping(self, node: Node, what: str) -> dict[str, Field] | None:
-        """The fields of a mapping by key; None, with a fault, for anything else."""
+        """Return the fields of a mapping by key; None, with an error, for anything else."""
         if isinstance(node, Map):
             return {key.text: (key, value) for key, value in node.entries}
         self.diagnostics.add(node, f"{what} must be a mapping, not {describe_node(node)}")
@@ -50,8 +50,10 @@ class YamlReader:
     def check_keys(
         self, fields: dict[str, Field], allowed: Iterable[str], what: str, required: Sequence[str] = ()
     ) -> dict[str, Field]:
-        """A fault for each key that is not allowed, with the closest one that is. Returns the fields, one that is
-        close to a ``required`` and missing one under that name: one slip is one fault, and the rest is read as well.
+        """Report each key that is not allowed, with the closest one that is.
+
+        Returns the fields. A key that is close to a missing ``required`` one gets that name, so that one typo is one
+        error and its value is read too.
         """
         names, corrected = tuple(allowed), dict(fields)
         for name, (key, value) in fields.items():
@@ -73,7 +75,7 @@ class YamlReader:
         return None
 
     def texts(self, node: Node, what: str) -> list[tuple[Scalar, str]]:
-        """One text or a list of texts."""
+        """Read one text or a list of texts."""
         found = []
         for item in node.items if isinstance(node, List) else (node,):
             value = self.text(item, what)
@@ -82,7 +84,7 @@ class YamlReader:
         return found
 
     def entries(self, node: Node, what: str) -> tuple[Node, ...]:
-        """The items of a list that must not be empty."""
+        """Return the items of a list that must not be empty."""
         if not isinstance(node, List):
             self.diagnostics.add(node, f"{what} must be a list of entries, not {describe_node(node)}")
             return ()
@@ -96,8 +98,8 @@ class YamlReader:
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """`` (did you mean ...?)`` with the closest of some words, that one alone where only the case is wrong; nothing if
-    none is close or it is one.
+    """Return `` (did you mean ...?)`` with the closest words, or with one that differs only in case. Empty if none is
+    close, or if the word is one of them.
     """
     from difflib import get_close_matches
 
@@ -110,14 +112,14 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def catalog_names() -> list[str]:
-    """Every profile name of the catalog."""
+    """Return every profile name of the catalog."""
     from aliquot.core.model import catalog
 
     return sorted({p.name for name in catalog.family_names() for p in catalog.family(name).profiles})
 
 
 def repeated_requests(requests: Iterable[InstanceRequest]) -> list[InstanceRequest]:
-    """The wishes whose profile was asked before in the same mapping, under another spelling."""
+    """Return the requests whose profile an earlier one of the same mapping names, in another spelling."""
     known_keys: set[object] = set()
     repeated = []
     for request in requests:

@@ -1,4 +1,4 @@
-"""The wish for vGPUs as text: ``NVIDIA A2-4Q*4``, ``A2-4Q:4``, ``id:746:4``, ``none``."""
+"""Requests for vGPUs as text: ``NVIDIA A2-4Q*4``, ``A2-4Q:4``, ``id:746:4``, ``none``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ MAX_VGPUS = 64
 """More vGPUs than any GPU can hold: the driver tracks at most 64 virtual functions of one."""
 
 NONE = "none"
-"""Virtual functions stay, vGPUs do not."""
+"""The request for no vGPUs: virtual functions stay."""
 
 SUFFIXES = ("MEALL", "NOME", "ME", "GFX")
-"""Attributes that vgpu-device-manager lets follow the series; longer ones first."""
+"""Attributes that vgpu-device-manager accepts after the series, longer ones first."""
 
 
 class VgpuRequest(msgspec.Struct, frozen=True):
-    """``count`` vGPUs of a type that was asked by its full or its short name, or by its number.
-    ``base_name`` is the name without a MIG attribute where the format knows such: it holds if no type has
-    the whole name.
+    """A request for ``count`` vGPUs of a type by its full name, its short name or its id.
+
+    ``base_name`` is the name without a MIG attribute, if the format has these. It counts if no type has the whole name.
     """
 
     name: str
@@ -34,7 +34,7 @@ class VgpuRequest(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> int | None:
-        """The number of a type that was asked by it: ``id:746``, or as the mdev tree has it, ``nvidia-746``."""
+        """The id of a type that was requested by id: ``id:746`` or, as in the mdev tree, ``nvidia-746``."""
         for prefix in ("id:", "nvidia-"):
             if self.name.startswith(prefix):
                 return decimal(self.name.removeprefix(prefix))
@@ -42,7 +42,7 @@ class VgpuRequest(msgspec.Struct, frozen=True):
 
 
 def comma_separated(text: str) -> list[tuple[int, str]]:
-    """What stands between commas, with its column."""
+    """Split at commas; return each part with its column."""
     found = []
     column = 1
     for part in text.split(","):
@@ -52,7 +52,7 @@ def comma_separated(text: str) -> list[tuple[int, str]]:
 
 
 def parse_vgpu_request(text: str, column: int) -> VgpuRequest:
-    """Reads ``TYPE[*COUNT]`` or ``TYPE[:COUNT]``. Raises ValueError with a sentence."""
+    """Parse ``TYPE[*COUNT]`` or ``TYPE[:COUNT]``. Raises ValueError with a sentence."""
     mark = "id:" if text.startswith("id:") else ""
     text = text.removeprefix(mark)
     name, star, count = text.partition("*")
@@ -70,7 +70,7 @@ def parse_vgpu_request(text: str, column: int) -> VgpuRequest:
 
 
 def without_mig_attribute(name: str) -> str:
-    """The name without its MIG attribute, empty if it has none: ``DC-1-24Q`` for ``DC-1-24QGFX``."""
+    """Return the name without its MIG attribute, empty if it has none: ``DC-1-24Q`` for ``DC-1-24QGFX``."""
     for suffix in SUFFIXES:
         if name.endswith(suffix):
             return name.removesuffix(suffix)

@@ -1,11 +1,11 @@
-"""Reading YAML (and so JSON) into nodes that know their line and column.
+"""A reader of YAML (and so JSON) into nodes with their line and column.
 
-On top of YAML 1.2: tags are refused, duplicate keys reported, ``<<`` merges as Go's parser does. Limits keep a hostile
-text from costing more than a moment: ``MAX_CHARACTERS`` of text, ``MAX_NODES`` nodes with every alias counted as the
-copy that it stands for, ``MAX_DEPTH`` levels.
+Unlike plain YAML 1.2, tags are refused, duplicate keys reported, and ``<<`` merges as Go's parser does. Limits bound
+the cost of a hostile text: ``MAX_CHARACTERS`` of text, ``MAX_DEPTH`` levels, and ``MAX_NODES`` nodes, with every alias
+counted as the copy that it stands for.
 
-PyYAML parses; the nodes are ours. ruamel.yaml has positions too, but no such limits, and its round-trip loader takes 18
-times as long as PyYAML's in C.
+PyYAML parses; the nodes are ours. ruamel.yaml has positions too, but not these limits, and its round-trip loader takes
+18 times as long as PyYAML's in C.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TextPosition(msgspec.Struct, frozen=True):
 
 
 class Scalar(msgspec.Struct, frozen=True):
-    """A leaf. ``text`` is what was written, ``value`` what it means; ``plain`` is False for quoted text."""
+    """A leaf. ``text`` is the source text, ``value`` its meaning; ``plain`` is False for quoted text."""
 
     line: int
     column: int
@@ -54,7 +54,7 @@ class List(msgspec.Struct, frozen=True):
 
 
 class Map(msgspec.Struct, frozen=True):
-    """A mapping. A key that is written twice is here twice; ``get`` and ``fields`` take the last."""
+    """A mapping. A key that is written twice is in ``entries`` twice; ``fields`` takes the last."""
 
     line: int
     column: int
@@ -69,14 +69,14 @@ Node = Scalar | List | Map
 
 
 class YamlDocument(msgspec.Struct, frozen=True):
-    """A text that was read. ``root`` is None if it holds nothing; ``duplicates`` are keys that are written twice."""
+    """A text that was read. ``root`` is None if it is empty; ``duplicates`` are keys that are written twice."""
 
     root: Node | None
     duplicates: tuple[tuple[TextPosition, str], ...] = ()
 
 
 def read(text: str, source: str) -> YamlDocument:
-    """Raises ConfigError for what is no YAML, too big, or no text at all."""
+    """Parse a text. Raises ConfigError if it is not YAML, too big, or not text."""
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(
             f"{source} is too big to be a configuration: {len(text) / 1024 / 1024:.1f} MiB, at most "
@@ -128,7 +128,7 @@ class _Builder:
         self._events = 0
 
     def refuse(self, at: TextPosition, sentence: str) -> None:
-        """Stops reading: what follows cannot be trusted."""
+        """Stop reading: what follows cannot be trusted."""
         diagnostics = Diagnostics(self.source)
         diagnostics.add(at, sentence)
         diagnostics.check()
@@ -191,7 +191,7 @@ class _Builder:
         at = self._at(event)
         node = self._anchors.get(event.anchor)
         if node is None:
-            self.refuse(at, f"the alias *{event.anchor} stands for nothing that is complete before it")
+            self.refuse(at, f"the alias *{event.anchor} does not refer to a complete node before it")
             return
         self._finish(node, None)
 

@@ -1,6 +1,6 @@
 """Plain YAML scalars by the core schema of YAML 1.2: ``0000:08:00.0`` is text, and so are ``no`` and ``on``.
 
-Source: YAML 1.2.2, section 10.3.2. YAML 1.1, which PyYAML resolves by default, makes 480.0 of that PCI address.
+Source: YAML 1.2.2, section 10.3.2. By YAML 1.1, PyYAML's default, that PCI address is the number 480.0.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ _WORDS: dict[str, bool | None] = {
 }  # fmt: skip
 _STRANGE = {".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN"}
 _LONGEST_NUMBER = 18
-"""More digits than any number here can have; such a scalar stays text."""
+"""Maximum digits of a number; a longer scalar stays text."""
 
 
 def resolve(text: str) -> bool | int | float | str | None:
-    """The value of a plain scalar. Anything that is no null, boolean or number is text."""
+    """Return the value of a plain scalar. Anything that is not null, a boolean or a number is text."""
     if text in _WORDS:
         return _WORDS[text]
     first = text[0]

@@ -1,1 +1,1 @@
-"""Sharing a GPU with virtual machines: vGPUs, virtual functions, mixed-size mode, passthrough. Loaded on demand."""
+"""Sharing a GPU with VMs: vGPUs, virtual functions, mixed-size mode, passthrough. Loaded on demand."""

@@ -1,4 +1,4 @@
-"""The single acts around vGPUs, each with its reason."""
+"""The transition of a GPU to its goal: what changes around the vGPUs, and each action with its reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliquot.core.model.actions import (
     SetPassthrough,
 )
 from aliquot.core.model.instance_ids import instance_id
-from aliquot.core.model.inventory import Vgpu
+from aliquot.core.model.inventory import MigMode, Vgpu
 from aliquot.core.model.placement import Placement
 from aliquot.core.planner.restore_point import VFIO
 from aliquot.core.planner.vgpu import blockers as blocking
@@ -28,20 +28,35 @@ from aliquot.core.planner.vgpu.placement_policies import Types
 
 
 class GpuTransition(msgspec.Struct, frozen=True):
-    """One GPU on its way to a goal: virtual functions go ``off``, come ``on``, MIG mode changes (``mode``)."""
+    """The transition of one GPU to a goal. With both ``off`` and ``on``, virtual functions go off and on again."""
 
     task: Task
     goal: Goal
     off: bool
+    """Virtual functions are disabled."""
     on: bool
+    """Virtual functions are enabled."""
     mode: bool
+    """MIG mode changes."""
+    mixed_size: bool
+    """Mixed-size mode changes."""
+
+    @property
+    def wipes(self) -> bool:
+        """True if it removes all GPU instances and vGPUs."""
+        return self.mode or self.off or self.on
+
+    @property
+    def clears(self) -> bool:
+        """True if it removes all vGPUs."""
+        return self.wipes or self.mixed_size
 
     @property
     def pci(self) -> str:
         return self.task.gpu.pci
 
     def destroy_vgpus(self, to_destroy: Sequence[PresentVgpu]) -> list[Action]:
-        """Held ones first: waiting for them may be in vain, and nothing else is destroyed before."""
+        """Destroy held vGPUs first. Waiting for them may fail, so nothing else is destroyed before."""
         ordered = sorted((h.vgpu for h in to_destroy), key=lambda v: not v.held)
         return [
             DestroyVgpu(
@@ -62,22 +77,22 @@ class GpuTransition(msgspec.Struct, frozen=True):
         requested_by, explicit = self.task.requested_by, self.task.desired.vgpus is not None
         bound = vgpu.function in self.goal.vfio_bound
         reasons = (
-            (self.task.desired.passthrough, "the GPU is handed out"),
-            (bound, f"its virtual function is handed out, {requested_by}"),
+            (self.task.desired.passthrough, "the GPU will be passed through"),
+            (bound, f"its virtual function will be passed through, {requested_by}"),
             (not wanted and explicit, f"not {requested_by}"),
-            (self.mode, f"MIG mode goes {'on' if self.goal.mig else 'off'}"),
-            (self.off or self.on, "virtual functions go off"),
+            (self.mode, f"MIG mode will be {'enabled' if self.goal.mig else 'disabled'}"),
+            (self.off or self.on, "virtual functions will be disabled"),
             (self.goal.mixed_size != mixed_now(self.task), "mixed-size mode changes only without vGPUs"),
             (have > wanted and explicit, f"fewer {requested_by}"),
-            (wanted, "in the way: the driver chooses the places of new ones itself, and ends complete only without it"),
+            (wanted, "the driver chooses placements itself, and the new vGPUs fit only without this one"),
         )
-        why = next((text for applies, text in reasons if applies), "its GPU instance goes")
+        why = next((text for applies, text in reasons if applies), "its GPU instance will be destroyed")
         if vgpu.held:
             why += f"; held by {', '.join(map(str, vgpu.holders))}, policy {self.task.policy.held}"
         return why
 
     def unbind_functions(self) -> list[Action]:
-        """Virtual functions back from vfio-pci: those that were not asked for, all where functions go off."""
+        """Unbind virtual functions from vfio-pci: those that were not requested, or all if functions are disabled."""
         gone = [
             f.pci
             for f in self.task.virtual.functions
@@ -88,7 +103,7 @@ class GpuTransition(msgspec.Struct, frozen=True):
                 gpu=self.pci,
                 on=False,
                 function=f,
-                reason="virtual functions go off" if self.off else f"not {self.task.requested_by}",
+                reason="virtual functions will be disabled" if self.off else f"not {self.task.requested_by}",
             )
             for f in gone
         ]
@@ -97,37 +112,36 @@ class GpuTransition(msgspec.Struct, frozen=True):
         if not self.off:
             return []
         if not self.goal.functions:
-            why = "the GPU is handed out" if self.task.desired.passthrough else self.task.requested_by
+            why = "the GPU will be passed through" if self.task.desired.passthrough else self.task.requested_by
         elif self.mode:
             why = "MIG mode cannot change while they exist"
         else:
-            why = f"{len(self.task.virtual.functions)} of them are too few"
+            why = f"{len(self.task.virtual.functions)} functions are too few"
         return [SetFunctions(gpu=self.pci, count=0, reason=why)]
 
     def enable_functions(self) -> list[Action]:
         if not self.on:
             return []
-        why = self.task.requested_by if self.task.items or self.task.desired.functions else "as they were"
+        why = self.task.requested_by if self.task.items or self.task.desired.functions else "as before"
         return [SetFunctions(gpu=self.pci, count=self.goal.functions, reason=why)]
 
-    def set_mixed_size(self, changes: bool) -> list[Action]:
-        if not changes:
+    def set_mixed_size(self, on: bool) -> list[Action]:
+        if not self.mixed_size or self.goal.mixed_size != on:
             return []
         requested = self.task.desired.mixed_size
         why = (
             self.task.requested_by
             if requested is not None
-            else "as it was"
-            if self.goal.mixed_size
-            else f"what is {self.task.requested_by} does not fit in it"
+            else "as before"
+            if on
+            else f"the vGPUs {self.task.requested_by} do not fit in mixed-size mode"
         )
-        return [SetMixedSize(gpu=self.pci, on=self.goal.mixed_size, reason=why)]
+        return [SetMixedSize(gpu=self.pci, on=on, reason=why)]
 
     def instance_placements(self, new: Sequence[Action]) -> dict[int, str]:
-        """GPU instance id -> its placement, of those that stay and those that will be made."""
+        """Return the placements of GPU instances that stay or will be created, by GPU instance id."""
         gpu, family = self.task.gpu, self.task.family
-        gone = self.mode or self.off or self.on
-        out = {} if gone else {i.id: i.placement for i in gpu.instances}
+        out = {} if self.wipes else {i.id: i.placement for i in gpu.instances}
         for action in new:
             if isinstance(action, Create) and family is not None:
                 place = Placement.parse(action.placement)
@@ -155,14 +169,27 @@ class GpuTransition(msgspec.Struct, frozen=True):
 
     def bind_functions(self) -> list[Action]:
         vfio_bound = {f.pci for f in self.task.virtual.functions if f.driver == VFIO} if not self.off else set()
-        why = self.task.requested_by if self.task.desired.vfio_bound is not None else "as it was"
+        why = self.task.requested_by if self.task.desired.vfio_bound is not None else "as before"
         missing = sorted(self.goal.vfio_bound - vfio_bound)
         return [SetPassthrough(gpu=self.pci, on=True, function=f, reason=why) for f in missing]
 
 
+def find_transition(task: Task, goal: Goal) -> GpuTransition:
+    """Return what has to change around the vGPUs."""
+    now, mig = len(task.virtual.functions), task.gpu.mig
+    want: MigMode = "enabled" if goal.mig else "disabled"
+    mode = task.family is not None and mig.capable and (mig.current, mig.pending) != (want, want)
+    needs_reset = task.family is not None and task.family.mode.change_needs_gpu_reset
+    off = now > 0 and (goal.functions != now or (mode and (not goal.mig or needs_reset)))
+    on = goal.functions > 0 and (off or now == 0)
+    remains_mixed = mixed_now(task) and not (off or on)
+    return GpuTransition(task, goal, off, on, mode, mixed_size=goal.mixed_size != remains_mixed)
+
+
 def nearest_around_held(task: Task, goal: Goal, held: Sequence[Vgpu]) -> Types:
-    """The largest part of the wish that fits beside the held vGPUs, which it then contains. Empty if that is what was
-    asked anyway, or if they are of no known type.
+    """Return the largest part of the request that fits besides the held vGPUs, including these.
+
+    Empty if it equals the request, or if the held vGPUs are of unknown types.
     """
     if task.table is None or not task.items:
         return []

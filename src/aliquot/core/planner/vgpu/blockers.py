@@ -1,4 +1,4 @@
-"""Why a GPU cannot get the vGPUs, virtual functions or passthrough that were asked, and what to type next."""
+"""Blockers of requests for vGPUs, virtual functions or passthrough, with next commands."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from aliquot.core.planner.vgpu.placement_policies import Types
 from aliquot.core.planner.vgpu.rules import counts_by_name, types_text
 
 _TRIES = 24
-"""How many parts of a wish may be tried one by one for the nearest; after them, type by type."""
+"""Number of parts of a request to try one by one for the nearest. After that, ``nearest`` goes type by type."""
 
 
 Feasible = Callable[[Types], bool]
 
 
 def nearest(types: Types, feasible: Feasible) -> Types:
-    """A large part of some wanted vGPUs that is feasible: the largest by number, then by size, where that is found
-    within some tries. Empty if nothing is.
+    """Return a large feasible part of some wanted vGPUs. Empty if nothing is feasible.
+
+    It is the largest by number, then by size, if found within ``_TRIES``.
     """
     for counts in islice(_by_size([n for _, n in types]), _TRIES):
         some = [(t, n) for (t, _), n in zip(types, counts, strict=True) if n]
@@ -33,14 +34,14 @@ def nearest(types: Types, feasible: Feasible) -> Types:
     for ordered in (types, list(reversed(types))):
         some = []
         for each, n in ordered:
-            fits = _most(n, lambda k, so_far=some, each=each: feasible([*so_far, (each, k)]))  # type: ignore[misc]
+            fits = _most(n, lambda k, chosen=some, each=each: feasible([*chosen, (each, k)]))  # type: ignore[misc]
             some = [*some, (each, fits)] if fits else some
         best = max(best, some, key=lambda found: sum(n for _, n in found))
     return best
 
 
 def _by_size(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Every vector of counts below ``most``, by falling sum; the first ones give up the last types."""
+    """Yield every vector of counts below ``most``, by falling sum. The first ones reduce the last types."""
 
     def reduced(index: int, gone: int) -> Iterator[tuple[int, ...]]:
         if index == len(most):
@@ -56,7 +57,7 @@ def _by_size(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _most(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest number that fits, where every smaller one does."""
+    """Return the largest number that fits, given that every smaller one fits."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -65,7 +66,7 @@ def _most(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def impossible(gpu: Gpu, types: Types, refusal: RuleRefusal, near: Types, mixed: bool) -> Blocker:
-    """The blocker for vGPUs that no state of this GPU can ever hold together."""
+    """Return the blocker for vGPUs that no state of this GPU can hold together."""
     counts = counts_by_name(near)
     return Blocker(
         rule=refusal.rule,
@@ -77,13 +78,13 @@ def impossible(gpu: Gpu, types: Types, refusal: RuleRefusal, near: Types, mixed:
 
 
 def refused(gpu: Gpu, refusal: RuleRefusal, next_step: str | None = None) -> Blocker:
-    """A blocker for a refusal that names its reason in full."""
+    """Return the blocker for a refusal that names its reason in full."""
     step = next_step or f"aliquot vgpu types {gpu.pci}"
     return Blocker(rule=refusal.rule, message=f"GPU {gpu.pci}: {refusal.message}", gpu=gpu.pci, next_step=step)
 
 
 def held(gpu: Gpu, what: str, vgpus: Sequence[Vgpu], near: Types = ()) -> Blocker:
-    """The blocker for a wish that can only be met by destroying vGPUs that virtual machines have open."""
+    """Return the blocker for a request that can only be met by destroying vGPUs that VMs have open."""
     listed = ", ".join(f"{v.type} on {v.function}" for v in vgpus)
     count = "1 vGPU is held" if len(vgpus) == 1 else f"{len(vgpus)} vGPUs are held"
     counts = counts_by_name(near)
@@ -100,7 +101,7 @@ def held(gpu: Gpu, what: str, vgpus: Sequence[Vgpu], near: Types = ()) -> Blocke
 def functions_in_use(
     gpu: Gpu, what: str, holders: Sequence[Holder], functions: Sequence[str], next_step: str = ""
 ) -> Blocker:
-    """Virtual functions that must go carry something."""
+    """Return the blocker for virtual functions in use that would have to be disabled."""
     listed = ", ".join(functions)
     return Blocker(
         rule="FUNCTIONS_IN_USE",
@@ -117,35 +118,37 @@ def no_driver(gpu: Gpu, why: str) -> Blocker:
 
 
 def no_iommu(gpu: Gpu, what: str) -> Blocker:
-    message = f"GPU {gpu.pci}: {what} needs an IOMMU, and this machine has none switched on"
-    step = "switch VT-d or AMD-Vi on (firmware, and intel_iommu=on), reboot, then: aliquot passthrough list"
+    message = f"GPU {gpu.pci}: {what} needs an IOMMU, and none is on"
+    step = "turn on VT-d or AMD-Vi (firmware, and intel_iommu=on), reboot, then: aliquot passthrough list"
     return Blocker(rule="NO_IOMMU", message=message, gpu=gpu.pci, next_step=step)
 
 
 def no_vfio(gpu: Gpu) -> Blocker:
-    """Found late, everything that is in its way would have gone before."""
+    """Return the blocker for a missing vfio-pci. Found only during the apply, everything else would be destroyed by
+    then.
+    """
     message = f"GPU {gpu.pci}: passthrough needs the driver vfio-pci, which is not loaded"
     step = "modprobe vfio-pci, then: aliquot passthrough list"
     return Blocker(rule="NO_VFIO", message=message, gpu=gpu.pci, next_step=step)
 
 
 def foreign_group(gpu: Gpu, foreign: Sequence[str]) -> Blocker:
-    """Handing out a GPU hands out its IOMMU group: other devices in it would go along."""
+    """Return the blocker for other devices in the GPU's IOMMU group. Passthrough affects the whole group."""
     group = gpu.virtual.iommu_group if gpu.virtual else None
     listed = ", ".join(foreign)
     return Blocker(
         rule="IOMMU_GROUP",
         message=f"GPU {gpu.pci} shares IOMMU group {group} with other devices: {listed}",
         gpu=gpu.pci,
-        next_step=f"put the card in another slot, or give up those devices; see aliquot passthrough check {gpu.pci}",
+        next_step=f"move the GPU to another slot, or stop using those devices; see aliquot passthrough check {gpu.pci}",
     )
 
 
 def passed_through(gpu: Gpu) -> Blocker:
-    """The GPU is a virtual machine's."""
+    """Return the blocker for a GPU that a VM has."""
     return Blocker(
         rule="PASSTHROUGH",
-        message=f"GPU {gpu.pci} ({gpu.product}) is handed out whole, and in use",
+        message=f"GPU {gpu.pci} ({gpu.product}) is passed through and in use",
         gpu=gpu.pci,
         holders=gpu.holders,
         next_step=holders_next_step(gpu.holders),
@@ -153,6 +156,6 @@ def passed_through(gpu: Gpu) -> Blocker:
 
 
 def unknown_functions(gpu: Gpu, why: str, functions: Sequence[str]) -> Blocker:
-    """Virtual functions that were named and are not there."""
+    """Return the blocker for virtual functions that were named and do not exist."""
     message = f"GPU {gpu.pci}: {', '.join(functions)} {why}"
     return Blocker(rule="NO_FUNCTION", message=message, gpu=gpu.pci, next_step=f"aliquot vgpu list {gpu.pci}")

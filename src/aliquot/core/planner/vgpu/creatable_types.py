@@ -1,4 +1,4 @@
-"""Which vGPU types can be made on a GPU now, how many of each, and why the others cannot."""
+"""The vGPU types that can be created on a GPU now, how many of each, and why others cannot."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ from aliquot.core.planner.vgpu.vm_rules import Q_SERIES_ONLY
 
 
 class TypeAnswer(msgspec.Struct, frozen=True):
-    """One type on one GPU. ``now`` is how many more can be made without changing anything else; ``why`` says in one
-    sentence why none can, by ``rule``. ``per_vm`` is the most in one virtual machine that NVIDIA supports. ``differs``
-    is what the driver says otherwise, empty if it agrees (or has no list).
-    """
+    """The answer for one vGPU type on one GPU."""
 
     name: str
     id: int | None
@@ -36,11 +33,15 @@ class TypeAnswer(msgspec.Struct, frozen=True):
     size_mib: int
     max: int
     per_vm: int
+    """Largest number in one VM that NVIDIA supports."""
     now: int
+    """How many more can be created without any other change."""
     profile: str = ""
     rule: RuleCode | Literal[""] = ""
     why: str = ""
+    """The reason, in one sentence, why none can be created. ``rule`` is its code."""
     differs: str = ""
+    """A contradiction by the driver. Empty if it agrees or has no list."""
 
     @property
     def creatable(self) -> bool:
@@ -48,7 +49,7 @@ class TypeAnswer(msgspec.Struct, frozen=True):
 
 
 def type_answers(inventory: Inventory, gpu: Gpu) -> tuple[TypeAnswer, ...]:
-    """An answer for every type of the GPU's table, in its order; empty for a GPU without one."""
+    """Return an answer for every type of the GPU's table, in its order. Empty for a GPU without a table."""
     table = inventory.vgpu_table(gpu)
     if table is None:
         return ()
@@ -57,24 +58,25 @@ def type_answers(inventory: Inventory, gpu: Gpu) -> tuple[TypeAnswer, ...]:
 
 
 def unlisted_types(inventory: Inventory, gpu: Gpu) -> dict[str, str]:
-    """The types that the driver at work cannot make at all, with the reason: it has a list, and they are not on it
-    although nothing is in their way; and with them their whole series, where none of it is listed (a driver comes with
-    the C series, or with A, B and Q).
+    """Return the types that the loaded driver cannot create at all, with the reason.
+
+    The driver has a list, and these types are missing from it although nothing blocks them. If none of a series is
+    listed, the whole series is included: a driver supports the C series, or A, B and Q.
     """
     answers = type_answers(inventory, gpu)
     missing = [a for a in answers if a.rule == "SERIES"]
     listed = set(gpu.virtual.creatable or ()) if gpu.virtual else set()
     listed_kinds = {(a.series, a.kind) for a in answers if a.id in listed}
     missing_kinds = {(a.series, a.kind) for a in missing} - listed_kinds
-    out = {a.name: f"the vGPU driver at work does not list {a.name}" for a in missing}
+    out = {a.name: f"the loaded vGPU driver does not list {a.name}" for a in missing}
     for each in answers:
         if (each.series, each.kind) in missing_kinds:
-            out[each.name] = f"the vGPU driver at work lists no {each.series}-series type, and {each.name} is one"
+            out[each.name] = f"the loaded vGPU driver lists no {each.series}-series type such as {each.name}"
     return out
 
 
 class _TypeEvaluator:
-    """One GPU as it is now."""
+    """Answers for one GPU in its present state."""
 
     def __init__(self, inventory: Inventory, gpu: Gpu, table: VgpuTable) -> None:
         self.inventory, self.gpu, self.table = inventory, gpu, table
@@ -113,7 +115,7 @@ class _TypeEvaluator:
             rule, why = ("", "") if now else self._full_reason(vgpu_type)
         differs = self._difference(vgpu_type, now)
         if now and differs:
-            now, rule, why = 0, "SERIES", "the vGPU driver at work does not list it"
+            now, rule, why = 0, "SERIES", "the loaded vGPU driver does not list it"
         return TypeAnswer(
             name=vgpu_type.name,
             id=vgpu_type.id,
@@ -130,25 +132,25 @@ class _TypeEvaluator:
         )
 
     def _permanent_reason(self, vgpu_type: VgpuType) -> tuple[RuleCode | Literal[""], str]:
-        """What stands in the way of every vGPU of this type, as the GPU is."""
+        """Return what blocks every vGPU of this type in the present state of the GPU."""
         gpu, host, virtual = self.gpu, self.inventory.host, self.virtual
         ordinary = host is not None and host.vgpu_manager is False
         reasons: tuple[tuple[object, RuleCode, str], ...] = (
-            (vgpu_type.id is None, "TYPE_WITHOUT_ID", "no source gives its number, so that it cannot be made"),
+            (vgpu_type.id is None, "TYPE_WITHOUT_ID", "its id is unknown, so it cannot be created"),
             (gpu.lost, "GPU_LOST", "the GPU has fallen off the bus"),
-            (gpu.passthrough, "PASSTHROUGH", "the GPU is handed out whole"),
-            (gpu.virtual is None or ordinary, "NO_VGPU_DRIVER", "NVIDIA's vGPU host driver is not here"),
-            (not (virtual.framework or virtual.total), "NO_VGPU_DRIVER", "no vGPU driver is at work on the GPU"),
+            (gpu.passthrough, "PASSTHROUGH", "the GPU is passed through"),
+            (gpu.virtual is None or ordinary, "NO_VGPU_DRIVER", "NVIDIA's vGPU host driver is not installed"),
+            (not (virtual.framework or virtual.total), "NO_VGPU_DRIVER", "no vGPU driver is active on the GPU"),
             (virtual.total and host is not None and not host.iommu, "NO_IOMMU", "the IOMMU is off"),
             (
                 vgpu_type.mig_backed and not gpu.mig.enabled,
                 "MIG_TYPE",
-                f"MIG mode is off: it needs a GPU instance {vgpu_type.profile}",
+                f"MIG mode is disabled: it needs a GPU instance {vgpu_type.profile}",
             ),
             (
                 not vgpu_type.mig_backed and gpu.mig.enabled,
                 "MIG_TYPE",
-                "MIG mode is on: it needs the GPU undivided",
+                "MIG mode is enabled: it needs the whole GPU",
             ),
             (not self._accepts_vgpus(), "NO_FUNCTION", "virtual functions are off"),
         )
@@ -164,33 +166,38 @@ class _TypeEvaluator:
         return count
 
     def _full_reason(self, vgpu_type: VgpuType) -> tuple[RuleCode | Literal[""], str]:
-        """Why not one more of it fits."""
+        """Return why not one more of this type fits."""
         present = [self.table.by_id[v.type_id] for v in self.gpu.vgpus if v.type_id in self.table.by_id]
         if not self.free:
-            return "NO_FUNCTION", "every virtual function carries a vGPU or is handed out"
+            return "NO_FUNCTION", "every virtual function has a vGPU or is passed through"
         if vgpu_type.mig_backed:
             wanted = profile_of(vgpu_type, self.profiles)
             instances = [i for i in self.gpu.instances if i.profile_id == wanted]
             what = (
-                f"every GPU instance {vgpu_type.profile} is taken"
+                f"every GPU instance {vgpu_type.profile} is in use"
                 if instances
-                else f"there is no GPU instance {vgpu_type.profile}"
+                else f"the GPU has no GPU instance {vgpu_type.profile}"
             )
             return "NO_INSTANCE", what
         if self.virtual.mixed_size:
             places = len(vgpu_type.mixed)
-            return "MIXED_SIZE", f"none of its {places} places is free" if places > 1 else "its one place is not free"
+            return (
+                "MIXED_SIZE",
+                f"none of its {places} placements is free" if places > 1 else "its only placement is not free",
+            )
         other = next((t for t in present if t.fb_mib != vgpu_type.fb_mib), None)
         if other is not None:
-            return "EQUAL_SIZE", f"the GPU has vGPUs of {other.size_gib} GiB ({other.name}), and one size only"
+            return "EQUAL_SIZE", f"all vGPUs of the GPU must have one size: it has {other.size_gib} GiB ({other.name})"
         return (
             "MAX_VGPUS",
-            f"{len(present)} vGPUs are made, {vgpu_type.max} are the most of {vgpu_type.short} on one GPU",
+            f"the GPU has {len(present)} vGPUs, and at most {vgpu_type.max} of {vgpu_type.short} fit on one GPU",
         )
 
     def _difference(self, vgpu_type: VgpuType, now: int) -> str:
-        """The driver's own list of creatable types against the rules. In mixed-size mode it leaves types out which the
-        driver takes nevertheless (it counts by the equal-size maximum), and where places are not told nothing is known.
+        """Compare the driver's list of creatable types with the rules.
+
+        In mixed-size mode the list lacks types that the driver accepts nevertheless, because it counts by the
+        equal-size maximum. With unknown placements, nothing can be compared.
         """
         listed = self.virtual.creatable
         if listed is None or vgpu_type.id is None or not self.free:

@@ -1,4 +1,4 @@
-"""vGPUs, virtual functions and passthrough against a wish: every difference, as a sentence."""
+"""Drift of vGPUs, virtual functions and passthrough from the desired state: every difference, as a sentence."""
 
 from __future__ import annotations
 
@@ -12,28 +12,48 @@ from aliquot.core.planner.vgpu.naming import counts_text
 
 
 def passthrough_drift(gpu: Gpu, desired_gpu: DesiredGpu) -> list[Drift] | None:
-    """What passthrough says of a wish: the drift, or None if the rest is to be looked at."""
-    from aliquot.core.planner.vgpu.passthrough import must_reclaim, passthrough_interrupted
-
+    """Return the drift in passthrough. None if the rest of the request must be compared, too."""
     if desired_gpu.passthrough and passthrough_interrupted(gpu):
-        return [Drift(gpu.pci, "passthrough", f"GPU {gpu.pci} has no driver, it should have {VFIO}", VFIO, "")]
+        return [Drift(gpu.pci, "passthrough", f"GPU {gpu.pci} has no driver, but should have {VFIO}", VFIO, "")]
     if desired_gpu.passthrough and not gpu.passthrough:
-        text = f"GPU {gpu.pci} is not handed out, it should be"
+        text = f"GPU {gpu.pci} is not passed through, but should be"
         return [Drift(gpu.pci, "passthrough", text, "passthrough", gpu.virtual.driver if gpu.virtual else "")]
     if not gpu.passthrough:
         return None
     if desired_gpu.passthrough or not must_reclaim(gpu, desired_gpu):
         return []
-    return [Drift(gpu.pci, "passthrough", f"GPU {gpu.pci} is handed out, it should be here", "", "passthrough")]
+    return [Drift(gpu.pci, "passthrough", f"GPU {gpu.pci} is passed through, but should not be", "", "passthrough")]
+
+
+def must_reclaim(gpu: Gpu, desired_gpu: DesiredGpu) -> bool:
+    """Report whether a request needs the driver for a GPU that is passed through."""
+    was_mig = gpu.virtual is not None and gpu.virtual.was_mig
+    requested = (
+        desired_gpu.vgpus
+        or desired_gpu.functions
+        or desired_gpu.mixed_size
+        or desired_gpu.vfio_bound
+        or (desired_gpu.instances and desired_gpu.mig is not False)
+    )
+    return (
+        desired_gpu.passthrough is False
+        or bool(requested)
+        or (desired_gpu.mig is not None and desired_gpu.mig != was_mig)
+    )
+
+
+def passthrough_interrupted(gpu: Gpu) -> bool:
+    """Report whether a passed-through GPU has no driver at all, as after a kill between two writes."""
+    return gpu.passthrough and gpu.virtual is not None and gpu.virtual.driver == ""
 
 
 def sharing_drift(gpu: Gpu, desired_gpu: DesiredGpu) -> list[Drift]:
-    """Differences in virtual functions, mixed-size mode and vGPUs."""
+    """Return differences in virtual functions, mixed-size mode and vGPUs."""
     virtual = gpu.virtual or GpuVirtualization()
     out: list[Drift] = []
     if desired_gpu.functions is not None and desired_gpu.functions != virtual.enabled:
         want, have = ("on", "off") if desired_gpu.functions else ("off", "on")
-        text = f"GPU {gpu.pci}: its virtual functions are {have}, they should be {want}"
+        text = f"GPU {gpu.pci}: its virtual functions are {have}, but should be {want}"
         out.append(Drift(gpu.pci, "functions", text, want, have))
     if (
         desired_gpu.mixed_size is not None
@@ -41,7 +61,7 @@ def sharing_drift(gpu: Gpu, desired_gpu: DesiredGpu) -> list[Drift]:
         and desired_gpu.mixed_size != virtual.mixed_size
     ):
         want, have = ("on", "off") if desired_gpu.mixed_size else ("off", "on")
-        text = f"GPU {gpu.pci}: mixed-size mode is {have}, it should be {want}"
+        text = f"GPU {gpu.pci}: mixed-size mode is {have}, but should be {want}"
         out.append(Drift(gpu.pci, "mixed-size", text, want, have))
     if desired_gpu.vfio_bound is not None:
         out += _binding_drift(gpu, virtual, set(desired_gpu.vfio_bound))
@@ -52,14 +72,14 @@ def sharing_drift(gpu: Gpu, desired_gpu: DesiredGpu) -> list[Drift]:
 
 def _binding_drift(gpu: Gpu, virtual: GpuVirtualization, wanted: set[str]) -> list[Drift]:
     bound = {f.pci for f in virtual.functions if f.driver == VFIO}
-    missing = [f"virtual function {pci} is not bound to {VFIO}, it should be" for pci in sorted(wanted - bound)]
-    extra = [f"virtual function {pci} is bound to {VFIO}, it should not be" for pci in sorted(bound - wanted)]
+    missing = [f"virtual function {pci} is not bound to {VFIO}, but should be" for pci in sorted(wanted - bound)]
+    extra = [f"virtual function {pci} is bound to {VFIO}, but should not be" for pci in sorted(bound - wanted)]
     want, have = ", ".join(sorted(wanted)), ", ".join(sorted(bound))
     return [Drift(gpu.pci, "bound", f"GPU {gpu.pci}: {text}", want, have) for text in missing + extra]
 
 
 def _vgpu_drift(gpu: Gpu, requests: tuple[DesiredVgpu, ...]) -> list[Drift]:
-    """Wishes for a function or a UUID are met by that vGPU alone, the others by any of their type."""
+    """Compare vGPUs. Only its own vGPU meets a request for a function or a UUID, any vGPU of the type meets others."""
     left = list(gpu.vgpus)
     missing: list[DesiredVgpu] = []
     for request in sorted(requests, key=lambda w: (not w.function, not w.uuid, w.placement is None)):
@@ -77,7 +97,7 @@ def _vgpu_drift(gpu: Gpu, requests: tuple[DesiredVgpu, ...]) -> list[Drift]:
         if other is not None and sum(v.function == request.function for v in gpu.vgpus) == 1:
             missing.remove(request)
             left.remove(other)
-            text = f"GPU {gpu.pci}: {request.function} has {other.type}, it should have {request.type}"
+            text = f"GPU {gpu.pci}: {request.function} has {other.type}, but should have {request.type}"
             out.append(Drift(gpu.pci, "vgpu-type", text, request.type, other.type))
     for request_text, n in Counter(_request_text(w) for w in missing).items():
         text = f"GPU {gpu.pci}: {n} x {request_text} missing"
@@ -89,7 +109,7 @@ def _vgpu_drift(gpu: Gpu, requests: tuple[DesiredVgpu, ...]) -> list[Drift]:
 
 
 def meets(vgpu: Vgpu, request: DesiredVgpu) -> bool:
-    """Whether a vGPU is what was asked."""
+    """Report whether a vGPU is what was requested."""
     return (
         vgpu.type_id == request.type_id
         and request.function in ("", vgpu.function)

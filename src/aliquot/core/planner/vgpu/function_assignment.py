@@ -1,4 +1,4 @@
-"""Which virtual function carries which new vGPU, and under which UUID."""
+"""Assignment of virtual functions and UUIDs to new vGPUs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ class FunctionAssignment(NamedTuple):
 
 
 def uses_physical_function(gpu: Gpu) -> bool:
-    """Whether vGPUs are mdevs of the physical function (before Ampere), so that it carries several."""
+    """Report whether vGPUs are mdevs of the physical function (before Ampere), which then has several."""
     return gpu.virtual is not None and gpu.virtual.total == 0
 
 
 def usable_functions(gpu: Gpu, bound: frozenset[str]) -> list[tuple[int, str]]:
-    """The (number, PCI address) of every virtual function that may carry a vGPU, in numeric order: not one that
-    vfio-pci has or shall have, nor one in use without a vGPU. Where vGPUs are mdevs of the GPU itself, its slots.
+    """Return the (number, PCI address) of every virtual function that may get a vGPU, in numeric order.
+
+    Excludes those that are or will be bound to vfio-pci, and those in use without a vGPU. If vGPUs are mdevs of the GPU
+    itself, returns its slots.
     """
     if gpu.virtual is None:
         return []
@@ -46,8 +48,9 @@ def usable_functions(gpu: Gpu, bound: frozenset[str]) -> list[tuple[int, str]]:
 def assign_functions(
     gpu: Gpu, to_create: Sequence[tuple[WantedVgpu, VgpuPlacement]], retained: Sequence[Vgpu], bound: frozenset[str]
 ) -> tuple[FunctionAssignment, ...] | RuleRefusal:
-    """A function and a UUID for each new vGPU, in the order of creation: what was asked first, then what the vGPU had
-    before a reboot, then the lowest free number.
+    """Assign a function and a UUID to each new vGPU, in the order of creation.
+
+    The request decides first, then what the vGPU had before a reboot, then the lowest free number.
     """
     candidates = usable_functions(gpu, bound)
     shared = uses_physical_function(gpu)
@@ -58,7 +61,7 @@ def assign_functions(
     requested = {n: request.function for n, request in enumerate(requests) if request.function and not shared}
     for function in requested.values():
         if function not in free:
-            return RuleRefusal("NO_FUNCTION", f"{function} is no virtual function that can carry a vGPU")
+            return RuleRefusal("NO_FUNCTION", f"{function} is not a virtual function that can have a vGPU")
         free.discard(function)
     assigned = {n: (function, requests[n].uuid) for n, function in requested.items()}
     for n, recorded in _match_recorded(gpu, to_create, assigned):
@@ -70,7 +73,7 @@ def assign_functions(
     missing = [n for n in range(len(to_create)) if n not in assigned]
     if len(missing) > len(numbers):
         wanted = len(to_create) + len(retained)
-        return RuleRefusal("NO_FUNCTION", f"{wanted} vGPUs asked, {len(candidates)} functions can carry one")
+        return RuleRefusal("NO_FUNCTION", f"{wanted} vGPUs requested, {len(candidates)} functions can have one")
     for n, (number, pci) in zip(missing, numbers, strict=False):
         assigned[n] = pci, requests[n].uuid or stable_uuid(gpu, number)
     known = {pci: n for n, pci in candidates}
@@ -84,7 +87,7 @@ def assign_functions(
 def _match_recorded(
     gpu: Gpu, to_create: Sequence[tuple[WantedVgpu, VgpuPlacement]], assigned: dict[int, tuple[str, str]]
 ) -> list[tuple[int, Vgpu]]:
-    """Which new vGPU continues which one of before the reboot: of the same type, in the same place if there is one."""
+    """Match new vGPUs to those of before a reboot: of the same type, preferably with the same placement."""
     left = list(gpu.virtual.recorded_vgpus) if gpu.virtual else []
     pairs: list[tuple[int, Vgpu]] = []
     for same_place in (True, False):

@@ -1,4 +1,4 @@
-"""What a wish for vGPUs means for one GPU: mode, virtual functions, mixed-size mode, and whether it can be at all."""
+"""The goal of a vGPU request for one GPU: MIG mode, virtual functions, mixed-size mode, and feasibility."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from aliquot.core.planner.vgpu.placement_search import find_vgpu_target as end_s
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One GPU and its wish, with what follows from both. ``items`` are the wanted vGPUs with their types."""
+    """A GPU with the request for it, and what follows from both."""
 
     inventory: Inventory
     gpu: Gpu
@@ -44,6 +44,7 @@ class Task(msgspec.Struct, frozen=True):
     family: Family | None
     table: VgpuTable | None
     items: tuple[WantedVgpu, ...] = ()
+    """The requested vGPUs with their types."""
 
     @property
     def virtual(self) -> GpuVirtualization:
@@ -64,20 +65,21 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """Where the GPU shall be before vGPUs are made: MIG mode, number of virtual functions (and their addresses that
-    vfio-pci has), mixed-size mode.
-    """
+    """The required state of a GPU before vGPUs are created."""
 
     mig: bool
+    """MIG mode."""
     functions: int
+    """Number of virtual functions."""
     mixed_size: bool
     vfio_bound: frozenset[str] = frozenset()
+    """PCI addresses of virtual functions that are bound to vfio-pci."""
 
 
 def resolve_task(
     inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu, requested_by: str, policy: Policy
 ) -> Task | Blocker:
-    """The wish with its types looked up, or why one of them cannot be."""
+    """Look up the vGPU types of a request. Returns a blocker if one of them is unknown."""
     family = inventory.family(gpu) if gpu.mig.capable and gpu.family else None
     table = inventory.vgpu_table(gpu)
     items: list[WantedVgpu] = []
@@ -86,18 +88,18 @@ def resolve_task(
         found = rules.find_type(table, each.type_id, each.type, gpu.product)
         if isinstance(found, RuleRefusal):
             return blocking.refused(gpu, found)
-        # Where the GPU itself carries all vGPUs, its address tells nothing about which.
+        # If the GPU itself has all vGPUs, its address does not identify one.
         items.append(WantedVgpu(msgspec.structs.replace(each, function="") if shared else each, found))
     return Task(inventory, gpu, desired_gpu, requested_by, policy, family, table, tuple(items))
 
 
 def find_goal(task: Task) -> Goal | Blocker:
-    """What the wish needs of the GPU, or why it contradicts itself or the card."""
+    """Derive the goal from the request. Returns a blocker if the request contradicts itself or the GPU."""
     mig = task.desired.mig if task.desired.mig is not None else task.gpu.mig.enabled
     if task.items:
         if task.desired.mig is not None and task.desired.mig != task.mig_backed:
             name = task.items[0].type.name
-            needs = "on" if task.mig_backed else "off"
+            needs = "enabled" if task.mig_backed else "disabled"
             return blocking.refused(task.gpu, RuleRefusal("MIG_TYPE", f"{name} needs MIG mode {needs}"))
         mig = task.mig_backed
     if mig and task.family is None:
@@ -117,7 +119,7 @@ def _functions(task: Task) -> int | Blocker:
     wants = bool(task.desired.functions or task.desired.vfio_bound or task.desired.mixed_size or (task.items and sriov))
     if task.desired.functions is False:
         if task.items and sriov:
-            why = "vGPUs are asked, and virtual functions, which carry them, are asked to be off"
+            why = "the request contains vGPUs, but disables the virtual functions that they need"
             return blocking.refused(task.gpu, RuleRefusal("NO_FUNCTION", why))
         return 0
     if not wants:
@@ -128,7 +130,7 @@ def _functions(task: Task) -> int | Blocker:
     named = {*(task.desired.vfio_bound or ()), *(i.request.function for i in task.items if i.request.function)}
     if named - set(task.virtual.addresses) - known:
         unknown = sorted(named - set(task.virtual.addresses) - known)
-        return blocking.unknown_functions(task.gpu, "is no virtual function of it", unknown)
+        return blocking.unknown_functions(task.gpu, "is not a virtual function of this GPU", unknown)
     enough = (
         now
         and len(task.items) <= len(usable_functions(task.gpu, frozenset(task.desired.vfio_bound or ())))
@@ -140,16 +142,16 @@ def _functions(task: Task) -> int | Blocker:
 def _no_sriov(task: Task) -> Blocker:
     why = "it has no virtual functions"
     if task.table is not None and task.table.sriov:
-        why = "it offers no virtual functions (sriov_totalvfs is 0): switch SR-IOV on in the firmware"
+        why = "it offers no virtual functions (sriov_totalvfs is 0): turn on SR-IOV in the firmware"
         if task.gpu.virtual is None:
-            return blocking.no_driver(task.gpu, "the kernel was not asked about it")
+            return blocking.no_driver(task.gpu, "the state of the kernel was not read")
     elif task.table is not None:
         why += ": its vGPUs are mediated devices of the GPU itself"
     return blocking.refused(task.gpu, RuleRefusal("NO_FUNCTION", why), "aliquot show")
 
 
 def _mixed(task: Task, mig: bool, functions: int) -> bool | Blocker:
-    """Mixed-size mode as asked; where nothing was asked it stays, unless the vGPUs need it off."""
+    """Return the requested mixed-size mode. Without a request it stays, unless the vGPUs need it off."""
     if task.desired.mixed_size:
         if task.table is None:
             return blocking.refused(
@@ -166,7 +168,10 @@ def _mixed(task: Task, mig: bool, functions: int) -> bool | Blocker:
 
 
 def mixed_now(task: Task) -> bool:
-    """Whether the GPU is in mixed-size mode. Where nobody can tell, its vGPUs do: they have places, or two sizes."""
+    """Report whether the GPU is in mixed-size mode.
+
+    If unknown, it is inferred from its vGPUs: they have placements, or two sizes.
+    """
     if task.virtual.mixed_size is not None:
         return task.virtual.mixed_size
     known = [task.table.by_id[v.type_id].fb_mib for v in task.gpu.vgpus if task.table and v.type_id in task.table.by_id]
@@ -174,7 +179,7 @@ def mixed_now(task: Task) -> bool:
 
 
 def gpu_at_goal(task: Task, goal: Goal) -> Gpu:
-    """The GPU with the virtual functions that it will have."""
+    """Return the GPU with the virtual functions that it will have."""
     if goal.functions == len(task.virtual.functions):
         return task.gpu
     return msgspec.structs.replace(task.gpu, virtual=msgspec.structs.replace(task.virtual, functions=()))
@@ -190,13 +195,13 @@ def _bound(task: Task, functions: int) -> frozenset[str]:
 
 
 def placement_policy(task: Task, mixed: bool) -> PlacementPolicy:
-    """How a GPU without MIG mode takes vGPUs."""
+    """Return the policy by which a GPU without MIG mode places vGPUs."""
     assert task.table is not None
     return MixedSizePolicy(task.table) if mixed else EqualSizePolicy()
 
 
 def fits_empty(task: Task, types: Types, *, mixed: bool) -> bool:
-    """Whether an empty GPU of this kind can hold these types, on functions without number."""
+    """Report whether an empty GPU of this kind can hold these types, with unlimited functions."""
     assert task.table is not None
     if next(rules.refusals(task.table, types, mixed=mixed), None) is not None:
         return False
@@ -213,7 +218,7 @@ def _unplaced(types: Types) -> list[WantedVgpu]:
 
 
 def needed_instances(task: Task, types: Types) -> dict[int, int]:
-    """GPU instances behind MIG-backed vGPUs: profile id -> number. Each size has instances of its own."""
+    """Return the GPU instances that MIG-backed vGPUs need, by profile id. Each size needs its own instances."""
     assert task.family is not None
     profiles = {name: p.id for name, p in task.family.by_name.items()}
     wanted: dict[tuple[int, int, int], int] = {}
@@ -236,7 +241,7 @@ def _layout_exists(task: Task, types: Types) -> bool:
 
 
 def impossible(task: Task, goal: Goal) -> Blocker | None:
-    """Why no state of this GPU meets the wish, or None if some state does."""
+    """Return the reason why no state of this GPU meets the request. None if some state does."""
     if not task.items:
         return None
     assert task.table is not None
@@ -262,23 +267,26 @@ def impossible(task: Task, goal: Goal) -> Blocker | None:
 
 
 def worth_proposing(task: Task, nearest: Types) -> bool:
-    """Whether these vGPUs have each one that is there and that was asked for, and a new one where the wish has one."""
+    """Report whether a proposal contains all present vGPUs that were requested.
+
+    It must also contain a new one if the request does.
+    """
     present, given = Counter(v.type for v in task.gpu.vgpus), Counter({each.name: n for each, n in nearest})
     requested = Counter({each.name: n for each, n in task.types})
     return given >= present & requested and bool(given - present or not requested - present)
 
 
 def _placement_refusal(task: Task, goal: Goal) -> RuleRefusal | None:
-    """The types are legal together; whether the driver's choices end with all of them in place is another matter."""
+    """Check whether the driver's choices lead to a placement of all types, which are legal together."""
     if goal.mig:
         return _instance_refusal(task)
     policy = placement_policy(task, goal.mixed_size)
     if end_state(policy, task.items, ()) is not None:
         return None
     if end_state(policy, _unplaced(task.types), ()) is not None:
-        why = "the driver takes the first free place of a size, which never comes to the places that were asked"
+        why = "the driver takes the first free placement of a size, which never leads to the requested placements"
         return RuleRefusal("MIXED_SIZE", why)
-    return RuleRefusal("MIXED_SIZE", "each size has a place, but in no order do all of them get one")
+    return RuleRefusal("MIXED_SIZE", "each size has a placement, but no order of creation gives all of them one")
 
 
 def _instance_refusal(task: Task) -> RuleRefusal | None:
@@ -286,20 +294,20 @@ def _instance_refusal(task: Task) -> RuleRefusal | None:
     instances: tuple[DesiredInstance, ...] | None = task.desired.instances
     if instances is None:
         return None
-    found = blocked.infeasible(task.placement_table, task.gpu, instances) if instances else None
+    found = blocked.find_infeasible(task.placement_table, task.gpu, instances) if instances else None
     if found is not None:
-        why = found.message.partition(": ")[2]
+        why = found.refusal.message
         text = blocked.request_text(task.placement_table, instances)
-        return RuleRefusal("NO_INSTANCE", f"they need the GPU instances {text}, which cannot be together: {why}")
+        return RuleRefusal("NO_INSTANCE", f"they need the GPU instances {text}, which do not fit together: {why}")
     empty = msgspec.structs.replace(task.gpu, instances=(), vgpus=())
     if VgpuSearch(task.placement_table, empty, instances, task.table, task.items).find_target() is None:
         text = blocked.request_text(task.placement_table, instances)
-        return RuleRefusal("NO_INSTANCE", f"the GPU instances {text} have no room for them")
+        return RuleRefusal("NO_INSTANCE", f"the GPU instances {text} have no space for them")
     return None
 
 
 def wanted_instances(requests: Sequence[DesiredInstance] | None, gpu: Gpu) -> tuple[DesiredInstance, ...]:
-    """The GPU instances that are wanted, for a GPU that loses all of its own on the way."""
+    """Return the requested GPU instances, for a GPU that loses all of its own in the process."""
     from aliquot.core.planner.restore_point import instance_requests
 
     return tuple(requests) if requests is not None else instance_requests(gpu)

@@ -1,4 +1,4 @@
-"""Which vGPU that is there can meet which wish."""
+"""Matching of present vGPUs to requests."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aliquot.core.planner.vgpu.placement_policies import VgpuPlacement
 
 
 class WantedVgpu(NamedTuple):
-    """One vGPU that is wanted."""
+    """A requested vGPU."""
 
     request: DesiredVgpu
     type: VgpuType
 
 
 class PresentVgpu(NamedTuple):
-    """One vGPU that is there. ``type`` is None where the table does not have it, ``placement`` where it is unknown."""
+    """A vGPU that exists. ``type`` is None if the table lacks it, ``placement`` if it is unknown."""
 
     vgpu: Vgpu
     type: VgpuType | None
@@ -27,11 +27,12 @@ class PresentVgpu(NamedTuple):
 
 
 class VgpuTarget(NamedTuple):
-    """The end state for the vGPUs of one GPU. ``to_create`` is in the order of creation."""
+    """The target state for the vGPUs of one GPU."""
 
     retained: tuple[PresentVgpu, ...]
     to_destroy: tuple[PresentVgpu, ...]
     to_create: tuple[tuple[WantedVgpu, VgpuPlacement], ...]
+    """In the order of creation."""
 
     @property
     def cost(self) -> tuple[int, int]:
@@ -40,12 +41,14 @@ class VgpuTarget(NamedTuple):
 
 
 MatchKey = int | str | None
-"""What a vGPU can meet: a request for one function, UUID or place (its number), any of its type, or none."""
+"""What a vGPU can meet: a request for one function, UUID or placement (its number), any of its type, or None."""
 
 
 class VgpuMatches:
-    """Which present vGPU can meet which wish. A vGPU on a function (or with a UUID) that was asked for can only meet
-    that wish; all others are met by any vGPU of their type.
+    """Matches between present vGPUs and requests.
+
+    A vGPU on a requested function (or with a requested UUID) can only meet that request. Any vGPU of the type meets
+    other requests.
     """
 
     def __init__(self, items: Sequence[WantedVgpu], places: bool) -> None:
@@ -62,7 +65,7 @@ class VgpuMatches:
             self.items.setdefault(n if pins else f"type {request.type_id}", []).append(item)
 
     def match_key(self, present: PresentVgpu) -> MatchKey:
-        """The bucket of a vGPU that is there, None if it meets no wish."""
+        """Return the match key of a present vGPU. None if it meets no request."""
         vgpu = present.vgpu
         place = -1 if present.placement is None else present.placement
         for key in (("function", vgpu.function), ("uuid", vgpu.uuid), ("place", place)):
@@ -81,13 +84,13 @@ class VgpuMatches:
         )
 
     def surplus(self, present: Sequence[PresentVgpu]) -> dict[MatchKey, int]:
-        """How many more there are than wanted, by bucket."""
+        """Return how many more vGPUs exist than are wanted, by match key."""
         having: dict[MatchKey, int] = {}
         for each in present:
             having[self.match_key(each)] = having.get(self.match_key(each), 0) + 1
         return {b: max(0, n - len(self.items.get(b, ()))) for b, n in having.items()}
 
     def missing(self, present: Sequence[PresentVgpu]) -> list[WantedVgpu]:
-        """What is missing where all of these stay."""
+        """Return the requests that are unmet if all of these vGPUs stay."""
         having = [self.match_key(each) for each in present]
         return [item for match_key, items in self.items.items() for item in items[having.count(match_key) :]]

@@ -1,4 +1,4 @@
-"""GPU instances and the MIG-backed vGPUs in them, weighed together: which arrangement destroys the least of both."""
+"""Search over GPU instances and the MIG-backed vGPUs in them, for the least destroyed of both."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from aliquot.core.planner.vgpu.placement_search import find_vgpu_target
 
 
 def without_idle_vgpus(gpu: Gpu) -> Gpu:
-    """The GPU with instances that are held by what a wish for vGPUs may not destroy: processes, and vGPUs that a
-    virtual machine has open. An idle vGPU is in the wish's own hands.
+    """Return the GPU without idle vGPUs as holders.
+
+    A request for vGPUs may destroy idle vGPUs, but not processes or vGPUs that a VM has open.
     """
     import msgspec
 
@@ -35,8 +36,10 @@ def without_idle_vgpus(gpu: Gpu) -> Gpu:
 
 
 def instance_ids_by_vgpu(gpu: Gpu, table: VgpuTable, family: Family) -> dict[int, int]:
-    """Index of a vGPU -> id of the GPU instance that it is in. Where the driver does not tell, the instance that names
-    it as its holder, else the lowest of its profile that has none yet.
+    """Return the GPU instance id of each vGPU, by its index.
+
+    If the driver does not report it, this is the instance that names the vGPU as its holder, else the lowest of its
+    profile without one.
     """
     known = {n: v.gpu_instance for n, v in enumerate(gpu.vgpus) if v.gpu_instance is not None}
     profiles = {name: p.id for name, p in family.by_name.items()}
@@ -53,14 +56,15 @@ def instance_ids_by_vgpu(gpu: Gpu, table: VgpuTable, family: Family) -> dict[int
 
 
 def present_vgpus(gpu: Gpu, table: VgpuTable, family: Family) -> list[PresentVgpu]:
-    """The vGPUs of a GPU in MIG mode, each with its GPU instance."""
+    """Return the vGPUs of a GPU in MIG mode, each with its GPU instance."""
     instance_ids = instance_ids_by_vgpu(gpu, table, family)
     return [PresentVgpu(v, table.by_id.get(v.type_id), instance_ids.get(n)) for n, v in enumerate(gpu.vgpus)]
 
 
 class VgpuSearch(target.TargetSearch):
-    """The wish for the GPU instances and the vGPUs of one GPU. Its aim destroys the fewest held things, then the
-    fewest GPU instances and vGPUs together.
+    """A search for the GPU instances and the vGPUs of one GPU.
+
+    The target destroys the fewest held things, then the fewest GPU instances and vGPUs together.
     """
 
     def __init__(
@@ -91,7 +95,7 @@ class VgpuSearch(target.TargetSearch):
         return cost[0] + held, cost[1] + gone, *cost[2:]
 
     def vgpu_target(self, arrangement: Sequence[PlacedInstance]) -> VgpuTarget | None:
-        """The vGPUs' end state on these GPU instances."""
+        """Return the target state of the vGPUs on these GPU instances."""
         key = frozenset(arrangement)
         if key not in self._vgpu_targets:
             ids = self.ids(arrangement)
@@ -103,7 +107,9 @@ class VgpuSearch(target.TargetSearch):
         return self._vgpu_targets[key]
 
     def ids(self, arrangement: Sequence[PlacedInstance]) -> dict[PlacedInstance, int]:
-        """The id of every GPU instance in an arrangement: what it has, or what the driver will give it."""
+        """Return the id of every GPU instance in an arrangement: its present id, or the one that the driver will
+        assign.
+        """
         slots_mirrored = bool(self.gpu.slots_mirrored)
         ids = {k: self.present[k].id for k in arrangement if k in self.present}
         new = [k for k in arrangement if k not in ids]

@@ -1,12 +1,13 @@
-"""Mixed-size mode: which vGPUs stay, and which places the new ones can come to.
+"""Mixed-size mode: which vGPUs stay, and which placements the new ones can get.
 
-The driver puts a vGPU at the first free place of its size. Places of one size never overlap, so a new vGPU depends only
-on vGPUs to the left of it, and this holds: a set of places comes about exactly if no place of a size is left free to
-the left of a new vGPU of that size, and then it comes about when the new ones are made from left to right. One walk
-over the board from left to right, with the cheapest rest remembered for each state, is therefore a complete search.
+The driver puts a vGPU at the first free placement of its size. Placements of one size never overlap, so a new vGPU
+depends only on vGPUs to the left of it. Therefore a set of placements is reachable under one condition: no placement of
+a size is left free to the left of a new vGPU of that size. It is then reached by creating the new vGPUs from left to
+right. So one walk over the memory from left to right is a complete search, if it remembers the cheapest rest for each
+state.
 
-A free place to the left is no loss: the vGPU of its size fits there, too, at no cost. The walk tries to make one before
-it leaves a place free, so it must watch free places only for sizes of which a certain place was asked.
+A free placement to the left is not a loss: the vGPU of its size fits there, too, at no cost. The walk tries to create
+one before it leaves a placement free. So it tracks free placements only for sizes with a requested placement.
 """
 
 from __future__ import annotations
@@ -23,19 +24,21 @@ _INFINITE: Cost = (1 << 30, 1 << 30)
 
 
 class _State(NamedTuple):
-    """The walk at GiB ``at``: how many of each size are still to come, how many of each bucket with a surplus may still
-    stay. Where a certain place was asked: free since ``free``, and the sizes of which a place was ``passed`` over.
-    """
+    """The state of the walk at GiB ``at``."""
 
     at: int
     free: int
+    """Start of the free GiB before ``at``, tracked only if a placement was requested."""
     passed: int
+    """Sizes, as bits, with a placement that was left free."""
     left: tuple[int, ...]
+    """Number of vGPUs still to come, by size."""
     caps: tuple[int, ...]
+    """Number of vGPUs that may still stay, by match key with a surplus."""
 
 
 class _Step(NamedTuple):
-    """What happens at one GiB: a vGPU stays (``retained``), or one of a size is made (``created``), or neither."""
+    """A step at one GiB: a vGPU stays (``retained``), one of a size is created (``created``), or neither."""
 
     state: _State
     lost: tuple[PresentVgpu, ...]
@@ -46,7 +49,7 @@ class _Step(NamedTuple):
 def find_mixed_size_target(
     policy: MixedSizePolicy, items: Sequence[WantedVgpu], present: Sequence[PresentVgpu]
 ) -> VgpuTarget | None:
-    """The end state that destroys the fewest vGPUs, held ones last. None if the items have no places whatever goes."""
+    """Return the target that destroys the fewest vGPUs, held ones last. None if the items can never be placed."""
     places = [i.request.placement for i in items if i.request.placement is not None]
     if len(set(places)) < len(places):
         return None
@@ -73,7 +76,7 @@ def _loss(lost: Sequence[PresentVgpu]) -> Cost:
 
 
 def _sum(rest: Cost, lost: Sequence[PresentVgpu]) -> Cost:
-    """The cost of a step and all after it."""
+    """Return the cost of a step and all after it."""
     own = _loss(lost)
     return rest if rest == _INFINITE else (rest[0] + own[0], rest[1] + own[1])
 
@@ -83,7 +86,7 @@ def _order(item: WantedVgpu) -> tuple[int, str, str]:
 
 
 def _with_placements(policy: MixedSizePolicy, present: Sequence[PresentVgpu]) -> list[PresentVgpu]:
-    """What is there, each with a place: where nobody can tell, the first one that is free beside the others."""
+    """Return the present vGPUs with placements. An unknown one is assumed at the first free placement."""
     known = [h for h in present if h.placement is not None]
     taken = policy.initial_state([PlacedVgpu(h.type, h.placement) for h in known if h.type is not None])
     for each in present:
@@ -97,7 +100,7 @@ def _with_placements(policy: MixedSizePolicy, present: Sequence[PresentVgpu]) ->
 
 
 class _Walk:
-    """One board, what is on it and what is wanted."""
+    """The walk over one GPU with its present and requested vGPUs."""
 
     def __init__(self, policy: MixedSizePolicy, items: Sequence[WantedVgpu], present: Sequence[PresentVgpu]) -> None:
         self.policy = policy
@@ -122,7 +125,7 @@ class _Walk:
         self._costs: dict[_State, Cost] = {}
 
     def cost(self, state: _State) -> Cost:
-        """The least that must be destroyed from here on; endless where the rest cannot be placed."""
+        """Return the least cost from here on, infinite if the rest cannot be placed."""
         if state in self._costs:
             return self._costs[state]
         best = _INFINITE
@@ -136,7 +139,7 @@ class _Walk:
         return best
 
     def path(self) -> tuple[list[PresentVgpu], list[PresentVgpu], list[tuple[Hashable, int]]]:
-        """The first cheapest walk: what stays, what goes, and what is made where, from left to right."""
+        """Return the first cheapest walk from left to right: retained, destroyed, and created vGPUs with placements."""
         retained: list[PresentVgpu] = []
         to_destroy: list[PresentVgpu] = list(self.unplaced)
         created: list[tuple[Hashable, int]] = []
@@ -153,7 +156,7 @@ class _Walk:
         return retained, to_destroy, created
 
     def steps(self, state: _State) -> Iterator[_Step]:
-        """What can happen at this GiB: something stays, something is made (biggest first), or it is left free."""
+        """Yield the possible steps at this GiB: retain a vGPU, create one (largest first), or leave it free."""
         region = self.policy.table.region
         needed = sum(n * size for n, size in zip(state.left, self.sizes, strict=True))
         if state.at >= region or needed > region - state.at:
@@ -170,7 +173,7 @@ class _Walk:
             yield _Step(self._leave_free(state), self._covered(state.at, 1))
 
     def _may_create(self, place: int, kind: int) -> bool:
-        """Whether a new one of this size may cover these GiB: not places that were asked for others."""
+        """Report whether a new vGPU of this size may cover these GiB, and no placement requested for others."""
         inside = range(place, place + self.sizes[kind])
         return all(
             self.pinned.get(at) is None or (at == place and self.pinned[at] == self.kinds[kind]) for at in inside
@@ -205,7 +208,7 @@ class _Walk:
         return _State(state.at + size, state.at + size, passed, left, state.caps)
 
     def _leave_free(self, state: _State) -> _State:
-        """One GiB more is free: a place that lies in the free run as a whole is passed over for its size."""
+        """Leave one more GiB free. A placement that is then free as a whole counts as passed for its size."""
         end, passed = state.at + 1, state.passed
         for k in self.watched:
             place = end - self.sizes[k]

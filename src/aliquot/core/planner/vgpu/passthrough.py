@@ -1,4 +1,13 @@
-"""Passthrough: when a whole GPU may be handed out, when it must be taken back, and what it is then."""
+"""Passthrough: when a whole GPU may be passed through, and its state after it is taken back.
+
+A VM cannot use all GPUs on NVSwitch before Fabric Manager has activated a partition of the fabric. Aliquot does not
+model fabric partitions: it neither knows them nor activates one. Requests that need one are refused. Sources:
+
+- NVIDIA Fabric Manager user guide, "vGPU Virtualization Model" (a partition is activated before each VM starts, also
+  for one vGPU) and "Shared NVSwitch Virtualization Model".
+- NVIDIA AI Enterprise, "NVIDIA NVSwitch" (no MIG-backed vGPUs).
+- NVIDIA/kubevirt-gpu-device-plugin#193 and NVIDIA/gpu-operator#2923 (CUDA error 802 on HGX H200).
+"""
 
 from __future__ import annotations
 
@@ -22,30 +31,11 @@ if TYPE_CHECKING:
 replace = msgspec.structs.replace
 
 
-def must_reclaim(gpu: Gpu, desired_gpu: DesiredGpu) -> bool:
-    """Whether a wish for a GPU that is handed out needs it here."""
-    was_mig = gpu.virtual is not None and gpu.virtual.was_mig
-    requested = (
-        desired_gpu.vgpus
-        or desired_gpu.functions
-        or desired_gpu.mixed_size
-        or desired_gpu.vfio_bound
-        or (desired_gpu.instances and desired_gpu.mig is not False)
-    )
-    return (
-        desired_gpu.passthrough is False
-        or bool(requested)
-        or (desired_gpu.mig is not None and desired_gpu.mig != was_mig)
-    )
-
-
-def passthrough_interrupted(gpu: Gpu) -> bool:
-    """Whether a GPU that is handed out has no driver at all: a kill between two writes left it so."""
-    return gpu.passthrough and gpu.virtual is not None and gpu.virtual.driver == ""
-
-
 def reclaimed(gpu: Gpu, family: Family | None) -> Gpu:
-    """What a GPU will be after it is taken back: nothing on it, MIG mode as it was where the family keeps the mode."""
+    """Return a GPU as it will be after it is taken back.
+
+    It is empty, and has its previous MIG mode if the family keeps the mode.
+    """
     virtual = gpu.virtual or GpuVirtualization()
     on = virtual.was_mig and family is not None and family.mode.mode_survives_reboot
     mode: MigMode = "enabled" if on else "disabled"
@@ -61,14 +51,17 @@ def reclaimed(gpu: Gpu, family: Family | None) -> Gpu:
 
 
 def foreign_devices(gpu: Gpu) -> tuple[str, ...]:
-    """What of the GPU's IOMMU group would stand in the way: its own virtual functions are switched off before."""
+    """Return the devices in the GPU's IOMMU group that block passthrough.
+
+    Its own virtual functions do not count, because they are disabled before.
+    """
     virtual = gpu.virtual or GpuVirtualization()
     own = {*virtual.addresses, *(f.pci for f in virtual.functions)}
     return tuple(str(m) for m in virtual.group_peers if m.pci not in own)
 
 
 def passthrough_blocker(inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu, policy: Policy) -> Blocker | None:
-    """Why the whole GPU cannot be handed out."""
+    """Return why the whole GPU cannot be passed through."""
     blocker = _vfio_blocker(inventory, gpu, "passthrough")
     if blocker is not None:
         return blocker
@@ -81,21 +74,21 @@ def passthrough_blocker(inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu,
         holders = [h for v in gpu.vgpus for h in v.holders]
         holders += [h for f in (gpu.virtual or GpuVirtualization()).functions for h in f.holders if h not in holders]
         next_step = f"aliquot vgpu disable {gpu.pci}"
-        return blocking.functions_in_use(gpu, "it cannot be handed out", holders, active, next_step)
+        return blocking.functions_in_use(gpu, "it cannot be passed through", holders, active, next_step)
     if gpu.holders and policy.held == "refuse":
-        return blocked.busy(gpu, "it cannot be handed out")
+        return blocked.busy(gpu, "it cannot be passed through")
     return None
 
 
 def _vfio_blocker(inventory: Inventory, gpu: Gpu, what: str) -> Blocker | None:
-    """What this machine lacks for handing devices to virtual machines."""
+    """Return what this host lacks for passing devices through."""
     if inventory.host is None or not inventory.host.iommu:
         return blocking.no_iommu(gpu, what)
     return None if inventory.host.vfio else blocking.no_vfio(gpu)
 
 
 def _active_functions(gpu: Gpu) -> Sequence[str]:
-    """What is at work on the GPU's virtual functions (or on the GPU itself, where it carries vGPUs)."""
+    """Return what uses the virtual functions of the GPU (or the GPU itself, if its vGPUs are mdevs)."""
     vgpus = [f"{v.type} on {v.function}" for v in gpu.vgpus]
     carrying = {v.function for v in gpu.vgpus}
     functions = (gpu.virtual or GpuVirtualization()).functions
@@ -103,34 +96,34 @@ def _active_functions(gpu: Gpu) -> Sequence[str]:
 
 
 def host_blocker(task: Task, goal: Goal, switching_on: bool) -> Blocker | None:
-    """What this machine lacks for vGPUs and virtual functions."""
+    """Return what this host lacks for vGPUs and virtual functions."""
     host, virtual = task.inventory.host, task.virtual
     making = bool(task.items) and not _wanted_vgpus_exist(task)
     if goal.vfio_bound - {f.pci for f in virtual.functions if f.driver == VFIO}:
-        blocker = _vfio_blocker(task.inventory, task.gpu, "handing out virtual functions")
+        blocker = _vfio_blocker(task.inventory, task.gpu, "passthrough of virtual functions")
         if blocker is not None:
             return blocker
         if virtual.framework == "vendor-vfio":
-            why = f"{VFIO} takes no virtual function of vendor-specific VFIO: a virtual machine has it as it is"
+            why = f"{VFIO} does not accept virtual functions of vendor-specific VFIO: a VM gets them as they are"
             return blocking.refused(task.gpu, RuleRefusal("NO_FUNCTION", why), f"aliquot vgpu list {task.gpu.pci}")
     if not making and not switching_on:
         return None
     if task.gpu.virtual is None:
-        return blocking.no_driver(task.gpu, "the kernel was not asked about it")
+        return blocking.no_driver(task.gpu, "the state of the kernel was not read")
     if host is not None and host.vgpu_manager is False:
-        return blocking.no_driver(task.gpu, "its driver is the ordinary one, without the vGPU manager")
-    # What vfio-pci has shows nothing: whether its own driver offers vGPUs is seen once that has it back.
+        return blocking.no_driver(task.gpu, "its driver is not the vGPU host driver")
+    # A GPU bound to vfio-pci does not show whether its own driver offers vGPUs.
     in_passthrough = task.inventory.gpu(task.gpu.pci).passthrough
     unseen = virtual.framework == "" and (virtual.total == 0 or virtual.enabled) and not in_passthrough
     if making and unseen and not (virtual.enabled and host is not None and host.vgpu_manager):
-        return blocking.no_driver(task.gpu, "no vGPU driver is at work on it")
+        return blocking.no_driver(task.gpu, "no vGPU driver is active on it")
     if making and virtual.total and host is not None and not host.iommu:
         return blocking.no_iommu(task.gpu, "a vGPU on a virtual function")
     return None
 
 
 def unlisted_type_blocker(task: Task, names: Sequence[str]) -> Blocker | None:
-    """A new vGPU of a type that the driver's own list shows it does not have."""
+    """Return the blocker for a new vGPU of a type that is missing from the driver's own list."""
     if not names or task.virtual.creatable is None:
         return None
     from aliquot.core.planner.vgpu.creatable_types import unlisted_types as of
@@ -141,6 +134,52 @@ def unlisted_type_blocker(task: Task, names: Sequence[str]) -> Blocker | None:
 
 
 def _wanted_vgpus_exist(task: Task) -> bool:
-    """Whether as many vGPUs of each wanted type exist as are wanted."""
+    """Report whether as many vGPUs of each requested type exist as requested."""
     have = [v.type_id for v in task.gpu.vgpus]
     return all(have.count(each.id or 0) >= n for each, n in task.types)
+
+
+# -- NVSwitch fabric
+
+
+def whole_gpu_blocker(task: Task) -> Blocker | None:
+    """Return why a new vGPU that is a whole GPU is impossible on NVSwitch."""
+    if not task.inventory.on_nvswitch(task.gpu) or task.desired.restoring:
+        return None
+    have = [v.type_id for v in task.gpu.vgpus]
+    whole = [each for each, n in task.types if each.max == 1 and not each.mig_backed and have.count(each.id or 0) < n]
+    if not whole:
+        return None
+    why = (
+        f"{whole[0].name} is a whole GPU on NVSwitch: CUDA in its VM fails (error 802) until Fabric Manager "
+        "activates the GPU's fabric partition, which aliquot does not do; MIG-backed types use no NVLink"
+    )
+    return blocking.refused(task.gpu, RuleRefusal("FABRIC", why), f"aliquot vgpu types {task.gpu.pci}")
+
+
+def passthrough_notes(inventory: Inventory, gpu: Gpu) -> tuple[str, ...]:
+    """Return what a VM with this GPU also needs, as notes."""
+    if not inventory.on_nvswitch(gpu):
+        return ()
+    return (
+        f"GPU {gpu.pci} is on NVSwitch: pass it through to a VM of its own; CUDA in that VM fails (error 802) until "
+        "Fabric Manager activates a partition of this GPU, or the guest's driver is loaded with NVreg_NvLinkDisable=1",
+    )
+
+
+def passthrough_blockers(inventory: Inventory, desired_gpus: Sequence[DesiredGpu]) -> tuple[Blocker, ...]:
+    """Return why several GPUs cannot be passed through at once: for one VM they need a common fabric partition."""
+    requested = {
+        desired_gpu.pci for desired_gpu in desired_gpus if desired_gpu.passthrough and not desired_gpu.restoring
+    }
+    gpus = [gpu for gpu in inventory.gpus if gpu.pci in requested and inventory.on_nvswitch(gpu)]
+    new = [gpu for gpu in gpus if not gpu.passthrough]
+    if len(gpus) < 2 or not new:
+        return ()
+    listed = ", ".join(gpu.pci for gpu in gpus if gpu is not new[0])
+    why = (
+        f"it and {listed} are on NVSwitch: CUDA in a VM with several of them fails (error 802) until Fabric Manager "
+        "activates their fabric partition, which aliquot does not do; pass them through one by one, each to a VM of "
+        "its own"
+    )
+    return (blocking.refused(new[0], RuleRefusal("FABRIC", why), f"aliquot passthrough enable {new[0].pci}"),)

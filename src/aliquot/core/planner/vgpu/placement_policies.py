@@ -1,9 +1,11 @@
-"""What the driver does with one vGPU: whether it takes it beside what is there, and where it puts it.
+"""The driver's handling of one new vGPU: whether it accepts the vGPU, and where it places it.
 
-Three rooms, one per way of sharing a GPU: equal-size (``EqualSizePolicy``), mixed-size (``MixedSizePolicy``), inside
-GPU instances (``MigBackedPolicy``). A room knows nothing of virtual functions and holders. Nobody can ask the driver
-for a place: it takes the first one that is free, so that the order of creations decides where vGPUs end (open GPU
-kernel modules 595, ``kernel_vgpu_mgr.c``: a placement search in table order, the lowest GPU instance id that passes).
+There is one policy per way of sharing a GPU: equal-size (``EqualSizePolicy``), mixed-size (``MixedSizePolicy``) and
+inside GPU instances (``MigBackedPolicy``). A policy does not know virtual functions and holders. The driver accepts no
+placement in a request but takes the first free one, so the order of creations decides the placements.
+
+Source: open GPU kernel modules 595, ``kernel_vgpu_mgr.c`` (a placement search in table order, the lowest GPU instance
+id that passes).
 """
 
 from __future__ import annotations
@@ -14,47 +16,47 @@ from typing import Any, NamedTuple, Protocol
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 
 MOST_TIME_SLICED, MOST_WITH_MIG = 32, 48
-"""vGPUs on one GPU, whatever their types (open GPU kernel modules 595)."""
+"""Maximum of vGPUs on one GPU, of any types (open GPU kernel modules 595)."""
 
 State = Any
-"""What a room looks like to the driver: hashable, and equal where the driver would act equally."""
+"""The state of a GPU for a policy: hashable, and equal if the driver would act equally."""
 VgpuPlacement = int | None
-"""Where a vGPU is: its placement id in mixed-size mode, the id of its GPU instance, None where there is no choice."""
+"""Placement id in mixed-size mode, or id of the GPU instance. None if neither applies."""
 
 
 Types = Sequence[tuple[VgpuType, int]]
-"""vGPU types, each once, and how many of it."""
+"""vGPU types, each once, with their numbers."""
 
 
 class PlacedVgpu(NamedTuple):
-    """A vGPU that is in a room."""
+    """A vGPU with its placement."""
 
     type: VgpuType
     placement: VgpuPlacement
 
 
 class PlacementPolicy(Protocol):
-    """One way of sharing a GPU."""
+    """A way of sharing a GPU."""
 
     def initial_state(self, placed: Iterable[PlacedVgpu]) -> State:
-        """The room with these vGPUs in it."""
+        """Return the state with these vGPUs."""
         ...
 
     def place(self, state: State, vgpu_type: VgpuType) -> tuple[State, VgpuPlacement] | None:
-        """What one more vGPU makes of the room and where the driver puts it; None where the driver refuses it."""
+        """Return the state with one more vGPU, and its placement. None if the driver refuses it."""
         ...
 
     def kind(self, vgpu_type: VgpuType) -> Hashable:
-        """Equal for types that the driver treats alike here."""
+        """Return a key that is equal for types that the driver treats alike."""
         ...
 
     def cannot_fit(self, state: State, remaining: Types) -> bool:
-        """True where these can be seen not to fit, in whatever order. False says nothing."""
+        """Report whether these vGPUs are known not to fit in any order. False means unknown."""
         ...
 
 
 class EqualSizePolicy:
-    """Every vGPU has the same size; the most of a type counts those of its whole GPU."""
+    """Every vGPU has the same size. The maximum of a type applies to all vGPUs of the GPU."""
 
     def initial_state(self, placed: Iterable[PlacedVgpu]) -> State:
         types = [vgpu.type for vgpu in placed]
@@ -75,19 +77,19 @@ class EqualSizePolicy:
 
 
 class MixedSizePolicy:
-    """Each size has its places; the driver takes the first free one, and does not look at the most of a type."""
+    """Each size has its placements. The driver takes the first free one, and ignores the maximum of a type."""
 
     def __init__(self, table: VgpuTable) -> None:
         self.table = table
         self._masks: dict[tuple[tuple[int, ...], int], tuple[tuple[int, int], ...]] = {}
 
     def size(self, vgpu_type: VgpuType) -> int:
-        """GiB that a vGPU takes: its profile size, but 2 GiB count 3 on boards of 96 GiB."""
+        """Return the GiB that a vGPU takes: its profile size, but 2 GiB count as 3 on boards of 96 GiB."""
         rounded = -(-vgpu_type.fb_mib // 1024)
         return 3 if self.table.region == 96 and rounded == 2 else rounded
 
     def masks(self, vgpu_type: VgpuType) -> tuple[tuple[int, int], ...]:
-        """(placement id, GiB that it covers as bits) in the order in which the driver tries them."""
+        """Return (placement id, GiB that it covers as bits) in the order in which the driver tries them."""
         key = vgpu_type.mixed, vgpu_type.fb_mib
         if key not in self._masks:
             covered = (1 << self.size(vgpu_type)) - 1
@@ -95,7 +97,7 @@ class MixedSizePolicy:
         return self._masks[key]
 
     def initial_state(self, placed: Iterable[PlacedVgpu]) -> State:
-        """A vGPU whose place nobody knows is taken to lie at the first one that is free beside the others."""
+        """Return the state. A vGPU with an unknown placement is assumed at the first free one."""
         taken, unknown = 0, []
         for vgpu in placed:
             if vgpu.placement is None:
@@ -124,8 +126,10 @@ class MixedSizePolicy:
 
 
 class MigBackedPolicy:
-    """Every vGPU is inside a GPU instance of its profile: the one with the lowest id that takes it, which has vGPUs of
-    the same size or none, and fewer than the type allows in one. ``instances`` are (id, profile id).
+    """Every vGPU is inside a GPU instance of its profile.
+
+    The driver takes the lowest GPU instance id that has vGPUs of the same size or none, and fewer than the type allows.
+    ``instances`` are (id, profile id).
     """
 
     def __init__(self, table: VgpuTable, instances: Sequence[tuple[int, int]], profiles: Mapping[str, int]) -> None:
@@ -134,7 +138,7 @@ class MigBackedPolicy:
         self._profiles = profiles
 
     def profile(self, vgpu_type: VgpuType) -> int | None:
-        """The profile id of the GPU instance that a type needs; by name where the number is not known."""
+        """Return the profile id of the GPU instance that a type needs, by name if the number is unknown."""
         return profile_of(vgpu_type, self._profiles)
 
     def initial_state(self, placed: Iterable[PlacedVgpu]) -> State:
@@ -157,7 +161,7 @@ class MigBackedPolicy:
         return self.profile(vgpu_type) or 0, -vgpu_type.fb_mib, vgpu_type.per_instance
 
     def cannot_fit(self, state: State, remaining: Types) -> bool:
-        """Each size needs room of its own in instances of its profile."""
+        """Report whether a size lacks space in instances of its profile. Sizes do not share instances."""
         wanted: dict[tuple[int | None, int, int], int] = {}
         for vgpu_type, n in remaining:
             key = self.profile(vgpu_type), vgpu_type.fb_mib, vgpu_type.per_instance
@@ -171,5 +175,5 @@ class MigBackedPolicy:
 
 
 def profile_of(vgpu_type: VgpuType, profiles: Mapping[str, int]) -> int | None:
-    """The GPU instance profile of a MIG-backed type, by its number, else by its name among ``profiles``."""
+    """Return the GPU instance profile of a MIG-backed type, by its number, else by its name among ``profiles``."""
     return vgpu_type.profile_id if vgpu_type.profile_id is not None else profiles.get(vgpu_type.profile)

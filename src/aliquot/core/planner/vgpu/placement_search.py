@@ -1,5 +1,7 @@
-"""Which vGPUs stay, which go, and in what order the missing ones are made so that the driver's own choice of place ends
-in the complete set. The search is complete: what it destroys is provably the least.
+"""Search for the vGPUs that stay and the order in which the missing ones are created.
+
+The order is such that the driver's own placements lead to the complete set. The search is complete: what it destroys is
+provably the least.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from aliquot.core.planner.vgpu.rules import count_types
 def find_vgpu_target(
     policy: PlacementPolicy, items: Sequence[WantedVgpu], present: Sequence[PresentVgpu]
 ) -> VgpuTarget | None:
-    """The end state that destroys the fewest vGPUs, held ones last. None if not even an empty room takes the items in
-    any order.
+    """Return the target that destroys the fewest vGPUs, held ones last.
+
+    None if not even an empty GPU takes the items in any order.
     """
     if isinstance(policy, MixedSizePolicy):
         return find_mixed_size_target(policy, items, present)
@@ -32,22 +35,22 @@ def find_vgpu_target(
     failed: set[State] = set()
     for retained, missing in _choices(policy, matches, present):
         state = policy.initial_state([PlacedVgpu(h.type, h.placement) for h in retained if h.type is not None])
-        # What is missing of each kind follows from what the room looks like to the driver.
+        # The state determines what is missing of each kind.
         found = None if state in failed else find_order(policy, state, missing)
         failed.add(state)
         if found is not None:
             stays = {h.vgpu.key for h in retained}
             return VgpuTarget(tuple(retained), tuple(h for h in present if h.vgpu.key not in stays), tuple(found))
-    raise AssertionError("an empty room took the items before")
+    raise AssertionError("an empty GPU takes the items")
 
 
 def find_order(
     policy: PlacementPolicy, state: State, items: Sequence[WantedVgpu]
 ) -> list[tuple[WantedVgpu, VgpuPlacement]] | None:
-    """An order in which the driver takes all items, each with the place that it gives; None if there is none.
+    """Return an order in which the driver takes all items, each with its placement. None if there is none.
 
-    Items that the driver treats alike are interchangeable, so the search is over kinds: depth first, biggest first,
-    states that have failed are not tried again.
+    Items that the driver treats alike are interchangeable, so the search is over kinds. It is depth first, largest
+    first, and does not try failed states again.
     """
     kinds: dict[Hashable, list[WantedVgpu]] = {}
     for item in sorted(items, key=lambda i: (i.type.id or 0, i.request.function, i.request.uuid)):
@@ -76,14 +79,15 @@ def find_order(
 
 
 Group = tuple[MatchKey, VgpuPlacement, bool]
-"""vGPUs that are alike: what they meet, where they are, whether they are held."""
+"""vGPUs that are alike: match key, placement, whether they are held."""
 
 
 def _choices(
     policy: PlacementPolicy, matches: VgpuMatches, present: Sequence[PresentVgpu]
 ) -> Iterator[tuple[list[PresentVgpu], list[WantedVgpu]]]:
-    """Every way to keep some of what is there, least destroyed first (held ones before all), with the items that are
-    then missing. Ways that leave no place for what is missing in any case are left out.
+    """Yield every way to retain some of the present vGPUs, with the items that are then missing.
+
+    The least destroyed comes first (held ones before all). Ways that cannot fit the missing items are left out.
     """
     groups: dict[Group, list[PresentVgpu]] = {}
     for each in sorted(present, key=lambda h: -1 if h.placement is None else h.placement):
@@ -105,7 +109,7 @@ def _choices(
 
 
 class _RetainOptions:
-    """How many of each group to keep."""
+    """The possible numbers of vGPUs to retain of each group."""
 
     def __init__(self, policy: PlacementPolicy, matches: VgpuMatches, groups: dict[Group, list[PresentVgpu]]) -> None:
         self.policy = policy
@@ -118,7 +122,7 @@ class _RetainOptions:
         self.missing = count_types(i.type for i in matches.missing([h for m in self.members for h in m]))
 
     def counts(self, held: int, gone: int) -> Iterator[tuple[int, ...]]:
-        """The ways in which exactly ``held`` held ones and ``gone`` in all go."""
+        """Yield the ways in which exactly ``held`` held vGPUs, and ``gone`` in total, are destroyed."""
         yield from self._remaining_counts(0, held, gone, self.wanted, ())
 
     def _remaining_counts(

@@ -1,4 +1,4 @@
-"""What each action around vGPUs means: the part of ``step`` that knows virtual functions, vGPUs and passthrough."""
+"""The meaning of vGPU actions: the part of ``step`` for virtual functions, vGPUs and passthrough."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ VgpuAction = SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthr
 
 
 class StepRefusedError(Exception):
-    """The action is not possible in this state; the text names the rule."""
+    """The action is not possible in this state. The message names the rule."""
 
 
 def functions(gpu: Gpu) -> tuple[VirtualFunction, ...]:
-    """The virtual functions that exist."""
+    """Return the virtual functions that exist."""
     return gpu.virtual.functions if gpu.virtual else ()
 
 
 def apply_action(inventory: Inventory, gpu: Gpu, action: VgpuAction) -> Gpu:
-    """The GPU after the action. Raises StepRefusedError."""
+    """Return the GPU after the action. Raises StepRefusedError if it is not possible."""
     if gpu.virtual is None:
-        raise StepRefusedError("NO_VGPU_DRIVER: the kernel was not asked about this GPU")
+        raise StepRefusedError("NO_VGPU_DRIVER: the state of the kernel was not read")
     match action:
         case SetFunctions():
             return _set_functions(gpu, gpu.virtual, action.count)
@@ -64,11 +64,14 @@ def apply_action(inventory: Inventory, gpu: Gpu, action: VgpuAction) -> Gpu:
 
 
 def _set_functions(gpu: Gpu, virtual: GpuVirtualization, count: int) -> Gpu:
-    """Either way the driver forgets GPU instances, vGPUs and mixed-size mode. The world shows with the functions."""
+    """Enable or disable virtual functions. The driver forgets GPU instances, vGPUs and mixed-size mode.
+
+    The vGPU framework shows only with virtual functions enabled.
+    """
     if gpu.holders or gpu.vgpus or any(i.held for i in gpu.instances) or any(f.holders for f in virtual.functions):
-        raise StepRefusedError("FUNCTIONS_IN_USE: something is on the GPU")
+        raise StepRefusedError("FUNCTIONS_IN_USE: the GPU is in use")
     if count and virtual.functions:
-        raise StepRefusedError("FUNCTIONS_IN_USE: they are on, and their number changes only by way of none")
+        raise StepRefusedError("FUNCTIONS_IN_USE: disable the virtual functions before their number changes")
     if not 0 <= count <= virtual.total:
         raise StepRefusedError(f"NO_FUNCTION: the GPU has {virtual.total}")
     made = tuple(VirtualFunction(pci, n, "nvidia") for n, pci in enumerate(virtual.addresses[:count]))
@@ -79,7 +82,7 @@ def _set_functions(gpu: Gpu, virtual: GpuVirtualization, count: int) -> Gpu:
 def _set_mixed_size(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization, on: bool) -> Gpu:
     table = inventory.vgpu_table(gpu)
     if not virtual.enabled or gpu.mig.enabled or table is None or not table.mixed_size:
-        raise StepRefusedError("MIXED_SIZE: no such mode here")
+        raise StepRefusedError("MIXED_SIZE: the GPU does not have this mode now")
     if gpu.vgpus:
         raise StepRefusedError("IN_USE: vGPUs exist")
     return replace(gpu, virtual=replace(virtual, mixed_size=on))
@@ -93,11 +96,11 @@ def _create(inventory: Inventory, gpu: Gpu, action: CreateVgpu) -> Gpu:
         raise StepRefusedError("UNKNOWN_TYPE: no such vGPU type")
     function = next((f for f in functions(gpu) if f.pci == action.function), None)
     if gpu.virtual.total and (function is None or function.driver == VFIO or function.holders):
-        raise StepRefusedError("NO_FUNCTION: no virtual function that can carry a vGPU")
+        raise StepRefusedError("NO_FUNCTION: not a virtual function that can have a vGPU")
     if not gpu.virtual.total and action.function != gpu.pci:
-        raise StepRefusedError("NO_FUNCTION: the GPU itself carries vGPUs here")
+        raise StepRefusedError("NO_FUNCTION: vGPUs are mdevs of the GPU itself")
     if gpu.virtual.total and any(v.function == action.function for v in gpu.vgpus):
-        raise StepRefusedError("IN_USE: the function carries a vGPU")
+        raise StepRefusedError("IN_USE: the function has a vGPU")
     if any(v.uuid == action.uuid for v in gpu.vgpus):
         raise StepRefusedError("IN_USE: a vGPU has that UUID")
     placement = _driver_placement(inventory, gpu, table, vgpu_type)
@@ -119,10 +122,10 @@ def _create(inventory: Inventory, gpu: Gpu, action: CreateVgpu) -> Gpu:
 
 
 def _driver_placement(inventory: Inventory, gpu: Gpu, table: VgpuTable, vgpu_type: VgpuType) -> VgpuPlacement:
-    """Where the driver puts one more vGPU."""
+    """Return where the driver places one more vGPU."""
     assert gpu.virtual is not None
     if vgpu_type.mig_backed != gpu.mig.enabled:
-        raise StepRefusedError("MIG_TYPE: the type is for another MIG mode")
+        raise StepRefusedError("MIG_TYPE: the type needs the other MIG mode")
     policy: PlacementPolicy
     placements: list[VgpuPlacement] = [v.placement for v in gpu.vgpus]
     if gpu.mig.enabled:
@@ -140,7 +143,7 @@ def _driver_placement(inventory: Inventory, gpu: Gpu, table: VgpuTable, vgpu_typ
     ]
     found = policy.place(policy.initial_state(placed), vgpu_type)
     if found is None:
-        raise StepRefusedError("NO_INSTANCE: no GPU instance takes it" if gpu.mig.enabled else "MAX_VGPUS: no room")
+        raise StepRefusedError("NO_INSTANCE: no GPU instance takes it" if gpu.mig.enabled else "MAX_VGPUS: no space")
     return found[1]
 
 
@@ -152,9 +155,9 @@ def _destroy(gpu: Gpu, action: DestroyVgpu) -> Gpu:
     identity = action.function, action.type_id, action.uuid, action.ownership_token
     found = [v for v in gpu.vgpus if (v.function, v.type_id, v.uuid, v.ownership_token) == identity]
     if not found:
-        raise StepRefusedError("NOT_FOUND: no such vGPU (or another one by now)")
+        raise StepRefusedError("NOT_FOUND: no such vGPU (or another one now)")
     if found[0].holders:
-        raise StepRefusedError("IN_USE: a virtual machine has the vGPU")
+        raise StepRefusedError("IN_USE: a VM has the vGPU")
 
     def without(instance: GpuInstance) -> GpuInstance:
         rest = tuple(h for h in instance.holders if (h.kind, h.id) != ("vgpu", action.function))
@@ -180,18 +183,16 @@ def _bind(gpu: Gpu, virtual: GpuVirtualization, pci: str, on: bool) -> Gpu:
 
 def _pass_through(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization) -> Gpu:
     if inventory.host is None or not inventory.host.iommu:
-        raise StepRefusedError("NO_IOMMU: passthrough needs one")
+        raise StepRefusedError("NO_IOMMU: passthrough needs an IOMMU")
     if gpu.passthrough or gpu.holders or gpu.vgpus or virtual.functions or any(i.held for i in gpu.instances):
-        raise StepRefusedError("FUNCTIONS_IN_USE: something is on the GPU")
+        raise StepRefusedError("FUNCTIONS_IN_USE: the GPU is in use")
     after = replace(virtual, driver=VFIO, was_mig=gpu.mig.enabled, mixed_size=None)
     return replace(gpu, passthrough=True, instances=(), mig=Mig(gpu.mig.capable), virtual=after)
 
 
 def _reclaim(inventory: Inventory, gpu: Gpu, virtual: GpuVirtualization) -> Gpu:
     if not gpu.passthrough or gpu.holders:
-        raise StepRefusedError(
-            "IN_USE: a virtual machine has the GPU" if gpu.holders else "NOT_FOUND: it is not handed out"
-        )
+        raise StepRefusedError("IN_USE: a VM has the GPU" if gpu.holders else "NOT_FOUND: it is not passed through")
     keeps = gpu.mig.capable and inventory.family(gpu).mode.mode_survives_reboot
     mode: MigMode = "enabled" if virtual.was_mig and keeps else "disabled"
     after = replace(virtual, driver="nvidia", was_mig=False, mixed_size=False)

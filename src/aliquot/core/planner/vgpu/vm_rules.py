@@ -1,4 +1,4 @@
-"""What one virtual machine may hold: checked as a whole before anything is attached."""
+"""Rules on the devices of one VM, checked together before anything is attached."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from aliquot.core.model.plan import Blocker
 from aliquot.core.model.vgpu_types import VgpuType
 
 MAX_VGPUS_PER_VM = 16
-"""vGPUs in one virtual machine (open GPU kernel modules 595: MAX_VGPU_DEVICES_PER_VM)."""
+"""vGPUs in one VM (open GPU kernel modules 595: MAX_VGPU_DEVICES_PER_VM)."""
 Q_SERIES_ONLY = frozenset({"NVIDIA A2", "NVIDIA A16"})
-"""Boards of which only Q-series vGPUs may be several in one virtual machine (NVIDIA vGPU release notes, multiple vGPU
-support). The driver itself lets the C series pass, too.
+"""Boards that allow several vGPUs in one VM only for the Q series.
+
+Source: NVIDIA vGPU release notes, multiple vGPU support. The driver itself also accepts the C series.
 """
 VmPolicy = Literal["nvidia", "driver"]
-"""What NVIDIA supports, or what its driver lets pass."""
+"""What NVIDIA supports, or what its driver accepts."""
 
 
 class VmDevice(msgspec.Struct, frozen=True):
-    """One GPU or vGPU of a virtual machine: a vGPU of ``type`` on ``gpu``, or the whole GPU (or a virtual function of
-    it) where ``type`` is None. ``ramfb`` and ``display`` are None where nothing is said about them. ``on_nvswitch``:
-    the GPU is on NVSwitch.
-    """
+    """A GPU or vGPU of a VM."""
 
     gpu: Gpu
     type: VgpuType | None = None
+    """None for the whole GPU or a virtual function of it."""
     ramfb: bool | None = None
+    """None if not specified. The same holds for ``display``."""
     display: bool | None = None
     node: str = ""
     on_nvswitch: bool = False
+    """Whether the GPU is on NVSwitch."""
 
     @property
     def product(self) -> str:
@@ -42,7 +43,7 @@ class VmDevice(msgspec.Struct, frozen=True):
 
     @property
     def has_display(self) -> bool:
-        """Whether the guest can have a console on it: neither compute types nor whole GPUs."""
+        """True if the guest can have a console on it: not for compute types and whole GPUs."""
         return self.type is not None and not self.type.series.startswith("C")
 
     def __str__(self) -> str:
@@ -59,19 +60,17 @@ def _blocker(rule: RuleCode, message: str, device: VmDevice | None = None, next_
 
 
 def one_node(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
-    """All devices of a virtual machine are of the machine that it runs on."""
+    """Require that all devices of a VM are on one node."""
     nodes = sorted({d.node for d in devices if d.node})
     if len(nodes) > 1:
-        yield _blocker("ONE_NODE", f"the devices are of {len(nodes)} nodes ({', '.join(nodes)}), a VM has those of one")
+        yield _blocker("ONE_NODE", f"the devices are on {len(nodes)} nodes ({', '.join(nodes)}), but a VM runs on one")
 
 
 def whole_or_shared(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
-    """A GPU is handed out whole, once, or shared."""
+    """Require that a GPU is either passed through, once, or shared."""
     whole = Counter(d.gpu.pci for d in devices if d.type is None and not _function_of(d))
     for pci in sorted({d.gpu.pci for d in devices if d.type is not None} & whole.keys()):
-        yield _blocker(
-            "PASSTHROUGH", f"GPU {pci} is to be handed out whole and to give a vGPU", next_step="aliquot show"
-        )
+        yield _blocker("PASSTHROUGH", f"GPU {pci} cannot be passed through and have a vGPU", next_step="aliquot show")
 
 
 def _function_of(device: VmDevice) -> bool:
@@ -79,7 +78,7 @@ def _function_of(device: VmDevice) -> bool:
 
 
 def fabric(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
-    """Several whole GPUs on NVSwitch must be a partition of the fabric, which Fabric Manager activates before."""
+    """Refuse several whole GPUs on NVSwitch, which need a fabric partition that Fabric Manager activates before."""
     whole = [d for d in devices if d.on_nvswitch and (d.type.max == 1 if d.type else not _function_of(d))]
     if len(whole) > 1:
         listed = ", ".join(map(str, whole))
@@ -88,12 +87,14 @@ def fabric(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
 
 
 def per_vm(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
-    """Several vGPUs only of types that allow it; on A2 and A16 only the Q series, as NVIDIA supports it (policy
-    ``nvidia``); the driver itself (policy ``driver``) looks at the type's own limit.
+    """Allow several vGPUs only of types that permit it.
+
+    On A2 and A16, NVIDIA supports only the Q series (policy ``nvidia``). The driver itself checks the limit of the type
+    (policy ``driver``).
     """
     vgpus = [d for d in devices if d.type is not None]
     if len(vgpus) > MAX_VGPUS_PER_VM:
-        yield _blocker("PER_VM", f"{len(vgpus)} vGPUs in one virtual machine, the driver allows {MAX_VGPUS_PER_VM}")
+        yield _blocker("PER_VM", f"{len(vgpus)} vGPUs in one VM, the driver allows {MAX_VGPUS_PER_VM}")
     if len(vgpus) < 2:
         return
     checked: set[str] = set()
@@ -104,33 +105,34 @@ def per_vm(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
         checked.add(each.name)
         count = sum(d.type is not None and d.type.name == each.name for d in vgpus)
         if each.per_vm < 2:
-            why = f"{each.name} must be the only vGPU of a virtual machine, this one has {len(vgpus)}"
+            why = f"{each.name} must be the only vGPU of a VM, this one has {len(vgpus)}"
             yield _blocker("PER_VM", why, device)
         elif count > each.per_vm:
-            yield _blocker("PER_VM", f"{count} x {each.name} in one virtual machine, it allows {each.per_vm}", device)
+            yield _blocker("PER_VM", f"{count} x {each.name} in one VM, the type allows {each.per_vm}", device)
         elif policy == "nvidia" and device.product in Q_SERIES_ONLY and each.series != "Q":
-            why = f"of {device.product} only Q-series vGPUs may be several in one virtual machine, {each.name} is not"
+            why = f"{device.product} allows only Q-series vGPUs if a VM has several, not {each.name}"
             yield _blocker("PER_VM", why, device)
 
 
 def series(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
-    """Several vGPUs of one virtual machine are of one board type and one series, whatever their sizes (NVIDIA vGPU
-    user guide, multiple vGPUs). The driver does not look at this.
+    """Require one board type and one series for several vGPUs of a VM, of any sizes.
+
+    Source: NVIDIA vGPU user guide, multiple vGPUs. The driver does not check this.
     """
     vgpus = [d for d in devices if d.type is not None]
     kinds = {(d.product, d.type.series): d for d in vgpus if d.type is not None}
     if policy == "nvidia" and len(kinds) > 1:
         names = " and ".join(f"{letter} of {product}" for product, letter in kinds)
-        why = f"vGPUs of different boards or series in one virtual machine: {names}"
+        why = f"vGPUs of different boards or series in one VM: {names}"
         yield _blocker("SERIES", why, list(kinds.values())[1])
 
 
 def ramfb(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
-    """One ramFB per virtual machine, on a vGPU whose display is on."""
+    """Allow one ramFB per VM, on a vGPU with its display on."""
     having = [d for d in devices if d.ramfb]
     if len(having) > 1:
         listed = ", ".join(map(str, having))
-        yield _blocker("RAMFB", f"{len(having)} devices have ramFB ({listed}), a virtual machine has one", having[1])
+        yield _blocker("RAMFB", f"{len(having)} devices have ramFB ({listed}), a VM can have one", having[1])
     for device in having:
         if not device.has_display:
             yield _blocker("RAMFB", f"{device} has no display, so no ramFB either", device)
@@ -139,7 +141,7 @@ def ramfb(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
 
 
 def displays(devices: Sequence[VmDevice], policy: VmPolicy) -> Iterator[Blocker]:
-    """Compute types and whole GPUs have no display that the hypervisor could show."""
+    """Refuse a display on compute types and whole GPUs, which have none that the hypervisor can show."""
     for device in devices:
         if device.display and not device.has_display:
             yield _blocker("DISPLAY", f"{device} cannot have a display", device)
@@ -149,15 +151,18 @@ RULES: tuple[Rule, ...] = (one_node, whole_or_shared, fabric, per_vm, series, ra
 
 
 def check(devices: Sequence[VmDevice], policy: VmPolicy = "nvidia") -> tuple[Blocker, ...]:
-    """Every reason why one virtual machine cannot have these devices together. ``policy`` is what NVIDIA supports
-    (``nvidia``), or what the driver lets pass (``driver``).
+    """Return every reason why one VM cannot have these devices together.
+
+    ``policy`` is what NVIDIA supports (``nvidia``), or what the driver accepts (``driver``).
     """
     return tuple(blocker for rule in RULES for blocker in rule(devices, policy))
 
 
 def default_ramfb(devices: Sequence[VmDevice]) -> tuple[VmDevice, ...]:
-    """The same devices with ramFB on exactly one: the one that asks for it, else the first that can have it and says
-    nothing. None has it where none can, or where all say no.
+    """Return the same devices with ramFB on exactly one.
+
+    It is the one that requests it, else the first that can have it and does not specify it. None has ramFB if none can,
+    or if all refuse it.
     """
     requested = next((n for n, d in enumerate(devices) if d.ramfb), None)
     free = (n for n, d in enumerate(devices) if d.has_display and d.ramfb is None and d.display is not False)

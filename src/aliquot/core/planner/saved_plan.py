@@ -1,4 +1,4 @@
-"""A plan from a file, compared with what the planner makes of its desired state now."""
+"""The comparison of a plan from a file with the plan that the planner makes now for its desired state."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NEXT = "aliquot plan -f FILE --out plan.json"
 _LISTED = 6
 _COUNTS = {"unchanged", "destroyed", "created", "resets", "reboots", "changes"}
 _UNPLANNABLE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
-"""What the planner may raise for a desired state that has the right types and was resolved for no GPU of this node."""
+"""The errors of the planner for a desired state that has the right types but was not resolved on this node."""
 
 
 def confirm(saved: Plan, now: Inventory) -> None:
-    """Raise PlanMismatchError unless the planner makes this very plan for ``now``, which has its fingerprint.
+    """Raise PlanMismatchError unless the planner makes exactly this plan for ``now``, which has its fingerprint.
 
-    Holders are not part of the fingerprint. They may have come or gone since the plan was saved, and are read again
-    before each action that destroys, so each of ``_with_holders`` is a state in which the plan may have been made.
+    Holders are not part of the fingerprint. They may have changed since the plan was saved, and are read again before
+    each action that destroys. So the plan may have been made in any of the states of ``_with_holders``.
     """
     try:
         misnamed = list(_misnamed(saved, now))
@@ -38,7 +38,7 @@ def confirm(saved: Plan, now: Inventory) -> None:
         ) from error
     if misnamed:
         raise PlanMismatchError(
-            "this file names profiles that its ids do not mean on this node; nothing was touched",
+            "this file names profiles that do not match their ids on this node; nothing was touched",
             details=tuple(_truncated(misnamed)),
             next_step=NEXT,
         )
@@ -51,7 +51,9 @@ def confirm(saved: Plan, now: Inventory) -> None:
 
 
 def _misnamed(saved: Plan, now: Inventory) -> Iterator[str]:
-    """Names in the desired state that are not those of their ids: ids decide, but people read names."""
+    """Return a sentence for each name in the desired state that does not match its id: ids count, but people read
+    names.
+    """
     for want in saved.desired.gpus:
         gpu = now.gpu(want.pci)
         profiles = now.family(gpu).by_id if want.instances else {}
@@ -67,10 +69,10 @@ def _misnamed(saved: Plan, now: Inventory) -> Iterator[str]:
 
 
 def _with_holders(saved: Plan, now: Inventory) -> Iterator[Inventory]:
-    """The node with today's holders, and with a holder on each instance that the plan leaves alone and on no other.
+    """Return the node with its present holders, and with a holder on exactly the instances that the plan keeps.
 
-    Whatever the planner saw when it made the plan, it makes the same one for the second. Under ``force`` only today's
-    holders count: there nothing but the planner's choice keeps a holder from being ended.
+    Whatever the holders were when the plan was made, the planner makes the same plan for the second inventory. Under
+    ``force`` only the present holders count: there only the planner's choice prevents that a holder is ended.
     """
     yield now
     if saved.policy.held != "force":
@@ -80,7 +82,7 @@ def _with_holders(saved: Plan, now: Inventory) -> Iterator[Inventory]:
 
 
 def _held(gpu: Gpu, held: set[tuple[str, int]]) -> Gpu:
-    """The GPU with only these instances held, and no client on the whole GPU or on a vGPU."""
+    """Return the GPU with only these instances held, and without a client on the whole GPU or on a vGPU."""
     instances = tuple(
         replace(
             i,
@@ -98,15 +100,16 @@ def _held(gpu: Gpu, held: set[tuple[str, int]]) -> Gpu:
 
 
 def _compared(plan: Plan) -> tuple[object, ...]:
-    """Everything in a plan that decides what happens and what is reported. Sentences may be worded otherwise."""
+    """Return the parts of a plan that decide what happens and what is reported. Sentences may differ."""
     actions = _in_order(plan.actions)
     counts = plan.changes, plan.unchanged, plan.destroyed, plan.created, plan.resets, plan.reboots
     return plan.fingerprint, plan.desired, plan.policy, bool(plan.blockers), actions, counts
 
 
 def _in_order(actions: Sequence[Action]) -> list[dict[str, object]]:
-    """The actions without their reasons. Of instances that go one after the other the planner names held ones first;
-    this order follows from holders alone and is left out.
+    """Return the actions without their reasons, successive destructions sorted.
+
+    Among these the planner orders held instances first, which depends only on the holders.
     """
     found: list[dict[str, object]] = []
     for (_, kind), run in groupby(actions, key=lambda action: (action.gpu, type(action))):
@@ -122,7 +125,7 @@ def _plain(action: Action) -> dict[str, object]:
 
 
 def _differences(saved: Plan, made: Plan) -> Iterator[str]:
-    """The actions that only one of two plans has, or how else the two differ."""
+    """Return the actions that only one of two plans has, or another difference."""
     if made.blocked:
         yield f"the planner refuses it: {made.blockers[0].message}"
         return
@@ -144,5 +147,5 @@ def _truncated(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _text(plain: dict[str, object]) -> str:
-    """An action as it stands in the file."""
+    """Format an action as in the file."""
     return msgspec.json.encode(plain).decode()
