@@ -1,7 +1,7 @@
-"""Container Device Interface: what a container runtime adds to a container that asks for a GPU or MIG device.
+"""Container Device Interface (CDI): device specs for container runtimes, for GPUs and MIG devices.
 
-``refresh`` after each change of geometry keeps the file right for Docker, Podman, containerd and CRI-O; ``retract``
-takes it away. ``document`` is the pure part.
+Call ``refresh`` after each change of geometry to keep the file correct for Docker, Podman, containerd and CRI-O.
+``retract`` removes it. ``document`` is the pure part.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["DIRECTORY", "CdiOptions", "refresh", "retract"]
 def refresh(
     inventory: Inventory, options: CdiOptions | None = None, directory: str = DIRECTORY, *, force: bool = False
 ) -> str:
-    """Write the document of what is now; the path of its file. Where no device is left to offer, a file of ours is
-    taken away instead: CDI knows no empty document, and a stale one would hand out what is gone.
+    """Write the document for the current inventory and return the path of its file. If no device is left to offer,
+    remove our file instead: CDI allows no empty document, and a stale one would name devices that no longer exist.
 
-    The management document's file is replaced whoever wrote it: NVIDIA's container toolkit makes it at its start, and
-    mig-manager, in whose place we are, after each change.
+    The file of the management document is replaced even if another program wrote it. NVIDIA's container toolkit writes
+    it at its start, and mig-manager, which Aliquot replaces, after each change.
 
-    Raises BlockedError (somebody else's file is there, and ``force`` is not given; or a device number is not known)
-    and StorageError.
+    Raises BlockedError if the file belongs to another program and ``force`` is not given, or if a device number is
+    unknown. Raises StorageError if the file cannot be written.
     """
     import os
 
@@ -47,7 +47,7 @@ def refresh(
 
 
 def retract(directory: str = DIRECTORY) -> tuple[str, ...]:
-    """Take every file of ours away; their paths."""
+    """Remove all our files and return their paths."""
     from aliquot.cdi import spec_files as write
 
     return tuple(path for path in write.own_files(directory) if write.remove(path))

@@ -1,8 +1,8 @@
-"""Which device nodes open what. Pure: numbers in, nodes out.
+"""Device nodes that open GPUs and MIG devices. Pure: numbers in, nodes out.
 
-Minors: a GPU's own, 255 nvidiactl, 254 nvidia-modeset, uvm 0, uvm-tools 1 (open-gpu-kernel-modules); capability minors
-are in the inventory. ``nvidia-cap1`` (mig/config) and ``nvidia-cap2`` (mig/monitor) let their holder change and see
-every instance: no workload ever gets them.
+Minors: a GPU's own, 255 nvidiactl, 254 nvidia-modeset, uvm 0, uvm-tools 1 (open-gpu-kernel-modules). Capability minors
+are in the inventory. ``nvidia-cap1`` (mig/config) and ``nvidia-cap2`` (mig/monitor) allow changing and seeing every
+instance, so a workload never gets them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from aliquot.errors import BlockedError
 
 CONFIG, MONITOR = 1, 2
 _CAP_MODE = 0o444
-"""What the kernel asks for: ``DeviceFileMode: 292``, and 256 (0400) for mig/config."""
+"""The mode that the kernel requests: ``DeviceFileMode: 292``, and 256 (0400) for mig/config."""
 
 
 def control_nodes(host: CdiHost) -> tuple[CdiDeviceNode, ...]:
-    """What every container with a GPU needs beside it."""
+    """Return the nodes that every container with a GPU needs in addition."""
     majors = host.majors
     nodes = [CdiDeviceNode("/dev/nvidiactl", majors.gpu, 255)]
     if host.modeset:
@@ -31,7 +31,7 @@ def control_nodes(host: CdiHost) -> tuple[CdiDeviceNode, ...]:
 
 
 def whole_gpu_nodes(gpu: Gpu, host: CdiHost) -> tuple[CdiDeviceNode, ...]:
-    """A whole GPU, with every instance that it has."""
+    """Return the nodes of a whole GPU, with those of all its instances."""
     nodes = [_gpu(gpu, host.majors), *host.drm.get(gpu.pci, ())]
     for instance in gpu.instances:
         nodes.append(_cap(host.majors, instance.capability_minor, gpu))
@@ -42,7 +42,7 @@ def whole_gpu_nodes(gpu: Gpu, host: CdiHost) -> tuple[CdiDeviceNode, ...]:
 def mig_device_nodes(
     gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, host: CdiHost
 ) -> tuple[CdiDeviceNode, ...]:
-    """One MIG device: its GPU, and the two capabilities that open this instance and no other."""
+    """Return the nodes of one MIG device: its GPU, and the two capabilities that open only this instance."""
     nodes = [_gpu(gpu, host.majors)]
     nodes += [_cap(host.majors, part.capability_minor, gpu) for part in (instance, compute)]
     if "+gfx" in instance.profile:
@@ -51,7 +51,7 @@ def mig_device_nodes(
 
 
 def management_nodes(host: CdiHost) -> tuple[CdiDeviceNode, ...]:
-    """What changes and watches instances: for the management document alone."""
+    """Return the nodes that change and monitor instances. Only the management document has them."""
     if host.majors.caps < 0:
         return host.extras
     capabilities = ((CONFIG, 0o400), (MONITOR, _CAP_MODE))
@@ -70,12 +70,12 @@ def _gpu(gpu: Gpu, majors: Majors) -> CdiDeviceNode:
 def _cap(majors: Majors, minor: int, gpu: Gpu) -> CdiDeviceNode:
     if minor <= MONITOR:
         raise BlockedError(
-            f"the capability of an instance of GPU {gpu.index} ({gpu.pci}) is not known (minor {minor})",
+            f"the capability of an instance of GPU {gpu.index} ({gpu.pci}) is unknown (minor {minor})",
             next_step="aliquot show",
         )
     if majors.caps < 0:
         raise BlockedError(
-            "the kernel lists no nvidia-caps devices: MIG devices cannot be handed to containers",
+            "the kernel lists no nvidia-caps devices: containers cannot use MIG devices",
             details=("/proc/devices has no line nvidia-caps; is the nvidia kernel module loaded?",),
             next_step="grep nvidia /proc/devices",
         )

@@ -1,4 +1,4 @@
-"""What the kernel says about device nodes: majors, /dev/dri nodes, and nodes that only the management document has."""
+"""Kernel facts about device nodes: majors, /dev/dri nodes, and nodes that only the management document has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aliquot.cdi.options import CdiDeviceNode, Majors
 
 
 def majors(root: str = "/") -> Majors:
-    """The major numbers in ``/proc/devices`` below a root; -1 for what the kernel does not list."""
+    """Return the major numbers in ``/proc/devices`` below a root; -1 for a device that the kernel does not list."""
     listed: dict[str, int] = {}
     try:
         with open(os.path.join(root, "proc/devices")) as file:
@@ -27,7 +27,7 @@ def majors(root: str = "/") -> Majors:
 
 
 def drm(addresses: Iterable[str], root: str = "/") -> dict[str, tuple[CdiDeviceNode, ...]]:
-    """The ``/dev/dri`` nodes of GPUs by PCI address, from sysfs below a root."""
+    """Return the ``/dev/dri`` nodes of GPUs by PCI address, from sysfs below a root."""
     found = {pci: tuple(_drm(os.path.join(root, f"sys/bus/pci/devices/{pci}/drm"))) for pci in addresses}
     return {pci: nodes for pci, nodes in found.items() if nodes}
 
@@ -50,7 +50,7 @@ def _drm(folder: str) -> list[CdiDeviceNode]:
 
 
 def extras(root: str = "/") -> tuple[CdiDeviceNode, ...]:
-    """IMEX channels below a root's ``/dev``."""
+    """Return the IMEX channels below a root's ``/dev``."""
     folder = "/dev/nvidia-caps-imex-channels"
     try:
         names = sorted(os.listdir(root.rstrip("/") + folder))
@@ -60,7 +60,7 @@ def extras(root: str = "/") -> tuple[CdiDeviceNode, ...]:
 
 
 def node(path: str, root: str = "/") -> CdiDeviceNode | None:
-    """A character device that exists below a root; None if there is none."""
+    """Return a character device that exists below a root, or None."""
     try:
         facts = os.stat(root.rstrip("/") + path)
     except OSError:

@@ -1,7 +1,7 @@
 """The driver's user-space files below a driver root: libraries, programs, sockets, firmware.
 
-The list is what ``nvidia-ctk cdi generate`` puts into containers: every library with the running driver's version at
-its end, and the files below by name.
+The list matches what ``nvidia-ctk cdi generate`` puts into containers: every library whose name ends with the running
+driver's version, and the files below by name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OTHER_LIBRARIES = (
     "libnvidia-nvvm70.so.*",
     *(f"libnvidia-egl-{name}.so.*.*" for name in ("gbm", "wayland", "wayland2", "xcb", "xlib")),
 )
-"""Libraries of the driver with versions of their own."""
+"""Libraries of the driver that have their own versions."""
 
 _PROGRAM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _PROGRAMS = (
@@ -53,19 +53,19 @@ _IMPLIED_LINKS = (
     ("libGLX_nvidia.so.", "", "libGLX_indirect.so.0"),
     ("libnvidia-opticalflow.so.", "libnvidia-opticalflow.so.1", "libnvidia-opticalflow.so"),
 )
-"""Links that many programs rely on and packages leave out: a library's name begins so, the target ("" the library
-itself), the link.
+"""Links that many programs rely on and packages leave out. Columns: prefix of a library's name, target ("" for the
+library itself), link.
 """
 
 
 class DriverRoot:
-    """A tree that is some system's ``/``: a link inside it that begins with ``/`` means that system's root."""
+    """A directory tree that is the ``/`` of a system. An absolute link inside it refers to that system's root."""
 
     def __init__(self, local_root: str) -> None:
         self._local_root = local_root.rstrip("/")
 
     def real(self, path: str) -> str | None:
-        """The path, as that system sees it, with every link followed; None if there is nothing."""
+        """Return the path as that system sees it, with every link resolved, or None if it does not exist."""
         for _ in range(40):
             resolved, remaining = "", [w for w in path.split("/") if w]
             while remaining:
@@ -87,12 +87,12 @@ class DriverRoot:
         return None
 
     def find(self, folder: str, pattern: str) -> list[str]:
-        """Files in a folder, sorted; paths as that system sees them."""
+        """Return the matching files of a folder, sorted, with paths as that system sees them."""
         found = glob.glob(pattern, root_dir=f"{self._local_root}{folder}")
         return [f"{folder}/{name}" for name in sorted(found)]
 
     def link(self, path: str) -> str | None:
-        """Where a link points, as it is written; None for anything else."""
+        """Return the target of a link as written, or None if the path is not a link."""
         try:
             return os.readlink(f"{self._local_root}{path}")
         except OSError:
@@ -107,7 +107,7 @@ class DriverRoot:
 
 
 class DriverFiles:
-    """What was found; ``host`` is the driver root as container runtimes see it."""
+    """Driver files found below a root. ``host`` is the driver root as container runtimes see it."""
 
     def __init__(self, root: DriverRoot, host: str) -> None:
         self._root = root
@@ -125,7 +125,7 @@ class DriverFiles:
                 self.folders.append(folder)
 
     def add_first(self, candidates: Iterable[str], container: str = "", options: tuple[str, ...] = ()) -> None:
-        """The first candidate that exists."""
+        """Add the first candidate that exists."""
         for path in candidates:
             real = self._root.real(path)
             if real:
@@ -135,7 +135,9 @@ class DriverFiles:
 
 
 def find_driver_files(local_root: str, host: str, version: str) -> DriverFiles:
-    """The files of a driver. ``local_root`` is its root as this process sees it, ``host`` as container runtimes do."""
+    """Return the files of a driver. ``local_root`` is its root as this process sees it, ``host`` as container runtimes
+    see it.
+    """
     root = DriverRoot(local_root)
     files = DriverFiles(root, host)
     for path in _versioned(root, version):
@@ -171,7 +173,7 @@ def _versioned(root: DriverRoot, version: str) -> Iterator[str]:
 
 
 def _configured(root: DriverRoot) -> Iterator[str]:
-    """The folders that the tree's own ldconfig is told of."""
+    """Yield the folders in the configuration of the tree's own ldconfig."""
     for path in ("/etc/ld.so.conf", *root.find("/etc/ld.so.conf.d", "*.conf")):
         for line in root.lines(path):
             word = line.partition("#")[0].strip()
@@ -180,7 +182,7 @@ def _configured(root: DriverRoot) -> Iterator[str]:
 
 
 def _links(root: DriverRoot, files: DriverFiles) -> None:
-    """The links that programs open libraries by (``libcuda.so.1``), as they are on the host, and the implied ones."""
+    """Add the links that programs open libraries by (``libcuda.so.1``), as on the host, and the implied ones."""
     libraries = {m.container for m in files.mounts}
     for folder in files.folders:
         for path in (*root.find(folder, "*.so*"), *root.find(f"{folder}/gbm", "*.so*")):

@@ -1,4 +1,4 @@
-"""What a CDI document depends on beside the inventory: choices, and what was found on the machine."""
+"""Inputs of a CDI document beside the inventory: options, and facts found on the host."""
 
 from __future__ import annotations
 
@@ -7,29 +7,33 @@ from collections.abc import Mapping
 import msgspec
 
 MARKER_VARIABLE = "ALIQUOT_CDI"
-"""A variable that every document of ours sets in its containers, so that we know our files again. Annotations would be
-the place for it, but they came with CDI 0.6.0, which the container tools of Debian 12 and RHEL 8 refuse to read. Its
-value is the form of the document, then the choices that its devices need not show.
+"""The variable that every document of ours sets in its containers, by which Aliquot recognizes its own files.
+Annotations would fit better, but they came with CDI 0.6.0, which the container tools of Debian 12 and RHEL 8 refuse to
+read. The value is the form of the document, followed by the options that its devices need not show.
 """
 WHOLE_MIG = "whole-mig-gpus"
-"""Such a choice: while no GPU is in MIG mode, the devices are the same without it."""
+"""Such an option: while no GPU is in MIG mode, the devices are the same without it."""
 
 SIMULATED_MOUNT_PATH = "/run/aliquot-sim"
-"""Where a container finds the folder of a simulated node: its NVML library with the socket beside it. The library knows
-by this place that it is in a container, and shows what the container's device nodes open (``shim/container_access.c``).
+"""The mount path of a simulated node's folder in a container: its NVML library, with the socket beside it. From this
+path the library infers that it runs in a container, and shows what the container's device nodes open
+(``shim/container_access.c``).
 """
 
 
 COMPAT, NO_NODES, PROFILE = "enable-cuda-compat", "disable-device-node-modification", "update-application-profile"
-"""What newer releases have beside links and the loader's cache: libcuda of an image that is newer than the host's
-driver (since 1.17.5), no device nodes made by nvidia-smi in a container (1.17.8), and EGL and Vulkan that see
-only the container's GPUs (1.20). Only those that the hook program's help lists are called.
+"""Hook commands of newer releases, in addition to links and the loader cache. Aliquot calls only those that the help of
+the hook program lists.
+
+- COMPAT (since 1.17.5): use the image's libcuda if it is newer than the host's driver.
+- NO_NODES (since 1.17.8): nvidia-smi makes no device nodes in a container.
+- PROFILE (since 1.20): EGL and Vulkan see only the container's GPUs.
 """
 
 
 class Majors(msgspec.Struct, frozen=True):
-    """Major numbers of character devices; -1 where the kernel lists none. 195 is NVIDIA's own (LANANA), the others are
-    given out when the modules are loaded.
+    """Major numbers of character devices; -1 if the kernel lists none. 195 is NVIDIA's own (LANANA). The kernel assigns
+    the others when the modules are loaded.
     """
 
     gpu: int = 195
@@ -38,22 +42,21 @@ class Majors(msgspec.Struct, frozen=True):
 
 
 SIMULATED_MAJORS = Majors(gpu=120, uvm=121, caps=122)
-"""Majors of a simulated node's device nodes. Linux reserves 120-127 for local use and gives them to no driver, so that
-no container is ever let near a real device (kernel documentation, admin-guide/devices.txt).
+"""Majors of a simulated node's device nodes. Linux reserves 120-127 for local use and assigns them to no driver, so a
+container never gets access to a real device (kernel documentation, admin-guide/devices.txt).
 ``shim/container_access.c`` has the same numbers.
 """
 
 
 class CdiDeviceNode(msgspec.Struct, frozen=True):
-    """A device node. It need not exist on the host: runtimes make it from its numbers. ``host`` is where it lies on
-    the host, if elsewhere.
-    """
+    """A device node. It need not exist on the host: runtimes create it from its numbers."""
 
     path: str
     major: int
     minor: int
     mode: int = 0o666
     host: str = ""
+    """The path on the host, if it differs."""
 
 
 class CdiMount(msgspec.Struct, frozen=True):
@@ -65,28 +68,29 @@ class CdiMount(msgspec.Struct, frozen=True):
 
 
 class CdiHost(msgspec.Struct, frozen=True):
-    """What was found on the host (see ``libraries`` and ``devices``). ``links`` are (what it points at, path of the
-    link); ``folders`` those with libraries; ``drm`` the /dev/dri nodes by PCI address; ``extras`` nodes that only the
-    management document hands out; ``hook`` the nvidia-cdi-hook program, "" for none; ``hooks`` the arguments of its
-    newer commands, those that it has, by their names.
-    """
+    """Facts found on the host (see ``libraries`` and ``devices``)."""
 
     majors: Majors = Majors()
     mounts: tuple[CdiMount, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
+    """Pairs of link target and link path."""
     folders: tuple[str, ...] = ()
+    """Folders with libraries."""
     drm: dict[str, tuple[CdiDeviceNode, ...]] = {}
+    """The /dev/dri nodes by PCI address."""
     extras: tuple[CdiDeviceNode, ...] = ()
+    """Nodes that only the management document has."""
     modeset: bool = False
     hook: str = ""
+    """The nvidia-cdi-hook program, or ""."""
     hooks: Mapping[str, tuple[str, ...]] = {}
+    """Arguments of the newer commands that the hook program has, by command."""
     notes: tuple[str, ...] = ()
 
 
 class CdiOptions(msgspec.Struct, frozen=True):
-    """Choices. ``driver_root`` and ``dev_root`` are as container runtimes see them; the ``_here`` ones as this process
-    sees them, where that differs (an agent in a container). ``simulated`` is the folder of a simulated node, "" for
-    a real machine. ``host`` None means: look when the document is made.
+    """Options of a document. ``driver_root`` and ``dev_root`` are paths as container runtimes see them. The ``local_``
+    ones are as this process sees them, if that differs (an agent in a container).
     """
 
     vendor: str = ""
@@ -101,11 +105,13 @@ class CdiOptions(msgspec.Struct, frozen=True):
     local_dev_root: str = ""
     hook: str = ""
     simulated: str = ""
+    """The folder of a simulated node, or "" for a real host."""
     host: CdiHost | None = None
+    """If None, the host is probed when the document is built."""
 
     @property
     def kind(self) -> str:
-        """``vendor/class``: nvidia.com/gpu, or management.nvidia.com/gpu, if no other vendor was chosen."""
+        """``vendor/class``: nvidia.com/gpu, or management.nvidia.com/gpu, unless another vendor was chosen."""
         usual = "management.nvidia.com" if self.mode == "management" else "nvidia.com"
         return f"{self.vendor or usual}/{self.class_name}"
 

@@ -1,4 +1,4 @@
-"""Looks at the host for what a document needs beside the inventory."""
+"""Probe of the host for what a document needs beside the inventory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aliquot.cdi.options import COMPAT, NO_NODES, PROFILE, SIMULATED_MAJORS, Cdi
 from aliquot.core.model.inventory import Inventory
 
 _HOOKS = ("/usr/bin/nvidia-cdi-hook", "/usr/local/nvidia/toolkit/nvidia-cdi-hook", "/usr/local/bin/nvidia-cdi-hook")
-"""Where packages and the GPU Operator put it."""
+"""Where packages and the GPU Operator install the program."""
 _HELP_TIMEOUT_S = 5.0
 
 
 def probe_host(inventory: Inventory, options: CdiOptions) -> CdiOptions:
-    """The options with ``machine`` filled in from the host, unless it is there already."""
+    """Return the options with ``host`` filled in, unless it is set already."""
     if options.host is not None:
         return options
     found = _simulated_host() if options.simulated else _real_host(inventory, options)
@@ -25,7 +25,7 @@ def probe_host(inventory: Inventory, options: CdiOptions) -> CdiOptions:
 
 
 def _simulated_host() -> CdiHost:
-    """A simulated node has nodes by number alone, and its library instead of a driver's files."""
+    """Return the facts of a simulated node: nodes by number only, and its library instead of a driver's files."""
     return CdiHost(majors=SIMULATED_MAJORS)
 
 
@@ -50,22 +50,22 @@ def _real_host(inventory: Inventory, options: CdiOptions) -> CdiHost:
 
 
 def _hook(options: CdiOptions) -> tuple[str, tuple[str, ...]]:
-    """The hook program's path, and what there is to say about it."""
+    """Return the hook program's path, and notes about it."""
     chosen = options.hook or os.environ.get("NVIDIA_CDI_HOOK_PATH", "")
     if chosen:
-        return chosen, () if os.path.exists(chosen) else (f"{chosen} is not there as seen from here",)
+        return chosen, () if os.path.exists(chosen) else (f"this process cannot see {chosen}",)
     for path in (*_HOOKS, shutil.which("nvidia-cdi-hook") or ""):
         if path and os.access(path, os.X_OK):
             return path, ()
     return "", (
-        "there is no nvidia-cdi-hook, which makes links and the loader's cache inside containers: libraries are "
-        "mounted under their links' names instead, and LD_LIBRARY_PATH is set, which replaces one that an image sets. "
-        "It comes with the package nvidia-container-toolkit-base",
+        "nvidia-cdi-hook is not installed, so containers get no library links and no loader cache: libraries are "
+        "mounted under the names of their links, and LD_LIBRARY_PATH is set, which replaces the image's own value. "
+        "The package nvidia-container-toolkit-base has nvidia-cdi-hook",
     )
 
 
 def _optional_hooks(hook: str, driver: str) -> dict[str, tuple[str, ...]]:
-    """The newer commands that the program lists in its help, with their arguments; none where it cannot be run here."""
+    """Return the newer commands that the program's help lists, with their arguments; none if it cannot be run."""
     from aliquot.foundation import bounded_process
 
     words = [hook, "hook", "--help"] if os.path.basename(hook) == "nvidia-ctk" else [hook, "--help"]
@@ -87,5 +87,5 @@ def _notes(inventory: Inventory, local_root: str, files: libraries.DriverFiles, 
             f"no libcuda.so of driver {version} below {local_root}: containers get device nodes, but cannot use CUDA"
         )
     if uvm < 0:
-        notes.append("the kernel lists no nvidia-uvm: CUDA needs it; nvidia-modprobe -u loads it")
+        notes.append("the kernel lists no nvidia-uvm, which CUDA needs: run nvidia-modprobe -u to load it")
     return tuple(notes)

@@ -1,7 +1,7 @@
-"""CDI's own rules, so that no document is written that a runtime would refuse.
+"""CDI's own rules, checked so that Aliquot writes no document that a runtime would refuse.
 
 Source: SPEC.md, schema/ and the validation of cncf-tags/container-device-interface 1.1.0. Readers refuse a whole file
-for one unknown field, and every file that says a lower version than its fields need.
+for one unknown field, and a file whose version is lower than its fields need.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HOOK = {"hookName": str, "path": str, "args": list, "env": list, "timeout": int
 
 
 def lowest_version(document: Mapping[str, Any]) -> str:
-    """The lowest version that has every field in use; of the fields that we write."""
+    """Return the lowest version that has every field in use, among the fields that Aliquot writes."""
     edits = [document.get("containerEdits", {}), *(d.get("containerEdits", {}) for d in document["devices"])]
     if "annotations" in document or "." in str(document["kind"]).partition("/")[2]:
         return "0.6.0"
@@ -33,7 +33,7 @@ def lowest_version(document: Mapping[str, Any]) -> str:
 
 
 def kind_errors(kind: str) -> tuple[str, ...]:
-    """What is wrong with ``vendor/class``."""
+    """Return the errors in ``vendor/class``."""
     vendor, slash, name = kind.partition("/")
     errors = [f"{word!r} is not a CDI {part}" for part, word in (("vendor", vendor), ("class", name))
              if not _PART.fullmatch(word)]  # fmt: skip
@@ -41,7 +41,7 @@ def kind_errors(kind: str) -> tuple[str, ...]:
 
 
 def document_errors(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Every reason why a runtime would refuse the document; none for a good one."""
+    """Return every reason why a runtime would refuse the document; empty if it is valid."""
     return tuple(_document_errors(document))
 
 
@@ -51,7 +51,7 @@ def _document_errors(document: Mapping[str, Any]) -> Iterator[str]:
     yield from kind_errors(str(document.get("kind")))
     devices = document.get("devices") or []
     if not devices:
-        yield "there is no device"
+        yield "it has no devices"
     names = [str(d.get("name")) for d in devices]
     yield from (f"two devices are named {name}" for name in sorted({n for n in names if names.count(n) > 1}))
     for device in devices:
@@ -61,21 +61,21 @@ def _document_errors(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"{where}: not a name that CDI allows"
         edits = device.get("containerEdits") or {}
         if not any(edits.values()):
-            yield f"{where}: it changes nothing in a container"
+            yield f"{where}: its containerEdits are empty"
         yield from _edits(where, edits)
     yield from _edits("every container", document.get("containerEdits") or {})
     version = document.get("cdiVersion")
     if version not in VERSIONS:
         yield f"{version!r} is not a version of CDI"
     elif devices and VERSIONS.index(version) < VERSIONS.index(lowest_version(document)):
-        yield f"version {version} is too low: it takes {lowest_version(document)}"
+        yield f"version {version} is too low: its fields need {lowest_version(document)}"
 
 
 def _edits(where: str, edits: Mapping[str, Any]) -> Iterator[str]:
     yield from _fields(where, edits, _EDITS, ())
     for variable in edits.get("env", ()):
         if "=" not in variable[1:]:
-            yield f"{where}: {variable!r} sets no variable"
+            yield f"{where}: {variable!r} is not NAME=VALUE"
     for node in edits.get("deviceNodes", ()):
         yield from _fields(where, node, _NODE, ("path",))
         if node.get("type", "c") not in ("b", "c", "u", "p"):
@@ -87,15 +87,15 @@ def _edits(where: str, edits: Mapping[str, Any]) -> Iterator[str]:
     for hook in edits.get("hooks", ()):
         yield from _fields(where, hook, _HOOK, ("hookName", "path"))
         if hook.get("hookName") not in _HOOKS:
-            yield f"{where}: there is no hook {hook.get('hookName')!r}"
+            yield f"{where}: unknown hook {hook.get('hookName')!r}"
 
 
 def _fields(where: str, given: Mapping[str, Any], known: Mapping[str, type], needed: tuple[str, ...]) -> Iterator[str]:
     for name in needed:
         if given.get(name) in (None, ""):
-            yield f"{where}: no {name}"
+            yield f"{where}: {name} is missing"
     for name, value in given.items():
         if name not in known:
-            yield f"{where}: no field {name} is known"
+            yield f"{where}: unknown field {name}"
         elif not isinstance(value, known[name]):
-            yield f"{where}: {name} is {type(value).__name__}"
+            yield f"{where}: {name} has the type {type(value).__name__}"

@@ -1,8 +1,8 @@
-"""From an inventory to a CDI document. Pure.
+"""CDI document built from an inventory. Pure.
 
-What it says follows the Container Device Interface (SPEC.md of cncf-tags/container-device-interface) and what
-``nvidia-ctk cdi generate`` hands to containers. The version is the lowest that has every field in use: readers refuse
-versions that they do not know, so a higher one than needed locks out older runtimes.
+The content follows the Container Device Interface (SPEC.md of cncf-tags/container-device-interface) and what
+``nvidia-ctk cdi generate`` gives to containers. The version is the lowest that has every field in use: readers refuse
+versions that they do not know, so a higher version than needed excludes older runtimes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from aliquot.core.model.inventory import Gpu, Inventory
 ALL = "all"
 
 NamedNodes = tuple[tuple[str, ...], tuple[CdiDeviceNode, ...]]
-"""A device: its names, its nodes."""
+"""A device: its names and its nodes."""
 
 
 def document(inventory: Inventory, options: CdiOptions) -> dict[str, Any]:
-    """The document as plain data. Without a device to offer its ``devices`` are empty, which CDI does not allow: such
-    a document must not be written. Raises BlockedError where a device number is not known.
+    """Return the document as plain data. Without a device to offer, its ``devices`` are empty. CDI does not allow
+    that, so such a document must not be written. Raises BlockedError if a device number is unknown.
     """
     host = options.host or CdiHost()
     offered = [*_management(inventory, host)] if options.mode == "management" else _workload(inventory, options)
@@ -53,8 +53,8 @@ def _workload(inventory: Inventory, options: CdiOptions) -> list[NamedNodes]:
 
 
 def _of_gpu(gpu: Gpu, options: CdiOptions) -> Iterator[NamedNodes]:
-    """A GPU in MIG mode is offered in pieces, and whole only if that was asked for. One that belongs to a virtual
-    machine is not offered at all.
+    """Yield the devices of a GPU. A GPU in MIG mode is offered as MIG devices, and whole only with ``whole_mig``. A GPU
+    that is passed through to a VM is not offered.
     """
     host = options.host or CdiHost()
     if gpu.passthrough:
@@ -67,7 +67,7 @@ def _of_gpu(gpu: Gpu, options: CdiOptions) -> Iterator[NamedNodes]:
 
 
 def _management(inventory: Inventory, host: CdiHost) -> Iterator[NamedNodes]:
-    """One device with every node, those that change instances among them: for programs that manage the node."""
+    """Yield one device with every node, including those that change instances, for programs that manage the node."""
     gpus = [n for gpu in inventory.gpus if not (gpu.passthrough or gpu.lost) for n in nodes.whole_gpu_nodes(gpu, host)]
     yield (ALL,), tuple(dict.fromkeys((*gpus, *nodes.management_nodes(host))))
 
@@ -85,8 +85,8 @@ def _node(node: CdiDeviceNode, options: CdiOptions) -> dict[str, Any]:
 
 
 def _common(options: CdiOptions, host: CdiHost) -> dict[str, Any]:
-    """What every container with any of the devices gets. NVIDIA_VISIBLE_DEVICES=void keeps NVIDIA's older runtime hook
-    from adding all GPUs on top.
+    """Return the edits for every container that has any of the devices. NVIDIA_VISIBLE_DEVICES=void keeps NVIDIA's
+    older runtime hook from adding all GPUs.
     """
     env = ["NVIDIA_VISIBLE_DEVICES=void", f"{MARKER_VARIABLE}=v1" + (f",{WHOLE_MIG}" if options.whole_mig else "")]
     mounts = list(host.mounts)
@@ -109,7 +109,9 @@ def _mount(mount: CdiMount) -> dict[str, Any]:
 
 
 def _by_link_names(host: CdiHost) -> Iterator[CdiMount]:
-    """Without a program that makes links in the container, each library is mounted under its links' names as well."""
+    """Yield mounts of each library under the names of its links, for hosts without a program that makes links in the
+    container.
+    """
     by_path = {m.container: m for m in host.mounts}
     targets = {link: _link_target(link, target) for target, link in host.links}
     for link, target in targets.items():
@@ -120,7 +122,7 @@ def _by_link_names(host: CdiHost) -> Iterator[CdiMount]:
 
 
 def _link_target(link: str, target: str) -> str:
-    """Where a link points, from the folder that it lies in."""
+    """Return the target of a link, resolved from the folder of the link."""
     if target.startswith("/"):
         return target
     parts = link.split("/")[:-1]
@@ -133,8 +135,9 @@ def _link_target(link: str, target: str) -> str:
 
 
 def _hooks(host: CdiHost, mode: str) -> list[dict[str, Any]]:
-    """The two that every version of nvidia-cdi-hook has, which make the libraries known inside the container, and those
-    of the newer ones that this one has, in nvidia-ctk's order. Programs that manage the node may make device nodes.
+    """Return the hooks in nvidia-ctk's order: the two that every version of nvidia-cdi-hook has, which make the
+    libraries known in the container, and the newer ones that this version has. Programs that manage the node may make
+    device nodes.
     """
     links = [word for target, link in host.links for word in ("--link", f"{target}::{link}")]
     folders = [word for folder in host.folders for word in ("--folder", folder)]

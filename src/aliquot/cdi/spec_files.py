@@ -1,4 +1,4 @@
-"""CDI files on disk: whole or not at all, ours only, and never two that name the same device."""
+"""CDI files on disk: written atomically, only ours, and never two that name the same device."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from aliquot.errors import AliquotError, BlockedError, ForeignFileError, Storage
 from aliquot.foundation import atomic_file
 
 DIRECTORY = "/var/run/cdi"
-"""For what goes with a reboot, as MIG instances do. Runtimes prefer it to /etc/cdi where both name a device."""
+"""For specs that do not outlive a reboot, like MIG instances. Runtimes prefer it to /etc/cdi if both name a device."""
 
 DIRECTORIES = ("/etc/cdi", DIRECTORY)
 _SUFFIXES = (".json", ".yaml", ".yml")
 SUSPENDED_SUFFIX = ".resting"
-"""What the name of a file of ours ends with while there is no device to offer: no runtime reads it then."""
+"""The suffix of a file of ours while no device is left to offer. Runtimes do not read such a file."""
 _SIZE_LIMIT = 16 << 20
 
 
 def encoded(document: Mapping[str, Any], form: str) -> str:
-    """The text of a document, ``json`` or ``yaml``."""
+    """Return the text of a document in the form ``json`` or ``yaml``."""
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     return to_yaml(document, flow=())
 
 
 def form_of(path: str) -> str:
-    """``json`` or ``yaml``, from a file's name."""
+    """Return the form that a file name implies, ``json`` or ``yaml``."""
     return "json" if path.endswith(".json") else "yaml"
 
 
 def form_on_disk(path: str) -> str:
-    """Return the form that a file of ours has, or had before it rested, whatever its name says."""
+    """Return the form of a file of ours, or its form before it was suspended, whatever its name implies."""
     text = _text(path) or _text(path + SUSPENDED_SUFFIX) or ""
     return "json" if text.startswith("{") else "yaml"
 
 
 def write(path: str, document: Mapping[str, Any], *, form: str = "", force: bool = False, shared: bool = False) -> None:
-    """Put a document where runtimes find it: a reader sees the whole former file or the whole new one.
+    """Write a document where runtimes find it, atomically: a reader sees the whole previous file or the whole new one.
 
-    Raises BlockedError, unless ``force`` is given, if a file that is not ours is there (``shared`` allows that) or
-    another file of the directory names the same devices; StorageError if it cannot be written.
+    Raises BlockedError, unless ``force`` is given, if another program wrote the file (``shared`` allows that) or
+    another file of the directory names the same devices. Raises StorageError if it cannot be written.
     """
     errors = document_errors(document)
     if errors:
@@ -61,7 +61,7 @@ def write(path: str, document: Mapping[str, Any], *, form: str = "", force: bool
 
 
 def remove(path: str) -> bool:
-    """Take a file of ours away; False if there is none. Raises BlockedError for somebody else's."""
+    """Remove a file of ours. Return False if it does not exist. Raises BlockedError if another program wrote it."""
     if not os.path.exists(path):
         return False
     _refuse_foreign(path)
@@ -75,13 +75,14 @@ def remove(path: str) -> bool:
 
 
 def own_files(directory: str) -> list[str]:
-    """The files of a directory that we wrote."""
+    """Return the files of a directory that Aliquot wrote."""
     return [path for path, text in _specs(directory) if _is_ours(text)]
 
 
 def suspend(path: str) -> None:
-    """Take a file of ours away from runtimes while there is no device to offer, so that it can come back: CDI knows no
-    empty document. Raises BlockedError for somebody else's, also where it would rest, StorageError.
+    """Rename a file of ours so that runtimes no longer read it, while no device is left to offer. CDI allows no empty
+    document. Raises BlockedError if another program wrote the file, or one under the suspended name. Raises
+    StorageError if renaming fails.
     """
     _refuse_foreign(path)
     _refuse_foreign(path + SUSPENDED_SUFFIX)
@@ -92,15 +93,15 @@ def suspend(path: str) -> None:
 
 
 def forget_suspended(path: str) -> None:
-    """Forget the document of ours that rested for a path."""
+    """Remove our suspended document for a path."""
     if _is_ours(_text(path + SUSPENDED_SUFFIX) or ""):
         with suppress(OSError):
             os.unlink(path + SUSPENDED_SUFFIX)
 
 
 def suspended(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the documents of ours that wait for devices, each with the path where it was. One whose path has a file
-    again is forgotten; what cannot be read is left as it is.
+    """Yield our suspended documents, each with its original path. One whose path has a file again is removed.
+    Unreadable documents are left as they are.
     """
     try:
         names = sorted(name for name in os.listdir(directory) if name.endswith(SUSPENDED_SUFFIX))
@@ -118,7 +119,7 @@ def suspended(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def read(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The CDI documents of a directory with their paths; what is no document is left out."""
+    """Yield the CDI documents of a directory with their paths. Files that are not CDI documents are omitted."""
     for path, text in _specs(directory):
         found = _parsed(text)
         if found is not None:
@@ -152,15 +153,17 @@ def _text(path: str) -> str | None:
 
 
 def _parsed(text: str) -> dict[str, Any] | None:
-    """The document in a text that somebody else may have written; None for what is none, however it is broken."""
-    if text.startswith("{"):  # ours, and most: in JSON, for which YAML's reader takes far longer
+    """Return the document in a text that another program may have written; None if it is not a document, however it is
+    broken.
+    """
+    if text.startswith("{"):  # most files, including ours, are JSON, which the YAML parser reads far slower
         with suppress(msgspec.DecodeError, RecursionError):
             return _if_cdi_document(msgspec.json.decode(text))
     import yaml
 
     try:
         found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is none is a ValueError
+    except (yaml.YAMLError, ValueError, RecursionError):  # an invalid date raises ValueError
         return None
     return _if_cdi_document(found)
 
@@ -171,7 +174,7 @@ def _if_cdi_document(found: Any) -> dict[str, Any] | None:
 
 
 def device_names(document: Mapping[str, Any]) -> list[str]:
-    """The names in a document that somebody else may have written."""
+    """Return the names in a document that another program may have written."""
     return [str(d["name"]) for d in document["devices"] if isinstance(d, dict) and "name" in d]
 
 
@@ -187,7 +190,9 @@ def _refuse_foreign(path: str) -> None:
 
 
 def _refuse_duplicates(path: str, document: Mapping[str, Any]) -> None:
-    """Two files of one directory that name the same device make it unusable in every runtime."""
+    """Raise BlockedError if another file names the same device. Two files of one directory that do so make the device
+    unusable in every runtime.
+    """
     mine = set(device_names(document))
     for other, text in _specs(os.path.dirname(path) or "."):
         if os.path.basename(other) == os.path.basename(path) or not _mentions(text, document["kind"]):
@@ -201,16 +206,16 @@ def _refuse_duplicates(path: str, document: Mapping[str, Any]) -> None:
             raise BlockedError(
                 f"{other} has devices of {document['kind']} with the same names: runtimes would refuse both",
                 details=(
-                    f"both would have {shown}",
-                    "nvidia-container-toolkit writes one with its unit nvidia-cdi-refresh, which does not follow MIG",
-                    "--vendor gives ours another kind; --force writes it anyway",
+                    f"names in both files: {shown}",
+                    "the unit nvidia-cdi-refresh of nvidia-container-toolkit writes one, and ignores MIG changes",
+                    "add --vendor to write another kind, or --force to write it anyway",
                 ),
                 next_step="systemctl disable --now nvidia-cdi-refresh.path nvidia-cdi-refresh.service",
             )
 
 
 def _mentions(text: str, kind: str) -> bool:
-    """Whether a file can be of that kind: reading one of some thousand lines only to see that it is not takes long.
+    """Report whether a file can have that kind, without the slow parse of a file of some thousand lines.
     ``management.nvidia.com/gpu`` is not ``nvidia.com/gpu``.
     """
     return re.search(rf"(?<![\w.-]){re.escape(kind)}(?![\w./-])", text) is not None
@@ -218,7 +223,7 @@ def _mentions(text: str, kind: str) -> bool:
 
 def _replace(path: str, text: str) -> None:
     try:
-        # Runtimes read only names with the right ending: none of them ever loads the temporary file.
+        # Runtimes read only names with a known suffix, so they never load the temporary file.
         atomic_file.replace(path, text.encode())
     except OSError as error:
         raise _unwritable(path, error) from error

@@ -1,7 +1,7 @@
-"""CDI files that follow a change of the GPUs: those that Aliquot has written on this host before.
+"""Updates of the CDI files that Aliquot wrote earlier on this host, after a change of the GPUs.
 
-A file says by itself how it was made: its kind, the forms of its names, where the device nodes lie. Only its devices
-are made anew; what every container gets (the driver's files, hooks) does not change with the GPUs' geometry.
+A file shows by its content how it was made: its kind, the forms of its names, the location of the device nodes. Only
+its devices are rebuilt. The edits for every container (the driver's files, hooks) do not depend on the GPUs' geometry.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FORMS = {
     "type-index": re.compile(r"(gpu|mig)\d+(:\d+)?"),
     "place": re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:.*"),
 }
-"""How a name looks by each of the strategies of ``names``."""
+"""The pattern of names by strategy (see ``names``)."""
 _WHOLE = re.compile(r"GPU-.*|\d+|gpu\d+|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[^-]*")
 _GPU = re.compile(r"/dev/nvidia\d+")
 
@@ -36,10 +36,10 @@ def update_specs(
     simulated: str = "",
     directories: Iterable[str] = (),
 ) -> None:
-    """Rewrite each file of ours whose devices are not those of ``inventory``; one without any device left rests until
-    there are some. ``simulated`` is the folder of a simulated node, whose files alone are meant then;
-    ``directories`` are those of all runtimes if not given. The GPUs are changed already: what fails is said, and the
-    other files follow.
+    """Rewrite each file of ours whose devices differ from ``inventory``. A file without devices is suspended until
+    there are some. ``simulated`` is the folder of a simulated node; then only its files are updated. ``directories``
+    default to those of all runtimes. The GPUs have changed already, so a failure is logged and the remaining files are
+    still updated.
     """
     for directory in directories or spec_files.DIRECTORIES:
         ours = set(spec_files.own_files(directory))
@@ -48,17 +48,17 @@ def update_specs(
             try:
                 if _belongs_to(found, simulated):
                     _update_spec(path, found, inventory, simulated, log)
-            except Exception as error:  # noqa: BLE001 - somebody may have edited the document, in any way
+            except Exception as error:  # noqa: BLE001 - a user may have edited the document in any way
                 log(
-                    f"note: {path} does not follow the change: {_reason(error)}; "
-                    "run the 'aliquot cdi generate' command again that made it"
+                    f"note: {path} was not updated: {_reason(error)}; "
+                    "repeat the 'aliquot cdi generate' command that wrote it"
                 )
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, AliquotError):
         return error.brief
-    return f"it is not as Aliquot writes such files ({type(error).__name__}: {error})"
+    return f"unexpected content ({type(error).__name__}: {error})"
 
 
 def _update_spec(path: str, found: dict[str, Any], inventory: Inventory, simulated: str, log: Report) -> None:
@@ -67,10 +67,10 @@ def _update_spec(path: str, found: dict[str, Any], inventory: Inventory, simulat
     if not made["devices"]:
         if exists:
             spec_files.suspend(path)
-            log(f"took {path} away: there is no device to offer now; it comes back with the next one")
+            log(f"suspended {path}: no device is left to offer; it returns with the next one")
     elif made["devices"] != found["devices"] or not exists:
         spec_files.write(path, made, form=spec_files.form_on_disk(path))
-        log(f"wrote {path}, which follows the change")
+        log(f"updated {path}")
         spec_files.forget_suspended(path)
 
 
@@ -81,7 +81,7 @@ def with_current_devices(document: Mapping[str, Any], inventory: Inventory, host
 
 
 def options_of(document: Mapping[str, Any]) -> CdiOptions:
-    """Return the choices by which a document of ours was made, as far as they concern its devices."""
+    """Return the options by which a document of ours was made, as far as they concern its devices."""
     vendor, _, class_name = str(document["kind"]).partition("/")
     managing = vendor == "management.nvidia.com"
     own_devices = [device for device in document["devices"] if device["name"] != spec.ALL]
@@ -98,7 +98,7 @@ def options_of(document: Mapping[str, Any]) -> CdiOptions:
 
 
 def _names_choice(document: Mapping[str, Any], choice: str) -> bool:
-    """Whether our mark names a choice that the devices need not show."""
+    """Report whether our marker variable lists an option that the devices need not show."""
     env = document.get("containerEdits", {}).get("env", ())
     return any(
         choice in value.split(",")
@@ -108,7 +108,9 @@ def _names_choice(document: Mapping[str, Any], choice: str) -> bool:
 
 
 def _offers_partitioned_gpus_whole(own_devices: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a GPU is offered whole beside its MIG devices: files of earlier releases say it in no other way."""
+    """Report whether a GPU is offered whole beside its MIG devices. Files of earlier releases do not show the option
+    otherwise.
+    """
     whole: set[str] = set()
     partitioned: set[str] = set()
     for device in own_devices:
@@ -118,7 +120,7 @@ def _offers_partitioned_gpus_whole(own_devices: Iterable[Mapping[str, Any]]) -> 
 
 
 def _roots(document: Mapping[str, Any]) -> Iterator[str]:
-    """Where device nodes lie on the host, of those that say it."""
+    """Yield the host roots of the device nodes that have a host path."""
     for device in document["devices"]:
         for node in device["containerEdits"].get("deviceNodes", ()):
             if str(node.get("hostPath", "")).endswith(node["path"]):
@@ -126,7 +128,7 @@ def _roots(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _belongs_to(document: Mapping[str, Any], simulated: str) -> bool:
-    """Whether a document is of this machine, or of the simulated node in a folder."""
+    """Report whether a document belongs to this host, or to the simulated node in a folder."""
     mounts = document.get("containerEdits", {}).get("mounts", ())
     folder = next((m["hostPath"] for m in mounts if m["containerPath"] == SIMULATED_MOUNT_PATH), "")
     return folder == simulated or (bool(simulated) and folder.startswith(f"{simulated}/"))

@@ -1,1 +1,1 @@
-"""Docker, Podman and nerdctl: which MIG device a container gets, how it is told so, and who has it."""
+"""MIG devices for containers of Docker, Podman and nerdctl: choice of a device, arguments, and holders."""

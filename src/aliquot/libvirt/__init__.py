@@ -1,4 +1,4 @@
-"""libvirt: device XML for virtual machines, rules checked before a device is attached, persistent mdevs, and who holds
-what. ``domain_xml``, ``choose``, ``check``, ``attach`` and ``nodedev`` compute; only ``binding`` (libvirt-python) and
-``virsh`` speak to a daemon.
+"""libvirt: device XML for VMs, rules checked before a device is attached, persistent mdevs, and holders of devices.
+``domain_xml``, ``choose``, ``check``, ``attach`` and ``nodedev`` compute. Only ``binding`` (libvirt-python) and
+``virsh`` connect to a daemon.
 """

@@ -1,4 +1,4 @@
-"""Carrying out an attach or a detach: device by device, read back, undone as a whole where one fails."""
+"""Attach and detach devices: one device at a time, verified afterwards. A failed attach is undone as a whole."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from aliquot.libvirt.models import Hostdev, LibvirtDomain
 from aliquot.libvirt.port import Libvirt
 
 RELEASE_S = 30.0
-"""How long a guest may take to let a device go that is taken from it while it runs."""
+"""Time in seconds for a running guest to release a device that is detached from it."""
 
 
 def attach(libvirt: Libvirt, change: DeviceChange, report: Report = lambda _: None) -> None:
-    """All of them or none. Raises what libvirt said of the one that failed; those before it are detached again. A
-    signal takes effect between two of them.
+    """Attach all devices or none. If one fails, raise libvirt's error and detach the earlier ones. A signal takes
+    effect between two devices.
     """
     attached: list[Hostdev] = []
     try:
@@ -36,12 +36,12 @@ def attach(libvirt: Libvirt, change: DeviceChange, report: Report = lambda _: No
 
 
 def _undo(libvirt: Libvirt, change: DeviceChange, attached: list[Hostdev], error: BaseException) -> None:
-    """Takes back what was attached, last first, and says on the error what came of it."""
+    """Detach what was attached, last first, and add the outcome to the error."""
     outcomes: list[str] = []
     for hostdev in reversed(attached):
         try:
             libvirt.detach(change.uuid, xml.build(hostdev), live=change.target.live, config=change.target.config)
-            outcomes.append(f"{hostdev.shown} was attached before that, and is detached again")
+            outcomes.append(f"{hostdev.shown} was attached before the error, and is detached again")
         except AliquotError as second:
             outcomes.append(f"{hostdev.shown} stays attached: {second.brief}")
     if isinstance(error, AliquotError):
@@ -50,8 +50,8 @@ def _undo(libvirt: Libvirt, change: DeviceChange, attached: list[Hostdev], error
 
 
 def detach(libvirt: Libvirt, change: DeviceChange, clock: Clock, report: Report = lambda _: None) -> None:
-    """One after the other; what is detached stays so where a later one fails. Waits, bounded, for the guest to let go
-    of what it has. Raises LibvirtError where it does not.
+    """Detach the devices one by one. If one fails, the earlier ones stay detached. Waits up to ``RELEASE_S`` for the
+    guest to release them, and raises LibvirtError if it does not.
     """
     for hostdev, description in zip(change.devices, change.descriptions, strict=True):
         libvirt.detach(change.uuid, hostdev.text, live=change.target.live, config=change.target.config)
@@ -68,7 +68,7 @@ def _still_attached(domain: LibvirtDomain, change: DeviceChange) -> list[Hostdev
 
 
 def _verify(libvirt: Libvirt, change: DeviceChange, *, attached: bool) -> None:
-    """Reads the machine back. Raises LibvirtError for what is not as it should be."""
+    """Read the VM again. Raises LibvirtError if a device is not in the expected state."""
     domain = libvirt.domain(change.uuid)
     differences = [
         f"{hostdev.shown} is {'not ' if attached else 'still '}in the {side}"
@@ -79,9 +79,9 @@ def _verify(libvirt: Libvirt, change: DeviceChange, *, attached: bool) -> None:
     if not differences:
         return
     error = LibvirtError(
-        f"libvirt took the change of VM {change.vm}, and it did not happen"
+        f"libvirt accepted the change of VM {change.vm}, but it had no effect"
         if attached
-        else f"the guest of VM {change.vm} has not let go",
+        else f"the guest of VM {change.vm} has not released the device",
         details=tuple(differences),
         next_step=f"aliquot libvirt check {quote(change.vm)}",
     )
@@ -91,4 +91,4 @@ def _verify(libvirt: Libvirt, change: DeviceChange, *, attached: bool) -> None:
 
 def _sides(domain: LibvirtDomain, target: AttachTarget) -> list[tuple[str, tuple[Hostdev, ...]]]:
     sides = [("definition", domain.config)] if target.config else []
-    return sides + ([("running machine", domain.live)] if target.live else [])
+    return sides + ([("running VM", domain.live)] if target.live else [])

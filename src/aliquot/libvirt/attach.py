@@ -1,11 +1,12 @@
-"""What an attach or a detach comes to, as data: computed from the machine, its domains and what was asked, and judged
-before anything is touched.
+"""Plan of an attach or a detach, as data: computed from the host, its domains and the request, and checked before
+anything changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from shlex import quote
+from typing import Literal
 
 import msgspec
 
@@ -15,23 +16,24 @@ from aliquot.errors import BlockedError, UsageError
 from aliquot.libvirt import rules
 from aliquot.libvirt.choose import VmDeviceRequest, has_type, select_devices
 from aliquot.libvirt.device_rules import VmContext, check_device
-from aliquot.libvirt.errors import NoVmError
+from aliquot.libvirt.errors import LibvirtCode, NoVmError
 from aliquot.libvirt.identify import IdentifiedDevice, identify_device, vm_by_device
-from aliquot.libvirt.models import Hostdev, LibvirtDomain
+from aliquot.libvirt.models import MDEV, Hostdev, LibvirtDomain
 
 
 class AttachTarget(msgspec.Struct, frozen=True):
-    """Where a change goes: the definition (``config``), the running machine (``live``), or both. ``ramfb`` is ``auto``
-    (on exactly one vGPU that can show a display) or ``none``.
-    """
+    """The sides of a VM that a change applies to."""
 
     config: bool = True
+    """Change the definition."""
     live: bool = False
+    """Change the running VM."""
     ramfb: str = "auto"
+    """``auto`` (on exactly one vGPU that can show a display) or ``none``."""
 
 
 class DeviceChange(msgspec.Struct, frozen=True):
-    """Devices to attach to one machine, or to detach from it, in order."""
+    """Devices to attach to one VM, or to detach from it, in order."""
 
     vm: str
     uuid: str
@@ -43,23 +45,23 @@ class DeviceChange(msgspec.Struct, frozen=True):
 
 
 def find_domain(domains: Sequence[LibvirtDomain], name: str) -> LibvirtDomain:
-    """The machine of that name or UUID. Raises NoVmError with the names that there are."""
+    """Return the VM of that name or UUID. Raises NoVmError with the names of all VMs."""
     for domain in domains:
         if name in (domain.name, domain.uuid):
             return domain
     names = ", ".join(sorted(d.name for d in domains)) or "none"
-    raise NoVmError(f"there is no VM {name!r}", details=(f"libvirt has: {names}",), next_step="virsh list --all")
+    raise NoVmError(f"VM {name!r} not found", details=(f"VMs in libvirt: {names}",), next_step="virsh list --all")
 
 
 def change_target(domain: LibvirtDomain, *, live: bool, config: bool, ramfb: str = "auto") -> AttachTarget:
-    """Where a change goes. Without a word it goes to the definition alone, running machine or not: plugging a GPU into
-    a guest is for those who ask for it. Raises BlockedError where the machine has no such side.
+    """Return the sides that a change applies to. By default it applies only to the definition, even if the VM runs,
+    because plugging a GPU into a guest needs an explicit request. Raises BlockedError if the VM has no such side.
     """
     if live and not domain.running:
-        raise _refusal("VM_NOT_RUNNING", f"VM {domain.name} does not run: it can only be changed for its next start")
+        raise _refusal("VM_NOT_RUNNING", f"VM {domain.name} is not running: leave out --live")
     config = config or not live
     if config and not domain.persistent:
-        raise _refusal("TRANSIENT", f"VM {domain.name} has no definition: it can only be changed with --live")
+        raise _refusal("TRANSIENT", f"VM {domain.name} has no definition: change only the running VM, with --live")
     if live and ramfb == "on":
         raise UsageError("ramFB cannot be plugged into a running VM", next_step="aliquot libvirt attach --help")
     return AttachTarget(config, live, "none" if live else ramfb)
@@ -68,8 +70,8 @@ def change_target(domain: LibvirtDomain, *, live: bool, config: bool, ramfb: str
 def plan_attach(
     inventory: Inventory, domain: LibvirtDomain, request: VmDeviceRequest, target: AttachTarget, context: VmContext
 ) -> DeviceChange:
-    """The devices that a machine gets, with everything that speaks against it as blockers. Raises BlockedError where
-    there is nothing to give, or somebody else has it.
+    """Return the devices that a VM gets, with everything that prevents it as blockers. Raises BlockedError if no device
+    is available, or it is held.
     """
     selected = select_devices(inventory, request, vm_by_device((*context.domains, domain)))
     before = [identify_device(inventory, h) for h in (domain.config if target.config else domain.live)]
@@ -93,12 +95,12 @@ def plan_attach(
 def _notes(domain: LibvirtDomain, target: AttachTarget, added: Sequence[IdentifiedDevice]) -> list[str]:
     notes = []
     if domain.running and not target.live:
-        notes.append(f"VM {domain.name} runs: it gets them at its next start")
+        notes.append(f"VM {domain.name} is running: it gets the devices at its next start")
     if target.live and not target.config:
-        notes.append("the running machine only: they are gone after its next start (add --config to keep them)")
+        notes.append("only the running VM has the devices: they are gone at its next start (add --config to keep them)")
     if target.live:
         notes.append(
-            "no ramFB: QEMU cannot plug it into a running machine, so the vGPU shows nothing before its driver"
+            "no ramFB: QEMU cannot add it to a running VM, so the vGPU shows no display until its driver loads"
         )
     elif target.ramfb == "auto" and not domain.graphics and any(k.vgpu for k in added):
         notes.append(f"no ramFB: VM {domain.name} has no <graphics> to show it on")
@@ -116,8 +118,8 @@ def _describe_device(device: IdentifiedDevice) -> str:
 def plan_detach(
     inventory: Inventory, domain: LibvirtDomain, request: VmDeviceRequest, target: AttachTarget, *, all_devices: bool
 ) -> DeviceChange:
-    """The devices to take from a machine: those that were named, so many of a type, or all that are NVIDIA's. Each is
-    the element as the machine has it. Raises BlockedError for one that it does not have.
+    """Return the devices to detach from a VM: the named ones, a count of a type, or all that are NVIDIA's. Each is the
+    element in the VM's XML. Raises BlockedError for a device that the VM does not have.
     """
     hostdevs = domain.config if target.config else domain.live
     chosen: list[IdentifiedDevice] = []
@@ -130,12 +132,12 @@ def plan_detach(
             raise _refusal("NOT_ATTACHED", f"VM {domain.name} has {len(fitting)} x {name}, not {count}", domain.name)
         chosen += fitting[len(fitting) - count :]
     if all_devices:
-        chosen = [k for k in devices if k.in_inventory or k.hostdev.kind == "mdev"]
+        chosen = [k for k in devices if k.in_inventory or k.hostdev.kind == MDEV]
     if not chosen:
         raise _refusal("NOT_ATTACHED", f"VM {domain.name} has no vGPU and no GPU", domain.name)
     notes = []
     if domain.running and not target.live:
-        notes.append(f"VM {domain.name} runs, and keeps them until it is shut down")
+        notes.append(f"VM {domain.name} is running, and keeps the devices until it is shut down")
     return DeviceChange(
         vm=domain.name,
         uuid=domain.uuid,
@@ -154,7 +156,7 @@ def _find_device(domain: LibvirtDomain, devices: Sequence[IdentifiedDevice], wor
     raise _refusal("NOT_ATTACHED", f"VM {domain.name} has no device {word}", domain.name)
 
 
-def _refusal(code: str, message: str, vm: str = "") -> BlockedError:
+def _refusal(code: LibvirtCode | Literal["TRANSIENT"], message: str, vm: str = "") -> BlockedError:
     error = BlockedError(
         message, next_step=f"aliquot libvirt check {quote(vm)}" if vm else "aliquot libvirt attach --help"
     )

@@ -1,5 +1,5 @@
-"""libvirt through its Python binding (the extra ``libvirt``). The binding must fit the library that is installed:
-``pip install libvirt-python==$(virsh --version)``.
+"""libvirt through its Python binding (the extra ``libvirt``). The binding must match the installed library: ``pip
+install libvirt-python==$(virsh --version)``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class LibvirtPython:
-    """A connection of libvirt-python. A call that hangs is left to its thread: the binding has no timeouts."""
+    """A connection of libvirt-python. A call that hangs is left to its thread, because the binding has no timeouts."""
 
     through = "libvirt-python"
 
@@ -65,9 +65,7 @@ class LibvirtPython:
         self._call("start the mdev", lambda: self._connection.nodeDeviceLookupByName(name).create())
 
     def autostart_mdev(self, name: str) -> None:
-        self._call(
-            "have the mdev start by itself", lambda: self._connection.nodeDeviceLookupByName(name).setAutostart(1)
-        )
+        self._call("set autostart of the mdev", lambda: self._connection.nodeDeviceLookupByName(name).setAutostart(1))
 
     def undefine_mdev(self, name: str) -> None:
         self._call("undefine the mdev", lambda: self._connection.nodeDeviceLookupByName(name).undefine())
@@ -82,7 +80,7 @@ class LibvirtPython:
         return self._connection.lookupByUUIDString(uuid)
 
     def _read_if_present(self, handle: Any) -> LibvirtDomain | None:
-        """None for one that went away since it was listed."""
+        """Return a domain, or None if it went away since it was listed."""
         try:
             return self._call("read a VM", lambda: _read(handle))
         except errors.NoVmError:
@@ -100,7 +98,7 @@ class LibvirtPython:
             return list(self._connection.listAllDevices(wanted))
 
     def _call(self, attempt: str, call: Callable[[], T]) -> T:
-        """The answer, within the bound. Raises LibvirtError."""
+        """Return the result of a call within the time limit. Raises LibvirtError."""
         outcome: list[T] = []
         failed: list[BaseException] = []
 
@@ -140,7 +138,7 @@ def _node(handle: Any) -> NodeDevice | None:
     try:
         active, persistent, auto = bool(handle.isActive()), bool(handle.isPersistent()), bool(handle.autostart())
     except (AttributeError, libvirt.libvirtError):
-        active, persistent, auto = True, False, False  # before 7.8 there are only active ones
+        active, persistent, auto = True, False, False  # before 7.8 all mdevs are active
     try:
         return nodexml.parse(handle.XMLDesc(0), active=active, persistent=persistent, autostart=auto)
     except libvirt.libvirtError as gone:
@@ -150,4 +148,4 @@ def _node(handle: Any) -> NodeDevice | None:
 
 
 def _silent(*_: object) -> None:
-    """libvirt prints every error on stderr by itself, unless something else takes it."""
+    """Discard errors: libvirt prints every error on stderr unless a handler takes it."""

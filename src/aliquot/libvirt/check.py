@@ -1,4 +1,4 @@
-"""What is right and wrong about the devices of one virtual machine: each on its own, then all together."""
+"""Check of the devices of one VM: each device separately, then all together."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from aliquot.libvirt.models import LibvirtDomain
 
 
 class VmCheckReport(msgspec.Struct, frozen=True):
-    """The judgement of one machine. ``problems`` are those of all its devices together."""
+    """The findings about one VM."""
 
     vm: str
     running: bool
     rows: tuple[DeviceCheck, ...]
     problems: tuple[Blocker, ...] = ()
+    """Problems of all its devices together."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -29,22 +30,22 @@ class VmCheckReport(msgspec.Struct, frozen=True):
 
 
 def check(inventory: Inventory, domain: LibvirtDomain, context: VmContext) -> VmCheckReport:
-    """Everything about one machine."""
+    """Check all devices of one VM."""
     devices = [identify_device(inventory, hostdev) for hostdev in domain.hostdevs]
     rows = tuple(check_device(inventory, domain, device, context) for device in devices)
     problems = list(_check_together(inventory, domain, devices, context))
     notes = []
     if domain.running and domain.persistent and keys(domain.live) != keys(domain.config):
-        notes.append("the running machine and its definition have different devices: they agree after its next start")
+        notes.append("the running VM and its definition have different devices: the next start applies the definition")
     if not devices:
-        notes.append("it has no vGPU, no GPU and no other PCI device")
+        notes.append("the VM has no vGPU, no GPU and no other PCI device")
     return VmCheckReport(domain.name, domain.running, rows, tuple(problems), tuple(notes))
 
 
 def _check_together(
     inventory: Inventory, domain: LibvirtDomain, devices: list[IdentifiedDevice], context: VmContext
 ) -> list[Blocker]:
-    """The definition, and the running machine where that differs: each must hold by itself."""
+    """Check the definition, and the running VM if it differs. Each must be valid without the other."""
     found: list[Blocker] = []
     for hostdevs in (domain.config, domain.live):
         side_keys = keys(hostdevs)
@@ -56,14 +57,14 @@ def _check_together(
     for hostdev in domain.config:
         if hostdev.key in seen:
             found.append(
-                Blocker("DUPLICATE", f"{hostdev.shown} is there twice", next_step=detach_command(domain, hostdev.key))
+                Blocker("DUPLICATE", f"{hostdev.shown} is listed twice", next_step=detach_command(domain, hostdev.key))
             )
         seen.add(hostdev.key)
     if not domain.graphics and any(k.hostdev.display for k in devices):
         found.append(
             Blocker(
                 "DISPLAY",
-                "a vGPU has display='on', and the VM has no <graphics>: libvirt refuses to start it",
+                "a vGPU has display='on', but the VM has no <graphics>: libvirt refuses to start it",
                 next_step=f"virsh edit {quote(domain.name)}",
             )
         )

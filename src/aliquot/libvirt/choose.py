@@ -1,4 +1,4 @@
-"""Which devices a virtual machine gets: free vGPUs of the asked types, or devices that were named."""
+"""Choice of a VM's devices: free vGPUs of the requested types, or devices by name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from aliquot.core.model import vgpu_types as tables
+from aliquot.core.model.desired import RuleCode
 from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu
 from aliquot.core.planner.vgpu.naming import plan_command
 from aliquot.errors import BlockedError, ConfigError
@@ -15,31 +16,32 @@ from aliquot.libvirt.identify import VFIO_PCI, IdentifiedDevice, device_names, h
 from aliquot.libvirt.models import PCI, Hostdev
 
 VmByDevice = Mapping[str, str]
-"""Device (mdev UUID, PCI address) to the VM that has it."""
+"""The VM of each device, by mdev UUID or PCI address."""
 
 
 class VmDeviceRequest(msgspec.Struct, frozen=True):
-    """What is wanted: vGPU types with counts, on ``gpus`` (PCI addresses; empty for any), and devices by name:
-    functions, vGPU UUIDs, PCI addresses of whole GPUs.
-    """
+    """Requested devices of a VM."""
 
     types: tuple[tuple[str, int], ...] = ()
+    """vGPU types with counts."""
     gpus: tuple[str, ...] = ()
+    """PCI addresses of the GPUs to choose from; empty for any."""
     devices: tuple[str, ...] = ()
+    """Functions, vGPU UUIDs, or PCI addresses of whole GPUs."""
 
 
 def select_devices(
     inventory: Inventory, request: VmDeviceRequest, vm_by_device: VmByDevice
 ) -> tuple[IdentifiedDevice, ...]:
-    """The devices, in the order that was asked, none twice. Raises BlockedError with the rule, ConfigError for a type
-    that is in no table.
+    """Return the devices in the requested order, without duplicates. Raises BlockedError with the rule, and ConfigError
+    for a type that is in no table.
     """
     found: list[IdentifiedDevice] = []
     for device_name in request.devices:
         found.append(find_idle_device(inventory, device_name, vm_by_device))
     taken = {k.hostdev.key for k in found}
     if len(taken) < len(found):
-        raise ConfigError("a device is named twice", details=tuple(sorted(k.hostdev.shown for k in found)))
+        raise ConfigError("a device is given twice", details=tuple(sorted(k.hostdev.shown for k in found)))
     for name, count in request.types:
         wanted = _type_name(name)
         chosen = _idle_vgpus(inventory, wanted, request.gpus, vm_by_device, taken)[:count]
@@ -51,26 +53,26 @@ def select_devices(
 
 
 def _type_name(name: str) -> str:
-    """The full name, or the short one where that is what was typed. Raises ConfigError for one in no table."""
+    """Return the full or short name as typed. Raises ConfigError if it is in no table."""
     matches = {
         t.name for table in tables.tables() for t in table.types if name.lower() in (t.name.lower(), t.short.lower())
     }
     if not matches:
-        error = ConfigError(f"no vGPU type is called {name!r}", next_step="aliquot vgpu types")
+        error = ConfigError(f"unknown vGPU type {name!r}", next_step="aliquot vgpu types")
         error.code = "UNKNOWN_TYPE"
         raise error
     return name
 
 
 def has_type(vgpu: Vgpu, name: str) -> bool:
-    """Whether a vGPU has the type of that name, full or short."""
+    """Report whether a vGPU has the type of that full or short name."""
     return name.lower() in (vgpu.type.lower(), vgpu.type.rpartition(" ")[2].lower())
 
 
 def _idle_vgpus(
     inventory: Inventory, name: str, gpus: tuple[str, ...], vm_by_device: VmByDevice, taken: set[str]
 ) -> list[IdentifiedDevice]:
-    """Free ones in the order of GPUs and functions."""
+    """Return the free vGPUs in the order of GPUs and functions."""
     found = []
     for gpu, vgpu in vgpus(inventory):
         device = IdentifiedDevice(hostdev_of(gpu, vgpu), gpu=gpu, vgpu=vgpu)
@@ -80,7 +82,7 @@ def _idle_vgpus(
 
 
 def holder(device: IdentifiedDevice, vm_by_device: VmByDevice) -> Holder | None:
-    """Who has a device: a process with its handle open, or a VM that has it in its XML."""
+    """Return the holder of a device: a process with its handle open, or a VM that has it in its XML."""
     open_in = device.vgpu.holders if device.vgpu else device.function.holders if device.function else ()
     if not open_in and device.whole_gpu and device.gpu is not None:
         open_in = device.gpu.holders
@@ -100,7 +102,7 @@ def _too_few_error(
         rows.append(f"{vgpu.type} on {vgpu.function}: {f'{current_holder} has it' if current_holder else 'free'}")
     free = sum(row.endswith("free") for row in rows)
     error = BlockedError(
-        f"{count} x {name} asked, {free} free" + (f" of {len(every)}" if every else ": there is none"),
+        f"{count} x {name} requested, {free} free" + (f" of {len(every)}" if every else ": the node has none"),
         details=tuple(rows),
         next_step=_plan_hint(inventory, name, count - free, gpus) or "aliquot vgpu list",
     )
@@ -109,8 +111,8 @@ def _too_few_error(
 
 
 def _plan_hint(inventory: Inventory, name: str, missing: int, gpus: tuple[str, ...]) -> str:
-    """The command that plans the missing vGPUs beside those that there are, on the first GPU that could hold so many;
-    where none could, the one that shows why.
+    """Return the command that plans the missing vGPUs beside the present ones, on the first GPU that could hold them.
+    If no GPU could, return the command that shows why.
     """
     hint = ""
     for gpu in inventory.gpus:
@@ -132,8 +134,8 @@ def _counts(gpu: Gpu, name: str, missing: int) -> Counter[str]:
 
 
 def find_idle_device(inventory: Inventory, name: str, vm_by_device: VmByDevice) -> IdentifiedDevice:
-    """The device that a word names: a virtual function or a whole GPU by PCI address, a vGPU by UUID. Raises
-    BlockedError where there is none, or somebody has it.
+    """Return the device that a word names: a virtual function or a whole GPU by PCI address, or a vGPU by UUID. Raises
+    BlockedError if it does not exist or is held.
     """
     device = _resolve(inventory, name.lower())
     current_holder = holder(device, vm_by_device)
@@ -153,31 +155,29 @@ def _resolve(inventory: Inventory, name: str) -> IdentifiedDevice:
         for function in functions:
             if name == function.pci:
                 if function.driver != VFIO_PCI:
-                    raise _refusal(
-                        "NO_VGPU", f"virtual function {name} carries no vGPU", f"aliquot vgpu types {gpu.pci}"
-                    )
+                    raise _refusal("NO_VGPU", f"virtual function {name} has no vGPU", f"aliquot vgpu types {gpu.pci}")
                 return IdentifiedDevice(Hostdev(PCI, address=name), gpu=gpu, function=function)
         if gpu.virtual and name in gpu.virtual.addresses:
             raise _refusal(
-                "NO_FUNCTION", f"{name} is a virtual function that is switched off", f"aliquot vgpu enable {gpu.pci}"
+                "NO_FUNCTION", f"{name} is a virtual function that is disabled", f"aliquot vgpu enable {gpu.pci}"
             )
-    raise _refusal("NO_VGPU", f"there is no vGPU, virtual function or GPU {name}", "aliquot vgpu list")
+    raise _refusal("NO_VGPU", f"{name} is not a vGPU, virtual function or GPU of this node", "aliquot vgpu list")
 
 
 def _whole(gpu: Gpu) -> IdentifiedDevice:
-    """A whole GPU: bound to vfio-pci already, or left for libvirt to bind when the VM starts."""
+    """Return a whole GPU: already bound to vfio-pci, or left for libvirt to bind when the VM starts."""
     if gpu.virtual is not None and gpu.virtual.enabled:
         raise _refusal(
             "FUNCTIONS_IN_USE",
-            f"GPU {gpu.pci} has {len(gpu.virtual.functions)} virtual functions: it cannot be handed out whole",
+            f"GPU {gpu.pci} has {len(gpu.virtual.functions)} virtual functions: it cannot be passed through whole",
             f"aliquot vgpu disable {gpu.pci}",
         )
     if gpu.instances and not gpu.passthrough:
-        raise _refusal("HELD", f"GPU {gpu.pci} is divided by MIG", f"aliquot plan --gpu {gpu.pci} --mig disabled")
+        raise _refusal("HELD", f"GPU {gpu.pci} has MIG instances", f"aliquot plan --gpu {gpu.pci} --mig disabled")
     return IdentifiedDevice(Hostdev(PCI, address=gpu.pci, managed=not gpu.passthrough), gpu=gpu, whole_gpu=True)
 
 
-def _refusal(code: str, message: str, next_step: str) -> BlockedError:
+def _refusal(code: RuleCode, message: str, next_step: str) -> BlockedError:
     error = BlockedError(message, next_step=next_step)
     error.code = code
     return error

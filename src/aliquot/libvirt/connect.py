@@ -1,4 +1,4 @@
-"""A connection to libvirt: through the Python binding where it is installed, else through ``virsh``."""
+"""Connection to libvirt: through the Python binding if it is installed, else through ``virsh``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from aliquot.libvirt.errors import NoLibvirtError
 from aliquot.libvirt.port import Libvirt
 
 URI = "qemu:///system"
+SOCKETS = ("/run/libvirt/libvirt-sock", "/run/libvirt/virtqemud-sock")
+"""Of the system's daemon."""
 IMPLEMENTATIONS = ("binding", "virsh")
 
 
 @contextmanager
 def open_libvirt(uri: str = "", implementation: str = "") -> Iterator[Libvirt]:
-    """The daemon at a URI, closed afterwards. ``implementation`` forces one implementation: ``binding`` or ``virsh``.
+    """Connect to the daemon at a URI, and close the connection afterwards. ``implementation`` forces ``binding`` or
+    ``virsh``.
 
-    Raises NoLibvirtError where no daemon answers, or there is nothing to ask it with.
+    Raises NoLibvirtError if no daemon answers, or neither implementation is installed.
     """
     connection = _open(uri or URI, implementation)
     try:
@@ -29,7 +32,7 @@ def open_libvirt(uri: str = "", implementation: str = "") -> Iterator[Libvirt]:
 def _open(uri: str, implementation: str) -> Libvirt:
     if implementation not in ("", *IMPLEMENTATIONS):
         raise UsageError(
-            f"ALIQUOT_LIBVIRT is {implementation!r}: it can be binding or virsh", next_step="unset ALIQUOT_LIBVIRT"
+            f"invalid ALIQUOT_LIBVIRT {implementation!r}: use binding or virsh", next_step="unset ALIQUOT_LIBVIRT"
         )
     if implementation != "virsh":
         try:
@@ -37,7 +40,7 @@ def _open(uri: str, implementation: str) -> Libvirt:
         except ImportError as absent:
             if implementation == "binding":
                 raise NoLibvirtError(
-                    f"libvirt-python cannot be used: {absent}",
+                    f"cannot use libvirt-python: {absent}",
                     next_step="pip install libvirt-python==$(virsh --version)",
                 ) from absent
         else:

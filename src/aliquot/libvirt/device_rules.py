@@ -1,4 +1,4 @@
-"""One device of a virtual machine, judged on its own."""
+"""Check of a single device of a VM."""
 
 from __future__ import annotations
 
@@ -23,39 +23,41 @@ from aliquot.libvirt.identify import (
 from aliquot.libvirt.models import MDEV, PCI, Hostdev, LibvirtDomain, NodeDevice
 
 VARIANT_DRIVERS = (10, 0)
-"""From this version on libvirt takes a device whose VFIO driver is not vfio-pci. 9.0 was seen to refuse it ("Unmanaged
-PCI device ... must be manually detached"); the patches came between 9.9 and 10.0 (libvirt devel list, January 2024).
+"""The first version that accepts a device whose VFIO driver is not vfio-pci. Version 9.0 refuses it ("Unmanaged PCI
+device ... must be manually detached"). The patches came between 9.9 and 10.0 (libvirt devel list, January 2024).
 """
 
 
 class VmContext(msgspec.Struct, frozen=True):
-    """What else bears on a machine: the other domains, the mdevs that libvirt sees, and, by the PCI address of a whole
-    GPU, the devices of its IOMMU group that are not part of its board (with their drivers); ``version`` is libvirt's.
-    """
+    """Other facts that matter to a VM."""
 
     domains: tuple[LibvirtDomain, ...] = ()
+    """The other domains."""
     mdevs: tuple[NodeDevice, ...] = ()
+    """The mdevs that libvirt sees."""
     foreign: Mapping[str, tuple[str, ...]] = {}
+    """By PCI address of a whole GPU: devices of its IOMMU group that are not part of its board, with their drivers."""
     policy: VmPolicy = "nvidia"
     version: tuple[int, int] | None = None
+    """libvirt's version."""
 
 
 class DeviceCheck(msgspec.Struct, frozen=True):
-    """One device: ``where`` is ``definition``, ``running`` or ``both``; ``problems`` stop the machine from starting, or
-    its guest from using the device.
-    """
+    """The findings about one device."""
 
     device: str
     what: str
     where: str
+    """``definition``, ``running`` or ``both``."""
     problems: tuple[Blocker, ...] = ()
+    """Problems that stop the VM from starting, or its guest from using the device."""
     notes: tuple[str, ...] = ()
 
 
 def check_device(
     inventory: Inventory, domain: LibvirtDomain, device: IdentifiedDevice, context: VmContext
 ) -> DeviceCheck:
-    """What one device is, and what is wrong with it. ``device`` need not be in the machine yet."""
+    """Return what one device is, and its problems. The VM need not have ``device`` yet."""
     problems: list[Blocker] = []
     notes: list[str] = []
     if device.vgpu is not None and device.gpu is not None:
@@ -69,7 +71,7 @@ def check_device(
         what = f"virtual function {device.function.number} of GPU {device.gpu.index}"
         problems += _function(domain, device, device.gpu)
     elif device.disabled and device.gpu is not None:
-        what = f"virtual function of GPU {device.gpu.index}, switched off"
+        what = f"virtual function of GPU {device.gpu.index}, disabled"
         problems.append(_switched_off(device.gpu, device.hostdev.address))
     else:
         what, absent_problems, absent_notes = _absent(inventory, device, context)
@@ -93,12 +95,12 @@ def _vgpu(domain: LibvirtDomain, device: IdentifiedDevice, gpu: Gpu) -> list[Blo
     if hostdev.kind == PCI and not gpu.uses_vendor_vfio:
         wrong = f"the vGPU of {hostdev.address} is an mdev on this host: the VM must name its UUID"
     elif hostdev.kind == MDEV and gpu.uses_vendor_vfio and device.vgpu is not None:
-        wrong = f"this kernel has no mdevs: the vGPU is the PCI function {device.vgpu.function} now"
+        wrong = f"this kernel has no mdevs: the vGPU is now the PCI function {device.vgpu.function}"
     if wrong:
         return [_reattach("WORLD", wrong, domain, device, gpu)]
     if hostdev.kind == PCI and hostdev.managed:
         wrong = (
-            f"{hostdev.address} carries a vGPU and has managed='yes': libvirt would bind it to vfio-pci, which the "
+            f"{hostdev.address} has a vGPU and managed='yes': libvirt would bind it to vfio-pci, which the "
             "driver refuses (EINVAL)"
         )
         return [_reattach("MANAGED", wrong, domain, device, gpu)]
@@ -110,13 +112,13 @@ def _too_old(device: IdentifiedDevice, context: VmContext) -> list[str]:
         return []
     have, want = (".".join(map(str, v)) for v in (context.version, VARIANT_DRIVERS))
     return [
-        f"libvirt {have} starts no VM with {device.hostdev.address}: it knows no VFIO driver but vfio-pci, and the "
-        f"vGPU needs NVIDIA's own (libvirt {want} or later does)"
+        f"libvirt {have} starts no VM with {device.hostdev.address}: it supports only the VFIO driver vfio-pci, but "
+        f"the vGPU needs NVIDIA's own (libvirt {want} or later supports it)"
     ]
 
 
 def _reattach(rule: RuleCode, wrong: str, domain: LibvirtDomain, device: IdentifiedDevice, gpu: Gpu) -> Blocker:
-    """A device that only has to be attached anew."""
+    """Return the blocker of a device that only has to be attached again."""
     message = f"{wrong}; detach it, and attach {device.vgpu.function if device.vgpu else 'it'} again"
     return Blocker(rule, message, gpu.pci, next_step=detach_command(domain, device.hostdev.key))
 
@@ -127,19 +129,17 @@ def _whole(domain: LibvirtDomain, device: IdentifiedDevice, gpu: Gpu, context: V
         found.append(
             Blocker(
                 "NOT_BOUND",
-                f"GPU {gpu.pci} is not bound to vfio-pci, and managed='no' leaves that to us",
+                f"GPU {gpu.pci} is not bound to vfio-pci, and with managed='no' libvirt does not bind it",
                 gpu.pci,
                 next_step=f"aliquot passthrough enable {gpu.pci}",
             )
         )
     if gpu.virtual is not None and gpu.virtual.enabled:
-        message = f"GPU {gpu.pci} has {len(gpu.virtual.functions)} virtual functions on: it cannot be handed out whole"
+        message = f"GPU {gpu.pci} has {len(gpu.virtual.functions)} virtual functions: it cannot be passed through whole"
         found.append(Blocker("FUNCTIONS_IN_USE", message, gpu.pci, next_step=f"aliquot vgpu disable {gpu.pci}"))
     foreign = [each for each in context.foreign.get(gpu.pci, ()) if each.split()[0] not in keys(domain.hostdevs)]
     if foreign:
-        message = (
-            f"the IOMMU group of GPU {gpu.pci} holds other devices, which the VM does not get: {', '.join(foreign)}"
-        )
+        message = f"the IOMMU group of GPU {gpu.pci} has other devices that the VM does not get: {', '.join(foreign)}"
         found.append(Blocker("IOMMU_GROUP", message, gpu.pci, next_step=f"aliquot passthrough check {gpu.pci}"))
     return found
 
@@ -151,7 +151,7 @@ def _function(domain: LibvirtDomain, device: IdentifiedDevice, gpu: Gpu) -> list
     return [
         Blocker(
             "NO_VGPU",
-            f"virtual function {function.pci} carries no vGPU: it has no type",
+            f"virtual function {function.pci} has no vGPU type",
             gpu.pci,
             next_step=f"aliquot vgpu types {gpu.pci}",
         )
@@ -163,26 +163,28 @@ def _switched_off(gpu: Gpu, address: str) -> Blocker:
         next((v for v in gpu.virtual.recorded_vgpus if v.function == address), None) if gpu.virtual else None
     )
     if recorded_vgpu is not None:
-        message = f"{address} is gone since the last reboot; it carried {recorded_vgpu.type}"
+        message = f"{address} is gone since the last reboot; it had the vGPU type {recorded_vgpu.type}"
         return Blocker("NO_FUNCTION", message, gpu.pci, next_step="aliquot restore --boot")
-    message = f"{address} does not exist while the virtual functions of GPU {gpu.pci} are off"
+    message = f"{address} does not exist while the virtual functions of GPU {gpu.pci} are disabled"
     return Blocker("NO_FUNCTION", message, gpu.pci, next_step=f"aliquot vgpu enable {gpu.pci}")
 
 
 def _absent(inventory: Inventory, device: IdentifiedDevice, context: VmContext) -> tuple[str, list[Blocker], list[str]]:
-    """A device that is none of ours: another card, somebody else's mdev, or an mdev that does not exist."""
+    """Return the description, blockers and notes of a device outside the inventory: another PCI device, another
+    vendor's mdev, or an mdev that does not exist.
+    """
     hostdev = device.hostdev
     if hostdev.kind == PCI:
-        return "no NVIDIA GPU", [], ["not judged: it is no GPU of this node"]
+        return "not an NVIDIA GPU", [], ["not checked: it is not a GPU of this node"]
     other = next((m for m in context.mdevs if m.uuid == hostdev.uuid and m.active), None)
     if other is not None:
-        return f"mdev of {other.parent}, type {other.type}", [], ["not judged: it is no vGPU of NVIDIA's"]
+        return f"mdev of {other.parent}, type {other.type}", [], ["not checked: it is not an NVIDIA vGPU"]
     origin = find_by_stable_uuid(inventory, hostdev.uuid)
     defined = next((m for m in context.mdevs if m.uuid == hostdev.uuid), None)
     if defined is not None:
-        message = f"mdev {hostdev.uuid} is defined ({defined.type} on {defined.parent}), and not started"
+        message = f"mdev {hostdev.uuid} is defined ({defined.type} on {defined.parent}), but not started"
         return "mdev, not started", [Blocker("NO_MDEV", message, next_step=_start(hostdev.uuid))], []
-    message = f"there is no mdev {hostdev.uuid}"
+    message = f"mdev {hostdev.uuid} does not exist"
     if origin is None:
         return "nothing", [Blocker("NO_MDEV", message, next_step="aliquot vgpu list")], []
     gpu, recorded_vgpu, function = origin
@@ -210,7 +212,7 @@ def _host(inventory: Inventory, device: IdentifiedDevice) -> list[Blocker]:
         found.append(
             Blocker(
                 "NO_IOMMU",
-                "the IOMMU is off: no PCI function can be given to a VM",
+                "the IOMMU is off: no PCI function can be passed through to a VM",
                 gpu,
                 next_step="switch it on in the firmware and with intel_iommu=on (AMD: amd_iommu=on), then reboot",
             )
@@ -221,7 +223,7 @@ def _host(inventory: Inventory, device: IdentifiedDevice) -> list[Blocker]:
 
 
 def _held(domain: LibvirtDomain, device: IdentifiedDevice, context: VmContext) -> list[Blocker]:
-    """Who else has it right now: another running VM by its XML, or a process that has the handle open."""
+    """Return a blocker if another running VM has the device in its XML, or a process has its handle open."""
     running_users = vm_by_device(tuple(d for d in context.domains if d.running), exclude_uuid=domain.uuid)
     holders: tuple[Holder, ...] = tuple(
         Holder("vm", running_users[n]) for n in sorted(device_names(device)) if n in running_users
@@ -230,7 +232,7 @@ def _held(domain: LibvirtDomain, device: IdentifiedDevice, context: VmContext) -
     if device.whole_gpu and device.gpu is not None and (device.gpu.passthrough or device.hostdev.managed):
         open_handles = device.gpu.holders
     if domain.running and device.hostdev.key in keys(domain.live):
-        open_handles = ()  # that is this machine itself
+        open_handles = ()  # this VM itself has it open
     holders += tuple(h for h in open_handles if h.name not in {*running_users.values(), domain.name})
     if not holders:
         return []
@@ -240,14 +242,14 @@ def _held(domain: LibvirtDomain, device: IdentifiedDevice, context: VmContext) -
 
 
 def _shut_off_vms(domain: LibvirtDomain, device: IdentifiedDevice, context: VmContext) -> list[str]:
-    """Machines that are shut off and have the same device: only one of them can run at a time."""
+    """Return a note about VMs that are shut off and have the same device. Only one of them can run at a time."""
     shut_off_users = vm_by_device(tuple(d for d in context.domains if not d.running), exclude_uuid=domain.uuid)
     vms = sorted({shut_off_users[n] for n in device_names(device) if n in shut_off_users})
     return [f"{', '.join(vms)} has it in its definition too: only one of them can run at a time"] if vms else []
 
 
 def detach_command(domain: LibvirtDomain, key: str) -> str:
-    """The command that takes a device from a machine."""
+    """Return the command that detaches a device from a VM."""
     return f"aliquot libvirt detach {quote(domain.name)} {key}"
 
 

@@ -1,6 +1,6 @@
-"""Domain XML: host devices written as libvirt wants them, and read from what libvirt gives.
+"""Domain XML: host devices written for libvirt, and parsed from libvirt's output.
 
-Sources: libvirt's formatdomain page; tried against libvirt 9.0 (``virt-xml-validate``, ``define --validate``).
+Sources: libvirt's formatdomain page; tested with libvirt 9.0 (``virt-xml-validate``, ``define --validate``).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 
 from aliquot.foundation.decimals import decimal
 from aliquot.libvirt.errors import LibvirtError
-from aliquot.libvirt.models import MDEV, PCI, Hostdev, LibvirtDomain
+from aliquot.libvirt.models import HOSTDEV_KINDS, MDEV, PCI, Hostdev, LibvirtDomain
 
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,8}|[0-9]{1,9}")
 _ADDRESS = re.compile(r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 
 
 def build(hostdev: Hostdev) -> str:
-    """The ``<hostdev>`` element. A PCI device says ``managed`` in any case, since libvirt's default is no."""
+    """Return the ``<hostdev>`` element. A PCI device always has ``managed``, because libvirt's default is no."""
     attributes = {"mode": "subsystem", "type": hostdev.kind}
     if hostdev.kind == MDEV:
         attributes["model"] = hostdev.model or "vfio-pci"
@@ -42,7 +42,7 @@ def _source(hostdev: Hostdev) -> dict[str, str]:
 
 
 def pci_parts(address: str) -> tuple[int, int, int, int]:
-    """Domain, bus, slot and function of a PCI address. Raises ValueError."""
+    """Return domain, bus, slot and function of a PCI address. Raises ValueError."""
     found = _ADDRESS.fullmatch(address)
     if found is None:
         raise ValueError(f"{address!r} is not a PCI address")
@@ -51,8 +51,8 @@ def pci_parts(address: str) -> tuple[int, int, int, int]:
 
 
 def parse_domain(current: str, inactive: str = "", *, persistent: bool = True) -> LibvirtDomain:
-    """A domain from its XML: ``current`` is that of the running machine where it runs, ``inactive`` the definition,
-    empty where that is the same. Raises LibvirtError for what is no domain.
+    """Return a domain from its XML. ``current`` is that of the running VM if it runs; ``inactive`` is the definition,
+    or empty if it is the same. Raises LibvirtError if the XML is not a domain.
     """
     root = _parse_xml(current)
     number = decimal(root.get("id", "-1"))
@@ -70,15 +70,15 @@ def parse_domain(current: str, inactive: str = "", *, persistent: bool = True) -
 
 
 def parse_hostdevs(root: ElementTree.Element) -> tuple[Hostdev, ...]:
-    """The mdevs and PCI devices of a domain, in their order. Other host devices (USB, SCSI) are none of ours."""
+    """Return the mdevs and PCI devices of a domain, in their order. Other host devices (USB, SCSI) are omitted."""
     found = [_hostdev(each) for each in root.findall("devices/hostdev") if each.get("mode") == "subsystem"]
     return tuple(h for h in found if h is not None)
 
 
 def _hostdev(element: ElementTree.Element) -> Hostdev | None:
     address = element.find("source/address")
-    kind = element.get("type", "")
-    if address is None or kind not in (MDEV, PCI):
+    kind = next((known for known in HOSTDEV_KINDS if known == element.get("type")), None)
+    if address is None or kind is None:
         return None
     return Hostdev(
         kind=kind,
@@ -96,19 +96,19 @@ def _address(element: ElementTree.Element) -> str:
     words = [element.get(key, "0") for key in ("domain", "bus", "slot", "function")]
     if not all(map(_NUMBER.fullmatch, words)):
         raise LibvirtError(
-            f"libvirt's answer has no PCI address in {' '.join(words)[:60]!r}", next_step="virsh version"
+            f"libvirt's output has an invalid PCI address: {' '.join(words)[:60]!r}", next_step="virsh version"
         )
     domain, bus, slot, function = (int(word, 16 if word[:2] in ("0x", "0X") else 10) for word in words)
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
 
 
 def parse_xml(text: str) -> ElementTree.Element:
-    """XML that libvirt gave. Raises LibvirtError where it is none."""
+    """Return the root of XML from libvirt. Raises LibvirtError if it is not XML."""
     return _parse_xml(text)
 
 
 class _NoTypes(ElementTree.TreeBuilder):
-    """Refuse a document type: libvirt writes none, and the entities that one declares can fill the memory."""
+    """Refuses a document type: libvirt writes none, and its entities can exhaust the memory."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
         raise ElementTree.ParseError(f"it has a document type, {name}")
@@ -118,7 +118,7 @@ def _parse_xml(text: str) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(text, ElementTree.XMLParser(target=_NoTypes()))
     except (ElementTree.ParseError, UnicodeError) as error:
-        raise LibvirtError(f"libvirt's answer is no XML: {error}", next_step="virsh version") from error
+        raise LibvirtError(f"libvirt's output is not valid XML: {error}", next_step="virsh version") from error
 
 
 def _flag(word: str | None) -> bool | None:

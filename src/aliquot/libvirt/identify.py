@@ -1,5 +1,5 @@
-"""What a host device of a virtual machine is to the inventory: a vGPU, a virtual function, a whole GPU, or nothing of
-ours. The place where libvirt's names (mdev UUIDs, PCI addresses) and ours meet.
+"""Mapping of a VM's host devices to the inventory: a vGPU, a virtual function, a whole GPU, or a device outside it.
+Only this module maps libvirt's names (mdev UUIDs, PCI addresses) to ours.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from aliquot.libvirt.models import MDEV, PCI, Hostdev, LibvirtDomain
 
 VFIO_PCI = "vfio-pci"
 _SLOTS = 64
-"""More functions or slots than any GPU has, for finding whose stable UUID one is."""
+"""More functions or slots than any GPU has, to search for the origin of a stable UUID."""
 
 
 class IdentifiedDevice(msgspec.Struct, frozen=True):
-    """A host device and what it is. At most one of ``vgpu``, ``function`` and ``whole_gpu`` holds, and then ``gpu``
-    says of which GPU; ``disabled`` is a virtual function that would be there if they were switched on.
+    """A host device and its place in the inventory. At most one of ``vgpu``, ``function`` and ``whole_gpu`` is set, and
+    then ``gpu`` is the GPU.
     """
 
     hostdev: Hostdev
@@ -28,6 +28,7 @@ class IdentifiedDevice(msgspec.Struct, frozen=True):
     function: VirtualFunction | None = None
     whole_gpu: bool = False
     disabled: bool = False
+    """True for a virtual function that would exist if the GPU's virtual functions were enabled."""
 
     @property
     def in_inventory(self) -> bool:
@@ -35,7 +36,7 @@ class IdentifiedDevice(msgspec.Struct, frozen=True):
 
 
 def identify_device(inventory: Inventory, hostdev: Hostdev) -> IdentifiedDevice:
-    """What a host device is here and now."""
+    """Return what a host device currently is."""
     if hostdev.kind == MDEV:
         found = next(((g, v) for g, v in vgpus(inventory) if v.uuid == hostdev.uuid), None)
         return IdentifiedDevice(hostdev, gpu=found[0], vgpu=found[1]) if found else IdentifiedDevice(hostdev)
@@ -59,15 +60,15 @@ def _function(gpu: Gpu, hostdev: Hostdev) -> IdentifiedDevice | None:
 
 
 def vgpus(inventory: Inventory) -> Iterator[tuple[Gpu, Vgpu]]:
-    """Every vGPU of the node, GPU by GPU."""
+    """Yield every vGPU of the node, GPU by GPU."""
     for gpu in inventory.gpus:
         for vgpu in gpu.vgpus:
             yield gpu, vgpu
 
 
 def device_names(device: IdentifiedDevice) -> frozenset[str]:
-    """Everything that another machine's XML could call the same device, in another kernel world too. The function of
-    mdevs on the GPU itself is the whole GPU, and no name of theirs.
+    """Return every name that another VM's XML could have for the same device, also with another vGPU framework. The
+    function of mdevs on the GPU itself is the whole GPU, and not a name of the mdevs.
     """
     found = {device.hostdev.key}
     if device.vgpu is not None and device.gpu is not None:
@@ -76,8 +77,8 @@ def device_names(device: IdentifiedDevice) -> frozenset[str]:
 
 
 def find_by_stable_uuid(inventory: Inventory, uuid: str) -> tuple[Gpu, Vgpu | None, str] | None:
-    """Whose stable UUID one is: the GPU, the vGPU that had it before the last reboot where that is on record, and the
-    function that carries it (the GPU itself where vGPUs are mdevs of it). None for a UUID that is not ours.
+    """Return the origin of a stable UUID: the GPU, the vGPU that had it before the last reboot if that is on record,
+    and its function (the GPU itself if vGPUs are mdevs of it). Return None for a UUID that is not ours.
     """
     for gpu in inventory.gpus:
         virtual = gpu.virtual
@@ -92,8 +93,8 @@ def find_by_stable_uuid(inventory: Inventory, uuid: str) -> tuple[Gpu, Vgpu | No
 
 
 def vm_by_device(domains: tuple[LibvirtDomain, ...], *, exclude_uuid: str = "") -> dict[str, str]:
-    """Which VM has each device, by mdev UUID or PCI address: running machines first. ``exclude_uuid`` is the UUID of a
-    machine to leave out.
+    """Return the VM of each device, by mdev UUID or PCI address; running VMs take precedence. ``exclude_uuid`` is the
+    UUID of a VM to omit.
     """
     found: dict[str, str] = {}
     for domain in sorted(domains, key=lambda d: not d.running):
@@ -104,8 +105,8 @@ def vm_by_device(domains: tuple[LibvirtDomain, ...], *, exclude_uuid: str = "") 
 
 
 def hostdev_of(gpu: Gpu, vgpu: Vgpu) -> Hostdev:
-    """A vGPU as a host device. vfio-pci refuses a function that carries a vGPU (EINVAL), so libvirt must not bind it:
-    ``managed`` stays off.
+    """Return a vGPU as a host device. vfio-pci refuses a function that has a vGPU (EINVAL), so libvirt must not bind
+    it: ``managed`` stays off.
     """
     if gpu.uses_vendor_vfio:
         return Hostdev(PCI, address=vgpu.function)

@@ -1,33 +1,36 @@
-"""What libvirt knows, as frozen values: domains, the host devices in them, and node devices."""
+"""libvirt's objects as frozen values: domains, their host devices, and node devices."""
 
 from __future__ import annotations
 
+from typing import Final, Literal, get_args
+
 import msgspec
 
-MDEV = "mdev"
-PCI = "pci"
+HostdevKind = Literal["mdev", "pci"]
+MDEV: Final = "mdev"
+PCI: Final = "pci"
+HOSTDEV_KINDS: tuple[HostdevKind, ...] = get_args(HostdevKind)
 
 
 class Hostdev(msgspec.Struct, frozen=True):
-    """A host device that a domain has: ``kind`` is ``mdev`` (then ``uuid`` names it) or ``pci`` (then ``address``).
+    """A host device of a domain."""
 
-    ``managed`` True lets libvirt bind a PCI device to vfio-pci when the domain starts. ``display`` and ``ramfb`` are
-    None where the XML does not say; libvirt then takes both as off. ``text`` is the element as the domain has it, which
-    is what a detach must show: empty for a device of our own making.
-    """
-
-    kind: str
+    kind: HostdevKind
+    """``mdev`` (named by ``uuid``) or ``pci`` (named by ``address``)."""
     uuid: str = ""
     address: str = ""
     managed: bool = False
+    """True lets libvirt bind a PCI device to vfio-pci when the domain starts."""
     model: str = ""
     display: bool | None = None
+    """None if the XML does not set it; libvirt then treats it as off. The same holds for ``ramfb``."""
     ramfb: bool | None = None
     text: str = ""
+    """The element in the domain's XML, which a detach must send; empty for a device that Aliquot built."""
 
     @property
     def key(self) -> str:
-        """What makes two of them the same device."""
+        """The identity of the device: mdev UUID or PCI address."""
         return self.uuid or self.address
 
     @property
@@ -36,18 +39,19 @@ class Hostdev(msgspec.Struct, frozen=True):
 
 
 class LibvirtDomain(msgspec.Struct, frozen=True):
-    """A virtual machine. ``id`` is libvirt's number of a running one, None while it is shut off. ``live`` are the host
-    devices that it has now, ``config`` those of its definition (the same where it is shut off; none for a transient
-    one). ``graphics`` says whether it has a display server, which ``display='on'`` needs.
-    """
+    """A VM."""
 
     name: str
     uuid: str
     id: int | None = None
+    """libvirt's number of a running VM, None while it is shut off."""
     persistent: bool = True
     live: tuple[Hostdev, ...] = ()
+    """Current host devices."""
     config: tuple[Hostdev, ...] = ()
+    """Host devices of the definition: the same while the VM is shut off, none for a transient VM."""
     graphics: bool = False
+    """True if it has a display server, which ``display='on'`` needs."""
 
     @property
     def running(self) -> bool:
@@ -55,21 +59,22 @@ class LibvirtDomain(msgspec.Struct, frozen=True):
 
     @property
     def hostdevs(self) -> tuple[Hostdev, ...]:
-        """The devices of the definition, then those that only the running machine has."""
+        """The devices of the definition, then those that only the running VM has."""
         known = {h.key for h in self.config}
         return (*self.config, *(h for h in self.live if h.key not in known))
 
 
 class NodeDevice(msgspec.Struct, frozen=True):
-    """An mdev as libvirt lists it: ``parent`` is the PCI address that carries it, ``type`` its type's directory
-    (``nvidia-746``). ``persistent`` ones have a definition that outlives a reboot; ``autostart`` ones come back by
-    themselves.
-    """
+    """An mdev as libvirt lists it."""
 
     name: str
     uuid: str
     parent: str
+    """PCI address of the parent."""
     type: str
+    """Directory of its type (``nvidia-746``)."""
     active: bool = True
     persistent: bool = False
+    """True if it has a definition that outlives a reboot."""
     autostart: bool = False
+    """True if libvirt starts it when its parent appears."""

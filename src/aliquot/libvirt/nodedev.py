@@ -1,5 +1,5 @@
-"""Persistent mdevs: libvirt keeps a definition (through mdevctl) and starts it when the function that carries it
-appears, so that a host with nothing but libvirt has its vGPUs again after a reboot.
+"""Persistent mdevs: libvirt keeps a definition through mdevctl, and starts it when the parent function appears. So a
+host that has only libvirt has its vGPUs again after a reboot.
 """
 
 from __future__ import annotations
@@ -19,26 +19,28 @@ from aliquot.libvirt.models import NodeDevice
 from aliquot.libvirt.port import Libvirt
 
 DISCOVERY_S = 20.0
-"""How long libvirt may take to see a function that is new (it learns of it by an event), and the definition of a device
-that is there already (it watches mdevctl's folder, and takes the device for one without until then; libvirt 9.0).
+"""Time in seconds for libvirt to see a new function, which an event reports, and a new definition of an existing
+device. It watches mdevctl's folder, and until then takes the device for one without a definition (libvirt 9.0).
 """
 
 T = TypeVar("T")
 
 
 class LibvirtMdev(msgspec.Struct, frozen=True):
-    """A vGPU that libvirt can keep: its type's directory, the function that carries it, whether it is there now.
-    ``node`` is libvirt's name for it, empty where libvirt does not know it.
-    """
+    """A vGPU that libvirt can keep."""
 
     uuid: str
     function: str
+    """PCI address of its parent function."""
     type: str
+    """Directory of its type (``nvidia-746``)."""
     type_name: str
     gpu: str
     mig_backed: bool = False
     exists: bool = msgspec.field(default=True, name="there")
+    """True if the mdev exists now."""
     node: str = ""
+    """libvirt's name of it, empty if libvirt does not know it."""
     active: bool = False
     persistent: bool = False
     autostart: bool = False
@@ -51,7 +53,7 @@ class LibvirtMdev(msgspec.Struct, frozen=True):
 
 
 def mdevs(inventory: Inventory, nodes: Sequence[NodeDevice]) -> tuple[LibvirtMdev, ...]:
-    """The mdevs of the node and those that a reboot took, with what libvirt has of them."""
+    """Return the mdevs of the node and those lost in a reboot, with libvirt's state of them."""
     known = {n.uuid: n for n in nodes}
     found = []
     for gpu in inventory.gpus:
@@ -84,7 +86,7 @@ def _mdev(inventory: Inventory, gpu: Gpu, vgpu: Vgpu, known: dict[str, NodeDevic
 
 
 def select_mdevs(inventory: Inventory, nodes: Sequence[NodeDevice], names: Sequence[str]) -> tuple[LibvirtMdev, ...]:
-    """Those that were named by UUID or function; all of them without a word. Raises BlockedError."""
+    """Return the mdevs named by UUID or function; all of them if no name is given. Raises BlockedError."""
     every = mdevs(inventory, nodes)
     if not every:
         raise _no_mdev_error(inventory)
@@ -94,7 +96,7 @@ def select_mdevs(inventory: Inventory, nodes: Sequence[NodeDevice], names: Seque
     for name in names:
         selected = next((m for m in every if name.lower() in (m.uuid, m.function)), None)
         if selected is None:
-            error = BlockedError(f"there is no mdev {name}", next_step="aliquot libvirt nodedev list")
+            error = BlockedError(f"mdev {name} not found", next_step="aliquot libvirt nodedev list")
             error.code = "NO_MDEV"
             raise error
         found.append(selected)
@@ -104,8 +106,8 @@ def select_mdevs(inventory: Inventory, nodes: Sequence[NodeDevice], names: Seque
 def _no_mdev_error(inventory: Inventory) -> BlockedError:
     if any(g.uses_vendor_vfio for g in inventory.gpus):
         error = BlockedError(
-            "this kernel has no mdevs (vendor-specific VFIO): vGPUs are types on functions, which libvirt cannot keep",
-            details=("after a reboot 'aliquot restore --boot' writes the types again; its systemd unit does that",),
+            "this kernel has no mdevs (vendor-specific VFIO): vGPUs are types of functions, which libvirt cannot keep",
+            details=("after a reboot the systemd unit of 'aliquot restore --boot' sets the types again",),
             next_step="aliquot restore --boot",
         )
         error.code = "NO_MDEV"
@@ -116,7 +118,7 @@ def _no_mdev_error(inventory: Inventory) -> BlockedError:
 
 
 def define(libvirt: Libvirt, mdev: LibvirtMdev, report: Report) -> str:
-    """Gives an mdev a definition, unless it has one. libvirt's name for it."""
+    """Define an mdev, unless it is defined already. Return libvirt's name of it."""
     if mdev.persistent:
         return mdev.node
     text = nodexml.build(mdev.function, mdev.type, mdev.uuid)
@@ -126,8 +128,8 @@ def define(libvirt: Libvirt, mdev: LibvirtMdev, report: Report) -> str:
 
 
 def _retry(call: Callable[[], T], *codes: str) -> T:
-    """Asks again while libvirt has not seen yet what it needs, and says so by one of these codes, up to
-    ``DISCOVERY_S``.
+    """Repeat a call for up to ``DISCOVERY_S`` while libvirt fails with one of these codes, because it has not seen a
+    device yet.
     """
     deadline = time.monotonic() + DISCOVERY_S
     while True:
@@ -140,7 +142,7 @@ def _retry(call: Callable[[], T], *codes: str) -> T:
 
 
 def start(libvirt: Libvirt, mdev: LibvirtMdev, report: Report) -> None:
-    """Starts a defined mdev that is not there. Raises LibvirtError for one without a definition."""
+    """Start a defined mdev that does not exist yet. Raises LibvirtError for one without a definition."""
     if mdev.active or mdev.exists:
         return
     if not mdev.persistent:
@@ -154,25 +156,25 @@ def start(libvirt: Libvirt, mdev: LibvirtMdev, report: Report) -> None:
 
 
 def autostart(libvirt: Libvirt, mdev: LibvirtMdev, report: Report) -> None:
-    """Has an mdev started whenever its function appears; defines it first where need be."""
+    """Set autostart of an mdev, so that it starts whenever its function appears. Define it first if necessary."""
     if mdev.autostart:
         return
     if mdev.mig_backed:
         error = LibvirtError(
-            f"{mdev.type_name} needs its GPU instance first, which libvirt does not make: it would fail at every boot",
-            next_step="let the boot service make both: aliquot restore --boot",
+            f"{mdev.type_name} needs a GPU instance, which libvirt does not create: autostart would fail at every boot",
+            next_step="let the boot service create both: aliquot restore --boot",
         )
         error.code = "MIG_TYPE"
         raise error
     name = define(libvirt, mdev, report)
-    # Between mdevctl's word and the kernel's event for the same mdev libvirt knows it for a moment not at all.
+    # Between mdevctl's event and the kernel's event for one mdev, libvirt does not know it for a moment.
     _retry(lambda: libvirt.autostart_mdev(name), "NOT_DEFINED", "NO_MDEV")
-    report(f"{mdev.uuid} starts by itself when {mdev.function} appears")
+    report(f"libvirt starts {mdev.uuid} whenever {mdev.function} appears")
 
 
 def undefine(libvirt: Libvirt, mdev: LibvirtMdev, report: Report) -> None:
-    """Has libvirt forget an mdev's definition. The mdev itself stays as it is."""
+    """Remove an mdev's definition. The mdev itself stays as it is."""
     if not mdev.persistent:
         return
     libvirt.undefine_mdev(mdev.node)
-    report(f"libvirt has no definition of {mdev.uuid} any more")
+    report(f"removed libvirt's definition of {mdev.uuid}")

@@ -1,7 +1,7 @@
 """Node device XML: an mdev as libvirt defines and lists it.
 
-The name is libvirt's own: ``mdev_<uuid with _ for ->_<parent with _>`` since 7.7, without the parent before that, so a
-device is found by the UUID in its XML. Source: libvirt's formatnode page.
+libvirt chooses the name: ``mdev_<uuid with _ for ->_<parent with _>`` since 7.7, without the parent before. A device is
+therefore found by the UUID in its XML. Source: libvirt's formatnode page.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _PARENT = re.compile(r"pci_([0-9a-f]{4,})_([0-9a-f]{2})_([0-9a-f]{2})_([0-7])$")
 
 
 def pci_name(address: str) -> str:
-    """``pci_0000_3b_00_4`` for ``0000:3b:00.4``."""
+    """Return ``pci_0000_3b_00_4`` for ``0000:3b:00.4``."""
     return "pci_" + re.sub(r"[:.]", "_", address.lower())
 
 
 def build(parent: str, type_name: str, uuid: str) -> str:
-    """The XML that defines an mdev of a type (``nvidia-746``) on a PCI function."""
+    """Return the XML that defines an mdev of a type (``nvidia-746``) on a PCI function."""
     device = ElementTree.Element("device")
     ElementTree.SubElement(device, "parent").text = pci_name(parent)
     capability = ElementTree.SubElement(device, "capability", {"type": "mdev"})
@@ -33,7 +33,7 @@ def build(parent: str, type_name: str, uuid: str) -> str:
 
 
 def parse(text: str, *, active: bool = True, persistent: bool = False, autostart: bool = False) -> NodeDevice | None:
-    """An mdev from its XML; None for a device that is no mdev."""
+    """Return an mdev from its XML; None for a device that is not an mdev."""
     root = xml.parse_xml(text)
     capability = next((c for c in root.findall("capability") if c.get("type") == "mdev"), None)
     if capability is None:

@@ -1,4 +1,4 @@
-"""What else bears on a machine, asked of libvirt."""
+"""Other facts that matter to a VM, read from libvirt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def read_context(
     policy: VmPolicy,
     report: Report,
 ) -> VmContext:
-    """``policy`` as ``VmContext`` has it; ``report`` gets a sentence where something could not be asked."""
+    """Read the context of a VM. ``policy`` is that of ``VmContext``. ``report`` gets a sentence if something cannot be
+    read.
+    """
     try:
         mdevs = libvirt.mdevs()
     except LibvirtError as error:

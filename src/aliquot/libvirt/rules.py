@@ -1,4 +1,4 @@
-"""The rules about a machine as a whole, asked of the planner: its host devices in the planner's words and back."""
+"""The planner's rules about a VM as a whole: its host devices are translated to the planner's values and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
 from aliquot.core.model.plan import Blocker
 from aliquot.core.model.vgpu_types import TIME_SLICED, VgpuType
 from aliquot.core.planner.vgpu import vm_rules as vm
-from aliquot.core.planner.vgpu.fabric import on_nvswitch
 from aliquot.libvirt.identify import IdentifiedDevice
 from aliquot.libvirt.models import MDEV, Hostdev
 
@@ -18,7 +17,7 @@ from aliquot.libvirt.models import MDEV, Hostdev
 def check_devices(
     inventory: Inventory, identified: Sequence[IdentifiedDevice], policy: vm.VmPolicy
 ) -> tuple[Blocker, ...]:
-    """What speaks against one machine having all of these. Devices that are none of ours are left out."""
+    """Return what prevents one VM from having all of these. Devices outside the inventory are omitted."""
     devices = [_device(inventory, device, device.gpu) for device in identified if device.gpu is not None]
     return vm.check(devices, policy)
 
@@ -26,8 +25,8 @@ def check_devices(
 def with_ramfb(
     inventory: Inventory, before: Sequence[IdentifiedDevice], added: Sequence[IdentifiedDevice], *, auto: bool
 ) -> tuple[Hostdev, ...]:
-    """The added devices, with ramFB and display on one of them where ``auto`` and the machine has none yet. Only mdevs:
-    libvirt 9.0 has no such words for PCI devices, its schema refuses them.
+    """Return the added devices, with ramFB and display on one of them if ``auto`` is set and the VM has none yet. Only
+    mdevs: libvirt 9.0 refuses these attributes on PCI devices.
     """
     if not auto or any(k.hostdev.ramfb for k in before):
         return tuple(k.hostdev for k in added)
@@ -49,12 +48,14 @@ def _device(inventory: Inventory, device: IdentifiedDevice, gpu: Gpu) -> vm.VmDe
         ramfb=device.hostdev.ramfb,
         display=device.hostdev.display,
         node=inventory.node,
-        on_nvswitch=on_nvswitch(inventory, gpu),
+        on_nvswitch=inventory.on_nvswitch(gpu),
     )
 
 
 def _type(inventory: Inventory, gpu: Gpu, vgpu: Vgpu) -> VgpuType:
-    """The type's row; one that is in no table is judged by its name alone: how many a VM may have is not known."""
+    """Return the type's row. A type that is in no table is checked by its name only: how many a VM may have is
+    unknown.
+    """
     table = inventory.vgpu_table(gpu)
     row = (table.by_id.get(vgpu.type_id) or table.by_name.get(vgpu.type)) if table else None
     series = vgpu.type[-1:] if vgpu.type[-1:] in "ABCQ" else ""

@@ -1,4 +1,4 @@
-"""libvirt through its own program, for machines without the Python binding. Every call is bounded."""
+"""libvirt through its own program, for hosts without the Python binding. Every call has a time limit."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from aliquot.libvirt.models import LibvirtDomain, NodeDevice
 from aliquot.libvirt.port import BOUND_S
 
 _MAX_OUTPUT_BYTES = 64 << 20
-"""Bytes of output: a host may have thousands of devices and domains."""
+"""Limit of output: a host may have thousands of devices and domains."""
 
 
 class Virsh:
-    """One ``virsh`` per question: there is nothing to keep open."""
+    """A connection that runs ``virsh`` once for each query, so it keeps nothing open."""
 
     through = "virsh"
 
@@ -63,7 +63,7 @@ class Virsh:
         except errors.LibvirtError as refused:
             if isinstance(refused, errors.NoLibvirtError):
                 raise
-            names = self._lines(attempt, "nodedev-list", "--cap", "mdev")  # before 7.3 there are only active ones
+            names = self._lines(attempt, "nodedev-list", "--cap", "mdev")  # before 7.3 all mdevs are active
         found = [self._mdev(name) for name in names]
         return tuple(n for n in found if n is not None)
 
@@ -76,13 +76,13 @@ class Virsh:
         self._run("start the mdev", "nodedev-start", name)
 
     def autostart_mdev(self, name: str) -> None:
-        self._run("have the mdev start by itself", "nodedev-autostart", name)
+        self._run("set autostart of the mdev", "nodedev-autostart", name)
 
     def undefine_mdev(self, name: str) -> None:
         self._run("undefine the mdev", "nodedev-undefine", name)
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Close nothing: ``virsh`` runs once for each query."""
 
     def _read(self, uuid: str, *, persistent: bool) -> LibvirtDomain:
         attempt = f"read VM {uuid}"
@@ -93,7 +93,7 @@ class Virsh:
         return xml.parse_domain(current, self._run(attempt, "dumpxml", uuid, "--inactive"), persistent=True)
 
     def _mdev(self, name: str) -> NodeDevice | None:
-        """None for one that went away since it was listed."""
+        """Return an mdev, or None if it went away since it was listed."""
         try:
             text = self._run(f"read {name}", "nodedev-dumpxml", name)
         except errors.LibvirtError as refused:
@@ -112,7 +112,7 @@ class Virsh:
         return [line.strip() for line in self._run(attempt, *words).splitlines() if line.strip()]
 
     def _with_file(self, attempt: str, device: str, verb: str, *words: str) -> str:
-        """A verb that takes XML from a file. It is the last option with a name in every such verb: ``--file``."""
+        """Run a verb that takes XML from a file. ``--file`` is the last named option of every such verb."""
         with tempfile.NamedTemporaryFile("w", prefix="aliquot-", suffix=".xml") as stream:
             stream.write(device)
             stream.flush()
@@ -122,7 +122,7 @@ class Virsh:
         from aliquot.foundation import bounded_process
 
         command = [self._program, "--quiet", "--connect", self.uri, *words]
-        # English: errors are told apart by their sentences.
+        # English, because errors are recognized by their sentences.
         environment = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"}
         try:
             result = bounded_process.run(command, self._bound_s, env=environment, most=_MAX_OUTPUT_BYTES)
@@ -135,7 +135,7 @@ class Virsh:
             ) from failure
         if result.code:
             raise errors.translate_error(
-                result.err.replace("error: ", "") or f"virsh ended with {result.code}", attempt
+                result.err.replace("error: ", "") or f"virsh ended with exit code {result.code}", attempt
             )
         return result.out
 
@@ -145,5 +145,5 @@ def _target_options(*, live: bool, config: bool) -> list[str]:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """``Name: value`` lines."""
+    """Return the ``Name: value`` lines as pairs."""
     return [(name.strip(), value.strip()) for name, _, value in (line.partition(":") for line in text.splitlines())]

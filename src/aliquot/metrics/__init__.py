@@ -1,1 +1,1 @@
-"""What is measured: one table of names, and collectors that fill it from looks and outcomes."""
+"""Metrics: one table of names, and collectors that fill it from observations and outcomes."""

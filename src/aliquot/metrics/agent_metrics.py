@@ -1,4 +1,4 @@
-"""What both node agents count: looks, what came of plans, requests, and the figures of the last look."""
+"""Metrics of both node agents: observations, outcomes of plans, requests, and the state of the last observation."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from aliquot.metrics.snapshot import NodeSnapshot, SnapshotDetails, smaller_prof
 
 
 class AgentMetrics:
-    """Counts. ``page`` is what is served; ``changes`` is told of plans and applies. ``family`` is how the names of an
-    agent's own metrics begin; ``states`` are those that it can be in.
+    """Metrics of an agent. ``page`` is served; ``changes`` counts plans and applies. ``family`` is the prefix of the
+    agent's own metric names; ``states`` are the states that it can be in.
     """
 
     def __init__(self, node: str, family: str, states: tuple[str, ...]) -> None:
@@ -48,7 +48,7 @@ class AgentMetrics:
             self._state.labels(self._node, state).set(state == now)
 
     def set_unreadable(self, files: Iterable[Unreadable]) -> None:
-        """State files that cannot be understood."""
+        """Count the state files that cannot be parsed."""
         self._state_files.count(self._node, files)
 
     def record_apply(self, outcome: ApplyOutcome, seconds: float) -> None:
@@ -56,7 +56,7 @@ class AgentMetrics:
         self.changes.record_outcome(outcome)
 
     def record_end(self, outcome: str, seconds: float) -> None:
-        """A plan was carried out, or refused."""
+        """Count a plan that was applied or refused."""
         self._applies.labels(self._node, outcome).inc()
         self._took.observe(seconds)
 
@@ -65,7 +65,7 @@ class AgentMetrics:
 
     @property
     def usage(self) -> tuple[Usage, ...]:
-        """What the GPUs are used for, as of the last look at that."""
+        """Usage of the GPUs at its last sample."""
         return self._last.details.usage
 
     @usage.setter
@@ -79,8 +79,8 @@ class AgentMetrics:
     def _details(
         self, inventory: Inventory | None, at: float, blocked: tuple[str, ...], unhealthy: int | None = None
     ) -> SnapshotDetails:
-        """What is told beside the GPUs of a new look. What they are used for is looked at less often: it stays with the
-        pieces that are the same ones still, for ids come again.
+        """Return the details of a new observation. Usage is sampled less often than GPUs are read, so it is kept for
+        instances that did not change. Ids alone do not show that, because the driver reuses them.
         """
         usage, hints = self._last.details.usage, self._last.details.smaller
         if inventory is not None:
@@ -91,8 +91,8 @@ class AgentMetrics:
         return SnapshotDetails(at, usage, blocked, unhealthy, hints)
 
     def _record_snapshot(self, snapshot: NodeSnapshot, plans: Iterable[Plan]) -> None:
-        """A look, and the plans for what is asked: a wish that holders are in the way of counts once for as long as
-        that lasts, not once a look.
+        """Record an observation, and the plans for the desired state. A desired state that is blocked by holders counts
+        once for as long as that lasts, not once for each observation.
         """
         self._observations.labels(self._node).inc()
         self._last = snapshot

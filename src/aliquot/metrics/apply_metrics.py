@@ -1,4 +1,4 @@
-"""What is counted of plans and applies: durations by step, acts, failures by code, refusals for what is held."""
+"""Metrics of plans and applies: durations by step, acts, failures by code, and refusals because of holders."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry
 
-from aliquot.core.engine.context import ApplyOutcome, ApplyStatus
+from aliquot.core.engine.context import ApplyOutcome
+from aliquot.core.engine.ports import ApplyStatus
 from aliquot.core.engine.step_timing import PLAN, TimedStep
 from aliquot.core.model.plan import Plan
 from aliquot.errors import AliquotError
 from aliquot.metrics import instruments as make
 
 REFUSED = "refused"
-"""The outcome of a plan that the engine did not begin: the machine moved, somebody else is at it."""
+"""The outcome of a plan that the engine did not begin: the host changed meanwhile, or another process is
+changing it.
+"""
 HELD_CODES = ("IN_USE", "HELD", "PASSTHROUGH", "FUNCTIONS_IN_USE")
-"""Rules and codes of what ends when whoever has it lets go. The alerts know the same rules."""
+"""Rules and codes of failures that end when the holder releases the device. The alerts use the same rules."""
 
 
 class ApplyMetrics:
-    """``retries`` False for a process that tries nothing again by itself."""
+    """Metrics of a process that applies plans. ``retries`` is False for a process that never retries."""
 
     def __init__(self, registry: CollectorRegistry, *, retries: bool = True) -> None:
         self._ended = make.counter("aliquot_changes_total", registry)
@@ -35,19 +38,19 @@ class ApplyMetrics:
         self._acts = make.counter("aliquot_acts_total", registry)
         self._retries = make.counter("aliquot_change_retries_total", registry) if retries else None
         for outcome in (*get_args(ApplyStatus), REFUSED):
-            self._ended.labels(outcome)  # there from the start: a counter that begins at 1 shows no increase
+            self._ended.labels(outcome)  # exported from the start: a counter that begins at 1 shows no increase
         self._lock = threading.Lock()
         self._running: list[float] = []
 
     def record_step(self, step: TimedStep) -> None:
-        """A step has ended. Acts that failed were not done."""
+        """Record a step that ended. A failed act does not count as done."""
         self._steps.labels(step.name).observe(step.seconds)
         if step.is_action and not step.code:
             self._acts.labels(step.name, step.profile).inc()
 
     @contextmanager
     def time_plan(self) -> Iterator[None]:
-        """What is inside makes a plan."""
+        """Time the planning inside the context."""
         started = time.monotonic()
         try:
             yield
@@ -56,7 +59,9 @@ class ApplyMetrics:
 
     @contextmanager
     def time_change(self) -> Iterator[None]:
-        """What is inside carries out a plan. An error that leaves it is a refusal: nothing was touched."""
+        """Time the apply inside the context. An error that leaves it counts as a refusal, because the apply changed
+        nothing.
+        """
         started, began = time.monotonic(), time.time()
         self.start_change(began)
         try:
@@ -68,43 +73,43 @@ class ApplyMetrics:
             self.finish_change(began, time.monotonic() - started)
 
     def record_outcome(self, outcome: ApplyOutcome) -> None:
-        """How the plan ended that was carried out."""
+        """Record the outcome of an applied plan."""
         self.record_end(outcome.status, outcome.error.code if outcome.error is not None else "")
 
     def record_end(self, outcome: str, code: str = "") -> None:
-        """``code`` is that of the error, "" without one."""
+        """Record an outcome. ``code`` is that of the error, or ""."""
         self._ended.labels(outcome).inc()
         if code:
             self.count_failure(code)
 
     def count_failure(self, code: str) -> None:
-        """An error by its code, which its class has: there are as many as classes."""
+        """Count an error by its code, which belongs to its class: so there are as many series as classes."""
         self._failures.labels(code).inc()
         if code in HELD_CODES:
             self._held.inc()
 
     def count_held_refusal(self) -> None:
-        """A wish was found that cannot be met because something is held."""
+        """Count a desired state that cannot be applied because a device is held."""
         self._held.inc()
 
     @staticmethod
     def is_blocked_by_holders(plan: Plan) -> bool:
-        """Whether holders alone stand in a wish's way."""
+        """Report whether a holder blocks the plan."""
         return any(blocker.rule in HELD_CODES for blocker in plan.blockers)
 
     def count_retry(self) -> None:
-        """An attempt after one that failed."""
+        """Count an attempt after one that failed."""
         if self._retries is not None:
             self._retries.inc()
 
     def start_change(self, started: float) -> None:
-        """A change is under way, since then (seconds of wall time)."""
+        """Record that a change started at that time (seconds of wall time)."""
         with self._lock:
             self._running.append(started)
             self._started.set(min(self._running))
 
     def finish_change(self, started: float, seconds: float) -> None:
-        """The change that began then has ended."""
+        """Record that the change that started at that time ended."""
         self._took.observe(seconds)
         with self._lock:
             self._running.remove(started)

@@ -1,4 +1,4 @@
-"""What the cluster's controller counts."""
+"""Metrics of the cluster's controller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from aliquot.metrics.page import MetricsPage
 
 
 class ControllerMetrics:
-    """Counts. ``page`` is what is served; ``written`` is how many objects were."""
+    """Metrics of the controller. ``page`` is served; ``written`` is the number of written objects."""
 
     def __init__(self) -> None:
         registry = self.registry = make.registry()
@@ -33,5 +33,5 @@ class ControllerMetrics:
         self._failures.labels(what).inc()
 
     def count_review(self, path: str, allowed: bool) -> None:
-        """An admission review was answered."""
+        """Count an admission review that was answered."""
         self._reviews.labels(path, "allowed" if allowed else "refused").inc()

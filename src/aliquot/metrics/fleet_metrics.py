@@ -1,4 +1,4 @@
-"""The figures of many nodes at once: sums alone, so that a thousand nodes are as many series as one."""
+"""Metrics of many nodes at once: only sums, so that a thousand nodes have as many series as one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ FRESH, STALE, UNKNOWN = STATES = ("fresh", "stale", "unknown")
 
 
 class FleetCollector(Collector):
-    """``snapshots`` tells each node's last look, and whether it is fresh, stale or unknown."""
+    """Collector of the sums. ``snapshots`` returns each node's last observation, and whether it is fresh, stale or
+    unknown.
+    """
 
     def __init__(self, snapshots: Callable[[], Iterable[tuple[NodeSnapshot, str]]]) -> None:
         self._snapshots = snapshots
@@ -28,7 +30,7 @@ class FleetCollector(Collector):
 
 
 def add_fleet(snapshots: Iterable[tuple[NodeSnapshot, str]], out: MetricFamilies) -> None:
-    """All sums. What was seen of a stale node counts still: it is marked as such."""
+    """Add all sums. A stale node still counts with its last observation."""
     states: Counter[str] = Counter()
     instances: Counter[tuple[str, str]] = Counter()
     fits: Counter[tuple[str, str]] = Counter()

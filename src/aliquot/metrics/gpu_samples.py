@@ -1,4 +1,4 @@
-"""The figures about one node's GPUs and instances, from the last look at them."""
+"""Metrics of one node's GPUs and instances, from the last observation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from aliquot.metrics.snapshot import NodeSnapshot
 
 MIB = 1024 * 1024
 _DOUBTS = ("unknown", "estimate", "inferred-open", "inferred-exact", "derived", "secondary", "partly-captured")
-"""Words of confidence that are less than a capture or NVIDIA's own tables, the least first."""
+"""Values of confidence below a capture or NVIDIA's own tables, the least certain first."""
 
 
 class GpuCollector(Collector):
-    """``snapshots`` tells the last look at each node that the page is about."""
+    """Collector of GPU metrics. ``snapshots`` returns the last observation of each node on the page."""
 
     def __init__(self, snapshots: Callable[[], Iterable[NodeSnapshot]]) -> None:
         self._snapshots = snapshots
@@ -33,7 +33,7 @@ class GpuCollector(Collector):
 
 
 def add_node(snapshot: NodeSnapshot, out: MetricFamilies) -> None:
-    """All figures of one look."""
+    """Add all metrics of one observation."""
     node = (snapshot.node,)
     out.add("aliquot_look_success", node, snapshot.inventory is not None)
     if snapshot.details.at:
@@ -51,7 +51,7 @@ def add_node(snapshot: NodeSnapshot, out: MetricFamilies) -> None:
 
 
 def _drift(snapshot: NodeSnapshot, out: MetricFamilies) -> None:
-    """Kinds that there are not are not told: an alert on one ends when its figure does."""
+    """Add the drift by kind. Kinds without drift have no sample, so that an alert on one ends with its sample."""
     if snapshot.requested:
         for kind, count in sorted((Counter(d.kind for d in snapshot.drift) or {"none": 0}).items()):
             out.add("aliquot_drift", (snapshot.node, kind), count)
@@ -74,7 +74,7 @@ def _gpu(snapshot: NodeSnapshot, inventory: Inventory, gpu: Gpu, out: MetricFami
 
 
 def _capacity(snapshot: NodeSnapshot, inventory: Inventory, gpu: Gpu, out: MetricFamilies) -> None:
-    """Free slices, holes, and what fits."""
+    """Add free and stranded slices, and how many more instances of each profile fit."""
     found = find_fragmentation(inventory, gpu, snapshot.wanted or None)
     if found is None:
         return
@@ -88,7 +88,7 @@ def _capacity(snapshot: NodeSnapshot, inventory: Inventory, gpu: Gpu, out: Metri
 
 
 def _virtual(label_values: tuple[str, ...], gpu: Gpu, out: MetricFamilies) -> None:
-    """What is shared with virtual machines."""
+    """Add virtual functions and vGPUs."""
     if gpu.virtual is not None and gpu.virtual.total:
         out.add("aliquot_virtual_functions", label_values, len(gpu.virtual.functions))
         out.add("aliquot_virtual_functions_limit", label_values, gpu.virtual.total)
@@ -99,7 +99,7 @@ def _virtual(label_values: tuple[str, ...], gpu: Gpu, out: MetricFamilies) -> No
 
 
 def _instances(snapshot: NodeSnapshot, gpu: Gpu, out: MetricFamilies) -> None:
-    """The instances of one GPU, and what is used of them. A GPU outside MIG mode has its memory told instead."""
+    """Add the instances of one GPU, and their usage. A GPU outside MIG mode has its own memory usage instead."""
     label_values = labels(snapshot.node, gpu)
     counts = Counter((i.profile, i.held) for i in gpu.instances)
     for profile in sorted({i.profile for i in gpu.instances}):
@@ -109,7 +109,7 @@ def _instances(snapshot: NodeSnapshot, gpu: Gpu, out: MetricFamilies) -> None:
     for instance in gpu.instances:
         _instance((*label_values, str(instance.id), instance.profile), gpu, instance, out)
         use = used.get(instance.id)
-        if use is not None and use.profile in ("", instance.profile):  # else of one before that had this id
+        if use is not None and use.profile in ("", instance.profile):  # else it is of a previous instance with this id
             _used((*label_values, str(instance.id), instance.profile), use, out)
     if None in used and not gpu.mig.enabled:
         _memory("aliquot_gpu_memory_used_bytes", label_values, used[None].memory_used_mib, out)
@@ -128,7 +128,7 @@ def _instance(label_values: tuple[str, ...], gpu: Gpu, instance: GpuInstance, ou
 
 
 def _used(label_values: tuple[str, ...], usage: Usage, out: MetricFamilies) -> None:
-    """What nobody measured is left out: a 0 would be a lie."""
+    """Add the usage of one instance. A value that was not measured has no sample, because 0 would be wrong."""
     _memory("aliquot_instance_memory_used_bytes", label_values, usage.memory_used_mib, out)
     _memory("aliquot_instance_memory_size_bytes", label_values, usage.memory_total_mib, out)
     _memory("aliquot_instance_memory_peak_bytes", label_values, usage.peak_mib, out)
@@ -144,23 +144,23 @@ def _memory(name: str, label_values: tuple[str, ...], mib: int | None, out: Metr
 
 
 def labels(node: str, gpu: Gpu) -> tuple[str, str, str, str]:
-    """The values of ``labels.GPU``: a GPU as dcgm-exporter names it."""
+    """Return the values of ``labels.GPU``: a GPU as dcgm-exporter names it."""
     return node, str(gpu.index) if gpu.index >= 0 else "", gpu.uuid, bus_id(gpu.pci)
 
 
 def bus_id(pci: str) -> str:
-    """``00000000:0A:00.0`` for ``0000:0a:00.0``: NVML writes eight digits of domain, in capitals."""
+    """Return ``00000000:0A:00.0`` for ``0000:0a:00.0``: NVML writes eight digits of domain, in capitals."""
     domain, _, rest = pci.upper().partition(":")
     return f"{domain:0>8}:{rest}"
 
 
 def device(gpu: Gpu) -> str:
-    """``nvidia0``, "" for a GPU that has no device node."""
+    """Return ``nvidia0``, or "" for a GPU without a device node."""
     return f"nvidia{gpu.minor}" if gpu.minor >= 0 else ""
 
 
 def confidence(inventory: Inventory, gpu: Gpu) -> str:
-    """The least sure word about where the profiles of its table may lie; "" for a GPU without a table."""
+    """Return the least certain confidence of the placements in the GPU's table; "" for a GPU without a table."""
     if gpu.family is None:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""The metrics of one host without an agent: read once, or every few seconds in a thread."""
+"""Metrics of one host without an agent: read once, or every few seconds in a thread."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from aliquot.node.usage_tracker import UsageTracker
 
 CLOSE_S = 5.0
-"""How long ``close`` waits for the thread: a driver call that hangs ends with the process."""
+"""Time in seconds that ``close`` waits for the thread. A driver call that hangs ends with the process."""
 USAGE_SAMPLE_S = 0.2
-"""How long a look measures what is busy, where the driver counts that (GPM)."""
+"""Time in seconds for measuring utilization, if the driver counts it (GPM)."""
 
 
 class HostExporter:
-    """``connect`` opens the node. It is open only while it is looked at: a session that stays is a client that keeps
-    the GPU from being reset. ``error`` is why the last look failed, None if it did not; ``log`` gets it as a
-    sentence, once until it is another, from looks that nobody waits for. ``observed`` is set when the first look ended.
-    While a driver call hangs the page is that of a look that failed.
+    """Exporter for one host. ``connect`` opens the node only for the time of an observation, because a client with an
+    open session prevents a reset of the GPU. ``error`` is why the last observation failed, or None. In a thread,
+    ``log`` gets each new error once. ``observed`` is set after the first observation. While a driver call hangs, the
+    page is that of a failed one.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class HostExporter:
         self.page = MetricsPage(registry, GpuCollector(lambda: (self._current(),)), self._current)
 
     def observe(self) -> None:
-        """One look. Of GPUs that cannot be read nothing is told."""
+        """Collect one sample. Unreadable GPUs are omitted."""
         try:
             self._observe()
         finally:
@@ -86,7 +86,7 @@ class HostExporter:
         self._name = inventory.node
 
     def start(self, every_s: float) -> None:
-        """Looks now, and again every so many seconds, until ``close``."""
+        """Start a thread that observes now and then every ``every_s`` seconds, until ``close``."""
         self._thread = threading.Thread(target=self._observe_repeatedly, args=(every_s,), name="look", daemon=True)
         self._thread.start()
 
@@ -95,23 +95,23 @@ class HostExporter:
             previous = self.error
             try:
                 self.observe()
-            except Exception as error:  # noqa: BLE001 -- a defect of ours must not leave an old page that looks like the truth
-                self._failed(AliquotError(f"internal fault: {type(error).__name__}: {error}"))
+            except Exception as error:  # noqa: BLE001 -- a defect of ours must not leave an old page that looks current
+                self._failed(AliquotError(f"internal error: {type(error).__name__}: {error}"))
             if self.error is not None and (previous is None or previous.brief != self.error.brief):
-                self._log(f"the GPUs cannot be read now: {self.error.brief}")
+                self._log(f"cannot read the GPUs: {self.error.brief}")
             self.observed.set()
             if self._stop.wait(every_s):
                 return
 
     def hangs(self) -> bool:
-        """Return whether a driver call hangs; ``error`` then says which."""
+        """Report whether a driver call hangs; ``error`` then describes it."""
         error = driver_calls.find_hang(self._hangs_s)
         if error is not None and (self.error is None or self.error.brief != error.brief):
             self._failed(error)
         return error is not None
 
     def _current(self) -> NodeSnapshot:
-        """Return the last look. One that was made before the driver hung would look like the truth."""
+        """Return the last observation, or a failed one while the driver hangs: an older one would look current."""
         self.hangs()
         return self._snapshot
 
@@ -127,7 +127,7 @@ class HostExporter:
             self._watch.save()
 
     def _desired(self, inventory: Inventory) -> Desired | None:
-        """What was asked last of the GPUs that are here, as recorded; a record that cannot be read asks nothing."""
+        """Return the recorded desired state of the GPUs that are present; None if the record cannot be read."""
         try:
             desired, _ = replay(self._boot_record.load(), inventory)
         except AliquotError:
@@ -135,7 +135,9 @@ class HostExporter:
         return desired if desired.gpus else None
 
     def _usage(self, connection: Connection, inventory: Inventory) -> tuple[Usage, ...]:
-        """What is used, and what was seen of it over time. A driver that does not say hinders nothing else."""
+        """Return the usage and its history. An error of the driver is ignored, because other metrics do not depend on
+        it.
+        """
         from aliquot.node.usage_tracker import UsageTracker
 
         try:

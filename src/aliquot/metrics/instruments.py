@@ -1,4 +1,4 @@
-"""Instruments and families made from rows of the table: a name, type or label that is not there cannot be exported."""
+"""Instruments and families built from rows of the table: only names, types and labels of the table can be exported."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from aliquot.foundation.state_store import Unreadable
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""Buckets of durations: from one call of the driver to a node that drains."""
+"""Buckets of durations: from one driver call to the drain of a node."""
 LONG = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0)
-"""Buckets of what waits for people's jobs."""
+"""Buckets of waits for users' jobs."""
 
 
 def registry() -> CollectorRegistry:
-    """A page's instruments, with what every process says: its version, processor time and memory."""
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more per counter, which nobody asks for
+    """Return the registry of a page, with the metrics of every process: version, processor time and memory."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # one series more per counter, which no query uses
     made = CollectorRegistry()
     version = _row("aliquot_build_info", INFO)
     Info(version.name.removesuffix("_info"), version.help, registry=made).info({version.labels[0]: __version__})
@@ -55,7 +55,7 @@ def histogram(name: str, registry: CollectorRegistry, buckets: tuple[float, ...]
 
 
 class MetricFamily:
-    """One gauge or info of a page that is computed anew for each look."""
+    """A gauge or info of a page that is computed at each observation."""
 
     def __init__(self, name: str) -> None:
         self.row = row(name)
@@ -66,7 +66,7 @@ class MetricFamily:
             self.made = GaugeMetricFamily(_row(name, GAUGE).name, self.row.help, labels=self.row.labels)
 
     def add(self, labels: tuple[str, ...], value: float = 1.0) -> None:
-        """A sample. Raises ValueError where labels are missing, or too many."""
+        """Add a sample. Raises ValueError if labels are missing, or there are too many."""
         if len(labels) != len(self.row.labels):
             raise ValueError(f"{self.row.name} has the labels {', '.join(self.row.labels)}, not {len(labels)} values")
         if isinstance(self.made, InfoMetricFamily):
@@ -76,7 +76,7 @@ class MetricFamily:
 
 
 class MetricFamilies:
-    """The families of one page, made as they are needed and kept in the order of the table."""
+    """The families of one page, created on demand and ordered as in the table."""
 
     def __init__(self) -> None:
         self._found: dict[str, MetricFamily] = {}
@@ -101,13 +101,13 @@ def _row(name: str, kind: str) -> Metric:
 
 
 class StateFileGauge:
-    """How many state files of a node cannot be understood."""
+    """The number of state files of a node that cannot be parsed."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._gauge = gauge("aliquot_state_files_unreadable", registry)
 
     def count(self, node: str, files: Iterable[Unreadable]) -> None:
-        """Count these files by their kinds, and no others."""
+        """Count only these files, by kind."""
         self._gauge.clear()
         for each in files:
             self._gauge.labels(node, each.kind).inc()

@@ -1,4 +1,4 @@
-"""Where a page is served: an address and a port as people write them."""
+"""Listen address of a page: an address and a port, as users write them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from aliquot.foundation.decimals import decimal
 
 LOOPBACK = "127.0.0.1"
 LOCAL_STEP = f"aliquot metrics --listen {LOOPBACK}:0"
-"""What to type where an address cannot be listened on."""
+"""The next command after an address that cannot be listened on."""
 
 
 def parse_listen_address(text: str) -> tuple[str, int]:
-    """``ADDRESS:PORT``, ``[::1]:PORT``, ``:PORT`` (all addresses) or ``PORT`` (loopback). Raises UsageError."""
+    """Parse ``ADDRESS:PORT``, ``[::1]:PORT``, ``:PORT`` (all addresses) or ``PORT`` (loopback). Raises UsageError."""
     address, colon, port = text.rpartition(":")
     bare = address.removeprefix("[").removesuffix("]")
     number = decimal(port, 5)
     if number is None or number > 65535 or (":" in bare and not _is_v6(bare)):
         raise UsageError(
-            f"{text!r} is no address and port: it is written 127.0.0.1:9837, or [::1]:9837",
+            f"invalid listen address {text!r}: use ADDRESS:PORT, for example 127.0.0.1:9837 or [::1]:9837",
             next_step="aliquot metrics --help",
         )
     return (bare or "0.0.0.0") if colon else LOOPBACK, number

@@ -1,4 +1,4 @@
-"""What a metric is: one row of the table in ``names``."""
+"""A metric: one row of the table in ``registry``."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ PROCESSES = {
     SLURM: "`aliquot slurm controller`",
     DASHBOARD: "`aliquot dashboard`",
 }
-"""Who has a page, and the command that it is."""
+"""The processes that have a page, and their commands."""
 
 _UNITS = ("seconds", "bytes", "ratio")
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """``name`` is what a query says: a counter ends in ``_total``; an info, always 1 with what it says in its labels,
-    in ``_info``; a histogram has ``_bucket``, ``_sum`` and ``_count`` after it. ``labels`` are in the order in which
-    values are given; ``by`` are those whose pages have it.
-    """
+    """A row of the table."""
 
     name: str
+    """The name in queries: a counter ends in ``_total``; an info, always 1 with its values in labels, in ``_info``. A
+    histogram is followed by ``_bucket``, ``_sum`` and ``_count``.
+    """
     type: str
     help: str
     by: tuple[str, ...]
+    """The processes whose pages have it."""
     labels: tuple[str, ...] = ()
+    """Labels in the order in which values are given."""
 
     @property
     def unit(self) -> str:

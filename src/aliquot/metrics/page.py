@@ -1,6 +1,7 @@
-"""A page of figures: OpenMetrics or classic text, as who asks prefers; compressed where that is welcome.
+"""A page of metrics: OpenMetrics or classic text, as the client prefers; compressed if the client accepts it.
 
-prometheus-client writes the text. The choice of format is ours, for it has that as WSGI and ASGI applications only.
+prometheus-client writes the text. Aliquot chooses the format itself, because prometheus-client does so only in its WSGI
+and ASGI applications.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from aliquot.foundation.http_server import Answer, Page, answer_ok
 
 _END = b"# EOF\n"
 _WORTH_BYTES = 4096
-"""Less than this is sent as it is."""
+"""Smaller pages are not compressed."""
 
 
 class MetricsPage:
-    """``registry`` has what is counted. ``collector`` has the figures that follow from the last look alone: they are
-    written anew when ``key``, that look or what stands for it, is another.
+    """A page of metrics. ``registry`` has the counted metrics. ``collector`` has those that depend only on the last
+    observation: they are rendered again when ``key``, which stands for that observation, changes.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class MetricsPage:
         self._written: dict[str, tuple[Hashable, bytes]] = {}
 
     def render(self, headers: Mapping[str, str]) -> Answer:
-        """The page for a request with these headers, whose names are in small letters."""
+        """Return the page for a request with these headers, whose names are in lower case."""
         encode, content_type = choose_encoder(headers.get("accept", ""))
         body = encode(self.registry)
         if self._collector is not None:
@@ -50,11 +51,11 @@ class MetricsPage:
         return Answer(200, content_type, body)
 
     def pages(self) -> dict[str, Page]:
-        """Return this page and one that only says that the process is there."""
+        """Return this page, and a health page that only confirms that the process runs."""
         return {"/metrics": self.render, "/healthz": answer_ok}
 
     def text(self) -> bytes:
-        """The page in classic text, for files."""
+        """Return the page in classic text, for files."""
         return self.render({}).body
 
     def _cached(self, content_type: str, encode: Callable[[Collector], bytes], collector: Collector) -> bytes:
@@ -62,7 +63,7 @@ class MetricsPage:
         known = self._written.get(content_type)
         if known is None or key is None or known[0] != key:
             if len(self._written) > 4:
-                self._written.clear()  # content types are the asker's choice: not as many as he likes
+                self._written.clear()  # clients choose content types, so the cache is bounded
             known = self._written[content_type] = (key, encode(collector))
         return known[1]
 
@@ -76,16 +77,16 @@ def _takes_gzip(accepted: str) -> bool:
 
 
 def write_textfile(path: str, text: bytes) -> None:
-    """Replace the file of node_exporter's textfile collector, which must never read half a page. It is readable by
-    everybody, for node_exporter is another user. Raises StorageError.
+    """Replace the file of node_exporter's textfile collector atomically, because it must never read half a page. All
+    users can read it, because node_exporter is another user. Raises StorageError.
     """
     folder = os.path.dirname(path) or "."
     try:
-        os.stat(folder)  # a misspelt one is not made
+        os.stat(folder)  # a misspelled folder must not be created
         atomic_file.replace(path, text, durable=False)
     except FileNotFoundError as error:
         raise StorageError(
-            f"cannot write {path}: there is no folder {folder}", next_step=f"mkdir -p {shlex.quote(folder)}"
+            f"cannot write {path}: the folder {folder} does not exist", next_step=f"mkdir -p {shlex.quote(folder)}"
         ) from error
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}", next_step=f"ls -ld {folder}") from error

@@ -1,6 +1,6 @@
-"""The one table of every metric of every process: pages, documentation, alerts, dashboard and tests read it.
+"""The one table of every metric of every process. Pages, documentation, alerts, dashboard and tests read it.
 
-A page that exports what is not here, or a row that no page exports, fails a test.
+A page that exports a metric outside the table fails a test, and so does a row that no page exports.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from aliquot.metrics.metric import Metric
 TABLE: tuple[Metric, ...] = (*rows_gpus.ROWS, *rows_processes.ROWS)
 NAMES: dict[str, Metric] = {row.name: row for row in TABLE}
 STANDARD = ("process_",)
-"""How names begin that are not ours: what the client library says of every process."""
+"""Prefixes of names from the client library, which it exports for every process."""
 
 
 def row(name: str) -> Metric:
-    """Raises KeyError for a name that is not in the table."""
+    """Return the row of a name. Raises KeyError for a name that is not in the table."""
     return NAMES[name]
 
 
 def base(sample: str) -> str:
-    """The name in the table that a sample on a page belongs to: without ``_bucket``, ``_sum`` and ``_count``."""
+    """Return the table's name of a sample on a page: without ``_bucket``, ``_sum`` and ``_count``."""
     for suffix in ("_bucket", "_sum", "_count"):
         bare = sample.removesuffix(suffix)
         if bare != sample and bare in NAMES and NAMES[bare].type == "histogram":

@@ -1,4 +1,4 @@
-"""What the figures about GPUs are made of: the last look at one node, as a frozen value."""
+"""Source of the metrics about GPUs: the last observation of one node, as a frozen value."""
 
 from __future__ import annotations
 
@@ -15,37 +15,38 @@ from aliquot.core.planner.verify import verify
 
 
 class SnapshotDetails(msgspec.Struct, frozen=True):
-    """What is told of a look beside the GPUs themselves. ``at`` is when they were last read (seconds of wall time, 0
-    for never). ``blocked`` has a rule for each wish that cannot be met now; ``unhealthy`` counts devices that get no
-    new work, None where nobody listens for faults. ``smaller`` are hints: GPU, instance, the profile that
-    would do.
-    """
+    """Details of an observation beside the GPUs themselves."""
 
     at: float = 0.0
+    """When the GPUs were last read, in seconds of wall time; 0 for never."""
     usage: tuple[Usage, ...] = ()
     blocked: tuple[str, ...] = ()
+    """A rule for each GPU whose desired state is blocked."""
     unhealthy: int | None = None
+    """Number of devices that get no new work, or None if no process monitors their health."""
     smaller: tuple[tuple[str, int, str], ...] = ()
+    """Hints: GPU, instance, the smaller profile that is enough."""
 
 
 class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
-    """``inventory`` is None where the last look failed: then nothing is told of GPUs that may be otherwise by now.
-    ``wanted`` are the profiles that anybody asked for, none where nobody did; ``requested`` the PCI addresses of the
-    GPUs of which something was asked, ``drift`` how they differ from that. Each look is equal to itself alone.
-    """
+    """An observation of a node. Each one is equal only to itself."""
 
     node: str
     inventory: Inventory | None = None
+    """None if the last observation failed: then the page has no GPU metrics, because they may be outdated."""
     details: SnapshotDetails = SnapshotDetails()
     requested: frozenset[str] = frozenset()
+    """PCI addresses of the GPUs that have a desired state."""
     wanted: frozenset[str] = frozenset()
+    """Profiles in the desired state; empty without one."""
     drift: tuple[Drift, ...] = ()
+    """Differences between these GPUs and their desired state."""
 
 
 def take_snapshot(
     node: str, inventory: Inventory | None, desired: Desired | None, details: SnapshotDetails
 ) -> NodeSnapshot:
-    """A look, and how the GPUs differ from what was asked of them. ``desired`` None: nobody asked."""
+    """Return an observation with the drift from the desired state. ``desired`` is None without a desired state."""
     if inventory is None or desired is None:
         return NodeSnapshot(node, inventory, details)
     requested = frozenset(gpu.pci for gpu in desired.gpus)
@@ -53,15 +54,15 @@ def take_snapshot(
 
 
 def smaller_profiles(inventory: Inventory, usage: tuple[Usage, ...], now: float) -> tuple[tuple[str, int, str], ...]:
-    """The hints of what was watched long enough."""
+    """Return the hints for instances that were observed long enough."""
     return tuple((hint.gpu, hint.instance, hint.profile) for hint in hints(inventory, usage, now))
 
 
 def profiles(desired: Desired) -> frozenset[str]:
-    """The profiles that a wish names."""
+    """Return the profiles that a desired state names."""
     return frozenset(instance.name for gpu in desired.gpus for instance in gpu.instances or ())
 
 
 def rules(blockers: Iterable[Blocker]) -> tuple[str, ...]:
-    """The rule of each blocker: their number is that of the refusals in the code, whatever was asked."""
+    """Return the rule of each blocker. The code has a fixed number of rules, so the number of series is bounded."""
     return tuple(blocker.rule for blocker in blockers)

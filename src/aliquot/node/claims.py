@@ -1,5 +1,5 @@
-"""Who else has devices of this machine: containers, reservations for them, and what the sources of the caller know. For
-every verb that plans or applies, and for the agents: what these have must not be destroyed.
+"""Holders of this host's devices beyond processes: containers, their reservations, and the sources of the caller. Every
+verb that plans or applies, and the agents, use them: the held devices must not be destroyed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _FRESH_S = 2.0
 
 
 def attach_claims(connection: Connection, sources: Sequence[HolderSource], report: Report = lambda _: None) -> None:
-    """Make the connection's backend count as held what containers have, and what the sources claim, Slurm's jobs for
-    one. ``report`` gets sentences for stderr.
+    """Make the connection's backend count as held the devices that containers have, and those that the sources claim
+    (for example Slurm's jobs). ``report`` gets sentences for stderr.
     """
     simulated = connection.directory if connection.simulated else ""
     collector = ClaimCollector(connection.directory, simulated, sources, report)
@@ -34,7 +34,7 @@ def attach_claims(connection: Connection, sources: Sequence[HolderSource], repor
 
 
 class ClaimCollector:
-    """The claims on one node. Where no container has a device and nothing is reserved, no program is run."""
+    """The claims on one node. If no container has a device and nothing is reserved, it runs no program."""
 
     def __init__(self, directory: str, simulated: str, sources: Sequence[HolderSource], report: Report) -> None:
         self._directory = directory
@@ -46,8 +46,8 @@ class ClaimCollector:
         self._reported = False
 
     def claims(self, gpus: Sequence[Gpu]) -> tuple[Claim, ...]:
-        """A fresh look at the containers that run and at the sources; reservations as they were settled in the last two
-        seconds.
+        """Return the current claims of running containers and sources, and the reservations as they were checked within
+        the last two seconds.
         """
         found = visible.running_containers(self._simulated)
         self._describe(found)
@@ -64,7 +64,9 @@ class ClaimCollector:
                 yield Claim(container.holder, devices)
 
     def _describe(self, found: Sequence[visible.RunningContainer]) -> None:
-        """Names, and whether a container asked for everything, from its own runtime; asked once for each container."""
+        """Read the names of containers, and whether they requested all devices, from their own runtime, once for each
+        container.
+        """
         if all(each.id in self._known for each in found):
             return
         from aliquot.containers.runtime.errors import RuntimeUnavailableError
@@ -78,7 +80,7 @@ class ClaimCollector:
             try:
                 described = {c.id: c for c in runtime.containers(ids)}
             except RuntimeUnavailableError:
-                continue  # what a container has is known without its name
+                continue  # a container's devices are known without its name
             self._known |= {ident: described.get(ident, Container(engine, ident, "", "running")) for ident in ids}
 
     def _of_reservations(self, gpus: Sequence[Gpu], have: set[str]) -> Iterator[Claim]:
@@ -89,14 +91,16 @@ class ClaimCollector:
                 yield Claim(each.holder, devices)
 
     def _reservations(self, present: frozenset[str]) -> tuple[ContainerReservation, ...]:
-        """Those that hold. A record that cannot be read is said once: it must not keep a GPU from being changed."""
+        """Return the active reservations. An unreadable record is reported once, because it must not prevent changes of
+        a GPU.
+        """
         from aliquot.node.holders.reservations import ReservationFile
 
         try:
             recorded = ReservationFile(self._directory).load()
         except StorageError as error:
             if not self._reported:
-                self._report(f"note     reservations for containers do not count: {error.brief}")
+                self._report(f"note     reservations for containers are ignored: {error.brief}")
             self._reported = True
             return ()
         if not recorded:
@@ -106,7 +110,7 @@ class ClaimCollector:
             from aliquot.containers.runtime.expire import expire_reservations
             from aliquot.containers.runtime.runtimes import RuntimeQueries
 
-            # A device that is on another GPU than those asked about is present, too: only its own reservation tells.
+            # A device on a GPU outside ``gpus`` is present too, but only its reservation names it.
             known_devices = present | {uuid for each in recorded for uuid in each.devices}
             queries = RuntimeQueries(_PATIENCE_S)
             active = expire_reservations(
@@ -117,8 +121,8 @@ class ClaimCollector:
 
 
 class HeldBackend(NodeBackend[D]):
-    """The node of another backend. ``claims`` is asked at every look: for a plan, and again by the engine before each
-    act that destroys, so that a container which started meanwhile stops it.
+    """The node of another backend. It calls ``claims`` at every read: for a plan, and again before each destructive act
+    of the engine, so that a container which started meanwhile stops it.
     """
 
     def __init__(self, node: NodeBackend[D], claims: Claims) -> None:

@@ -1,8 +1,8 @@
-"""From a node's name to everything that the engine needs to work on it.
+"""Connect to a node by its name, with everything that the engine needs.
 
-No name is the machine itself. A name is a simulated node: the real NVML backend over that node's shim library where
-there is a C compiler to build it, else the simulator spoken to directly. ``ALIQUOT_BACKEND=shim|direct|smi`` chooses;
-``smi`` is the node's nvidia-smi, as where the driver's library is out of reach.
+Without a name, the node is this host. A name is a simulated node: the real NVML backend with that node's shim library
+if a C compiler can build it, else a direct connection to the simulator. ``ALIQUOT_BACKEND=shim|direct|smi`` chooses.
+``smi`` is the node's nvidia-smi, as for hosts where the driver's library is out of reach.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "connect", "state_dir"]
 
 _NO_COMPILER = (
-    "no shim library for this simulated node ({reason}): speaking to the simulator directly. The real NVML code is "
-    "rehearsed only with a C compiler (gcc)"
+    "no shim library for this simulated node ({reason}): Aliquot connects to the simulator directly. Install a C "
+    "compiler (gcc) to exercise the real NVML code"
 )
 
 
@@ -43,11 +43,11 @@ def connect(
     backend: str = "",
     report: Report = lambda _: None,
 ) -> Connection:
-    """The machine itself (``node`` None) or a simulated node. ``programs`` are the driver's, for where its library is
-    out of reach: this machine's library is used where there is one, a simulated node's never. ``all_gpus`` lists GPUs
-    that NVIDIA's driver has not taken, too: whole they can be handed out. ``backend`` goes before ALIQUOT_BACKEND.
-    ``report`` gets sentences for stderr. Raises NoDriverError, UsageError for a node that is not there, and whatever
-    opening the driver raises.
+    """Connect to this host (``node`` None) or to a simulated node. ``programs`` are the driver's, for hosts where its
+    library is out of reach: this host's library takes precedence, a simulated node's never does. ``all_gpus`` also
+    lists GPUs that are not bound to NVIDIA's driver, which can be passed through whole. ``backend`` overrides
+    ALIQUOT_BACKEND. ``report`` gets sentences for stderr. Raises NoDriverError, UsageError for a node that does not
+    exist, and errors of the driver.
     """
     if node is None:
         return _local_host(report, programs, all_gpus)
@@ -89,7 +89,7 @@ def _simulated_node(
 
 
 def _local_host(report: Report, programs: DriverPrograms | None, all_gpus: bool) -> Connection:
-    """This machine. Where its driver does not answer although there are GPUs that it does not have, those."""
+    """Connect to this host. If its driver does not answer, but some GPUs are passed through, connect to those."""
     from aliquot.hardware.kernel.backend import Kernel
     from aliquot.hardware.kernel.sriov_manage import DriverTools
     from aliquot.hardware.kernel_files import RealFiles
@@ -129,7 +129,9 @@ def _local_host(report: Report, programs: DriverPrograms | None, all_gpus: bool)
 
 
 def _by_programs(programs: DriverPrograms, node: str, files: KernelFiles, library: NoDriverError) -> SmiBackend:
-    """The driver through its programs, where its library does not answer. Raises NoDriverError with both reasons."""
+    """Connect to the driver through its programs, because its library does not answer. Raises NoDriverError with both
+    reasons.
+    """
     try:
         return _smi(programs, node, files)
     except NoDriverError as error:
@@ -138,7 +140,9 @@ def _by_programs(programs: DriverPrograms, node: str, files: KernelFiles, librar
 
 
 def simulated_host(node: str) -> SimHost:
-    """The machine around a simulated node, without opening its GPUs. Raises UsageError for a node that is not there."""
+    """Return the host of a simulated node, without opening its GPUs. Raises UsageError for a node that does not
+    exist.
+    """
     from aliquot.sim.client import SimClient
     from aliquot.sim.host import SimHost
 
@@ -152,7 +156,7 @@ def _tools(programs: DriverPrograms) -> Tools:
 
 
 def _smi(programs: DriverPrograms, node: str, files: KernelFiles) -> SmiBackend:
-    """The driver through nvidia-smi; the kernel's files say which GPUs it has."""
+    """Return the driver through nvidia-smi; the kernel's files list its GPUs."""
     from aliquot.hardware.kernel.pci import driver_gpus
     from aliquot.hardware.nvidia_smi.backend import SmiBackend
 
@@ -162,7 +166,7 @@ def _smi(programs: DriverPrograms, node: str, files: KernelFiles) -> SmiBackend:
 def _backend_from_environment() -> str:
     chosen = os.environ.get("ALIQUOT_BACKEND", "")
     if chosen not in ("", "shim", "direct", "smi"):
-        raise UsageError(f"ALIQUOT_BACKEND is {chosen!r}: it can be shim, direct or smi")
+        raise UsageError(f"invalid ALIQUOT_BACKEND {chosen!r}: use shim, direct or smi")
     return chosen
 
 

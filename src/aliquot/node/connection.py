@@ -1,4 +1,4 @@
-"""A node, open: everything that the engine needs to work on it. ``connect`` makes it."""
+"""An open node: everything that the engine needs to work on it. ``connect`` opens it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from aliquot.core.engine.context import ExecutionContext
     from aliquot.core.engine.ports import Clock, Hooks, HostControl, Journal, Lock, Workers
     from aliquot.core.engine.programs import DriverPrograms
+    from aliquot.core.engine.step_timing import StepListener
     from aliquot.core.model.inventory import Inventory
     from aliquot.hardware.kernel_files import KernelFiles
     from aliquot.hardware.node_backend import NodeBackend
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
 
 
 class Connection:
-    """A node, open. Parts that only a change needs are made on first use. Leaving the context closes the backend,
-    and the journal: processes that live long open nodes again and again.
-    ``run_directory`` is where what may go with a reboot is kept: the lock.
-    ``programs`` are the driver's, where its library is not what is spoken to. ``by`` is who asks, for the journal.
+    """An open node. Parts that only a change needs are created on first use. Leaving the context closes the backend and
+    the journal, because long-lived processes open nodes repeatedly. ``run_directory`` holds what a reboot may delete:
+    the lock. ``programs`` are the driver's, if its library is not in use.
     """
 
     by = ""
+    """The requester, for the journal."""
+    command: tuple[str, ...] = ()
+    """The command line that was typed, for the journal."""
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class Connection:
 
     @property
     def nvml(self) -> AnyDriver:
-        """The GPU driver's side of the backend alone, with what only it offers: describing, health."""
+        """The backend of the GPU driver, with what only it offers: facts, health."""
         return self.backend.nvml
 
     @property
@@ -74,17 +77,17 @@ class Connection:
 
     @property
     def sim(self) -> SimClient | None:
-        """The simulated node from outside its driver; None for a machine."""
+        """The simulated node seen from outside its driver; None for a real host."""
         return self._sim
 
     @property
     def directory(self) -> str:
-        """Where what must outlive a process is kept: the journal, and the records of others."""
+        """The directory of files that outlive a process: the journal, and records of other programs."""
         return self._state_directory
 
     @cached_property
     def host(self) -> HostControl:
-        """Resets GPUs and ends processes: the machine, or the simulated node."""
+        """Resets GPUs and ends processes, on the real or the simulated host."""
         if self._sim is not None:
             from aliquot.sim.host import SimHost
 
@@ -103,7 +106,7 @@ class Connection:
         from aliquot.hardware.state.journal_reader import JOURNAL
 
         boot = str(self._sim.show()["boot_id"]) if self._sim is not None else None
-        return FileJournal(os.path.join(self._state_directory, JOURNAL), boot, by=self.by)
+        return FileJournal(os.path.join(self._state_directory, JOURNAL), boot, by=self.by, command=self.command)
 
     @cached_property
     def lock(self) -> Lock:
@@ -123,25 +126,29 @@ class Connection:
 
         return ThreadWorkers()
 
-    def execution_context(self, hooks: Hooks | None = None) -> ExecutionContext:
-        """All ports of the node, for the engine. Without ``hooks`` nothing is run around a change."""
+    def execution_context(self, hooks: Hooks | None = None, on_step: StepListener | None = None) -> ExecutionContext:
+        """Return all ports of the node for the engine. Without ``hooks``, no command runs around a change. ``on_step``
+        is called with each step of the change.
+        """
         from aliquot.core.engine.context import ExecutionContext
+        from aliquot.core.engine.step_timing import ignore_step
         from aliquot.hardware.state.boot_record_file import BootRecordFile
         from aliquot.node.hooks import NoHooks
 
         parts = self.backend, self.host, self.journal, self.clock, self.lock, self.workers
-        context = ExecutionContext(*parts, hooks or NoHooks(), BootRecordFile(self.directory))
-        context.update_dependents = self._update_cdi_specs
-        return context
+        record = BootRecordFile(self.directory)
+        return ExecutionContext(
+            *parts, hooks or NoHooks(), record, on_step or ignore_step, update_dependents=self._update_cdi_specs
+        )
 
     def _update_cdi_specs(self, inventory: Inventory, report: Report) -> None:
-        """Containers must not be given what is gone: CDI files of ours follow."""
+        """Update our CDI files, so that no container gets a device that is gone."""
         from aliquot.cdi import spec_updates
 
         spec_updates.update_specs(inventory, report, self.directory if self.simulated else "")
 
 
 def nvidia_smi_root(driver_root: str | None) -> str:
-    """The root directory in which nvidia-smi finds itself and its driver's libraries."""
+    """Return the root directory in which nvidia-smi finds itself and its driver's libraries."""
     below = driver_root is not None and os.path.exists(os.path.join(driver_root, "usr/bin/nvidia-smi"))
     return driver_root if driver_root and below else "/"

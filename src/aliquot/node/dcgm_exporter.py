@@ -1,8 +1,8 @@
-"""How busy GPU instances are, from the page of a dcgm-exporter: where the driver itself does not say (Ampere).
+"""Utilization of GPU instances from the page of a dcgm-exporter, for GPUs whose driver does not report it (Ampere).
 
-``DCGM_FI_PROF_GR_ENGINE_ACTIVE`` is the share of time in which anything computed, labelled with the GPU's UUID and the
-GPU instance's id (``GPU_I_ID``). The exporter reads it every half minute, so that it is of a moment, not of the time
-between two looks.
+``DCGM_FI_PROF_GR_ENGINE_ACTIVE`` is the share of time in which any engine computed, labelled with the GPU's UUID and
+the GPU instance's id (``GPU_I_ID``). The exporter reads it every half minute, so it describes a moment, and not the
+time between two samples.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _LINE = re.compile(rf"^{METRIC}\{{([^}}]*)\}} +([0-9.eE+-]+)(?: |$)", re.MULTILI
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 Shares = dict[tuple[str, int], float]
-"""By the GPU's UUID and the GPU instance's id."""
+"""Shares by the GPU's UUID and the GPU instance's id."""
 
 
 class DcgmExporter:
-    """One exporter's page. ``report`` gets a sentence when it cannot be read, once until it can be. Raises UsageError
-    for an address that is none.
+    """The page of an exporter. ``report`` gets a sentence when it cannot be read, once until it can be read again.
+    Raises UsageError for an invalid address.
     """
 
     def __init__(self, url: str, report: Report = lambda _: None) -> None:
@@ -42,7 +42,9 @@ class DcgmExporter:
         self._failure = ""
 
     def fill(self, inventory: Inventory, usage: tuple[Usage, ...]) -> tuple[Usage, ...]:
-        """With the exporter's shares of GPU instances that have none. It is asked only where there is one."""
+        """Fill in the exporter's shares for GPU instances that have none. The page is read only if there is such an
+        instance.
+        """
         if all(u.compute is not None or u.instance is None for u in usage):
             return usage
         by_instance, uuids = self._shares(), {gpu.pci: gpu.uuid for gpu in inventory.gpus}
@@ -53,7 +55,7 @@ class DcgmExporter:
 
         try:
             found = shares(self._page())
-        except (OSError, HTTPException, ValueError) as error:  # ValueError: no address that can be asked
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: an invalid address
             failure = f"no shares from {self._url}: {getattr(error, 'reason', error)}"
         else:
             failure = "" if found else f"no shares from {self._url}: it has no {METRIC} of a GPU instance"
@@ -71,7 +73,7 @@ class DcgmExporter:
 
 
 def shares(page: str) -> Shares:
-    """The shares of GPU instances on a page; what is no share from 0 to 1 is left out."""
+    """Return the shares of GPU instances on a page. A value outside 0 to 1 is omitted."""
     found: Shares = {}
     for match in _LINE.finditer(page):
         labels = dict(_LABEL.findall(match[1]))

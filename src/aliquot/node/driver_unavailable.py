@@ -1,4 +1,4 @@
-"""The driver's side of a node whose driver does not answer because every GPU is handed out (or none is loaded)."""
+"""The driver of a node that does not answer because every GPU is passed through, or no driver is loaded."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class UnavailableDriver:
-    """It has no GPUs, until ``reopen`` succeeds (one was taken back): then it stands for what that returned. Whatever
-    needs the driver before that raises ``reason``; with ``kernel_only`` facts and health are none instead, for whoever
-    goes on with what the kernel does.
+    """A driver without GPUs, until ``reopen`` succeeds (a GPU was returned to the driver). From then on it delegates to
+    the opened driver. Before that, whatever needs the driver raises ``reason``. With ``kernel_only``, facts and health
+    are empty instead, for callers that continue with the kernel's functions.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class UnavailableDriver:
 
     @property
     def driver(self) -> AvailableDriver:
-        """The driver, by now. Raises what opening it raises."""
+        """The driver, opened if it answers by now. Raises the errors of opening it."""
         if self._opened is None:
             try:
                 self._opened = self._reopen()
@@ -66,7 +66,7 @@ class UnavailableDriver:
         return self.driver.facts()
 
     def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
-        """None while there is no driver: every GPU is handed out whole."""
+        """Return no usage while the driver is unavailable, because every GPU is then passed through whole."""
         return () if self._opened is None else self._opened.usage(over_s)
 
     def set_mode(self, pci: str, enabled: bool) -> bool:

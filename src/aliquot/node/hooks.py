@@ -1,7 +1,7 @@
-"""Commands that the user wants run around an apply: mig-parted's hooks, run as mig-parted runs them.
+"""User commands that run around an apply: mig-parted's hooks, run as mig-parted runs them.
 
-The environment is replaced, not extended: a hook's own variables, then the MIG_PARTED_* ones, which win. The first
-command that fails ends its list.
+The environment is replaced, not extended: a hook's own variables, then the MIG_PARTED_* ones, which take precedence.
+The first command that fails ends its list.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TIMEOUT_S = 1800.0
 
 
 class HookCommand(Protocol):
-    """One entry of a hook's list."""
+    """A command in a hook's list."""
 
     @property
     def command(self) -> str: ...
@@ -28,15 +28,15 @@ class HookCommand(Protocol):
 
 
 class NoHooks:
-    """Nothing to run."""
+    """An empty set of hooks."""
 
     def fire(self, name: str) -> None:
         return
 
 
 class CommandHooks:
-    """Runs the commands of a hooks file. ``environment`` holds the MIG_PARTED_* variables; with ``debug`` their output
-    is shown on stderr, else it is kept and told only if the command fails.
+    """Runs the commands of a hooks file. ``environment`` holds the MIG_PARTED_* variables. With ``debug`` their output
+    goes to stderr, else it is reported only if the command fails.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class CommandHooks:
         from aliquot.foundation import bounded_process
 
         what = f"hook {name}: {' '.join([command.command, *command.args])}"
-        # The program itself is looked up in our PATH, as mig-parted does; what it runs inherits none.
+        # As in mig-parted, our PATH finds the program, but the program inherits no PATH.
         program = shutil.which(command.command) or command.command
         try:
             done = bounded_process.run(
@@ -70,8 +70,7 @@ class CommandHooks:
                 self._timeout_s,
                 env={**command.envs, **self._environment},
                 cwd=command.workdir or None,
-                merged=True,
-                shown=self._debug,
+                output="shown" if self._debug else "merged",
             )
         except TimeoutError as failure:
             raise _failed(f"{what} did not end within {self._timeout_s:.0f} s", "") from failure
@@ -85,5 +84,5 @@ def _failed(brief: str, output: str) -> BlockedError:
     return BlockedError(
         brief,
         details=tuple(output.splitlines()[-20:]),
-        next_step="repair the command in the hooks file (absolute paths: no PATH is inherited), then run it again",
+        next_step="correct the command in the hooks file (use absolute paths: it inherits no PATH), then run it again",
     )

@@ -1,9 +1,9 @@
-"""Watching what a node's pieces are used for: look after look, over restarts of whoever watches.
+"""Tracking of a node's GPU usage, sample by sample, across restarts of the tracking process.
 
-The record is ``usage-record.json`` beside the journal, replaced whole, a few hundred bytes for each piece. It is
-written when something became otherwise that is worth it, and never because time passed. That the watcher lives is told
-by the time of an empty file, ``usage.alive``, where the lock is: that goes with a reboot, and is no write to a disk.
-Both may be lost at any time: what is told then is younger.
+The record is ``usage-record.json`` beside the journal, replaced whole, a few hundred bytes for each GPU or instance. It
+is written after a significant change, and never only because time passed. The modification time of an empty file,
+``usage.alive``, shows that the tracker lives. That file is beside the lock, where a reboot deletes it, and costs no
+write to a disk. Both files may be lost at any time: the history then starts later.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ FILE = "usage-record.json"
 LEGACY_FILE = "usage.json"
 ALIVE = "usage.alive"
 SAMPLE_S = 45.0
-"""How often agents look."""
+"""Interval of the agents' samples."""
 WRITE_S = 60.0
 Fill = Callable[[Inventory, tuple[Usage, ...]], tuple[Usage, ...]]
 
 
 class UsageTracker:
-    """One node's, whose connection may be opened anew at every look. ``persist`` False leaves the record to others.
-    ``fill`` adds what others know of shares (see ``dcgm_exporter``).
+    """The tracker of a node, whose connection may be a new one at every sample. ``persist`` False leaves writing the
+    record to other processes. ``fill`` adds shares from other sources (see ``dcgm_exporter``).
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class UsageTracker:
         self._written = 0.0
 
     def sample(self, connection: Connection, inventory: Inventory, over_s: float = 0.0) -> tuple[Usage, ...]:
-        """Reads, and adds it up. ``inventory`` is a look at the same moment: it says who holds what. Raises what the
-        driver's refusals mean; then nothing is added.
+        """Read the usage and add it to the history. ``inventory`` was read at the same moment and has the holders.
+        Raises the driver's errors; then nothing is added.
         """
         usage = connection.backend.usage(over_s)
         if self._fill is not None:
@@ -79,14 +79,14 @@ class UsageTracker:
         return with_history(self.history, usage)
 
     def save(self, *, immediately: bool = True) -> None:
-        """Writes the record where it says something else than what was seen; not ``immediately``: at most once a
-        minute. Where it is true, the sign of life is given. One that cannot be written is no trouble.
+        """Write the record if it differs from the history; unless ``immediately``, at most once a minute. If the record
+        is current, mark the tracker alive. A failed write is ignored.
         """
         if not self._persist or not self.history.at:
             return
         if worth_writing(self._recorded, self.history):
             if not immediately and 0 <= self._now() - self._written < WRITE_S:
-                return  # what the record says is not true now: no sign of life
+                return  # the record is outdated, so no sign of life
             recorded = round_peaks(self.history)
             if not self._record.write(recorded):
                 return
@@ -95,7 +95,7 @@ class UsageTracker:
 
 
 class UsageRecord:
-    """The two files."""
+    """The two files of the record."""
 
     def __init__(self, directory: str, run_directory: str) -> None:
         self.path = os.path.join(directory, FILE)
@@ -105,7 +105,9 @@ class UsageRecord:
         self.alive_path = os.path.join(run_directory, ALIVE)
 
     def load(self) -> UsageHistory:
-        """What is written, as of the last sign of life; an empty one where there is none, or none that can be read."""
+        """Return the recorded history as of the last sign of life; an empty one if there is none or it cannot
+        be read.
+        """
         try:
             found = self._file.load()
         except AliquotError:
@@ -116,7 +118,9 @@ class UsageRecord:
             return found
 
     def write(self, history: UsageHistory) -> bool:
-        """Whether it could be written. The sign of life of the former one goes first: it does not speak for this."""
+        """Write the record, and report whether that succeeded. The previous sign of life is removed first, because it
+        does not hold for this record.
+        """
         try:
             with suppress(FileNotFoundError):
                 os.unlink(self.alive_path)
@@ -126,8 +130,8 @@ class UsageRecord:
         return True
 
     def mark_alive(self, at: float) -> None:
-        """What is written is what was seen at that time. After a boot nobody may have made the folder yet: the first to
-        take the lock does, and that may be in weeks.
+        """Mark the record as valid at that time. After a boot the folder may not exist yet: the first process to take
+        the lock creates it, maybe weeks later.
         """
         try:
             os.makedirs(os.path.dirname(self.alive_path), mode=0o755, exist_ok=True)
@@ -139,15 +143,15 @@ class UsageRecord:
 
 
 class RecreationJournal:
-    """What Aliquot itself made anew, from the journal."""
+    """Instances that Aliquot itself created again, from the journal."""
 
     def __init__(self, directory: str) -> None:
         self._journal = JournalFollower(directory)
         self._steps: list[tuple[float, Recreation]] = []
 
     def recreated(self, since: float) -> frozenset[Recreation]:
-        """What was made since a time (seconds of wall time), which is never before that of the call before. A journal
-        that cannot be read tells nothing.
+        """Return what was created since a time (seconds of wall time), which is never earlier than that of the previous
+        call. A journal that cannot be read yields nothing.
         """
         try:
             news = self._journal.poll()
@@ -161,7 +165,9 @@ class RecreationJournal:
 
 
 def _recreations(pci: str, text: str) -> tuple[Recreation, ...]:
-    """``create gi 3g.20gb 4:4`` makes one instance anew, a reset or a change of mode everything."""
+    """Return what a step recreates: ``create gi 3g.20gb 4:4`` one instance, a reset or a change of mode the
+    whole GPU.
+    """
     step = read_step(text)
     match step.verb, step.kind:
         case "create", "gi":

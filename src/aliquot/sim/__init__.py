@@ -1,1 +1,1 @@
-"""Simulated nodes: an independent model of the driver, a server that owns its state, and two ways to talk to it."""
+"""Simulated nodes: an independent model of the driver, a server that owns its state, and two protocols to access it."""

@@ -1,15 +1,15 @@
-"""Every name that a call has in a node's log, and that a fault may be set for."""
+"""The names of all calls in a node's log; a fault can be set for each."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 
-from aliquot.sim.driver import sensor_values as figures
+from aliquot.sim.driver import sensor_values as sensors
 from aliquot.sim.driver.mig_calls import INSTANCE_READS, MIG_READS, WRITES
 from aliquot.sim.driver.nvml_calls import GPU_ONLY, GPU_OR_MIG, SYSTEM
 from aliquot.sim.driver.vgpu_calls import VGPU_READS, VGPU_WRITES
 
-METRIC_CALLS = frozenset(figures.METRICS) | {
+METRIC_CALLS = frozenset(sensors.METRICS) | {
     *("DeviceGetPowerUsage", "DeviceGetEnforcedPowerLimit", "DeviceGetPowerManagementLimit"),
     *("DeviceGetPowerManagementDefaultLimit", "DeviceGetClockInfo", "DeviceGetMaxClockInfo"),
     *("DeviceGetApplicationsClock", "DeviceGetDefaultApplicationsClock", "DeviceGetTemperatureThreshold"),
@@ -19,7 +19,7 @@ DEVICE_READS = GPU_OR_MIG | GPU_ONLY | MIG_READS | INSTANCE_READS | VGPU_READS
 DEVICE_WRITES = WRITES | VGPU_WRITES
 SESSION_CALLS = frozenset({"Init", "Shutdown"})
 WHOLE_NODE_CALLS = frozenset({"Snapshot", "Facts", "Usage"})
-"""What Aliquot asks of a node at once where it speaks to the simulator without NVML."""
+"""Calls that read the whole node at once, if Aliquot accesses the simulator without NVML."""
 KERNEL_CALLS = frozenset({"SysfsWrite", "SriovManage"})
 KNOWN = (
     SESSION_CALLS
@@ -36,8 +36,8 @@ CHANGING = frozenset(DEVICE_WRITES) | KERNEL_CALLS
 
 
 def unknown_call(call: str, kind: object) -> str:
-    """Return the sentence that refuses a name for a kind of fault, with the names that resemble it; empty for a call
-    that exists, and that changes something where the fault is ``no-effect``.
+    """Return the sentence that rejects a call name for a kind of fault, with similar names. Return "" for an existing
+    call, which for ``no-effect`` must also change something.
     """
     known = CHANGING if kind == "no-effect" else KNOWN
     if call in known:

@@ -1,4 +1,4 @@
-"""Which nodes changed since one asked last: what lets one look at a thousand of them without reading a thousand."""
+"""A feed of changed nodes, so that a reader of a thousand nodes does not read each of them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from typing import NamedTuple
 
 
 class ChangeBatch(NamedTuple):
-    """``since`` is for the next question. ``resync``: nobody knows what changed since the last one (it was the
-    first, or of another server). ``membership``: nodes came or went.
-    """
+    """The changes since an earlier answer."""
 
     since: str
+    """The cursor for the next request."""
     nodes: tuple[str, ...]
+    """The nodes that changed."""
     resync: bool = False
+    """The changes are unknown: it was the first request, or the cursor is of another server."""
     membership: bool = False
+    """Nodes were added or removed."""
 
 
 class ChangeFeed:
-    """Thread-safe. Each saved step of a node counts as a change."""
+    """A thread-safe feed. Each saved step of a node counts as a change."""
 
     def __init__(self) -> None:
         self._epoch = f"{os.getpid()}-{time.time_ns()}"
@@ -36,14 +38,14 @@ class ChangeFeed:
             self._happened.notify_all()
 
     def touch_membership(self) -> None:
-        """Nodes came or went."""
+        """Record that nodes were added or removed."""
         with self._happened:
             self._number += 1
             self._joined = self._number
             self._happened.notify_all()
 
     def wait(self, since: str, seconds: float) -> ChangeBatch:
-        """What changed since an earlier answer, within some seconds at most. Nothing to tell is an answer, too."""
+        """Return the changes since an earlier answer, after at most ``seconds``. The answer may be empty."""
         epoch, _, word = since.rpartition(":")
         known = epoch == self._epoch and word.isdigit()
         last = int(word) if known else -1

@@ -1,23 +1,26 @@
-"""A simulated node seen from outside the driver: holding instances, acting by hand, faults, reboot."""
+"""A client of a simulated node for actions outside the driver: holding instances, manual changes, faults, reboot."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from aliquot.errors import UsageError
 from aliquot.sim import lifecycle as control
 from aliquot.sim.lifecycle import LineConnection
+from aliquot.sim.state import FaultKind
 
 _ATTEMPTS = {"create": "creating an instance", "destroy": "destroying an instance", "reset": "resetting a GPU"}
 
 
 class SimClient:
-    """One simulated node. No NVML session: it does not count as a client of the GPUs. Threads may share it."""
+    """A simulated node. It opens no NVML session, so it does not count as a client of the GPUs.
+    Threads may share it.
+    """
 
     def __init__(self, state_dir: str, name: str) -> None:
         if not control.node_exists(state_dir, name):
@@ -29,7 +32,7 @@ class SimClient:
         self._turn = threading.Lock()
 
     def request(self, verb: str, *args: int, text: str = "") -> list[str]:
-        """One raw request: the answer's code and numbers, then its text if it has one."""
+        """Send one raw request. Return the answer's code and numbers, then its text if it has one."""
         words = " ".join([verb, *map(str, args)])
         with self._turn:
             head, bar, tail = self._send(f"{words}|{text}" if text else words).partition("|")
@@ -61,15 +64,15 @@ class SimClient:
         if code == 0:
             return msgspec.json.decode(text, type=dict[str, Any])
         if text:
-            raise UsageError(text)
+            raise UsageError(text, next_step=f"aliquot sim show {self.name}")
         raise error(code, f"{_ATTEMPTS.get(do, do)} on {self.name}")
 
     def show(self) -> dict[str, Any]:
-        """Everything that is true of the node now."""
+        """Return the whole state of the node."""
         return self._control("show")
 
     def calls(self) -> list[dict[str, Any]]:
-        """The call log: every driver call that reached the node, in order."""
+        """Return the call log: every driver call that reached the node, in order."""
         with open(os.path.join(self.directory, "calls.jsonl"), "rb") as log:
             return [msgspec.json.decode(line, type=dict[str, Any]) for line in log if line.endswith(b"\n")]
 
@@ -81,60 +84,65 @@ class SimClient:
         name: str = "python3",
         **use: float | None,
     ) -> int:
-        """Put a process on an instance (``7`` or ``7/1``), or on the whole GPU; its pid. ``memory`` is the MiB that it
-        uses, ``busy`` the share of multiprocessors that it keeps busy; the simulator's own choice where not given.
+        """Put a process on an instance (``7`` or ``7/1``), or on the whole GPU. Return its pid. ``memory`` is the
+        memory that it uses, in MiB, and ``busy`` the share of multiprocessors that it keeps busy; the simulator chooses
+        missing values.
         """
         return int(self._control("hold", gpu=gpu, instance=instance, pid=pid, name=name, **use)["pid"])
 
     def release(self, gpu: int | str, instance: int | str | None = None) -> int:
-        """End the processes there; how many there were."""
+        """End the processes on an instance. Return their number."""
         return int(self._control("release", gpu=gpu, instance=instance)["released"])
 
     def terminate(self, pid: int) -> int:
-        """End a process by its pid; on how many instances it was."""
+        """End a process by its pid. Return the number of instances that it used."""
         return int(self._control("terminate", pid=pid)["released"])
 
     def create(self, gpu: int | str, profile: str | int, start: int | None = None, compute: bool = True) -> int:
-        """Create an instance by hand, with the compute instance that covers it; its id."""
+        """Create an instance manually, with the compute instance that covers it. Return its id."""
         facts = {"gpu": gpu, "profile": str(profile), "start": start, "compute": compute}
         return int(self._control("create", **facts)["instance"])
 
     def destroy(self, gpu: int | str, instance: int | str) -> None:
-        """Destroy an instance by hand, its compute instances first, or one compute instance (``7/1``)."""
+        """Destroy an instance manually, its compute instances first, or one compute instance (``7/1``)."""
         self._control("destroy", gpu=gpu, instance=instance)
 
     def set_mode(self, gpu: int | str, enabled: bool) -> int:
-        """Ask for MIG mode by hand; the activation status (0 active, 19 pending: in use)."""
+        """Request MIG mode manually. Return the activation status (0 active, 19 pending: in use)."""
         return int(self._control("mode", gpu=gpu, enabled=enabled)["activation"])
 
-    def inject_fault(self, kind: str, **facts: object) -> None:
-        """Set a failure (kinds and fields: ``faults``); kind ``none`` clears all. ``seconds`` and ``after`` count
-        from now.
+    def inject_fault(self, kind: FaultKind | Literal["none"], **facts: object) -> None:
+        """Set a fault (for kinds and fields see ``faults``). The kind ``none`` clears all. ``seconds`` and ``after``
+        count from now.
         """
         self._control("fault", kind=kind, **facts)
 
     def reboot(self, kernel: str | None = None) -> None:
-        """Restart the machine: all sessions, processes and instances end. ``kernel``: it comes up in one with another
-        sort of vGPU host driver (mdev, vfio, none).
+        """Restart the node: all sessions, processes and instances end. ``kernel`` selects another kind of vGPU host
+        driver for the next boot (mdev, vfio, none).
         """
         self._control("reboot", kernel=kernel)
 
     def files(self, op: str, path: str, data: str = "", hand: bool = False) -> tuple[Any, int]:
-        """One request for the kernel's files (see ``sim.files``): the value, and the errno, 0 if there is none."""
+        """Send one request for the kernel's files (see ``sim.files``). Return the value and the
+        errno (0 for success).
+        """
         answer = self._control("fs", op=op, path=path, data=data, hand=hand)
         return answer.get("value"), int(answer.get("errno") or 0)
 
     def many_files(self, requests: Sequence[tuple[str, str]]) -> list[tuple[Any, int]]:
-        """Several questions for the kernel's files, each an operation and a path, by one request: value and errno."""
+        """Send several reads of the kernel's files, each an operation and a path, in one request. Return values and
+        errnos.
+        """
         reply = self._control("fs-many", asks=list(requests))
         return [(value, int(code)) for value, code in reply["answers"]]
 
     def sriov_manage(self, action: str, address: str) -> dict[str, Any]:
-        """What NVIDIA's program does: ``-e`` or ``-d`` of a GPU or ALL; its exit code ``rc`` and what it prints."""
+        """Run NVIDIA's program: ``-e`` or ``-d`` for a GPU or ALL. Return its exit code ``rc`` and its output."""
         return self._control("sriov-manage", action=action, address=address)
 
     def start_vm(self, name: str, *devices: str) -> int:
-        """A virtual machine opens the VFIO handles of functions (by address) or mdevs (by UUID); its pid."""
+        """Start a VM that opens the VFIO handles of functions (by address) or mdevs (by UUID). Return its pid."""
         return int(self._control("vm-start", name=name, devices=devices)["pid"])
 
     def stop_vm(self, name: str) -> None:

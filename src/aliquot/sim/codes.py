@@ -1,4 +1,4 @@
-"""NVML return codes and limits that the model of the driver answers with (nvml.h)."""
+"""NVML return codes and limits of the driver model (nvml.h)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ MAX_COMPUTE_INSTANCES = 8
 """Compute instances per GPU instance: ids 0 to 7."""
 
 COMPUTE_PROFILE_INDEXES = 9
-"""Compute instance profile indexes of the library: 1, 2, 3, 4, 7, 8, 6 slices, 1-slice rev1, 7-slice NVLink."""
+"""Number of the library's compute instance profile indexes: 1, 2, 3, 4, 7, 8, 6 slices, 1-slice
+rev1, 7-slice NVLink.
+"""
 
 
 class NvmlRefusalError(Exception):
-    """The driver says no. ``code`` is what NVML returns."""
+    """The driver refuses a call. ``code`` is NVML's return code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)

@@ -1,4 +1,4 @@
-"""What people and tests do to a simulated node beside the driver's calls: hold, act by hand, faults, reboot, look."""
+"""The control requests of people and tests for a simulated node: hold, manual changes, faults, reboot, show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from aliquot.sim import codes, faults
 from aliquot.sim.call_names import unknown_call
 from aliquot.sim.codes import NvmlRefusalError
-from aliquot.sim.driver import sensor_values as figures
+from aliquot.sim.driver import sensor_values as sensors
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.mig_calls import WRITES
 from aliquot.sim.driver.nvml_calls import nvml_version
@@ -24,15 +24,15 @@ from aliquot.sim.template import HOSTS, is_driver, mig_uuid
 
 Request = dict[str, Any]
 REPLACEMENTS = ("590.44.01", "580.65.06")
-"""Versions of the driver that replaces another where none is asked for."""
+"""Default versions of a replacement driver."""
 
 
 class BadRequestError(Exception):
-    """The request makes no sense; the text says why."""
+    """The request is invalid; the text says why."""
 
 
 def control(node: SimNode, session: SimSession, request: Request) -> object:
-    """Carry out one request; ``do`` names it. Raises BadRequestError, or NvmlRefusalError as NVML does."""
+    """Execute one request; ``do`` names it. Raises BadRequestError, or NvmlRefusalError as NVML does."""
     handler = _HANDLERS.get(str(request.get("do")))
     if handler is None:
         raise BadRequestError(f"no request {request.get('do')!r}; there are: {', '.join(sorted(_HANDLERS))}")
@@ -40,7 +40,7 @@ def control(node: SimNode, session: SimSession, request: Request) -> object:
 
 
 def find_gpu(node: SimNode, word: object) -> SimGpu:
-    """A GPU by index, PCI address or UUID."""
+    """Return a GPU by index, PCI address or UUID."""
     for gpu in node.gpus:
         if word in (gpu.state.index, str(gpu.state.index), gpu.state.pci, gpu.state.uuid):
             return gpu
@@ -48,7 +48,7 @@ def find_gpu(node: SimNode, word: object) -> SimGpu:
 
 
 def find_instance(gpu: SimGpu, word: object) -> tuple[int, int]:
-    """``7``, ``"7"`` or ``"7/1"`` (compute instance 1 of GPU instance 7); None is the whole GPU."""
+    """Parse ``7``, ``"7"`` or ``"7/1"`` (compute instance 1 of GPU instance 7); None is the whole GPU."""
     if word is None or word == "":
         return WHOLE, WHOLE
     gi, _, ci = str(word).partition("/")
@@ -72,7 +72,7 @@ def _show(node: SimNode, _session: SimSession, _request: Request) -> object:
 
 
 def snapshot(node: SimNode) -> dict[str, object]:
-    """What NVML sees of the node, in plain values."""
+    """Return NVML's view of the node in plain values."""
     return {
         "name": node.state.name,
         "driver": node.state.driver,
@@ -83,7 +83,9 @@ def snapshot(node: SimNode) -> dict[str, object]:
 
 
 def _gpu(node: SimNode, gpu: SimGpu) -> dict[str, object]:
-    """``index`` is NVML's, -1 where another driver has the GPU; ``handle`` its place on the bus."""
+    """Return a GPU in plain values. ``index`` is NVML's, -1 if another driver has the GPU; ``handle`` is its position
+    on the bus.
+    """
     state = gpu.state
     plain = ("product", "pci", "uuid", "minor", "pci_device", "subsystem", "architecture", "memory_mib")
     facts: dict[str, object] = {k: getattr(state, k) for k in (*plain, "family", "swapped", "guest", "lost")}
@@ -119,7 +121,7 @@ def _instance(gpu: SimGpu, instance_id: int) -> dict[str, object]:
         "profile": profile.name,
         "profile_id": profile.id,
         "placement": f"{instance.start}:{instance.size}",
-        "memory_mib": figures.instance_memory_mib(family, profile, gpu.state.memory_mib),
+        "memory_mib": sensors.instance_memory_mib(family, profile, gpu.state.memory_mib),
         "compute_instances": [
             {
                 "id": c.id,
@@ -265,7 +267,7 @@ def _injected_fault(node: SimNode, kind: object, given: Request) -> InjectedFaul
 
 
 def _other_driver(node: SimNode, version: object) -> str:
-    """The version that replaces the driver: the one that was asked for, else the first of two that is not here."""
+    """Return the version of the replacement driver: the requested one, else the first default that is not loaded."""
     if version is None:
         return next(v for v in REPLACEMENTS if v != node.state.driver)
     if not is_driver(str(version)):
@@ -274,7 +276,7 @@ def _other_driver(node: SimNode, version: object) -> str:
 
 
 def _xid(node: SimNode, request: Request) -> object:
-    """An XID error happens now. It is an event and no state: nothing is remembered, nothing else goes wrong."""
+    """Emit an XID error. It is an event and not a state: nothing is stored, and nothing else fails."""
     if request.get("gpu") is None or not isinstance(request.get("code"), int):
         raise BadRequestError("fault xid needs a GPU and a code (the XID)")
     gpu = find_gpu(node, request["gpu"])

@@ -1,4 +1,4 @@
-"""Events of a node's GPUs, as event sets see them: those that came after a set was made, each once per set."""
+"""Events of a node's GPUs as event sets see them: those after the creation of a set, each once per set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_EVENTS = 1024
 
 
 class SimEvent(NamedTuple):
-    """``gi`` and ``ci`` are WHOLE where it is not attributable to an instance."""
+    """An event. ``gi`` and ``ci`` are WHOLE if it is not attributed to an instance."""
 
     number: int
     gpu: int
@@ -24,7 +24,7 @@ class SimEvent(NamedTuple):
 
 
 class EventLog:
-    """Thread-safe. Waiting is done here, in the server's thread of that client."""
+    """A thread-safe event log. Waiting happens in the server's thread of that client."""
 
     def __init__(self) -> None:
         self._recent: deque[SimEvent] = deque(maxlen=MAX_EVENTS)
@@ -33,7 +33,7 @@ class EventLog:
 
     @property
     def last(self) -> int:
-        """The number of the latest event: a new set starts behind it."""
+        """The number of the latest event: a new set starts after it."""
         return self._last
 
     def emit(self, gpu: int, data: int, gi: int, ci: int, kind: int = XID) -> None:
@@ -43,9 +43,9 @@ class EventLog:
             self._happened.notify_all()
 
     def wait(self, after: int, seconds: float, types: dict[int, int]) -> SimEvent | None:
-        """The first event after a number of a kind that is asked for: ``types`` maps GPU indexes to NVML's bits."""
+        """Return the first event after a number of a requested kind: ``types`` maps GPU indexes to NVML's bits."""
         with self._happened:
-            start = min(after, self._last)  # this server was started again
+            start = min(after, self._last)  # the server was restarted
             self._happened.wait_for(lambda: self._next(start, types) is not None, seconds)
             return self._next(start, types)
 

@@ -1,9 +1,9 @@
-"""What labels and device plugins ask of a simulated node, in plain values: the answer to the call ``Facts``."""
+"""The facts of a simulated node for labels and device plugins, in plain values: the answer to the call ``Facts``."""
 
 from __future__ import annotations
 
 from aliquot.sim.codes import NvmlRefusalError
-from aliquot.sim.driver import sensor_values as figures
+from aliquot.sim.driver import sensor_values as sensors
 from aliquot.sim.driver.compute import SimInstance
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.nvml_calls import cuda_version, engines
@@ -15,7 +15,7 @@ _NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 
 
 def facts(node: SimNode) -> dict[str, object]:
-    """Every GPU that is still on the bus, and every MIG device on them."""
+    """Return the facts of all GPUs that are still on the bus, and of their MIG devices."""
     present = [gpu for gpu in node.visible if not gpu.state.lost]
     cuda = cuda_version(node)
     return {
@@ -32,7 +32,7 @@ def _gpu(gpu: SimGpu) -> dict[str, object]:
     return {
         "pci": gpu.state.pci,
         "memory_mib": gpu.state.memory_mib,
-        "compute_capability": figures.compute_capability(gpu.state.product, gpu.state.architecture),
+        "compute_capability": sensors.compute_capability(gpu.state.product, gpu.state.architecture),
         "numa_node": numa_node(gpu),
         "display": pci_class(gpu) == VGA,
         "clique": _clique(gpu),
@@ -59,8 +59,8 @@ def _mig(gpu: SimGpu, index: int, gi: int, ci: int) -> dict[str, object]:
         "compute_instance": ci,
         "index": index,
         "profile": compute.name,
-        "memory_mib": figures.instance_memory_mib(family, profile, gpu.state.memory_mib),
-        "multiprocessors": figures.compute_sm(family, profile, compute),
+        "memory_mib": sensors.instance_memory_mib(family, profile, gpu.state.memory_mib),
+        "multiprocessors": sensors.compute_sm(family, profile, compute),
         "gi_slices": profile.compute_slices,
         "ci_slices": compute.compute_slices,
         "copy": copy,

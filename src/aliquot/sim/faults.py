@@ -1,36 +1,34 @@
-"""Seeded failures. Each is a record that the node remembers until it is used up.
+"""Injected faults. The node remembers each of them until it is used up.
 
-================  ============================================================================================
-busy              IN_USE for the next ``calls`` write calls, or ``until`` a time, on a GPU or one instance
-reset-pending     a mode change stays pending (activation IN_USE) for ``calls`` calls, else until a reset
-lost              the GPU is lost now, or ``after`` so many write calls on it from now on
-half-create       ``what`` gpu: the GPU instance is made but the call answers UNKNOWN; compute: it fails, UNKNOWN
-fail              ``call`` answers ``code`` (an errno for writes to the kernel's files) the next ``calls`` times, from
-                  the ``nth`` on, and does nothing; only for files whose ``path`` has that text in it
-kill              SIGKILL the caller ``before`` or ``after`` the ``nth`` write call on the node from now on
-unbind-lock       the unbindLock of a GPU is not to be had the next ``calls`` times
-vf-delay          virtual functions appear one by one within so many ``seconds`` (``delay``)
-unprivileged      every caller lacks the rights until faults are cleared
-hang              ``call`` (every call, if none is given) does not return until the fault is cleared or the caller ends
-slow              ``call`` (every call, if none is given) takes ``seconds`` longer (``delay``), the next
-                  ``calls`` times
-no-effect         ``call`` (every write call, if none is given) answers success and changes nothing
-version-mismatch  opening NVML answers LIB_RM_VERSION_MISMATCH; sessions that are open go on
-replace-driver    another driver (``version``) is loaded now, or ``after`` so many write calls on the node from now on:
-                  sessions and handles are invalid, processes, virtual functions and instances are gone
-xid               not a failure but an event, now: XID ``code`` on a GPU, or attributed to ``instance`` (``7``,
-                  ``7/0``)
-================  ============================================================================================
+- ``busy``: IN_USE for the next ``calls`` write calls, or ``until`` a time, on a GPU or one instance
+- ``reset-pending``: a mode change stays pending (activation IN_USE) for ``calls`` calls, else until a reset
+- ``lost``: the GPU is lost now, or ``after`` that many write calls on it
+- ``half-create``: the call returns UNKNOWN. With ``what`` gpu the GPU instance is created all the same. With ``what``
+  compute the compute instance is not created.
+- ``fail``: ``call`` returns ``code`` (an errno for writes to the kernel's files) and does nothing, the next ``calls``
+  times, from the ``nth`` on. With ``path``, only for files whose path contains it.
+- ``kill``: SIGKILL for the caller ``before`` or ``after`` the ``nth`` write call on the node from now on
+- ``unbind-lock``: the unbindLock of a GPU cannot be taken the next ``calls`` times
+- ``vf-delay``: virtual functions appear one by one within ``seconds`` (``delay``)
+- ``unprivileged``: all callers lack permission until faults are cleared
+- ``hang``: ``call`` (by default every call) does not return until the fault is cleared or the caller ends
+- ``slow``: ``call`` (by default every call) takes ``seconds`` longer (``delay``), the next ``calls`` times
+- ``no-effect``: ``call`` (by default every write call) returns success and changes nothing
+- ``version-mismatch``: opening NVML returns LIB_RM_VERSION_MISMATCH; open sessions continue
+- ``replace-driver``: another driver (``version``) is loaded now, or ``after`` that many write calls on the node.
+  Sessions and handles become invalid; processes, virtual functions and instances are lost.
+- ``xid``: not a failure but an event, XID ``code`` now on a GPU, or attributed to ``instance`` (``7``, ``7/0``)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 from aliquot.sim import codes
-from aliquot.sim.state import WHOLE, InjectedFault
+from aliquot.sim.state import WHOLE, Creation, FaultKind, InjectedFault, KillPhase
 
-KEYS = {
+KEYS: dict[FaultKind, tuple[str, ...]] = {
     "busy": ("gpu", "instance", "calls", "seconds"),
     "reset-pending": ("gpu", "calls"),
     "lost": ("gpu", "after"),
@@ -47,17 +45,17 @@ KEYS = {
     "version-mismatch": (),
     "replace-driver": ("version", "after"),
 }
-"""What can be said of each kind. Anything else would be accepted and have no effect."""
+"""The accepted fields of each kind. Any other field would have no effect, so it is rejected."""
 COUNTS = ("calls", "nth", "after")
 LONGEST_S = 1_000_000
 
 EVERY = -2
-"""The GPU of a call that reads every GPU: it meets the faults of each."""
+"""The GPU of a call that reads all GPUs: the faults of each GPU apply."""
 
 
 def field_error(kind: object, facts: Mapping[str, object]) -> str:
-    """Return what is wrong with the keys and values that are said of a fault, in plain words; empty if nothing is."""
-    keys = KEYS.get(str(kind))
+    """Return why the keys and values of a fault are invalid, "" if they are valid."""
+    keys = next((keys for known, keys in KEYS.items() if known == kind), None)
     if keys is None:
         return f"no fault {kind!r}; there are: {', '.join(KEYS)}"
     for key, value in facts.items():
@@ -71,12 +69,12 @@ def field_error(kind: object, facts: Mapping[str, object]) -> str:
 
 
 def consistency_error(fault: InjectedFault) -> str | None:
-    """What is wrong with a fault that someone wants to set, in plain words."""
+    """Return why a fault cannot be set, None if it can."""
     if fault.kind in ("lost", "reset-pending") and fault.gpu is None:
         return f"fault {fault.kind} needs a GPU"
     if fault.kind == "fail" and (fault.call is None or fault.code is None):
         return "fault fail needs a call and a code"
-    if fault.when not in ("before", "after") or fault.what not in ("gpu", "compute"):
+    if fault.when not in get_args(KillPhase) or fault.what not in get_args(Creation):
         return "when is before or after, what is gpu or compute"
     if fault.kind == "busy" and fault.calls is None and fault.until is None:
         return "fault busy needs a number of calls or of seconds"
@@ -86,7 +84,7 @@ def consistency_error(fault: InjectedFault) -> str | None:
 
 
 class FaultInjector:
-    """The faults of one node, consumed as calls arrive. Times are seconds on the server's monotonic clock."""
+    """The faults of one node, which are consumed as calls arrive. Times are seconds on the server's monotonic clock."""
 
     def __init__(self, faults: list[InjectedFault]) -> None:
         self.active = faults
@@ -101,8 +99,8 @@ class FaultInjector:
     def privileged(self) -> bool:
         return not any(f.kind == "unprivileged" for f in self.active)
 
-    def kill(self) -> str | None:
-        """Count a write call; ``before`` or ``after`` when it is the one at which the caller dies."""
+    def kill(self) -> KillPhase | None:
+        """Count a write call. Return ``before`` or ``after`` if the caller is killed at this call."""
         for fault in self.active:
             if fault.kind == "kill":
                 fault.nth -= 1
@@ -112,7 +110,7 @@ class FaultInjector:
         return None
 
     def failing(self, call: str, gpu: int, path: str = "") -> int | None:
-        """The code that a ``fail`` fault answers this call with, if one applies."""
+        """Return the code with which a ``fail`` fault answers this call, or None."""
         for fault in self.active:
             if fault.kind == "fail" and fault.call == call and fault.gpu in (None, gpu) and (fault.path or "") in path:
                 if fault.nth > 1:
@@ -123,14 +121,14 @@ class FaultInjector:
         return None
 
     def refusal(self, call: str, gpu: int, gi: int, now: float) -> int | None:
-        """The code that a fault answers this write call with, if one applies."""
+        """Return the code with which a fault answers this write call, or None."""
         failing = self.failing(call, gpu)
         if failing is not None:
             return failing
         return codes.IN_USE if call != "DeviceSetMigMode" and self.busy(gpu, gi, now) else None
 
     def busy(self, gpu: int, gi: int, now: float) -> bool:
-        """Count a write that a ``busy`` fault may meet; whether it does."""
+        """Count a write for a ``busy`` fault. Return whether it applies."""
         for fault in list(self.active):
             if fault.kind != "busy" or fault.gpu not in (None, gpu) or fault.instance not in (None, gi):
                 continue
@@ -141,19 +139,19 @@ class FaultInjector:
             return True
         return False
 
-    def _first(self, kind: str, call: str, gpu: int) -> InjectedFault | None:
-        """The first fault of a kind that meets this call."""
+    def _first(self, kind: FaultKind, call: str, gpu: int) -> InjectedFault | None:
+        """Return the first fault of a kind that applies to this call."""
         for fault in self.active:
             if fault.kind == kind and fault.call in (None, call) and (gpu == EVERY or fault.gpu in (None, gpu)):
                 return fault
         return None
 
     def hangs(self, call: str, gpu: int) -> bool:
-        """Whether this call must not return yet."""
+        """Return whether this call must not return yet."""
         return self._first("hang", call, gpu) is not None
 
     def delay(self, call: str, gpu: int) -> float:
-        """Count a call; how many seconds longer it takes."""
+        """Count a call. Return its additional duration in seconds."""
         fault = self._first("slow", call, gpu)
         if fault is None:
             return 0.0
@@ -161,7 +159,7 @@ class FaultInjector:
         return fault.delay or 0.0
 
     def has_no_effect(self, call: str, gpu: int, path: str = "") -> bool:
-        """Count a write; whether it only says that it was done."""
+        """Count a write. Return whether it only pretends to succeed."""
         fault = self._first("no-effect", call, gpu)
         if fault is None or (fault.path or "") not in path:
             return False
@@ -169,13 +167,13 @@ class FaultInjector:
         return True
 
     def init_refusal(self) -> int | None:
-        """Count an attempt to open NVML; the code that it is refused with, if it is."""
+        """Count an attempt to open NVML. Return the code that refuses it, or None."""
         if self._first("version-mismatch", "Init", WHOLE) is not None:
             return codes.LIB_RM_VERSION_MISMATCH
         return self.failing("Init", WHOLE)
 
     def replacement_driver(self) -> str | None:
-        """Count a write call on the node; the version of the driver that is loaded after it, if one is."""
+        """Count a write call on the node. Return the version of the driver that is loaded after it, or None."""
         for fault in list(self.active):
             if fault.kind == "replace-driver":
                 fault.nth -= 1
@@ -185,7 +183,7 @@ class FaultInjector:
         return None
 
     def lock_busy(self, gpu: int) -> bool:
-        """Count an attempt at the unbindLock of a GPU; whether somebody has it."""
+        """Count an attempt to take a GPU's unbindLock. Return whether another client holds it."""
         for fault in self.active:
             if fault.kind == "unbind-lock" and fault.gpu in (None, gpu):
                 fault.calls = fault.calls or 1
@@ -194,11 +192,11 @@ class FaultInjector:
         return False
 
     def function_delay(self, gpu: int) -> float:
-        """Seconds until the last virtual function of a GPU is there."""
+        """Return the seconds until the last virtual function of a GPU appears."""
         return next((f.delay or 0.0 for f in self.active if f.kind == "vf-delay" and f.gpu in (None, gpu)), 0.0)
 
     def mode_busy(self, gpu: int, now: float) -> bool:
-        """Whether a mode change finds the GPU busy, so that it stays pending."""
+        """Return whether a mode change finds the GPU busy and stays pending."""
         for fault in list(self.active):
             if fault.gpu not in (None, gpu) or fault.kind not in ("busy", "reset-pending"):
                 continue
@@ -209,8 +207,8 @@ class FaultInjector:
             return True
         return False
 
-    def half_creates(self, gpu: int, what: str) -> bool:
-        """Whether this creation goes half wrong."""
+    def half_creates(self, gpu: int, what: Creation) -> bool:
+        """Return whether this creation only half succeeds."""
         for fault in self.active:
             if fault.kind == "half-create" and fault.what == what and fault.gpu in (None, gpu):
                 fault.calls = fault.calls or 1
@@ -219,7 +217,7 @@ class FaultInjector:
         return False
 
     def loses(self, gpu: int) -> bool:
-        """Count a write call on a GPU; whether it falls off the bus now."""
+        """Count a write call on a GPU. Return whether it falls off the bus now."""
         for fault in list(self.active):
             if fault.kind == "lost" and fault.gpu == gpu:
                 fault.nth -= 1
@@ -229,5 +227,5 @@ class FaultInjector:
         return False
 
     def after_reset(self, gpu: int) -> None:
-        """A reset ends what waited for one."""
+        """End the faults that last until a reset."""
         self.active[:] = [f for f in self.active if not (f.kind == "reset-pending" and f.gpu == gpu)]

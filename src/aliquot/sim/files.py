@@ -1,4 +1,4 @@
-"""The kernel's files of a simulated node, over its socket: what ``hardware.kernel_files`` is for a machine."""
+"""The kernel's files of a simulated node, over its socket: the counterpart of ``hardware.kernel_files``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SimFiles:
     """The Files port over a simulated node. Every method raises OSError with the simulated kernel's errno."""
 
     def __init__(self, node: SimClient, hand: bool = False) -> None:
-        """``hand``: writes are those of somebody else, whom faults do not meet."""
+        """Open the files of a node. ``hand`` marks writes as manual, so faults do not apply."""
         self._node = node
         self._hand = hand
 
@@ -47,9 +47,10 @@ class SimFiles:
 
 
 class PrefetchedFiles(SimFiles):
-    """``SimFiles`` for one look of whoever looks again and again: what was read last time is read by one request, and
-    the look is of one moment. ``prefetched`` is what an earlier look at this node, or one that is alike, has ``reads``;
-    what is missing in it is read one by one. Writes go through.
+    """A ``SimFiles`` for one of many repeated reads of a node.
+
+    It fetches the files of an earlier read of this node, or of a similar one (``prefetched``, from ``reads``), in one
+    request, so that all values are of one moment. Missing files are read individually. Writes are passed through.
     """
 
     def __init__(self, node: SimClient, prefetched: Sequence[tuple[str, str]]) -> None:
@@ -60,7 +61,7 @@ class PrefetchedFiles(SimFiles):
 
     @property
     def reads(self) -> FileReads:
-        """What this look has read."""
+        """The files that were read."""
         return tuple(self._reads)
 
     def _request(self, op: str, path: str, data: str = "") -> Any:

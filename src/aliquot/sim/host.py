@@ -1,4 +1,4 @@
-"""The machine around a simulated node, as the engine and the agents ask for it."""
+"""The host of a simulated node, for the engine and the agents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aliquot.sim.client import SimClient
 
 
 class SimHost:
-    """The machine around a simulated node. Lanes call it at the same time: each call has a connection of its own."""
+    """The host of a simulated node. Threads may use it in parallel: each call opens its own connection."""
 
     def __init__(self, client: SimClient) -> None:
         self._node_key = (client.state_dir, client.name)
@@ -22,12 +22,12 @@ class SimHost:
             node.terminate(pid)
 
     def reboot(self) -> None:
-        """Restarts the whole node, as the machine's power button would."""
+        """Restart the whole node, like the host's power button."""
         with self._node() as node:
             node.reboot()
 
     def boot(self) -> str:
-        """The id of this boot, which changes with a reboot."""
+        """Return the id of this boot, which changes with a reboot."""
         with self._node() as node:
             return str(node.show()["boot_id"])
 

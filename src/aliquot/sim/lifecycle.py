@@ -1,4 +1,4 @@
-"""Start and stop simulated nodes, and reach their server; ``SimClient`` (see ``client``) acts on one."""
+"""Starting and stopping simulated nodes, and connecting to their server. ``SimClient`` (see ``client``) acts on one."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ WRITE_CALLS = frozenset(
         *("DeviceSetVgpuHeterogeneousMode", "SysfsWrite", "SriovManage"),
     }
 )
-"""Names in the call log of calls that change something; such records also have ``"write": true``. ``SysfsWrite`` is a
-write to a file of the kernel (``path`` and ``value`` say which; ``rc`` is an errno), ``SriovManage`` NVIDIA's program.
+"""Names in the call log of calls that change something; their records also have ``"write": true``. ``SysfsWrite`` is a
+write to a kernel file (with ``path`` and ``value``; ``rc`` is an errno). ``SriovManage`` is NVIDIA's program.
 """
 
 _START_S = 20.0
 
 
 def folder(state_dir: str, name: str) -> str:
-    """Where a node keeps its state, its call log, its socket and its library."""
+    """Return the directory with a node's state, call log, socket and library."""
     return os.path.join(simulated_nodes(state_dir), name)
 
 
@@ -48,8 +48,8 @@ def start_many(
     latency: str = "none",
     driver: str | None = None,
 ) -> list[str]:
-    """Start as many alike nodes by one request, ``NAME-0001`` and so on; with no ``count`` one of that very name.
-    Raises as ``start``, and for a count that makes no sense; then none is started.
+    """Start ``count`` identical nodes in one request, named ``NAME-0001`` and so on; without a ``count`` one node with
+    exactly that name. Raises as ``start``, and for an invalid count; then none is started.
     """
     if latency not in LATENCIES:
         raise UsageError(f"no latency model {latency!r}", details=(f"there are: {', '.join(LATENCIES)}",))
@@ -59,7 +59,7 @@ def start_many(
 
 
 def stop(state_dir: str, name: str | None = None) -> list[str]:
-    """Stop one node, or all, and forget its state. Raises UsageError if there is none of that name."""
+    """Stop one node, or all, and delete its state. Raises UsageError if no node has that name."""
     known = names(state_dir)
     if name is not None and name not in known:
         raise unknown_node(state_dir, name)
@@ -69,7 +69,7 @@ def stop(state_dir: str, name: str | None = None) -> list[str]:
 
 
 def names(state_dir: str) -> list[str]:
-    """The nodes of a state directory, read from disk: no server is needed. Raises StorageError."""
+    """Return the nodes of a state directory, read from disk without a server. Raises StorageError."""
     base = simulated_nodes(state_dir)
     if not os.path.isdir(base):
         return []
@@ -81,14 +81,14 @@ def names(state_dir: str) -> list[str]:
 
 
 def node_exists(state_dir: str, name: str) -> bool:
-    """Whether a state directory has that node, read from disk."""
+    """Return whether a state directory has that node, read from disk."""
     return name not in ("", ".", "..") and os.path.exists(os.path.join(folder(state_dir, name), "calls.jsonl"))
 
 
 def library(state_dir: str, name: str) -> str:
-    """The path of that node's libnvidia-ml.so.1, compiled on demand. It starts the node's server where none runs.
-
-    Raises AliquotError without a C compiler, StorageError for a folder in which another user could replace it.
+    """Return the path of that node's libnvidia-ml.so.1, which is compiled on demand. Starts the node's server if none
+    runs. Raises AliquotError without a C compiler, StorageError for a directory in which another user could replace the
+    library.
     """
     from aliquot.sim.shim_build import provide
     from aliquot.sim.state_directory import require_own
@@ -100,23 +100,23 @@ def library(state_dir: str, name: str) -> str:
 
 
 def ensure_server(state_dir: str) -> None:
-    """See to it that the server runs."""
+    """Ensure that the server runs."""
     _request(state_dir, {"do": "ping"})
 
 
 class ChangedNodes(NamedTuple):
-    """Nodes whose state moved since an earlier answer, whose ``since`` was shown; ``names`` are all, None where that
-    list is as it was.
-    """
+    """The nodes that changed since an earlier answer."""
 
     since: str
+    """The cursor for the next request."""
     changed: tuple[str, ...]
     names: tuple[str, ...] | None
+    """All nodes; None if that list has not changed."""
 
 
 def changes(state_dir: str, since: str, wait_s: float) -> ChangedNodes | None:
-    """What changed, as soon as there is something, after ``wait_s`` at most. One question for all nodes. None where
-    there is no node: no server is started then. Raises as every request does.
+    """Return the changes since ``since``, as soon as there are any or after at most ``wait_s`` seconds, in one request
+    for all nodes. None if there are no nodes; then no server is started. Raises as every request does.
     """
     if not names(state_dir):
         return None
@@ -126,7 +126,9 @@ def changes(state_dir: str, since: str, wait_s: float) -> ChangedNodes | None:
 
 
 def connect(directory: str, name: str) -> LineConnection:
-    """A connection to a socket in a directory. Its path goes through /proc: a socket's own may have 107 bytes only."""
+    """Connect to a socket in a directory. The path goes through /proc, because a socket path is
+    limited to 107 bytes.
+    """
     import socket
 
     folder = os.open(directory, os.O_PATH | os.O_DIRECTORY)
@@ -140,14 +142,16 @@ def connect(directory: str, name: str) -> LineConnection:
 
 
 class LineConnection:
-    """Requests and answers over one connection, a line each. Owns its file descriptor."""
+    """Requests and answers over one connection, one line each. Owns its file descriptor."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._rest = b""
 
     def request(self, line: str) -> str:
-        """Raises ConnectionError when the server is gone: BrokenPipeError if it did not get the request."""
+        """Send a request and return the answer. Raises ConnectionError if the server is gone: BrokenPipeError if it did
+        not get the request.
+        """
         request = line.encode() + b"\n"
         with DriverCall("a request to the simulator"):
             while request:
@@ -170,7 +174,7 @@ class LineConnection:
 
 
 def request_text(request: dict[str, Any]) -> str:
-    """A request as one line. Raises UsageError for words that are not text."""
+    """Return a request as one line. Raises UsageError for invalid text."""
     try:
         return msgspec.json.encode(request).decode()
     except UnicodeEncodeError as error:
@@ -178,7 +182,7 @@ def request_text(request: dict[str, Any]) -> str:
 
 
 def _request(state_dir: str, request: dict[str, Any]) -> dict[str, Any]:
-    """One request to the server, started if need be. Raises UsageError with what the server has against it."""
+    """Send one request to the server, which is started if necessary. Raises UsageError with the server's error."""
     text = request_text(request)
     nodes = simulated_nodes(state_dir)
     for _attempt in range(3):
@@ -198,7 +202,7 @@ def _request(state_dir: str, request: dict[str, Any]) -> dict[str, Any]:
         if "error" in reply:
             raise UsageError(reply["error"], details=tuple(reply["details"]), next_step=reply["next"])
         return reply
-    details = (f"state directory: {nodes}", f"its last words: {_last_log_line(nodes)}")
+    details = (f"state directory: {nodes}", f"its last log line: {_last_log_line(nodes)}")
     raise AliquotError("the simulator's server does not start", details=details)
 
 
@@ -209,10 +213,10 @@ def _unusable(base: str, reason: str) -> StorageError:
 
 
 def _field(reply: dict[str, Any], name: str) -> Any:
-    """Raises BlockedError where a server of an earlier version, which was left running, knows no such answer."""
+    """Return a field of an answer. Raises BlockedError if a running server of an earlier version does not send it."""
     if name not in reply:
         raise BlockedError(
-            "the simulator's server that runs here is of another version of Aliquot",
+            "the running simulator server belongs to another version of Aliquot",
             next_step="aliquot sim stop --all",
         )
     return reply[name]
@@ -227,7 +231,7 @@ def _last_log_line(base: str) -> str:
 
 
 def _spawn(base: str) -> None:
-    """Start the server, detached, unless another process has just done it; return when it answers or has failed."""
+    """Start the server as a daemon, unless another process has just done so. Return when it answers or has failed."""
     from aliquot.sim.state_directory import locked
 
     with locked(base):
@@ -235,7 +239,7 @@ def _spawn(base: str) -> None:
             connect(base, "control.sock").close()
             return
         except (FileNotFoundError, ConnectionError):
-            pass  # nobody is there: start one
+            pass  # no server runs: start one
         readable, writable = os.pipe()
         child = launch(base, writable, os.path.join(base, "server.log"))
         os.close(writable)
@@ -247,7 +251,9 @@ def _spawn(base: str) -> None:
 
 
 def launch(base: str, ready: int, log: str) -> int:
-    """Start the program that detaches the server; its pid. ``ready`` is for the server's word that it answers."""
+    """Start the program that detaches the server. Return its pid. The server writes to ``ready`` when it answers
+    requests.
+    """
     package_root = os.path.dirname(os.path.dirname(sys.modules["aliquot"].__path__[0] + "/x"))
     path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH", "")) if p)
     words = [sys.executable, "-m", "aliquot.sim.server", base, str(ready)]
@@ -268,8 +274,11 @@ def _wait_ready(pipe: int) -> None:
 
 
 def unknown_node(state_dir: str, name: str) -> BlockedError:
-    """The error for a node that is not there."""
+    """Return the error for a node that does not exist."""
     known = names(state_dir)
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""
-    details = (f"there are: {', '.join(known[:10])}{more}",) if known else ("there is none at all",)
-    return BlockedError(f"no simulated node {name!r}", details=details, next_step="aliquot sim start dgx-a100")
+    details = [f"there are: {', '.join(known[:10])}{more}" if known else "no node exists"]
+    if os.environ.get("ALIQUOT_SIM") == name:
+        details.append("ALIQUOT_SIM names it: 'unset ALIQUOT_SIM' returns to the GPUs of this host")
+    following = "aliquot sim list" if known else "aliquot sim start dgx-a100"
+    return BlockedError(f"no simulated node {name!r}", details=tuple(details), next_step=following)

@@ -1,4 +1,4 @@
-"""Where the server listens: sockets whose paths may be long, one thread for all of them, and the end of a call log."""
+"""The server's sockets, which may have long paths and share one thread, and the end of a call log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 def bind(directory: str, name: str) -> socket.socket:
-    """A listening socket. The path goes through /proc, since a socket's own may have 107 bytes only."""
+    """Return a listening socket. The path goes through /proc, because a socket path is limited to 107 bytes."""
     folder = os.open(directory, os.O_PATH | os.O_DIRECTORY)
     try:
         path = f"/proc/self/fd/{folder}/{name}"
@@ -26,7 +26,7 @@ def bind(directory: str, name: str) -> socket.socket:
 
 
 def last_sequence_number(path: str) -> int:
-    """The number of the last record in a call log; a torn last line is cut off."""
+    """Return the number of the last record in a call log. A torn last line is truncated."""
     try:
         with open(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW), "rb+") as log:
             size = log.seek(0, os.SEEK_END)
@@ -42,7 +42,7 @@ def last_sequence_number(path: str) -> int:
 
 
 def hung_up(connection: socket.socket) -> bool:
-    """Whether the other side is gone. What it may have sent stays to be read."""
+    """Return whether the other side is gone. Data that it has sent stays readable."""
     try:
         return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -52,12 +52,12 @@ def hung_up(connection: socket.socket) -> bool:
 
 
 def open_for_append(path: str) -> int:
-    """Open a call log for appending, made if need be; a link is not followed."""
+    """Open a call log for appending and create it if necessary. A symbolic link is not followed."""
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
 
 
 class Acceptor:
-    """Accepts connections on any number of sockets; each is served in a thread of its own."""
+    """Accepts connections on any number of sockets. Each connection is served in its own thread."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -66,7 +66,7 @@ class Acceptor:
         threading.Thread(target=self._run, daemon=True).start()
 
     def register(self, listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
-        """``serve`` gets every connection that ``listener`` is asked for, and closes it."""
+        """Pass every connection on ``listener`` to ``serve``, which closes it."""
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ, serve)
 
@@ -74,7 +74,7 @@ class Acceptor:
         try:
             self._selector.unregister(listener)
         except (KeyError, ValueError):
-            return  # it was never attended, or it is closed already
+            return  # it was never registered, or it is closed already
 
     def _run(self) -> None:
         while True:
@@ -86,6 +86,6 @@ class Acceptor:
         try:
             connection, _ = listener.accept()
         except OSError:
-            return  # whoever asked is gone again, or the node is
+            return  # the client, or the node, is already gone
         connection.setblocking(True)
         threading.Thread(target=serve, args=(connection,), daemon=True).start()

@@ -1,9 +1,9 @@
-"""A simulated node's kernel files as a FUSE mount: ``/sys``, ``/proc`` and ``/dev`` of the node below one folder, for
-programs that know nothing of a simulator.
+"""A simulated node's kernel files as a FUSE mount: the node's ``/sys``, ``/proc`` and ``/dev`` below one directory, for
+programs that do not know the simulator.
 
-Every operation is a request to the node, nothing is kept here: a file that appears on a write is there for the next
-``ls``, and a refused write returns the kernel's own errno. Files are as sysfs has them: one read and one write each,
-nothing can be created, renamed or removed, and the mode bits bind root too.
+Every operation is a request to the node, and nothing is cached here. A file that appears after a write is in the next
+``ls``, and a refused write returns the kernel's errno. Files behave as in sysfs: one read and one write each. Nothing
+can be created, renamed or removed, and the mode bits also apply to root.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 class FileStat(NamedTuple):
-    """What ``stat`` says of a file: ``st_mode`` with its type, and the size in bytes that the kernel gives out."""
+    """The result of ``stat``: ``st_mode`` with its type, and the size in bytes that the kernel reports."""
 
     mode: int
     size: int = 0
@@ -30,7 +30,7 @@ class MountSource(Protocol):
     def content(self, path: str) -> bytes: ...
 
     def write(self, path: str, text: str, pid: int) -> None:
-        """``pid``: who wrote."""
+        """Write a text. ``pid`` is the writing process."""
         ...
 
     def names(self, path: str) -> tuple[str, ...]: ...
@@ -39,7 +39,7 @@ class MountSource(Protocol):
 
 
 class FuseHandle(Protocol):
-    """What libfuse keeps for an open file (its ``fuse_file_info``)."""
+    """The state that libfuse keeps for an open file (its ``fuse_file_info``)."""
 
     flags: int
     fh: int
@@ -61,7 +61,9 @@ class FuseMount:
     def __init__(
         self, source: MountSource, caller: Callable[[], int], ready: Callable[[], None] = lambda: None
     ) -> None:
-        """``caller``: the pid of the program that an operation is for. ``ready`` is called once, when it is mounted."""
+        """Initialize the mount. ``caller`` returns the pid of the program that an operation is for. ``ready`` is called
+        once, when it is mounted.
+        """
         self._source = source
         self._caller = caller
         self._ready = ready
@@ -77,7 +79,7 @@ class FuseMount:
         times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), self._since)
         return {
             "st_mode": file_stat.mode,
-            "st_nlink": 1,  # "unknown" to programs that count folders by links
+            "st_nlink": 1,  # "unknown" to programs that count directories by links
             "st_size": file_stat.size,
             "st_uid": 0,
             "st_gid": 0,
@@ -91,7 +93,7 @@ class FuseMount:
         return self._source.link(path)
 
     def open(self, path: str, fi: FuseHandle) -> int:
-        """As kernfs opens a file: root too needs a mode bit for what it asks."""
+        """Open a file like kernfs: root also needs a mode bit for the requested access."""
         mode = self._source.stat(path).mode
         access = fi.flags & os.O_ACCMODE
         if (access != os.O_WRONLY and not mode & 0o444) or (access != os.O_RDONLY and not mode & 0o222):
@@ -102,7 +104,7 @@ class FuseMount:
         return 0
 
     def read(self, path: str, size: int, offset: int, fi: FuseHandle) -> bytes:
-        """The attribute is shown anew at offset 0; what follows belongs to that showing, as in sysfs."""
+        """Read the attribute at offset 0. Further reads return parts of that value, as in sysfs."""
         if offset == 0 or fi.fh not in self._open:
             self._open[fi.fh] = self._source.content(path)
         return self._open[fi.fh][offset : offset + size]
@@ -116,7 +118,7 @@ class FuseMount:
         return 0
 
     def truncate(self, path: str, _length: int, _fi: FuseHandle | None = None) -> int:
-        """A shell truncates before it writes; sysfs takes no notice."""
+        """Check only permissions: a shell truncates before it writes, and sysfs ignores that."""
         if not self._source.stat(path).mode & 0o222:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return 0
@@ -133,16 +135,17 @@ def serve(
     source: MountSource, folder: str, name: str, ready: Callable[[], None] = lambda: None, lasting_s: float = 0.0
 ) -> None:
     """Mount on ``folder``, as file system ``name``, and answer until it is unmounted or this process gets SIGTERM.
-    Call it from the main thread. One operation at a time, as a node's writes are. ``lasting_s``: for how long the
-    kernel may think that what it saw is still there; what is not there is looked for each time.
 
-    Raises AliquotError without libfuse or its Python package, and RuntimeError where the mount is refused.
+    Call it from the main thread. It executes one operation at a time, like a node's writes. ``lasting_s`` is how many
+    seconds the kernel may cache existing entries; missing entries are looked up each time.
+
+    Raises AliquotError without libfuse or its Python package, and RuntimeError if the mount is refused.
     """
     fuse = library()
     options: dict[str, Any] = dict.fromkeys(("attr_timeout", "entry_timeout", "ac_attr_timeout"), lasting_s)
     options["negative_timeout"] = 0
     if os.geteuid() == 0:
-        options["allow_other"] = True  # not every program that asks runs as root
+        options["allow_other"] = True  # programs that do not run as root need access, too
     mount = FuseMount(source, lambda: int(fuse.fuse_get_context()[2]), ready)
     fuse.FUSE(
         mount, folder, raw_fi=True, foreground=True, nothreads=True, fsname=name, default_permissions=True, **options
@@ -150,7 +153,7 @@ def serve(
 
 
 def library() -> Any:
-    """The module mfusepy. Raises AliquotError where the package or libfuse is missing."""
+    """Return the module mfusepy. Raises AliquotError if the package or libfuse is missing."""
     from aliquot.errors import AliquotError
 
     try:

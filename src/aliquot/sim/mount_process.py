@@ -1,5 +1,5 @@
-"""Mounting a simulated node's kernel files, and taking the mount away again. A mount is a process of its own, which
-ends with the mount, and unmounts by itself when the node is stopped.
+"""Mounting a simulated node's kernel files, and unmounting them. A mount is its own process, which ends with the mount,
+and unmounts when the node is stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aliquot.sim.mount import library, serve
 from aliquot.sim.mount_source import MountPointSource
 
 TYPE = "aliquot-sim"
-"""What a mount's source begins with in /proc/self/mounts; the node's name follows after a colon."""
+"""The prefix of a mount's source in /proc/self/mounts; the node's name follows after a colon."""
 
 _START_S = 20.0
 _POLL_S = 0.25
@@ -27,15 +27,15 @@ _UNMOUNT_S = 60.0
 
 
 def mount(state_dir: str, name: str, folder: str, points: Sequence[str] = (), lasting_s: float = 0.0) -> int:
-    """Mount a node's files on an empty folder; the pid of the process that answers. ``points`` are paths below it
-    that are to be empty folders; ``lasting_s`` is that of ``serve``.
+    """Mount a node's files on an empty directory. Return the pid of the serving process. ``points`` are paths below it
+    that must be empty directories; ``lasting_s`` is that of ``serve``.
 
-    Raises UsageError for a folder that cannot be one, and AliquotError where FUSE is missing or refuses.
+    Raises UsageError for an unsuitable directory, and AliquotError if FUSE is missing or refuses.
     """
     library()
     where = os.path.abspath(folder)
     if not os.path.isdir(where):
-        raise UsageError(f"{folder} is no folder", next_step=f"mkdir {folder}")
+        raise UsageError(f"{folder} is not a directory", next_step=f"mkdir {folder}")
     if mounted(where) is not None:
         raise UsageError(f"a node is mounted on {folder} already", next_step=f"aliquot sim umount {folder}")
     pipe, writable = os.pipe()
@@ -53,7 +53,7 @@ def mount(state_dir: str, name: str, folder: str, points: Sequence[str] = (), la
 
 
 def _startup_output(pipe: int) -> str:
-    """What the process says until it is ready (an empty line) or has ended."""
+    """Return the output of the process until it is ready (an empty line) or has ended."""
     text = b""
     deadline = time.monotonic() + _START_S
     while not text.endswith(b"\n\n") and text != b"\n":
@@ -68,15 +68,17 @@ def _startup_output(pipe: int) -> str:
 
 
 def unmount(folder: str) -> str:
-    """Unmount a node's files; the node's name. Raises BlockedError if none is mounted there or a program is in it."""
+    """Unmount a node's files. Return the node's name. Raises BlockedError if none is mounted there or a program uses
+    it.
+    """
     where = os.path.abspath(folder)
     name = mounted(where)
     if name is None:
-        raise BlockedError(f"no simulated node is mounted on {folder}")
+        raise BlockedError(f"no simulated node is mounted on {folder}", next_step="aliquot sim list")
     tool = ["umount"] if os.geteuid() == 0 else ["fusermount3", "-u"]
     try:
         code, _, output = bounded_process.run([*tool, where], _UNMOUNT_S)
-    except OSError as failure:  # a TimeoutError too
+    except OSError as failure:  # includes TimeoutError
         code, output = 1, str(failure)
     if code:
         raise BlockedError(
@@ -88,7 +90,7 @@ def unmount(folder: str) -> str:
 
 
 def mounted(folder: str) -> str | None:
-    """The node that is mounted on a folder."""
+    """Return the node that is mounted on a directory."""
     wanted = os.path.abspath(folder)
     with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as table:
         for row in table:
@@ -100,7 +102,7 @@ def mounted(folder: str) -> str | None:
 
 
 def main(state_dir: str, name: str, folder: str, lasting: str, *points: str) -> None:
-    """Serve one mount until it is unmounted, the node is gone, or SIGTERM comes."""
+    """Serve one mount until it is unmounted, the node is gone, or SIGTERM arrives."""
     source = MountPointSource(state_dir, name, points)
     directory = control.folder(state_dir, name)
     main_thread = threading.get_ident()

@@ -1,4 +1,4 @@
-"""Where a mount takes a node's files from: requests over the node's socket."""
+"""The source of a mount's files: requests over the node's socket."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _APPEAR_S = 0.05
 
 
 class NodeSource:
-    """The kernel's files of a node over its socket. Not for several threads.
+    """The kernel's files of a node over its socket. Not thread-safe.
 
-    A path of ten parts costs ten looks, so what a look found holds while the node has not moved (``store.step``: it is
-    written before the node answers whoever moved it), and at most ``_APPEAR_S`` for what appears by itself. Contents
-    are asked for each time.
+    A path of ten parts costs ten requests. Therefore a result is valid while the node has not changed (``store.step``,
+    which is written before the node answers the request that changed it). For entries that appear over time it is valid
+    for at most ``_APPEAR_S`` seconds. Contents are requested each time.
     """
 
     def __init__(self, state_dir: str, name: str) -> None:
@@ -72,7 +72,9 @@ class NodeSource:
         return answer.get("value")
 
     def _line(self, line: str, repeatable: bool) -> str:
-        """A server that was killed is started again; a write that may have reached it is not sent twice."""
+        """Send a request. A server that was killed is started again; a write that may have reached it is not sent
+        twice.
+        """
         for again in (True, False):
             try:
                 if self._connection is None:
@@ -92,7 +94,7 @@ class NodeSource:
 
 
 class MountPointSource(NodeSource):
-    """The node's files, and empty folders on which something else can be mounted."""
+    """The node's files, and empty directories as mount points for other file systems."""
 
     def __init__(self, state_dir: str, name: str, points: Sequence[str]) -> None:
         super().__init__(state_dir, name)

@@ -1,6 +1,6 @@
-"""A simulated node at run time: its GPUs, who has NVML open, its faults, and how one write call is carried out.
+"""A simulated node at run time: its GPUs, its NVML sessions, its faults, and the execution of a write call.
 
-What touches the world (clock, sleep, kill, disk) comes in as a ``SimEnvironment``, so that tests run a node in memory.
+External effects (clock, sleep, kill, disk) come from a ``SimEnvironment``, so that tests run a node in memory.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.events import XID_FALLEN_OFF_BUS, EventLog
 from aliquot.sim.faults import FaultInjector
 from aliquot.sim.session import CallerGoneError, SimSession
-from aliquot.sim.state import WHOLE, GpuState, NodeState
+from aliquot.sim.state import WHOLE, GpuState, KillPhase, NodeState
 from aliquot.sim.template import name_uuid
 
 
 class SimEnvironment(NamedTuple):
-    """The effects of a node: all of the server's side, nothing of the model's."""
+    """The external effects of a node, provided by the server."""
 
     now: Callable[[], float]
     sleep: Callable[[float], None]
@@ -33,7 +33,7 @@ class SimEnvironment(NamedTuple):
 
 
 class DriverWrite(NamedTuple):
-    """A write call: its NVML name without the prefix, and what it is about."""
+    """A write call: its NVML name without the prefix, and its target."""
 
     name: str
     gpu: int
@@ -44,11 +44,11 @@ class DriverWrite(NamedTuple):
 
 
 STALL_POLL_S = 0.02
-"""How often a call that hangs looks whether the fault was cleared, and whether its caller still exists."""
+"""Seconds between checks of a hanging call whether its fault was cleared, and whether its caller still exists."""
 
 
 class SimNode:
-    """One node. Calls for different GPUs run side by side, calls that write to one GPU one after another."""
+    """A simulated node. Calls for different GPUs run in parallel, writes to one GPU one after another."""
 
     def __init__(self, state: NodeState, environment: SimEnvironment, seq: int = 0) -> None:
         self.state = state
@@ -62,12 +62,12 @@ class SimNode:
         self._lock = threading.RLock()
         self.structure = 0
         self.files: object = None
-        """The picture of its files, made by the simulated kernel."""
+        """The file tree, built by the simulated kernel."""
 
     # -- sessions
 
     def join(self, token: str, caller: SimSession) -> SimSession:
-        """A connection joins a session, which its first one opens. Raises NvmlRefusalError where opening fails."""
+        """Add a connection to a session, which its first connection opens. Raises NvmlRefusalError if opening fails."""
         if token not in self.sessions:
             self.stall(caller, "Init")
         with self._lock:
@@ -82,7 +82,7 @@ class SimNode:
             return session
 
     def leave(self, session: SimSession) -> None:
-        """A connection ended; the last one ends the session."""
+        """Remove a connection; the last one ends the session."""
         with self._lock:
             session.connections -= 1
             if session.connections <= 0 and self.is_open(session):
@@ -90,22 +90,22 @@ class SimNode:
                 self.record(session, "Shutdown", 0)
 
     def end(self, session: SimSession) -> None:
-        """nvmlShutdown."""
+        """Execute nvmlShutdown."""
         with self._lock:
             if self.sessions.pop(session.token, None) is not None:
                 self.record(session, "Shutdown", 0)
 
     @property
     def lock(self) -> threading.RLock:
-        """Held for anything that touches more than one GPU's state."""
+        """The lock for access to the state of more than one GPU."""
         return self._lock
 
     def write_lock(self, gpu: int) -> threading.Lock:
-        """Writes to one GPU come one after another; WHOLE is the lane of what concerns no GPU."""
+        """Return the lock that serializes writes to one GPU; WHOLE is for writes that affect no GPU."""
         return self._write_locks[gpu]
 
     def files_changed(self) -> None:
-        """The kernel's files are others now: whoever has a picture of them takes a new one."""
+        """Record that the kernel's files changed: holders of a tree build a new one."""
         self.structure += 1
 
     @property
@@ -114,7 +114,7 @@ class SimNode:
         return [g for g in self.gpus if g.visible]
 
     def index(self, gpu: SimGpu) -> int:
-        """NVML's index of a GPU; -1 where another driver has it."""
+        """Return NVML's index of a GPU; -1 if another driver has it."""
         return self.visible.index(gpu) if gpu.visible else -1
 
     def is_open(self, session: SimSession) -> bool:
@@ -124,8 +124,8 @@ class SimNode:
         return any(s is not session for s in self.sessions.values())
 
     def reboot(self, boot_id: str, host: str | None = None) -> None:
-        """Every client is gone, every instance, virtual function and process too; what is kept of MIG mode depends on
-        the GPU. ``host``: the machine comes up in another kernel, with that sort of vGPU host driver (see GpuState).
+        """End every client, instance, virtual function and process; the GPU determines what remains of MIG mode.
+        ``host`` boots another kernel with that kind of vGPU host driver (see GpuState).
         """
         with self._lock:
             for gpu in self.gpus:
@@ -141,8 +141,8 @@ class SimNode:
             self.save()
 
     def replace_driver(self, version: str) -> None:
-        """The kernel driver is unloaded, and one of another version loaded: every session and handle is invalid, and
-        what needs the driver ends. What is kept of MIG mode depends on the GPU, as after a reset.
+        """Replace the kernel driver by one of another version. Every session and handle becomes invalid, and all users
+        of the driver end. The GPU determines what remains of MIG mode, as after a reset.
         """
         with self._lock:
             self.state.driver = version
@@ -165,9 +165,10 @@ class SimNode:
         gpu: int = WHOLE,
         gi: int = WHOLE,
         ci: int = WHOLE,
+        *,
         more: str = "",
     ) -> None:
-        """One line of the call log. Every call that reached the node has one."""
+        """Append one line to the call log. Every call that reaches the node has one."""
         pci = f'"{self.state.gpus[gpu].pci}"' if 0 <= gpu < len(self.state.gpus) else "null"
         hand = ',"hand":true' if session.hand else ""
         with self._lock:
@@ -184,15 +185,15 @@ class SimNode:
     # -- writing
 
     def gpu(self, index: int) -> SimGpu:
-        """The GPU of a handle, which is its place on the bus. Raises INVALID_ARGUMENT, also for one that NVIDIA's
-        driver has given away.
+        """Return the GPU of a handle, which is its position on the bus. Raises INVALID_ARGUMENT, also for a GPU that is
+        bound to another driver.
         """
         if not 0 <= index < len(self.gpus) or not self.gpus[index].visible:
             raise NvmlRefusalError(codes.INVALID_ARGUMENT)
         return self.gpus[index]
 
     def lose(self, gpu: SimGpu) -> None:
-        """The GPU falls off the bus, and says so (an estimate: its last event is delivered)."""
+        """Remove the GPU from the bus, with its last event (an estimate: the event is delivered)."""
         gpu.state.lost = True
         self.events.emit(gpu.state.index, XID_FALLEN_OFF_BUS, WHOLE, WHOLE)
 
@@ -200,7 +201,7 @@ class SimNode:
         return session.privileged and self.faults.privileged
 
     def stall(self, session: SimSession, call: str, gpu: int = WHOLE) -> None:
-        """Let a call wait as the faults ``slow`` and ``hang`` say. Raises CallerGoneError where its caller ends
+        """Delay a call as the faults ``slow`` and ``hang`` require. Raises CallerGoneError if its caller ends
         meanwhile.
         """
         if session.hand or not self.faults.active:
@@ -217,7 +218,7 @@ class SimNode:
     def write(
         self, session: SimSession, call: DriverWrite, apply: Callable[[SimGpu], int], step: str = "", slices: int = 0
     ) -> int:
-        """Carry out one write call: faults, the act, its time, disk, log. The act's number is the answer."""
+        """Execute one write call: faults, the action, its duration, disk, log. Return the action's number."""
         gpu = self.gpu(call.gpu)
         self.stall(session, call.name, call.gpu)
         with self._write_locks[call.gpu]:
@@ -265,7 +266,7 @@ class SimNode:
         return number
 
     def _effectless(self, session: SimSession, call: DriverWrite, gpu: SimGpu) -> GpuState | None:
-        """What a call that succeeds without effect leaves as it was; None for one that does what it says."""
+        """Return the state to restore after a call that succeeds without effect; None for a normal call."""
         with self._lock:
             if session.hand or not self.faults.has_no_effect(call.name, call.gpu):
                 return None
@@ -286,15 +287,15 @@ class SimNode:
         more = ',"write":true'
         more += f',"profile_id":{call.profile}' if call.profile >= 0 else ""
         more += f',"placement":"{call.placement}"' if call.placement else ""
-        self.record(session, call.name, rc, call.gpu, gi, ci, more)
+        self.record(session, call.name, rc, call.gpu, gi, ci, more=more)
 
-    def kill_phase(self) -> str | None:
-        """Count a write; ``before`` or ``after`` when it is the one at which the caller dies."""
+    def kill_phase(self) -> KillPhase | None:
+        """Count a write. Return ``before`` or ``after`` if the caller is killed at this one."""
         with self._lock:
             return self.faults.kill()
 
     def kill(self, session: SimSession) -> None:
-        """A fault ends the caller. Raises CallerGoneError."""
+        """Kill the caller because of a fault. Raises CallerGoneError."""
         self.save()
         self.environment.kill(session.pid)
         raise CallerGoneError

@@ -25,7 +25,7 @@ def missing(driver_major: int) -> frozenset[str]:
 
 @cache
 def _calls() -> dict[str, int]:
-    """The first driver branch of each call, whatever version of it: a name without NVML's prefix and suffix."""
+    """Return the first driver branch of each call in any version: a name without NVML's prefix and suffix."""
     found: dict[str, int] = {}
     for name, since in functions().items():
         call = re.sub(r"_v\d+$", "", name).removeprefix("nvml")
@@ -34,5 +34,5 @@ def _calls() -> dict[str, int]:
 
 
 def known(call: str, driver_major: int) -> bool:
-    """Return whether a driver of a branch has a call; of what is not NVML's, always."""
+    """Return whether a driver of a branch has a call; always true for calls that are not NVML's."""
     return _calls().get(call, 0) <= driver_major

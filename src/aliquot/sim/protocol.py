@@ -1,9 +1,12 @@
-"""One line in, one line out: ``call number ... [|text]`` is answered by ``code number ... [|text]``.
+"""The protocol of a node, one line in and one line out: ``call number ... [|text]`` is answered by ``code number ...
+[|text]``.
 
-``hello TOKEN [restricted]`` joins (or opens) an NVML session, without the right to change or list instances if so said;
-without a session every driver call is answered UNINITIALIZED. ``bye`` leaves it, ``Shutdown`` ends it for all its
-connections. ``control`` takes a JSON object and is what no driver offers: holding instances, acting by hand, faults,
-reboot (see ``control_api``).
+``hello TOKEN [restricted]`` joins (or opens) an NVML session, with ``restricted`` without permission to change or list
+instances. Without a session every driver call is answered UNINITIALIZED. ``bye`` leaves the session, ``Shutdown`` ends
+it for all its connections.
+
+``control`` takes a JSON object and offers what no driver does: holding instances, manual changes, faults, reboot (see
+``control_api``).
 """
 
 from __future__ import annotations
@@ -32,12 +35,14 @@ _NEEDS_GPU = frozenset(GPU_ONLY) | frozenset(MIG_READS) | frozenset(VGPU_READS)
 
 
 class NodeLink:
-    """One connection to a node."""
+    """A connection to a node."""
 
     def __init__(
         self, node: SimNode, pid: int, privileged: bool = True, caller_ended: Callable[[], bool] = lambda: False
     ) -> None:
-        """``caller_ended``: whether the caller has ended, so that a call of it that hangs need not wait any longer."""
+        """Connect to a node. ``caller_ended`` returns whether the caller has ended, so that its hanging call need not
+        wait any longer.
+        """
         self.node = node
         self.pid = pid
         self.privileged = privileged
@@ -49,7 +54,7 @@ class NodeLink:
             self.node.leave(self.session)
 
     def answer(self, line: str) -> str:
-        """The answer to one request line. Raises ``CallerGoneError`` when a fault killed the caller."""
+        """Return the answer to one request line. Raises ``CallerGoneError`` if a fault killed the caller."""
         try:
             return self._answer(line)
         except NvmlRefusalError as refusal:
@@ -67,7 +72,8 @@ class NodeLink:
             return self._hello(words[1] if len(words) > 1 else "", "restricted" in words[2:])
         session = self._session_for(call)
         if not nvml_functions.known(call, self.node.state.driver_major):
-            return f"{codes.FUNCTION_NOT_FOUND}"  # what the library of that driver does not export reaches no driver
+            # a function that the driver's library does not export never reaches the driver
+            return f"{codes.FUNCTION_NOT_FOUND}"
         try:
             numbers = [int(w) for w in words[1:]] if call != "unimplemented" else []
         except ValueError:
@@ -77,7 +83,7 @@ class NodeLink:
         return self._read(session, call, numbers, text, words)
 
     def _session_for(self, call: str) -> SimSession:
-        """The open session. A reset needs none."""
+        """Return the open session. A reset needs none."""
         session = self.session
         if session is None or not self.node.is_open(session):
             if call != "DeviceReset":
@@ -121,7 +127,7 @@ class NodeLink:
             rc = refusal.code
         except IndexError:
             rc = codes.INVALID_ARGUMENT
-        if rc != codes.TIMEOUT or call != "EventSetWait":  # a monitor asks every second, for ever
+        if rc != codes.TIMEOUT or call != "EventSetWait":  # not logged: a monitor polls every second, forever
             node.record(session, call if known else "unknown", rc, gpu, gi, ci)
         return _joined(body) if rc == codes.SUCCESS else str(rc)
 
@@ -162,7 +168,7 @@ class NodeLink:
 
 
 def _gpu_of(call: str, args: Args) -> int:
-    """The GPU that a read is about; WHOLE for none."""
+    """Return the GPU that a read is about; WHOLE for none."""
     if call in _WHOLE_NODE:
         return EVERY
     return args[0] if args and call not in SYSTEM else WHOLE

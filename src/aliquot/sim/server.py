@@ -1,9 +1,9 @@
-"""The simulator's server: one detached process per state directory, which owns the state of all its nodes.
+"""The simulator's server: one daemon per state directory, which owns the state of all its nodes.
 
 ``$STATE/sim/NAME/`` holds a node: its state (``store``, saved after every step and before the answer), the call log
-``calls.jsonl``, the socket ``nvml.sock`` and the library beside it. Killed at any instant, the server is started
-again on the next use and goes on from the same state. It ends when its directory is gone or its last node is stopped,
-and at SIGTERM, SIGINT and SIGHUP.
+``calls.jsonl``, the socket ``nvml.sock`` and the library. If the server is killed, the next use starts it again and it
+continues with the same state. It ends when its directory is gone or its last node is stopped, and at SIGTERM, SIGINT
+and SIGHUP.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from aliquot.sim.tools import api as tools
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 POLL_S = 0.5
-"""How often the server looks whether its directory is still there."""
+"""Seconds between checks whether the server's directory still exists."""
 FINISH_S = 5.0
-"""How long its end waits for answers that are being given."""
+"""Seconds that the server waits at its end for answers in progress."""
 
 
 class HostedNode:
-    """One node with its files and its listening socket."""
+    """A node with its files and its listening socket."""
 
     def __init__(self, directory: str, store: Store, state: NodeState, changes: ChangeFeed, acceptor: Acceptor) -> None:
         self.directory = directory
@@ -55,7 +55,7 @@ class HostedNode:
         self._acceptor = acceptor
         log_path = os.path.join(directory, "calls.jsonl")
         seq = last_sequence_number(log_path)
-        self._log = FileIO(open_for_append(log_path), "a")  # closed with the last call that may still write to it
+        self._log = FileIO(open_for_append(log_path), "a")  # closed after the last call that may still write to it
         self._store = store
         self._sriov: bool | None = None
         self._branch: int | None = None
@@ -64,13 +64,14 @@ class HostedNode:
         self._connections: set[socket.socket] = set()
         self._save(state)
         self.listener = bind(directory, "nvml.sock")
-        # Containers get this folder, and have users of their own; on the host the folder above keeps others out.
+        # Containers mount this directory and have their own users; on the host the parent directory keeps other users
+        # out.
         os.chmod(directory, 0o755)
         os.chmod(os.path.join(directory, "nvml.sock"), 0o666)
         acceptor.register(self.listener, partial(self._serve, self.node))
 
     def _save(self, state: NodeState) -> None:
-        """To disk; and the driver's programs and its library are those of its present kind."""
+        """Save the state, and provide the driver's programs and library for its current kind."""
         self._store.save(state)
         self._changes.touch(state.name)
         sriov = any(gpu.host for gpu in state.gpus)
@@ -101,7 +102,9 @@ class HostedNode:
             connection.close()
 
     def stop(self) -> None:
-        """Close the sockets. The files are closed with the last call; so nothing here refers to itself any more."""
+        """Close the sockets. The files are closed with the last call, so nothing here may keep a reference to this
+        object.
+        """
         self.node.files = None
         del self.node
         self._acceptor.unregister(self.listener)
@@ -114,7 +117,7 @@ class HostedNode:
 
 
 def converse(connection: socket.socket, link: NodeLink) -> None:
-    """Answer lines until the other side goes away."""
+    """Answer lines until the other side disconnects."""
     rest = b""
     while True:
         try:
@@ -156,13 +159,13 @@ class SimServer:
         self.listener = bind(root, "control.sock")
 
     def answer(self, line: bytes) -> dict[str, object]:
-        """One request of ``control``: start, stop, names, changes or ping."""
+        """Answer one request of ``control``: start, stop, names, changes or ping."""
         request = msgspec.json.decode(line, type=dict[str, str | None])
         if request.get("do") == "changes":
             return self._changed(request)
         with self.lock:
             if self.ending:
-                raise ConnectionAbortedError("this server is on its way out; ask again")
+                raise ConnectionAbortedError("this server is shutting down; try again")
             match request.get("do"):
                 case "start":
                     return {"names": self._start(request)}
@@ -174,11 +177,13 @@ class SimServer:
                     return {"pid": os.getpid()}
 
     def _changed(self, request: dict[str, str | None]) -> dict[str, object]:
-        """What changed since an earlier answer, as soon as there is something. Others are answered meanwhile."""
+        """Return the changes since an earlier answer, as soon as there are any. Other requests are
+        answered meanwhile.
+        """
         batch = self.changes.wait(request.get("since") or "", float(request.get("wait") or 0))
         with self.lock:
             if self.ending:
-                raise ConnectionAbortedError("this server is on its way out; ask again")
+                raise ConnectionAbortedError("this server is shutting down; try again")
             names = sorted(self.hosts) if batch.resync or batch.membership else None
             changed = sorted(self.hosts) if batch.resync else [n for n in batch.nodes if n in self.hosts]
         return {"since": batch.since, "changed": changed, "names": names}
@@ -192,8 +197,8 @@ class SimServer:
             if not NAME.fullmatch(name):
                 raise UsageError(f"{name!r} is not a node name (lower case letters, digits, - and .)")
             if name in self.hosts:
-                raise UsageError(f"a simulated node {name!r} is there already", next_step=f"aliquot sim stop {name}")
-        # A template that is wrong is so before any node is there.
+                raise UsageError(f"a simulated node {name!r} exists already", next_step=f"aliquot sim stop {name}")
+        # Build all states first: an invalid template must not leave some nodes.
         states = [template.build(name, template_text, self._boot(name), driver, latency) for name in names]
         for name, state in zip(names, states, strict=True):
             directory = os.path.join(self.root, name)
@@ -239,13 +244,13 @@ class SimServer:
                     self.answering.discard(connection)
 
     def finish(self) -> None:
-        """Whoever has just stopped the last node gets the answer yet."""
+        """Wait until the client that stopped the last node has its answer."""
         deadline = time.monotonic() + FINISH_S
         while self.answering and time.monotonic() < deadline:
             time.sleep(0.005)
 
     def watch(self) -> None:
-        """Return when there is no reason to go on."""
+        """Return when the server should end."""
         identity = os.stat(self.root).st_ino
         while not self.stopping.wait(POLL_S):
             try:
@@ -264,14 +269,14 @@ class SimServer:
             self._refuse()
 
     def _refuse(self) -> None:
-        """Answer no new request from now on; the next server does. Those that wait for changes are woken."""
+        """Stop answering requests, so that the next server does. Requests that wait for changes are woken."""
         self.ending = True
         self.listener.close()
         self.changes.touch_membership()
 
 
 def main(root: str, ready: int) -> None:
-    """Serve ``root`` until there is no reason to; write to ``ready`` once requests are answered."""
+    """Serve ``root`` until the server should end. Write to ``ready`` once requests are answered."""
     lock = open_private(os.path.join(root, "server.run"))
     if not _owns(lock):
         return  # another server has this directory
@@ -292,7 +297,7 @@ def main(root: str, ready: int) -> None:
 
 
 def _owns(lock: int) -> bool:
-    """Take the directory; a predecessor that is just ending gets the time for it."""
+    """Take the directory; a previous server that is ending gets time to finish."""
     for _ in range(250):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -304,7 +309,7 @@ def _owns(lock: int) -> bool:
 
 
 def _leave_command(root: str) -> None:
-    """Write down how to start this server, for a client of the library that finds it killed."""
+    """Write the command that starts this server, for a client of the library that finds it killed."""
     path = os.environ.get("PYTHONPATH", "")
     words = (f"PYTHONPATH={path}", sys.executable, "-m", "aliquot.sim.server", root, "-1")
     atomic_file.replace(os.path.join(root, "server.argv"), ("\n".join(words) + "\n").encode(), durable=False)
@@ -312,5 +317,5 @@ def _leave_command(root: str) -> None:
 
 if __name__ == "__main__":
     if os.fork():
-        os._exit(0)  # detached: nobody has to wait for the server
+        os._exit(0)  # detached: no process has to wait for the server
     main(sys.argv[1], int(sys.argv[2]))

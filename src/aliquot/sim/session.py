@@ -1,4 +1,4 @@
-"""Who calls a simulated node: an open NVML session, or a caller without one."""
+"""The callers of a simulated node: an open NVML session, or a caller without one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 
 class SimSession:
-    """One open NVML session, or a caller without one (``token`` empty). ``connections`` counts its connections;
-    ``caller_ended`` says whether the caller of the present call has ended.
+    """An open NVML session, or a caller without one (``token`` empty). ``connections`` counts its connections;
+    ``caller_ended`` returns whether the caller of the current call has ended.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """The shim library of a simulated node, ``libnvidia-ml.so.1``, compiled on demand with the system's C compiler.
 
-Each node has a copy of its own beside its socket: the library finds the node by where it lies, and two nodes can be
-open in one process. It exports the functions that the node's driver branch has. The builds are kept in the state
-directory, or where ``ALIQUOT_CACHE_DIR`` says: compiled once, linked once for each set of functions. Functions of
-``symbols.txt`` that no source implements get a stub that says so to the node.
+Each node has its own copy beside its socket: the library finds the node by its location, and two nodes can be open in
+one process. It exports the functions of the node's driver branch. Builds are cached in the state directory, or in
+``ALIQUOT_CACHE_DIR``. They are compiled once and linked once for each set of functions. Functions of ``symbols.txt``
+without an implementation get a stub that logs the call in the node.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _INPUTS = ("shim.h", "symbols.txt", *SOURCES)
 _COMPILE = ("-std=gnu11", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", "-r", "-nostdlib")
 _LINK = ("-shared", "-pthread", f"-Wl,-soname,{NAME}")
 DRIVER = "lib.driver"
-"""The file in a node's folder with the branch of the driver that it plays."""
+"""The file in a node's directory with its simulated driver branch."""
 _COMPILE_S = 300.0
 _SHIM_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim")
 
 
 def provide(root: str, name: str) -> str:
-    """The path of a node's library, made if it is missing, older than the sources or another driver's. Raises
-    AliquotError without a C compiler.
+    """Return the path of a node's library, which is built if it is missing, older than the sources, or of another
+    driver. Raises AliquotError without a C compiler.
     """
     directory = os.path.join(root, name)
     path = os.path.join(directory, NAME)
@@ -53,7 +53,7 @@ def provide(root: str, name: str) -> str:
             if file.read() == key.encode() and os.path.exists(path):
                 return path
     except FileNotFoundError:
-        pass  # not made yet
+        pass  # not built yet
     cache = os.environ.get("ALIQUOT_CACHE_DIR") or os.path.join(root, "lib")
     with open(_build(cache, missing(branch)), "rb") as built:
         atomic_file.replace(path, built.read(), mode=0o755, durable=False)
@@ -62,7 +62,7 @@ def provide(root: str, name: str) -> str:
 
 
 def _driver_branch(directory: str) -> int:
-    """The branch of the driver that a node plays; the newest for a node of a server that does not tell."""
+    """Return a node's simulated driver branch; the newest if the node's server does not provide it."""
     try:
         with open(os.path.join(directory, DRIVER), encoding="utf-8") as file:
             return int(file.read())
@@ -71,7 +71,7 @@ def _driver_branch(directory: str) -> int:
 
 
 def _stamp() -> str:
-    """Sources and compiler as the file system knows them: cheap to compare on every command."""
+    """Return sizes and modification times of the sources, and the compiler: cheap to compare on every command."""
     parts = [os.environ.get("CC", "")]
     for name in _INPUTS:
         facts = os.stat(os.path.join(_SHIM_FOLDER, name))
@@ -80,7 +80,7 @@ def _stamp() -> str:
 
 
 def compiler() -> str:
-    """The C compiler: ``$CC``, cc, gcc or clang. Raises AliquotError if there is none."""
+    """Return the C compiler: ``$CC``, cc, gcc or clang. Raises AliquotError if there is none."""
     import shutil
 
     for word in (os.environ.get("CC"), "cc", "gcc", "clang"):
@@ -90,12 +90,12 @@ def compiler() -> str:
     raise AliquotError(
         "no C compiler: the NVML library of a simulated node cannot be built",
         details=("looked for $CC, cc, gcc and clang",),
-        next_step="install gcc, or work on the node without it: ALIQUOT_BACKEND=direct aliquot show --node NAME",
+        next_step="install gcc, or work on the node without it: ALIQUOT_BACKEND=direct aliquot show --sim NAME",
     )
 
 
 def implemented() -> frozenset[str]:
-    """The functions that are answered; the others say NOT_SUPPORTED and are logged in the node."""
+    """Return the implemented functions; the others return NOT_SUPPORTED and are logged in the node."""
     import re
 
     found: set[str] = set()
@@ -108,7 +108,7 @@ def implemented() -> frozenset[str]:
 
 
 def stubs() -> str:
-    """C source of every exported function that is not implemented."""
+    """Return C source for every exported function that is not implemented."""
     lines = ['#include "shim.h"', ""]
     for name in sorted(functions().keys() - implemented()):
         lines.append(f'API int {name}(void) {{ return unimplemented("{name}"); }}')
@@ -116,7 +116,7 @@ def stubs() -> str:
 
 
 def _build(cache: str, without: Collection[str]) -> str:
-    """The library that exports all but some functions, made in the cache under a name that follows from its inputs."""
+    """Return the library that exports all but some functions. It is cached under a name derived from its inputs."""
     import hashlib
 
     program = compiler()
@@ -143,7 +143,7 @@ def _build(cache: str, without: Collection[str]) -> str:
 
 
 def _make(target: str, command: list[str], name: str, text: str) -> None:
-    """Run the compiler with one more file, whose text is given, and put what it made into place."""
+    """Run the compiler with one more file with the given text, and move its output to ``target``."""
     import tempfile
 
     from aliquot.foundation import bounded_process
@@ -155,7 +155,7 @@ def _make(target: str, command: list[str], name: str, text: str) -> None:
         more = f"-Wl,--version-script={extra}" if name.endswith(".map") else extra
         try:
             code, _, message = bounded_process.run([*command, more, "-o", output], _COMPILE_S)
-        except OSError as failure:  # a TimeoutError too
+        except OSError as failure:  # includes TimeoutError
             code, message = 1, str(failure)
         if code:
             lines = tuple(message.strip().splitlines()[-6:])

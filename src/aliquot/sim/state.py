@@ -1,8 +1,12 @@
-"""What a simulated node remembers: mutable records, written to disk after every step."""
+"""The state of a simulated node: mutable records, written to disk after every step."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+from aliquot.core.model.stored import Stored
 
 DEFAULT_DRIVER = "580.65.06"
 
@@ -20,7 +24,7 @@ class ComputeState(msgspec.Struct):
 
 
 class InstanceState(msgspec.Struct):
-    """A GPU instance. ``start`` and ``size`` are the displayed placement; the id says where it lies inside."""
+    """A GPU instance. ``start`` and ``size`` are the displayed placement; the id encodes the internal one."""
 
     id: int
     profile: int
@@ -30,54 +34,56 @@ class InstanceState(msgspec.Struct):
 
 
 class ProcessState(msgspec.Struct):
-    """A simulated process on a compute instance, or on the whole GPU (``gi`` and ``ci`` WHOLE). ``memory_mib`` is what
-    it has of the GPU's memory, ``busy`` the share of its multiprocessors that it keeps busy, 0 to 1.
-    """
+    """A simulated process on a compute instance, or on the whole GPU (``gi`` and ``ci`` are WHOLE)."""
 
     pid: int
     name: str
     gi: int = WHOLE
     ci: int = WHOLE
     memory_mib: int = 256
+    """The process's share of the GPU's memory."""
     busy: float = 0.5
+    """The share of multiprocessors that the process keeps busy, 0 to 1."""
 
 
 class FunctionState(msgspec.Struct):
-    """A virtual function. Its address follows from ``number``. ``visible`` and ``ready`` are the times (seconds on the
-    server's clock) at which it appears, and at which its driver has bound it.
-    """
+    """A virtual function. Its address follows from ``number``."""
 
     number: int
     group: int
     driver: str = ""
     override: str = ""
     visible: float = 0.0
+    """When it appears, in seconds on the server's clock."""
     ready: float = 0.0
+    """When its driver has bound it, in seconds on the server's clock."""
 
 
 class VgpuState(msgspec.Struct):
-    """A vGPU. ``function`` is the address of the virtual function, or of the GPU where mdevs lie on it; ``uuid`` and
-    ``group`` are the mdev's. ``gi`` is the GPU instance behind it, ``placement`` its place on the GPU, WHOLE for none.
-    """
+    """A vGPU."""
 
     function: str
+    """The address of the virtual function, or of the GPU if mdevs are on the GPU."""
     type_id: int
     uuid: str = ""
     group: int = WHOLE
+    """The mdev's IOMMU group, like ``uuid`` only for mdevs."""
     gi: int = WHOLE
+    """The GPU instance behind it, WHOLE for none."""
     placement: int = WHOLE
+    """Its placement on the GPU, WHOLE for none."""
     params: str = ""
 
 
 class NeighbourState(msgspec.Struct):
-    """The network card function that lies in the IOMMU group of a GPU."""
+    """The network card function in the IOMMU group of a GPU."""
 
     driver: str = "igb"
     override: str = ""
 
 
 class VmState(msgspec.Struct):
-    """A virtual machine's process, and the functions or mdevs whose VFIO handles it has open."""
+    """A VM's process, and the functions or mdevs whose VFIO handles it has open."""
 
     pid: int
     name: str
@@ -85,20 +91,14 @@ class VmState(msgspec.Struct):
 
 
 class DynamicId(msgspec.Struct):
-    """An id that somebody wrote to ``new_id`` of a driver: ``10de 25b6``."""
+    """An id that was written to ``new_id`` of a driver: ``10de 25b6``."""
 
     driver: str
     id: str
 
 
 class GpuState(msgspec.Struct):
-    """One GPU. ``mig`` and ``pending`` are the MIG mode now and wished for; ``guest`` is a GPU passed through to this
-    machine, which is a virtual machine that cannot reset it.
-
-    ``host`` says how the vGPU host driver shares it: ``mdev``, ``vfio`` (vendor-specific VFIO), empty without that
-    driver; ``compute`` that the driver knows C-series types of boards with display outputs. ``driver`` is the kernel
-    driver that has it, ``override`` its driver_override, ``locked`` NVIDIA's unbindLock.
-    """
+    """A GPU."""
 
     index: int
     product: str
@@ -112,17 +112,25 @@ class GpuState(msgspec.Struct):
     family: str | None = None
     swapped: bool = False
     guest: bool = False
+    """The GPU is passed through to this node, which is a VM that cannot reset it."""
     mig: bool = False
+    """The current MIG mode."""
     pending: bool = False
+    """The requested MIG mode."""
     persistence: bool = True
     lost: bool = False
     instances: list[InstanceState] = []
     processes: list[ProcessState] = []
     host: str = ""
+    """How the vGPU host driver shares the GPU: ``mdev``, ``vfio`` (vendor-specific VFIO), or "" without that driver."""
     compute: bool = False
+    """Whether the driver knows C-series types of boards with display outputs."""
     driver: str = "nvidia"
+    """The kernel driver that is bound to the GPU."""
     override: str = ""
+    """The GPU's driver_override."""
     locked: bool = False
+    """NVIDIA's unbindLock."""
     autoprobe: bool = True
     mixed: bool = False
     functions: list[FunctionState] = []
@@ -130,19 +138,26 @@ class GpuState(msgspec.Struct):
     neighbour: NeighbourState | None = None
 
 
-class InjectedFault(msgspec.Struct):
-    """Something that shall go wrong. Which fields count depends on ``kind`` (see ``faults``)."""
+_DriverFault = Literal["fail", "hang", "no-effect", "replace-driver", "slow", "unprivileged", "version-mismatch"]
+_GpuFault = Literal["busy", "half-create", "kill", "lost", "reset-pending", "unbind-lock", "vf-delay", "xid"]
+FaultKind = Literal[_DriverFault, _GpuFault]
+KillPhase = Literal["before", "after"]
+Creation = Literal["gpu", "compute"]
 
-    kind: str
+
+class InjectedFault(msgspec.Struct):
+    """An injected fault. ``kind`` determines which fields apply (see ``faults``)."""
+
+    kind: Stored[FaultKind]
     gpu: int | None = None
     instance: int | None = None
     calls: int | None = None
     until: float | None = None
     call: str | None = None
     code: int | None = None
-    when: str = "before"
+    when: Stored[KillPhase] = "before"
     nth: int = 1
-    what: str = "gpu"
+    what: Stored[Creation] = "gpu"
     path: str | None = None
     delay: float | None = None
     version: str | None = None

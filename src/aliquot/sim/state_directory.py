@@ -1,4 +1,6 @@
-"""The folder in which the simulator keeps its nodes: used only where no other user can change it, by one at a time."""
+"""The directory in which the simulator keeps its nodes. It is used only if no other user can change it, and by one
+process at a time.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def unusable(base: str, reason: str) -> StorageError:
 
 
 def require_own(*folders: str) -> None:
-    """Raise StorageError for a folder whose files another user could replace, or that cannot be read."""
+    """Raise StorageError for a directory whose files another user could replace, or that cannot be read."""
     for folder in folders:
         try:
             reason = unsafe_reason(folder)
@@ -33,11 +35,11 @@ def require_own(*folders: str) -> None:
 
 @contextmanager
 def locked(base: str) -> Iterator[None]:
-    """Make the folder where it is missing, and hold its lock. Raises StorageError."""
+    """Create the directory if it is missing, and hold its lock. Raises StorageError."""
     try:
         os.makedirs(base, mode=0o700, exist_ok=True)
         require_own(base)
-        os.close(open_private(os.path.join(base, "server.log")))  # not where a link leads
+        os.close(open_private(os.path.join(base, "server.log")))  # refuses a symbolic link
         handle = open_private(os.path.join(base, "server.lock"))
     except OSError as error:
         raise unusable(base, f"{error.filename}: {error.strerror}") from error

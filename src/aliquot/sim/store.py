@@ -1,7 +1,7 @@
-"""Where a node's state lies: two files that are written in turn, so that one of them is whole at every instant.
+"""The storage of a node's state: two files that are written in turn, so that one of them is complete at any time.
 
-A line of each: step, checksum, the state. Nothing is created, renamed or forced to the disk on the way: that would
-cost up to a millisecond a step, and the state has to outlive a killed server only, not the machine.
+Each contains one line: step, checksum, state. Saving creates, renames and syncs nothing, which would cost up to a
+millisecond per step. The state must outlive a killed server, but not a reboot of the host.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ NAMES = ("state.a", "state.b")
 
 
 class Store:
-    """The state of one node on disk. ``state`` is what was there before, None in a fresh directory."""
+    """The state of one node on disk. ``state`` is the previous state, None in a new directory."""
 
     def __init__(self, directory: str) -> None:
         paths = [os.path.join(directory, name) for name in NAMES]
-        # Closed with the last reference and not before: a call that is still under way may yet have to save.
+        # Closed with the last reference and not earlier: a running call may still have to save.
         self._files = [FileIO(open_private(path), "r+") for path in paths]
         found = [f for f in map(_read, self._files) if f is not None]
         self._step, self.state = max(found, key=lambda f: f[0], default=(0, None))
 
     def save(self, state: NodeState) -> None:
-        """Returns when another process, and this one started again, would read this state."""
+        """Save the state; afterwards another process, or this one after a restart, reads it."""
         self._step += 1
         text = msgspec.json.encode(state)
         line = b"%d %08x " % (self._step, zlib.crc32(text)) + text + b"\n"
@@ -37,7 +37,7 @@ class Store:
 
 
 def step(directory: str) -> int:
-    """How often a node's state was saved, to be asked often and by others; -1 where it is gone."""
+    """Return how often a node's state was saved, which other processes can poll cheaply; -1 if the node is gone."""
     newest = -1
     for name in NAMES:
         try:
@@ -53,7 +53,7 @@ def step(directory: str) -> int:
 
 
 def _read(file: FileIO) -> tuple[int, NodeState | None] | None:
-    """The step and the state of one file, None if it was never or only half written."""
+    """Return the step and the state of one file, None if it was never or only partly written."""
     line = os.pread(file.fileno(), 1 << 24, 0).partition(b"\n")[0]
     step, _, rest = line.partition(b" ")
     check, _, text = rest.partition(b" ")

@@ -1,12 +1,16 @@
-"""A node's template, ``PRODUCT[:flag...][*N]`` in a comma list, and the GPUs that it stands for.
+"""Templates of nodes, ``PRODUCT[:flag...][*N]`` in a comma list, and the GPUs that they describe.
 
-PRODUCT is the NVML name without "NVIDIA", lower case, other characters to ``-``, or the name of a machine, which stands
-for all its GPUs (``hgx-h200:vfio``). Flags: ``swapped`` (the board's
-missing compute slice lies in the low half), ``guest`` (passed through to this machine, which cannot reset it), ``mdev``
-and ``vfio`` (the vGPU host driver, with mdevs or in a kernel with vendor-specific VFIO), ``compute`` (its edition that
-lists C-series types of every board), ``grouped`` (a network card lies in the GPU's IOMMU group), ``noiommu`` (the
-machine's IOMMU is off), ``busXX`` (its PCI bus, in hexadecimal: ``a2:mdev:bus08`` is ``0000:08:00.0``).
-``@VERSION`` at the very end sets the driver, for example ``a30*2@535.183.01``.
+PRODUCT is the NVML name in lowercase without "NVIDIA", with other characters as ``-``, or the name of a host model,
+which stands for all its GPUs (``hgx-h200:vfio``). ``@VERSION`` at the end sets the driver, for example
+``a30*2@535.183.01``. Flags:
+
+- ``swapped``: the board's missing compute slice is in the low half
+- ``guest``: passed through to this node, which cannot reset it
+- ``mdev`` and ``vfio``: the vGPU host driver, with mdevs or in a kernel with vendor-specific VFIO
+- ``compute``: its edition that lists C-series types of every board
+- ``grouped``: a network card is in the GPU's IOMMU group
+- ``noiommu``: the node's IOMMU is off
+- ``busXX``: its PCI bus, in hexadecimal (``a2:mdev:bus08`` is ``0000:08:00.0``)
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ ALIASES = {
 MAX_GPUS = 32
 """Device minors 0 to 31 have capability minors (MIG User Guide)."""
 MAX_NODES = 2000
-"""Nodes that one command may start: a server holds four files of each open."""
+"""Limit of nodes per command: a server holds four open files for each."""
 
 _DGX_BUSES = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)
 _DGX_MINORS = (2, 3, 0, 1, 6, 7, 4, 5)
@@ -44,7 +48,7 @@ _DGX_MINORS = (2, 3, 0, 1, 6, 7, 4, 5)
 
 _FLAGS = ("swapped", "guest", "mdev", "vfio", "compute", "grouped", "noiommu")
 HOSTS = ("mdev", "vfio")
-"""The sorts of vGPU host driver that a GPU may have; a machine without has the ordinary driver."""
+"""The kinds of vGPU host driver that a GPU may have; a node without it has the ordinary driver."""
 _ITEM = re.compile(r"([a-z0-9][a-z0-9-]*?)((?::[a-z]+[0-9a-f]*)*)(?:\*(\d{1,9}))?")
 _BUS = re.compile(r"bus([0-9a-f]{2})")
 _TIMES = re.compile(r"(.+)x(\d{1,9})")
@@ -52,26 +56,26 @@ _VERSION = re.compile(r"\d+(\.\d+)*")
 
 
 class TemplateGpu(msgspec.Struct, frozen=True):
-    """One GPU to be made: a catalog row and the board's flags."""
+    """A GPU to be created: a catalog row and the board's flags."""
 
     device: catalog.Device
     flags: tuple[str, ...]
 
     @property
     def bus(self) -> int | None:
-        """The PCI bus that was asked for."""
+        """The requested PCI bus, or None."""
         found = next(filter(None, map(_BUS.fullmatch, self.flags)), None)
         return None if found is None else int(found.group(1), 16)
 
 
 def slug(name: str) -> str:
-    """``NVIDIA A100-SXM4-40GB`` as it is written in a template: ``a100-sxm4-40gb``."""
+    """Return a product name in its template form: ``a100-sxm4-40gb`` for ``NVIDIA A100-SXM4-40GB``."""
     plain = name.partition(" (")[0].removeprefix("NVIDIA ")
     return re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
 
 
 def products() -> dict[str, catalog.Device]:
-    """Every product of the catalog by its word in a template."""
+    """Return all products of the catalog by their template name."""
     found: dict[str, catalog.Device] = {}
     for device in catalog.devices():
         found.setdefault(slug(device.name), device)
@@ -81,7 +85,7 @@ def products() -> dict[str, catalog.Device]:
 
 
 def template_gpus(template: str) -> tuple[TemplateGpu, ...]:
-    """The GPUs of a template. Raises UsageError with close matches for a product that is in no table."""
+    """Return the GPUs of a template. Raises UsageError with close matches for an unknown product."""
     made: list[TemplateGpu] = []
     for item in template.split(","):
         made += _item(item.strip())
@@ -127,7 +131,7 @@ def _unknown(word: str, known: dict[str, catalog.Device]) -> UsageError:
 
 
 def split_driver(template: str, driver: str | None = None) -> tuple[str, str]:
-    """The template without its ``@VERSION``, and the driver version. Raises UsageError."""
+    """Return the template without its ``@VERSION``, and the driver version. Raises UsageError."""
     plain, at, version = template.strip().partition("@")
     chosen = driver or (version if at else DEFAULT_DRIVER)
     if not _VERSION.fullmatch(chosen):
@@ -141,7 +145,7 @@ def is_driver(version: str) -> bool:
 
 
 def build(name: str, template: str, boot_id: str, driver: str | None = None, latency: str = "none") -> NodeState:
-    """A fresh node. Raises UsageError for a template that is wrong."""
+    """Build a new node. Raises UsageError for an invalid template."""
     plain, version = split_driver(template, driver)
     wanted = template_gpus(plain)
     dgx = len(wanted) == len(_DGX_BUSES)
@@ -182,7 +186,7 @@ def _gpu(node: str, index: int, pci: str, minor: int, spec: TemplateGpu) -> GpuS
 
 
 def name_uuid(name: str) -> str:
-    """A name-based (version 5) UUID, as drivers from R470 on make for MIG devices."""
+    """Return a name-based (version 5) UUID, like those of MIG devices in drivers from R470 on."""
     raw = bytearray(hashlib.sha1(b"aliquot simulator:" + name.encode(), usedforsecurity=False).digest()[:16])
     raw[6] = raw[6] & 0x0F | 0x50
     raw[8] = raw[8] & 0x3F | 0x80
@@ -191,15 +195,18 @@ def name_uuid(name: str) -> str:
 
 
 def mig_uuid(gpu: GpuState, gi: int, ci: int, driver_major: int) -> str:
-    """A MIG device's UUID: stable for the same GPU and ids; before R470 it spelled them out (MIG User Guide)."""
+    """Return a MIG device's UUID, which is stable for the same GPU and ids. Before R470 it contained them as text (MIG
+    User Guide).
+    """
     if driver_major < 470:
         return f"MIG-{gpu.uuid}/{gi}/{ci}"
     return "MIG-" + name_uuid(f"{gpu.uuid}/{gi}/{ci}")
 
 
 def names_for(requested: str | None, plain: str, count: str | None, taken: Container[str]) -> list[str]:
-    """``requested`` itself, or ``plain`` (what the template suggests) with a number where that is taken. With a
-    ``count`` numbered names, ``gpu-0001`` to ``gpu-1000``, of equal length so that they sort. Raises UsageError.
+    """Return the names of new nodes: ``requested``, or ``plain`` (from the template), with a number if that is taken.
+    With a ``count``, return numbered names of equal length, so that they sort (``gpu-0001`` to ``gpu-1000``). Raises
+    UsageError.
     """
     if count is None:
         if requested is not None:

@@ -1,1 +1,1 @@
-"""Can containers get MIG devices on this machine? ``gather`` looks, ``judge`` says what is wrong and what to type."""
+"""Check whether containers can get MIG devices on this host: ``gather`` reads facts, ``judge`` reports findings."""

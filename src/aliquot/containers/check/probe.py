@@ -1,4 +1,4 @@
-"""Looks at runtimes, settings and files. Changes nothing; every program that it runs is bounded."""
+"""Probe of runtimes, settings and files. It changes nothing, and every program that it runs has a time limit."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ Reader = Callable[[str], Iterable[tuple[str, Mapping[str, Any]]]]
 def gather(
     read: Reader, directories: Sequence[str] = (), names: Sequence[str] = (), daemon: str = DAEMON_JSON
 ) -> tuple[ContainerFacts, Documents]:
-    """Facts, and the CDI documents of every directory that a runtime reads (or of ``directories``, where given).
-    ``names`` are the runtimes that matter, all if none; ``daemon`` is Docker's settings file.
+    """Return the facts, and the CDI documents of every directory that a runtime reads (or of ``directories``, if
+    given). ``names`` are the runtimes to check, all if empty; ``daemon`` is Docker's settings file.
     """
     runtimes = tuple(runtime_facts(ContainerRuntime(name, patience_s=_PATIENCE_S)) for name in names or NAMES)
     facts = ContainerFacts(
@@ -53,7 +53,7 @@ def gather(
 
 
 def runtime_facts(client: ContainerRuntime) -> RuntimeFacts:
-    """One runtime: what its client and its daemon say."""
+    """Return the facts that a runtime's client and daemon report."""
     if not client.installed:
         return RuntimeFacts(client.name)
     try:
@@ -77,7 +77,7 @@ def runtime_facts(client: ContainerRuntime) -> RuntimeFacts:
 
 
 def daemon_json(path: str) -> DaemonJson:
-    """Docker's settings; a missing file is none."""
+    """Return Docker's settings. A missing file counts as no settings."""
     try:
         with open(path, "rb") as file:
             found = msgspec.json.decode(file.read() or b"{}")
@@ -88,7 +88,7 @@ def daemon_json(path: str) -> DaemonJson:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return DaemonJson(path, True, str(error))
     if not isinstance(found, dict):
-        return DaemonJson(path, True, "it is no JSON object")
+        return DaemonJson(path, True, "it is not a JSON object")
     cdi = mapping(found.get("features")).get("cdi")
     if cdi is not None and not isinstance(cdi, bool):
         return DaemonJson(path, True, f"features.cdi is {cdi!r}, not true or false")
@@ -96,7 +96,7 @@ def daemon_json(path: str) -> DaemonJson:
 
 
 def toolkit() -> ContainerToolkit:
-    """NVIDIA's container toolkit: its programs where PATH has them, and its settings."""
+    """Return NVIDIA's container toolkit: its programs found in PATH, and its settings."""
     settings, error = _settings(_TOOLKIT_SETTINGS)
     ctk = shutil.which("nvidia-ctk")
     return ContainerToolkit(
@@ -130,7 +130,7 @@ def _program_output(program: str, *words: str) -> str:
 
 
 def spec_facts(path: str, document: Mapping[str, Any]) -> SpecFacts:
-    """One CDI file, and what it wants of the host that is not there."""
+    """Return the facts of one CDI file, with the host paths that it needs and that do not exist."""
     every = [document.get("containerEdits"), *(mapping(d).get("containerEdits") for d in document.get("devices", ()))]
     wanted: list[str] = []
     for edits in every:

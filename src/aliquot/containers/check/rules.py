@@ -1,14 +1,14 @@
-"""What speaks against a container getting a device, rule by rule. Pure: facts and devices in, findings out.
+"""Rules that report why a container cannot get a device. Pure: facts and devices in, findings out.
 
-Sources: Docker takes CDI names since 25.0 with ``features.cdi``, and by itself since 28.2 (moby#49963); Podman since
-4.1; Podman 4.3 reads CDI files up to version 0.5.0 and finds no device in a newer one (tried); crun refuses control
-groups in hybrid mode (tried). NVIDIA's container toolkit knows MIG since 1.7.0.
+Sources: Docker accepts CDI names since 25.0 with ``features.cdi``, and by default since 28.2 (moby#49963). Podman
+accepts them since 4.1. Podman 4.3 reads CDI files up to version 0.5.0 and finds no device in a newer one (tested). crun
+refuses control groups in hybrid mode (tested). NVIDIA's container toolkit supports MIG since 1.7.0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, cast
+from typing import Literal
 
 import msgspec
 
@@ -26,26 +26,27 @@ from aliquot.errors import NoDriverError
 
 _EngineRule = Literal["DAEMON_JSON", "ELSEWHERE", "EMULATED", "HYBRID", "NO_RUNTIME", "SILENT", "TOO_OLD"]
 _ToolkitRule = Literal["NOT_REGISTERED", "NO_CGROUPS", "TOOLKIT", "TOOLKIT_OLD", "TOOLKIT_SETTINGS"]
-_NameRule = Literal["NOT_NAMED", "NO_DEVICE", "NO_SPEC", "SPEC_MISSING", "SPEC_TOO_NEW", "STALE", "TWICE"]
+_NameRule = Literal["NOT_NAMED", "NO_DEVICE", "NO_DRIVER", "NO_SPEC", "SPEC_MISSING", "SPEC_TOO_NEW", "STALE", "TWICE"]
 RuntimeRule = Literal[_EngineRule, _ToolkitRule, _NameRule, "CDI_OFF", "NOT_RESTARTED"]
 _FILE = "/var/run/cdi/nvidia.com-gpu.yaml"
-_GENERATE = f"aliquot cdi generate --output {_FILE}"
+_GENERATE = f"aliquot cdi generate --out {_FILE}"
 _CONFIGURE = "nvidia-ctk runtime configure --runtime=docker && systemctl reload docker"
 _INSTALL = "apt-get install nvidia-container-toolkit"
 
 
 class RuntimeFinding(msgspec.Struct, frozen=True):
-    """What is wrong. ``form`` is the form that does not work because of it: cdi, legacy, or "" for both."""
+    """A problem that a rule found."""
 
     rule: RuntimeRule
     severity: Literal["error", "warning"]
     message: str
     form: str = msgspec.field(default="", name="way")
+    """The form that does not work because of it: cdi, legacy, or "" for both."""
     next_step: str | None = msgspec.field(name="next", default=None)
 
 
 class RuntimeVerdict(msgspec.Struct, frozen=True):
-    """One runtime: whether a container gets a device by CDI, and by the legacy forms."""
+    """The verdict of one runtime: can a container get a device by CDI, and by the legacy forms?"""
 
     runtime: str
     version: str
@@ -55,13 +56,14 @@ class RuntimeVerdict(msgspec.Struct, frozen=True):
 
 
 class RuntimeReport(msgspec.Struct, frozen=True):
-    """Runtimes, and what concerns all of them. ``fine`` if any runtime can give a device."""
+    """Verdicts by runtime, and findings that concern all of them."""
 
     verdicts: tuple[RuntimeVerdict, ...]
     findings: tuple[RuntimeFinding, ...]
 
     @property
     def fine(self) -> bool:
+        """True if at least one runtime can give a device to a container."""
         return any(v.cdi or v.legacy for v in self.verdicts)
 
 
@@ -72,8 +74,8 @@ def judge(
     simulated: str = "",
     driver_error: NoDriverError | None = None,
 ) -> RuntimeReport:
-    """The whole judgement. ``known`` are the devices of the CDI files; ``simulated`` the simulated node's folder;
-    ``driver_error`` why no GPU could be asked.
+    """Return the verdicts of all runtimes. ``known`` are the devices of the CDI files; ``simulated`` is the simulated
+    node's folder; ``driver_error`` is why no GPU could be read.
     """
     common = [*(_driver(driver_error) if driver_error else _no_devices(devices)), *_toolkit(facts.toolkit)]
     mine = [e for e in known if e.simulated == simulated]
@@ -113,14 +115,14 @@ def _common(runtime: RuntimeFacts) -> Iterator[RuntimeFinding]:
         step = "systemctl start docker" if runtime.name == "docker" else f"{runtime.name} info"
         yield RuntimeFinding("SILENT", "error", runtime.error, next_step=step)
     if runtime.remote_address:
-        sentence = f"{runtime.name} speaks to {runtime.remote_address}: its containers run on another machine"
+        sentence = f"{runtime.name} connects to {runtime.remote_address}: its containers run on another host"
         yield RuntimeFinding("ELSEWHERE", "error", sentence, next_step="unset DOCKER_HOST CONTAINER_HOST")
 
 
 def _docker(runtime: RuntimeFacts, facts: ContainerFacts) -> Iterator[RuntimeFinding]:
     yield from _common(runtime)
     if runtime.emulated:
-        sentence = "docker is Podman's stand-in here: what is said of podman holds"
+        sentence = "the command docker is Podman's docker wrapper: see the findings for podman"
         yield RuntimeFinding("EMULATED", "warning", sentence, next_step="aliquot docker check --runtime podman")
         return
     yield from _daemon(facts.daemon)
@@ -134,7 +136,7 @@ def _docker(runtime: RuntimeFacts, facts: ContainerFacts) -> Iterator[RuntimeFin
 
 def _daemon(found: DaemonJson) -> Iterator[RuntimeFinding]:
     if found.error:
-        sentence = f"{found.path} cannot be read: {found.error}; Docker will not start with it again"
+        sentence = f"{found.path} cannot be read: {found.error}; Docker will not start again with it"
         yield RuntimeFinding(
             "DAEMON_JSON", "error", sentence, next_step=f"dockerd --validate --config-file {found.path}"
         )
@@ -155,12 +157,12 @@ def _docker_cdi(runtime: RuntimeFacts, facts: ContainerFacts) -> Iterator[Runtim
 
 
 def _cdi_off(runtime: RuntimeFacts, daemon: DaemonJson) -> RuntimeFinding:
-    restart = "systemctl restart docker (it ends the containers that run, unless live-restore is on)"
+    restart = "systemctl restart docker (this stops running containers, unless live-restore is on)"
     if daemon.cdi:
-        sentence = f"{daemon.path} switches CDI on, but the daemon that runs has it off: it was started before"
+        sentence = f"{daemon.path} enables CDI, but the running daemon started before that and has it off"
         return RuntimeFinding("NOT_RESTARTED", "error", sentence, "cdi", restart)
     if daemon.cdi is False or runtime.server >= (28, 2):
-        sentence = f"CDI is switched off: take features.cdi out of {daemon.path}"
+        sentence = f"CDI is disabled: remove features.cdi from {daemon.path}"
         return RuntimeFinding("CDI_OFF", "error", sentence, "cdi", f"edit {daemon.path}, then: {restart}")
     sentence = (
         f"CDI is off, as it is by default before Docker 28.2: {daemon.path} needs " + '{"features": {"cdi": true}}'
@@ -178,7 +180,7 @@ def _podman(runtime: RuntimeFacts, facts: ContainerFacts) -> Iterator[RuntimeFin
     elif runtime.client and runtime.client < (5,):
         yield from _too_new(runtime, facts.specs)
     if runtime.oci == "crun" and facts.hybrid:
-        sentence = "crun starts no container where control groups are mounted in hybrid mode"
+        sentence = "crun starts no container while control groups are mounted in hybrid mode"
         yield RuntimeFinding("HYBRID", "error", sentence, "", "podman --runtime runc run ...")
 
 
@@ -187,7 +189,7 @@ def _too_new(runtime: RuntimeFacts, specs: Iterable[SpecFacts]) -> Iterator[Runt
         if spec.version > (0, 5, 0):
             certain = runtime.client < (4, 4)
             sentence = (
-                f"{spec.path} says cdiVersion {format_version(spec.version)}: Podman {format_version(runtime.client)} "
+                f"{spec.path} has cdiVersion {format_version(spec.version)}: Podman {format_version(runtime.client)} "
             )
             sentence += "finds no device in it" if certain else "may find no device in it"
             yield RuntimeFinding(
@@ -201,11 +203,11 @@ def _nerdctl(runtime: RuntimeFacts, _: ContainerFacts) -> Iterator[RuntimeFindin
 
 def _toolkit(found: ContainerToolkit) -> Iterator[RuntimeFinding]:
     if not found.present:
-        sentence = "NVIDIA's container toolkit is not installed: --gpus and NVIDIA_VISIBLE_DEVICES do nothing"
+        sentence = "NVIDIA's container toolkit is not installed: --gpus and NVIDIA_VISIBLE_DEVICES have no effect"
         yield RuntimeFinding("TOOLKIT", "warning", sentence, "legacy", _INSTALL)
         return
     if found.version and found.version < (1, 7):
-        sentence = f"NVIDIA's container toolkit is {format_version(found.version)}: it knows MIG since 1.7.0"
+        sentence = f"NVIDIA's container toolkit is {format_version(found.version)}: it supports MIG since 1.7.0"
         yield RuntimeFinding("TOOLKIT_OLD", "error", sentence, "legacy", _INSTALL)
     if found.error:
         yield RuntimeFinding(
@@ -213,7 +215,7 @@ def _toolkit(found: ContainerToolkit) -> Iterator[RuntimeFinding]:
         )
     cli = found.settings.get("nvidia-container-cli")
     if isinstance(cli, dict) and cli.get("no-cgroups") is True:
-        sentence = "the toolkit's no-cgroups is on: containers of root get nodes that they cannot open"
+        sentence = "the toolkit's no-cgroups is on: containers of root get device nodes that they cannot open"
         yield RuntimeFinding(
             "NO_CGROUPS",
             "warning",
@@ -224,15 +226,13 @@ def _toolkit(found: ContainerToolkit) -> Iterator[RuntimeFinding]:
 
 
 def _driver(driver_error: NoDriverError) -> Iterator[RuntimeFinding]:
-    yield RuntimeFinding(
-        cast("RuntimeRule", driver_error.code), "error", driver_error.brief, "", driver_error.next_step
-    )
+    yield RuntimeFinding("NO_DRIVER", "error", driver_error.brief, "", driver_error.next_step)
 
 
 def _no_devices(devices: Sequence[ContainerDevice]) -> Iterator[RuntimeFinding]:
     if not devices:
         yield RuntimeFinding(
-            "NO_DEVICE", "error", "this node has no device that a container could have", "", "aliquot show"
+            "NO_DEVICE", "error", "this node has no device that a container could use", "", "aliquot show"
         )
 
 
@@ -243,40 +243,40 @@ def _files(
     runtime: RuntimeFacts,
     simulated: str,
 ) -> Iterator[RuntimeFinding]:
-    """What is wrong with the CDI files that one runtime reads."""
+    """Yield the findings about the CDI files that one runtime reads."""
     searched = facts.searched(runtime)
     if devices and not mine:
-        sentence = f"no CDI file of this node lies in {' or '.join(searched)}: containers can ask for nothing by CDI"
+        sentence = f"no CDI file of this node is in {' or '.join(searched)}: containers cannot request devices by CDI"
         path = _FILE if _folder(_FILE) in searched else f"{searched[-1]}/{_FILE.rpartition('/')[2]}"
-        yield RuntimeFinding("NO_SPEC", "error", sentence, "cdi", f"aliquot cdi generate --output {path}")
+        yield RuntimeFinding("NO_SPEC", "error", sentence, "cdi", f"aliquot cdi generate --out {path}")
         return
     for device in devices:
         if not name_of(device, mine, simulated):
             yield RuntimeFinding(
                 "NOT_NAMED",
                 "error",
-                f"no CDI file has {device.index} ({device.uuid})",
+                f"no CDI file names {device.index} ({device.uuid})",
                 "cdi",
                 _regenerate_command(mine),
             )
     for entry in stale(mine, devices, simulated):
-        sentence = f"{entry.path}: {entry.full} is no device of this node any more"
+        sentence = f"{entry.path}: this node no longer has the device {entry.full}"
         yield RuntimeFinding("STALE", "warning", sentence, "cdi", _regenerate_command([entry]))
     yield from _duplicates(mine)
     for spec in facts.specs:
         own = [e for e in mine if e.path == spec.path]
         if own and spec.missing:
             more = f" and {len(spec.missing) - 3} more" if len(spec.missing) > 3 else ""
-            sentence = f"{spec.path} wants what is not there: {', '.join(spec.missing[:3])}{more}"
+            sentence = f"{spec.path} refers to missing files: {', '.join(spec.missing[:3])}{more}"
             yield RuntimeFinding("SPEC_MISSING", "error", sentence, "cdi", _regenerate_command(own))
 
 
 def _regenerate_command(entries: Sequence[CdiEntry]) -> str:
-    return f"aliquot cdi generate --output {entries[0].path}"
+    return f"aliquot cdi generate --out {entries[0].path}"
 
 
 def _duplicates(known: Iterable[CdiEntry]) -> Iterator[RuntimeFinding]:
-    """Two files of one directory that have the same name: a runtime then knows it not at all."""
+    """Yield findings for names that two files of one directory share: a runtime then finds neither device."""
     first: dict[tuple[str, str], CdiEntry] = {}
     reported: set[tuple[str, str]] = set()
     for entry in known:
@@ -285,7 +285,7 @@ def _duplicates(known: Iterable[CdiEntry]) -> Iterator[RuntimeFinding]:
         pair = (other.path, entry.path)
         if other.path != entry.path and pair not in reported:
             reported.add(pair)
-            sentence = f"{entry.path} and {other.path} both have {entry.full}: runtimes then find neither"
+            sentence = f"{entry.path} and {other.path} both name {entry.full}: runtimes then find neither device"
             yield RuntimeFinding(
                 "TWICE", "error", sentence, "cdi", f"rm {other.path if entry.path.endswith(_FILE) else entry.path}"
             )

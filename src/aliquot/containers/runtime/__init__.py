@@ -1,1 +1,1 @@
-"""Which device a container gets, how a runtime is told so, and what runtimes say."""
+"""Choice of a container's device, its arguments for a runtime, and queries to runtimes."""

@@ -1,7 +1,7 @@
-"""By which full CDI name a runtime finds a device, and whether what lies under that name is still that device. Pure.
+"""Full CDI names by which a runtime finds a device, checked against the device nodes behind them. Pure.
 
-A CDI file is a snapshot: after a change of instances, the same name may open something else or nothing. What counts is
-the device nodes: the GPU's own, and the two capabilities of exactly this MIG device.
+A CDI file is a snapshot: after a change of instances, the same name may open another device or none. The device nodes
+decide: the GPU's own, and the two capabilities of exactly this MIG device.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ SIMULATED_AT = "/run/aliquot-sim"
 
 
 class CdiEntry(msgspec.Struct, frozen=True):
-    """A device of a CDI file. ``gpus`` and ``caps`` are the minors of its nodes; ``simulated`` is the folder of the
-    simulated node that it is of, "" for this machine's.
-    """
+    """A device of a CDI file."""
 
     path: str
     kind: str
     name: str
     gpus: frozenset[int]
+    """Minors of its GPU nodes."""
     caps: frozenset[int]
+    """Minors of its capability nodes."""
     simulated: str = ""
+    """The folder of the simulated node that it belongs to, or "" for this host."""
 
     @property
     def full(self) -> str:
         return f"{self.kind}={self.name}"
 
     def opens(self, device: ContainerDevice) -> bool:
-        """Whether it opens this device and no other."""
+        """Report whether it opens only this device."""
         return self.gpus == {device.minors[0]} and self.caps == set(device.minors[1:])
 
 
 def entries(documents: Documents) -> tuple[CdiEntry, ...]:
-    """Every device of some CDI documents, whoever wrote them."""
+    """Return every device of CDI documents from any program."""
     return tuple(entry for path, document in documents for entry in _entries(path, document))
 
 
@@ -80,8 +81,8 @@ def _minors(paths: Iterable[str], pattern: re.Pattern[str]) -> frozenset[int]:
 
 
 def name_of(device: ContainerDevice, known: Iterable[CdiEntry], simulated: str = "") -> str:
-    """The full CDI name that opens exactly this device: by UUID where a file has one, then a name that holds, then an
-    index; "" where there is none.
+    """Return the full CDI name that opens exactly this device, or "". A UUID is preferred, then a stable name, then an
+    index.
     """
     mine = [e for e in known if e.simulated == simulated and e.opens(device)]
     ranked = sorted(mine, key=lambda e: (e.name != device.uuid, bool(_INDEX.fullmatch(e.name)), e.full))
@@ -89,7 +90,7 @@ def name_of(device: ContainerDevice, known: Iterable[CdiEntry], simulated: str =
 
 
 def by_name(known: Iterable[CdiEntry], devices: Sequence[ContainerDevice], simulated: str = "") -> dict[str, str]:
-    """The UUIDs of devices by each of their names: what CDI files call them, their index, their own UUID."""
+    """Return the UUIDs of devices by each of their names: the names in CDI files, the index, and the UUID itself."""
     found: dict[str, str] = {}
     for entry in known:
         if entry.simulated == simulated:
@@ -99,7 +100,9 @@ def by_name(known: Iterable[CdiEntry], devices: Sequence[ContainerDevice], simul
 
 
 def stale(known: Iterable[CdiEntry], devices: Sequence[ContainerDevice], simulated: str = "") -> tuple[CdiEntry, ...]:
-    """Names of one device that no device of the node has any more. Whole GPUs in MIG mode and ``all`` are left out."""
+    """Return the names of single devices that the node no longer has. Whole GPUs in MIG mode and ``all`` are
+    omitted.
+    """
     caps = {d.minors[1:] for d in devices if d.number >= 0}
     uuids = {d.uuid for d in devices}
     out = []

@@ -1,19 +1,21 @@
-"""Which device a container gets: by profile any that is free, or one by name. Pure."""
+"""Choice of a container's devices: any free one of a profile, or one by name. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from shlex import quote
 
 from aliquot.containers.runtime.errors import BareIndexError, NoFreeDeviceError
 from aliquot.containers.runtime.models import ContainerDevice
+from aliquot.core.config.text.node_reader import catalog_names, did_you_mean
 from aliquot.core.model.inventory import Holder
 from aliquot.core.model.profile import ProfileName
 from aliquot.errors import UsageError
 
 Busy = Mapping[str, Sequence[Holder]]
-"""Who has a device, by its UUID."""
+"""Holders by device UUID."""
 
 _UUID = re.compile(r"(MIG|GPU)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _OLD_UUID = re.compile(r"MIG-GPU-[0-9a-f-]{36}/\d+/\d+", re.IGNORECASE)
@@ -24,18 +26,18 @@ _TIMES = re.compile(r"(.+)\*(\d{1,3})")
 
 
 def parse_requests(words: Sequence[str]) -> tuple[str, ...]:
-    """What was typed, one word per device: ``1g.5gb*2`` is two. Raises UsageError for a word that names nothing on any
-    machine, and where there is none.
+    """Return the requested devices, one word each: ``1g.5gb*2`` is two. Raises UsageError for an invalid word, and if
+    no word is given.
     """
     found: list[str] = []
     if not words:
-        raise UsageError("what should the container have? Give a DEVICE", next_step="aliquot docker run-args --help")
+        raise UsageError("no DEVICE is given", next_step="aliquot docker run-args --help")
     for word in (part.strip() for text in words for part in text.split(",")):
         times = _TIMES.fullmatch(word)
         one, count = (times.group(1), int(times.group(2))) if times else (word, 1)
         _check(one)
         if not count:
-            raise UsageError(f"{word}: none of it is nothing to ask for", next_step="aliquot docker list")
+            raise UsageError(f"{word}: the count must be at least 1", next_step="aliquot docker list")
         found += [one] * count
     return tuple(found)
 
@@ -44,21 +46,24 @@ def _check(word: str) -> None:
     if any(p.fullmatch(word) for p in (_UUID, _OLD_UUID, _INDEX, _BARE, _PCI)):
         return
     if word.upper().startswith(("MIG-", "GPU-")):
-        raise UsageError(f"{word} is no UUID of a GPU or MIG device", next_step="aliquot docker list")
+        raise UsageError(f"{word} is not a valid UUID of a GPU or MIG device", next_step="aliquot docker list")
     try:
         ProfileName.parse(word)
     except ValueError as error:
-        sentence = f"{word!r} is no profile (3g.20gb), no UUID (MIG-...) and no index (0:1)"
-        raise UsageError(sentence, details=(str(error),), next_step="aliquot docker list") from error
+        sentence = f"invalid device {word!r}: use a profile (3g.20gb), a UUID (MIG-...) or an index (0:1)"
+        raise UsageError(
+            sentence, details=(f"{error}{did_you_mean(word, catalog_names())}",), next_step="aliquot docker list"
+        ) from error
 
 
 def pick(
     requested: Sequence[str], devices: Sequence[ContainerDevice], busy: Busy, *, share: bool = False
 ) -> tuple[ContainerDevice, ...]:
-    """One device for each word, in their order, none twice. ``share`` takes one by name although somebody has it.
+    """Return one device for each word, in the same order and without duplicates. ``share`` allows a named device that
+    is held.
 
-    Of a profile's free devices the one on the GPU with the most taken is chosen, so that other GPUs stay idle and can
-    be cut anew; then the lowest index. Raises NoFreeDeviceError, BareIndexError.
+    Of a profile's free devices, choose one on the GPU with the most taken devices, so that other GPUs stay idle and can
+    be repartitioned. Then choose the lowest index. Raises NoFreeDeviceError, BareIndexError.
     """
     chosen: dict[int, ContainerDevice] = {}
     for n, word in enumerate(requested):
@@ -86,7 +91,7 @@ def _named(
         if names not in mine:
             continue
         if device in taken:
-            raise UsageError(f"{word} is asked for twice", next_step="aliquot docker list")
+            raise UsageError(f"{word} is requested twice", next_step="aliquot docker list")
         if device.uuid in busy and not share:
             raise _taken_error(f"{word} is not free: {_holders_text(busy[device.uuid])}", [device], busy, own=True)
         return device
@@ -95,16 +100,18 @@ def _named(
     )
 
 
-_NONE = "it has none: no GPU, or GPUs in MIG mode without instances"
+_NONE = "the node has no devices: it has no GPU, or its GPUs are in MIG mode without instances"
 
 
 def _refuse_bare(word: str, devices: Sequence[ContainerDevice]) -> None:
-    """The number, address or UUID of a GPU in MIG mode names no device that a container could use."""
+    """Raise BareIndexError for a GPU in MIG mode: its number, address or UUID names no device that a container could
+    use.
+    """
     inside = [d for d in devices if d.number >= 0 and word.lower() in _of_gpu(d)]
     if not inside:
         return
     raise BareIndexError(
-        f"{word} is a GPU in MIG mode: a container needs one of its MIG devices, and {word} names none",
+        f"{word} is a GPU in MIG mode: name one of its MIG devices instead",
         details=tuple(map(str, inside)),
         next_step=f"aliquot docker run-args {inside[0].index}",
     )
@@ -125,21 +132,27 @@ def _of_profile(
         used = Counter(d.gpu for d in devices if d.uuid in busy or d in taken)
         return min(free, key=lambda d: (d.uuid in busy, -used[d.gpu], d.gpu, d.number))
     if not mine:
+        kinds = Counter(d.profile or "whole GPU" for d in devices)
+        there = f"it has {', '.join(f'{n} x {kind}' for kind, n in kinds.items())}" if kinds else _NONE
         raise NoFreeDeviceError(
-            f"no GPU of this node has a {word}",
-            details=tuple(map(str, devices)) or (_NONE,),
-            next_step=f"aliquot explain {word}",
+            f"no GPU of this node has a {word}", details=(there,), next_step=f"aliquot explain {word}"
         )
-    count = "the only" if len(mine) == 1 else f"all {len(mine)}"
+    others = [d for d in mine if d not in taken]
+    if len(others) < len(mine):
+        free_text = f"{len(mine) - len(others)} of {len(mine)}"
+        raise _taken_error(f"not enough {word} are free: {free_text}", others, busy)
+    count = "the only one" if len(mine) == 1 else f"all {len(mine)}"
     raise _taken_error(f"no {word} is free: {count} of this node {'is' if len(mine) == 1 else 'are'} taken", mine, busy)
 
 
 def _taken_error(
     sentence: str, devices: Sequence[ContainerDevice], busy: Busy, *, own: bool = False
 ) -> NoFreeDeviceError:
-    rows = () if own else tuple(f"{d.index}  {d.uuid}  {_holders_text(busy.get(d.uuid, ()))}" for d in devices)
-    return NoFreeDeviceError(sentence, details=rows, next_step="aliquot docker list")
+    rows = () if own else tuple(f"{d.index}  {d.uuid}  {_holders_text(busy[d.uuid])}" for d in devices)
+    reserved = [h for d in devices for h in busy.get(d.uuid, ()) if h.kind == "reservation"]
+    following = f"aliquot docker release {quote(reserved[0].releasable)}" if reserved else "aliquot docker list"
+    return NoFreeDeviceError(sentence, details=rows, next_step=following)
 
 
 def _holders_text(holders: Sequence[Holder]) -> str:
-    return ", ".join(map(str, holders)) or "asked for in the same command"
+    return ", ".join(map(str, holders))

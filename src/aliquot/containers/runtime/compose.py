@@ -1,8 +1,8 @@
 """Services of a Compose file with their devices. Pure.
 
-CDI is written as a reservation with driver ``cdi`` for Docker, which every Compose passes on (``devices`` takes CDI
-names only since Compose 2.30), and below ``devices`` for Podman, whose Compose knows only that. The legacy form is a
-reservation with driver ``nvidia``.
+For Docker, CDI names become a reservation with driver ``cdi``, which every Compose forwards (``devices`` accepts CDI
+names only since Compose 2.30). For Podman they become ``devices``, the only form that its Compose supports. The legacy
+form is a reservation with driver ``nvidia``.
 """
 
 from __future__ import annotations
@@ -20,33 +20,35 @@ _SERVICE = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class Service(msgspec.Struct, frozen=True):
-    """One service. ``cdi`` are the full CDI names of its devices, ``label`` its reservation's id, "" for none."""
+    """A service of the Compose file."""
 
     name: str
     devices: tuple[ContainerDevice, ...]
     image: str = ""
     cdi: tuple[str, ...] = ()
+    """Full CDI names of its devices."""
     label: str = ""
+    """The id of its reservation, or ""."""
 
 
 def parse_services(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """``web=3g.20gb`` typed, for several services: names and what each wants; ``3g.20gb`` alone is service ``app``.
-    Raises UsageError.
+    """Return the names of services and the devices that each requests, from words like ``web=3g.20gb``. A word without
+    a name is service ``app``. Raises UsageError.
     """
     found: dict[str, str] = {}
     if not words:
-        raise UsageError("which services? Give SERVICE=DEVICE", next_step=_HELP)
+        raise UsageError("no SERVICE=DEVICE is given", next_step=_HELP)
     for word in words:
         name, equals, what = word.partition("=")
         if not equals:
             name, what = "app", word
         if not _SERVICE.fullmatch(name):
-            raise UsageError(f"{name!r} is no service name: letters, digits, . _ -", next_step=_HELP)
+            raise UsageError(f"invalid service name {name!r}: use letters, digits, '.', '_' or '-'", next_step=_HELP)
         if not what:
-            raise UsageError(f"{word}: what should service {name} have?", next_step=_HELP)
+            raise UsageError(f"{word}: no device is given for service {name}", next_step=_HELP)
         if name in found:
-            more = "" if equals else " (a word without a name is service app)"
-            raise UsageError(f"service {name} is there twice{more}: give {name}=A,B for two devices", next_step=_HELP)
+            more = "" if equals else " (a DEVICE without a name is service app)"
+            raise UsageError(f"service {name} is given twice{more}: use {name}=A,B for two devices", next_step=_HELP)
         found[name] = what
     return tuple(found.items())
 
@@ -55,7 +57,9 @@ _HELP = "aliquot docker compose --help"
 
 
 def document(services: Sequence[Service], form: str, runtime: str) -> dict[str, Any]:
-    """The Compose document: a whole file where services have images, else one to merge with ``-f compose.yaml -f``."""
+    """Return the Compose document: a complete file if services have images, else one to merge with ``-f compose.yaml
+    -f``.
+    """
     made = {"services": {each.name: _service(each, form, runtime) for each in services}}
     errors = validation_errors(made)
     if errors:
@@ -89,11 +93,13 @@ _KEYS = {"image", "labels", "devices", "deploy", "runtime", "environment"}
 
 
 def validation_errors(made: Mapping[str, Any]) -> tuple[str, ...]:
-    """What Compose would refuse, by its specification: names, unknown keys, and requests for devices without any."""
+    """Return what Compose would refuse by its specification: names, unknown keys, and device requests without
+    devices.
+    """
     found = []
     for name, service in made["services"].items():
-        found += [f"service {name!r}: no such name is allowed"] if not _SERVICE.fullmatch(name) else []
-        found += [f"service {name}: {key} is not a key of ours" for key in sorted(set(service) - _KEYS)]
+        found += [f"service {name!r}: invalid name"] if not _SERVICE.fullmatch(name) else []
+        found += [f"service {name}: unknown key {key}" for key in sorted(set(service) - _KEYS)]
         requests = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", ())
         named = any(r["device_ids"] for r in requests) or service.get("devices") or service.get("environment")
         found += [] if named else [f"service {name}: no device"]

@@ -1,4 +1,4 @@
-"""The devices of a node that a container can be given. Pure."""
+"""Devices of a node that a container can get. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Hold
 
 
 def devices(inventory: Inventory, numbers: Mapping[str, int] | None = None) -> tuple[ContainerDevice, ...]:
-    """Every MIG device, and every GPU that is not in MIG mode. ``numbers`` are the driver's own indices of MIG devices
-    by UUID; where they are not known, instances count in the order of their ids, as the driver does.
+    """Return every MIG device, and every GPU that is not in MIG mode. ``numbers`` are the driver's own indices of MIG
+    devices by UUID. Without them, instances count in the order of their ids, as the driver does.
 
-    GPUs that fell off the bus, that a virtual machine has, or whose vGPUs do, and instances behind a vGPU are left out.
+    Omitted are GPUs that fell off the bus, that are passed through to a VM, or whose vGPUs exist, and instances behind
+    a vGPU.
     """
     return tuple(d for gpu in inventory.gpus for d in _of(gpu, numbers or {}))
 
@@ -50,10 +51,10 @@ def _mig(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, number: int)
 
 
 def _on(instance: GpuInstance, compute: ComputeInstance) -> tuple[Holder, ...]:
-    """Who is on a compute instance: its own holders, and those of the GPU instance that no sibling accounts for."""
+    """Return the holders of a compute instance: its own, and those of the GPU instance that no sibling accounts for."""
     siblings = {h for c in instance.compute_instances if c is not compute for h in c.holders}
     whole = tuple(h for h in instance.holders if h not in siblings)
     found = tuple(dict.fromkeys((*compute.holders, *whole)))
     if not found and instance.held and not siblings:
-        return (Holder("process", "?", "the driver does not say which"),)
+        return (Holder("process", "?", "the driver does not report which"),)
     return found

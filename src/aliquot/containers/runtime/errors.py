@@ -1,4 +1,4 @@
-"""What can go wrong between us and a container runtime."""
+"""Errors of container runtimes and of the choice of a device."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class RuntimeUnavailableError(BlockedError):
 
 
 class NoFreeDeviceError(BlockedError):
-    """Nothing that was asked for is free."""
+    """None of the requested devices is free."""
 
     code = "NO_FREE_DEVICE"
 
 
 class BareIndexError(BlockedError):
-    """A whole GPU in MIG mode was named: a container would see none of its instances, or all of them."""
+    """The request names a whole GPU in MIG mode: a container would see none of its instances, or all of them."""
 
     code = "BARE_INDEX"

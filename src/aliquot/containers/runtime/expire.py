@@ -1,4 +1,6 @@
-"""Which reservations still hold. Pure: they, what the runtimes say, and the time."""
+"""Expiry of reservations. Pure: reservations, containers of the runtimes, and the time in, active and ended
+ones out.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,18 @@ import msgspec
 from aliquot.containers.runtime.models import Container, ContainerReservation
 
 ContainerLookup = Callable[[ContainerReservation], Sequence[Container] | None]
-"""The containers of a reservation's runtime, None where it does not answer."""
+"""Returns the containers of a reservation's runtime, or None if the runtime does not answer."""
 
 
 class EndedReservation(msgspec.Struct, frozen=True):
-    """A reservation that holds no more, and why."""
+    """A reservation that no longer holds, and why."""
 
     reservation: ContainerReservation
     why: str
 
 
 class ExpiryResult(msgspec.Struct, frozen=True):
-    """Reservations that hold, each with its container where that was seen, and those that ended."""
+    """Active reservations, each with its container if that was seen, and those that ended."""
 
     active: tuple[ContainerReservation, ...]
     ended: tuple[EndedReservation, ...]
@@ -33,11 +35,13 @@ def expire_reservations(
     now: float,
     departed: Callable[[ContainerReservation], bool] = lambda _: False,
 ) -> ExpiryResult:
-    """``present`` are the UUIDs of the node's devices, ``now`` the time in seconds since 1970; ``departed`` whether
-    the runtime remembers that a container which we never saw was removed.
+    """Split reservations into active and ended ones. ``present`` are the UUIDs of the node's devices, ``now`` is in
+    seconds since 1970. ``departed`` reports whether the runtime remembers that a container which we never saw was
+    removed.
 
-    A reservation ends when its container, once seen, is gone; or when no container came in time. One of a runtime that
-    does not answer holds: nobody can say that its container is gone. One without a time limit ends only by hand.
+    A reservation ends when its container was seen and is gone, or when no container came in time. If the runtime does
+    not answer, the reservation stays active, because its container may still exist. One without a time limit ends only
+    when a user releases it.
     """
     active, ended = [], []
     for reservation in reservations:

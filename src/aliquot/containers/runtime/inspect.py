@@ -1,9 +1,9 @@
-"""Which devices a container was started with, as its runtime's ``inspect`` tells it. Pure.
+"""Devices that a container was started with, from its runtime's ``inspect``. Pure.
 
 Docker and nerdctl (in its Docker-compatible form) have ``HostConfig.DeviceRequests``: driver ``cdi`` with full CDI
-names, or the NVIDIA runtime's with UUIDs and indices (``--gpus``). Podman keeps what CDI names it was given only in the
-command line that made the container. Everywhere NVIDIA_VISIBLE_DEVICES counts where NVIDIA's runtime reads it, and a
-MIG UUID in it always: nobody writes one for another reason.
+names, or the NVIDIA runtime's with UUIDs and indices (``--gpus``). Podman keeps CDI names only in the command line that
+created the container. NVIDIA_VISIBLE_DEVICES counts wherever NVIDIA's runtime reads it. A MIG UUID in it always counts,
+because it has no other use.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ _NOTHING = frozenset({"", "none", "void"})
 _NODE = re.compile(r"/dev/nvidia(\d+|-caps/nvidia-cap\d+)")
 _CDI = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)=(.+)")
 _VOLUMES = "/var/run/nvidia-container-devices/"
-"""NVIDIA's runtime can be told by volumes, too: their names below this folder are devices."""
+"""NVIDIA's runtime also accepts volumes: their names below this folder are devices."""
 
 
 def container(document: Mapping[str, Any], runtime: str) -> Container:
-    """One element of what ``RUNTIME inspect`` prints. What is not there counts as not asked for."""
+    """Return the container in one element of the output of ``RUNTIME inspect``. Missing fields count as not
+    requested.
+    """
     config = mapping(document.get("Config"))
     state = mapping(document.get("State"))
     return Container(
@@ -39,7 +41,7 @@ def container(document: Mapping[str, Any], runtime: str) -> Container:
 
 
 def requested_devices(document: Mapping[str, Any]) -> RequestedDevices:
-    """What one container asked for."""
+    """Return the devices that a container requested."""
     host, config = mapping(document.get("HostConfig")), mapping(document.get("Config"))
     words = [*_requests(host), *_command(config), *_variable(host, config), *_volumes(document)]
     nodes = [n for n in _nodes(host) if _NODE.fullmatch(n)]
@@ -48,7 +50,9 @@ def requested_devices(document: Mapping[str, Any]) -> RequestedDevices:
 
 
 def removed_reservation(line: str) -> str:
-    """The reservation of the container whose removal a line of ``RUNTIME events`` tells (as JSON); "" for others."""
+    """Return the reservation of the container whose removal a line of ``RUNTIME events`` reports (as JSON); "" for
+    other lines.
+    """
     try:
         event = msgspec.json.decode(line)
     except msgspec.DecodeError:
@@ -85,14 +89,14 @@ def _command(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _csv(value: str) -> list[str]:
-    """The devices of ``--gpus``: ``all``, ``device=A,B``; a CDI name is itself."""
+    """Return the devices of ``--gpus``: ``all``, ``device=A,B``; a CDI name is returned as is."""
     if _CDI.fullmatch(value) and not value.startswith("device="):
         return [value]
     return [word for word in value.strip("\"'").removeprefix("device=").split(",") if word]
 
 
 def _plain(name: str) -> str:
-    """What comes after ``=`` in a full CDI name; other names as they are."""
+    """Return the part after ``=`` of a full CDI name; other names as they are."""
     found = _CDI.fullmatch(name)
     return found.group(2) if found else name
 
@@ -117,7 +121,7 @@ def _nodes(host: Mapping[str, Any]) -> list[str]:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """The value where it is an object, else an empty one: what runtimes print is not ours."""
+    """Return the value if it is an object, else an empty one: the output of runtimes is not ours to trust."""
     return value if isinstance(value, Mapping) else {}
 
 

@@ -1,4 +1,4 @@
-"""Who has which device now, and the step from a wish to a reservation. Pure but for the random id."""
+"""Current holders of devices, and the step from a request to a reservation. Pure but for the random id."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from aliquot.core.model.inventory import Holder
 def busy(
     devices: Iterable[ContainerDevice], containers: Iterable[Container], names: Mapping[str, str]
 ) -> dict[str, tuple[Holder, ...]]:
-    """Holders by device: whoever is on it, and containers that run, or are about to, and were started with it. Those
-    that asked for everything have nothing in particular. ``names`` are UUIDs by every name that a container may use.
+    """Return the holders by device: its current holders, and containers that were started with it and run or are about
+    to. Containers that requested all devices hold none in particular. ``names`` are UUIDs by every name that a
+    container may use.
     """
     found = {d.uuid: list(d.holders) for d in devices}
     minors = {d.minors: d.uuid for d in devices}
@@ -33,14 +34,14 @@ def _by_node(minors: Sequence[int], nodes: Sequence[str]) -> bool:
 
 
 def _same(container: Container, holders: Iterable[Holder]) -> bool:
-    """A holder without a name may be the same container."""
+    """Report whether one of the holders is this container. A holder without a name may be the same container."""
     return any(h.kind == "container" and h.id.partition(":")[2] == container.id[:12] for h in holders)
 
 
 def stopped_containers(
     containers: Iterable[Container], device: ContainerDevice, names: Mapping[str, str]
 ) -> tuple[Container, ...]:
-    """Containers that ended and would have this device again if they were started again."""
+    """Return the containers that ended and would have this device again if they were started again."""
     return tuple(c for c in containers if not c.live and any(names.get(w) == device.uuid for w in c.requested.names))
 
 
@@ -53,7 +54,7 @@ def reservation(
     name: str,
     now: float,
 ) -> ContainerReservation:
-    """A new one without an end; its id is new and cannot be guessed, so that no other container has the label."""
+    """Return a new reservation without an end. Its id cannot be guessed, so that no other container has the label."""
     import secrets
 
     return ContainerReservation(

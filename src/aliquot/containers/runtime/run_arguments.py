@@ -1,4 +1,4 @@
-"""What is typed after ``docker run``, in the form that a runtime understands. Pure.
+"""Arguments of ``docker run``, in the form that a runtime accepts. Pure.
 
 ``cdi``: ``--device vendor/class=name``. ``gpus``: Docker's ``--gpus``. ``env``: NVIDIA's runtime or hook reads
 NVIDIA_VISIBLE_DEVICES. The last two need the NVIDIA Container Toolkit.
@@ -16,27 +16,30 @@ _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
 
 
 def form_of(form: str, runtime: str, count: int) -> str:
-    """``legacy`` made definite. Raises UsageError for a form that this runtime has not."""
+    """Return the form, with ``legacy`` replaced by a specific one. Raises UsageError for a form that this runtime does
+    not support.
+    """
     if form == "legacy":
         form = "env" if runtime == "podman" or (runtime == "docker" and count > 1) else "gpus"
     if form == "gpus" and runtime == "podman":
-        raise UsageError("Podman has no --gpus form: use cdi or env", next_step="aliquot docker run-args --help")
+        raise UsageError("Podman does not support --gpus: use cdi or env", next_step="aliquot docker run-args --help")
     if form == "env" and runtime == "nerdctl":
-        raise UsageError("nerdctl reads no environment: use cdi or gpus", next_step="aliquot docker run-args --help")
+        raise UsageError("nerdctl does not support env: use cdi or gpus", next_step="aliquot docker run-args --help")
     if form == "gpus" and count > 1:
-        # Its value would need double quotes inside: a shell that is typed into eats them, one that expands does not.
+        # The value would need inner double quotes, which a typed command loses and a $(...) expansion keeps.
         raise UsageError(
-            "--gpus with several devices cannot be written so that every shell keeps it whole: use cdi or env",
+            "--gpus with several devices cannot be quoted for every shell: use cdi or env",
             next_step="aliquot docker run-args --help",
         )
     return form
 
 
 def checked_name(name: str) -> str:
-    """A container's name. Raises UsageError for one that runtimes refuse."""
+    """Return a container's name. Raises UsageError for one that runtimes refuse."""
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no container name: letters, digits, _ . - with a letter or digit first, two or more",
+            f"invalid container name {name!r}: use two or more letters, digits, '_', '.' or '-', "
+            "with a letter or digit first",
             next_step="aliquot docker run-args --help",
         )
     return name
@@ -51,8 +54,8 @@ def run_arguments(
     label: str = "",
     name: str = "",
 ) -> tuple[str, ...]:
-    """The words. ``cdi`` are the devices' full CDI names; ``label`` the reservation's id, "" for none. No word holds a
-    space or a quote, so that ``docker run $(aliquot docker run-args ...)`` is the same as typing it.
+    """Return the arguments. ``cdi`` are the devices' full CDI names; ``label`` is the reservation's id, or "". No
+    argument holds a space or a quote, so that ``docker run $(aliquot docker run-args ...)`` works unquoted.
     """
     words = ["--name", name] if name else []
     words += ["--label", f"{LABEL}={label}"] if label else []

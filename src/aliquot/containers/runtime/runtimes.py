@@ -1,4 +1,4 @@
-"""Docker, Podman and nerdctl by their own command lines. Every call is bounded; none of them changes anything."""
+"""Docker, Podman and nerdctl through their command lines. Every call has a time limit, and none changes anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aliquot.containers.runtime.models import Container, ContainerReservation
 NAMES = ("docker", "podman", "nerdctl")
 PATIENCE_S = 10.0
 _MOST_BYTES = 256 << 20
-"""Bytes of output: a host may have thousands of containers."""
+"""Limit of output: a host may have thousands of containers."""
 _CONNECTION_VARIABLES = (
     "DOCKER_HOST",
     "DOCKER_CONTEXT",
@@ -27,7 +27,7 @@ _CONNECTION_VARIABLES = (
     "CONTAINERD_ADDRESS",
     "CONTAINERD_NAMESPACE",
 )
-"""Variables that say which daemon a command line speaks to."""
+"""Variables that choose the daemon of a command line."""
 
 _SOCKETS = {"docker": "/var/run/docker.sock", "nerdctl": "/run/containerd/containerd.sock"}
 _PACKAGES = {
@@ -37,8 +37,14 @@ _PACKAGES = {
 }
 
 
+def _last_words(output: str) -> str:
+    """Return the last 300 characters of the output in one line, without half a word at the start."""
+    line = " ".join(output.split())
+    return line if len(line) <= 300 else f"... {line[-300:].partition(' ')[2]}"
+
+
 class ContainerRuntime:
-    """One runtime, reached as this process (or ``connection_env``, variables that go before those) reaches it."""
+    """A runtime, reached with the variables of this process, or with ``connection_env`` instead of these."""
 
     def __init__(
         self, name: str, connection_env: Mapping[str, str] | None = None, patience_s: float = PATIENCE_S
@@ -57,7 +63,7 @@ class ContainerRuntime:
 
     @property
     def worth_asking(self) -> bool:
-        """Whether it is here and, as far as can be told without a call, answers: no socket, no call."""
+        """True if it is installed and seems to have a daemon: without a socket, Aliquot makes no call."""
         if not self.installed:
             return False
         named = any(self._environment.get(v) for v in _CONNECTION_VARIABLES) or os.path.exists(self._settings())
@@ -65,19 +71,19 @@ class ContainerRuntime:
 
     @property
     def connection_env(self) -> dict[str, str]:
-        """The variables by which it is reached, to ask it the same way later."""
+        """The variables that reach it, for later queries in the same way."""
         return {v: self._environment[v] for v in _CONNECTION_VARIABLES if self._environment.get(v)}
 
     @property
     def remote_address(self) -> str:
-        """The address of a daemon on another machine; "" for one of this machine."""
+        """The address of a daemon on another host; "" for a local one."""
         variable = "CONTAINER_HOST" if self.name == "podman" else "DOCKER_HOST"
         address = self._environment.get(variable, "") if self.name != "nerdctl" else ""
         return address if address.startswith(("tcp://", "ssh://", "http://", "https://")) else ""
 
     def containers(self, ids: Sequence[str] | None = None) -> tuple[Container, ...]:
-        """Every container, running or not, or those with one of these ids. One that goes away meanwhile is left out.
-        Raises RuntimeAwayError.
+        """Return every container, running or not, or those with one of these ids. One that goes away meanwhile is
+        omitted. Raises RuntimeUnavailableError.
         """
         if ids is None:
             ids = self._call("ps", "--all", "--quiet", "--no-trunc").split()
@@ -87,10 +93,10 @@ class ContainerRuntime:
         return tuple(c for c in (container(each, self.name) for each in found) if c.id)
 
     def departed(self, since: float) -> frozenset[str]:
-        """The reservations whose container was removed since then (seconds since 1970), as far as the runtime
-        remembers: Docker keeps some hundred events, Podman none where its event log is off. Never raises.
+        """Return the reservations whose container was removed since then (seconds since 1970), as far as the runtime
+        remembers. Docker keeps some hundred events, Podman none if its event log is off. Never raises.
         """
-        if self.name == "nerdctl":  # its events cannot be asked for the past
+        if self.name == "nerdctl":  # it has no past events
             return frozenset()
         words = ["events", "--since", str(int(since)), "--filter", "type=container", "--format", "{{json .}}"]
         words += ["--stream=false"] if self.name == "podman" else ["--until", f"{time.time():.3f}"]
@@ -101,29 +107,29 @@ class ContainerRuntime:
         return frozenset(label for line in lines if (label := removed_reservation(line)))
 
     def info(self) -> dict[str, Any]:
-        """What ``info`` says, as its JSON. Raises RuntimeAwayError, where the daemon does not answer, too."""
+        """Return the JSON of ``info``. Raises RuntimeUnavailableError, also if the daemon does not answer."""
         text = self._call("info", "--format", "{{json .}}")
         try:
             found = msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise self._unavailable(f"{self.name} info answers with something else than JSON: {error}") from error
+            raise self._unavailable(f"the output of {self.name} info is not JSON: {error}") from error
         errors = found.get("ServerErrors")
         if errors:
             raise self._unavailable(f"{self.name} does not answer: {errors[0]}")
         return found
 
     def version(self) -> str:
-        """What ``--version`` prints. Raises RuntimeAwayError."""
+        """Return the output of ``--version``. Raises RuntimeUnavailableError."""
         return self._call("--version").strip()
 
     def _documents(self, text: str) -> list[dict[str, Any]]:
         try:
             return msgspec.json.decode(text or "[]", type=list[dict[str, Any]])
         except msgspec.DecodeError as error:
-            raise self._unavailable(f"{self.name} inspect answers with something else than JSON: {error}") from error
+            raise self._unavailable(f"the output of {self.name} inspect is not JSON: {error}") from error
 
     def _call(self, *words: str, partial: bool = False) -> str:
-        """Its stdout. ``partial``: it prints what it has and fails because the rest is gone."""
+        """Return stdout. With ``partial``, a call that fails only because some ids are gone returns what it printed."""
         from aliquot.foundation import bounded_process
 
         try:
@@ -135,7 +141,7 @@ class ContainerRuntime:
         except OSError as error:
             raise self._unavailable(f"{self.name} cannot be run: {error.strerror}") from error
         if done.code and not (partial and "no such" in done.err.lower()):
-            output = " ".join(done.err.split())[-300:] or f"exit code {done.code}"
+            output = _last_words(done.err) or f"exit code {done.code}"
             raise self._unavailable(f"{self.name} {words[0]} fails: {output}")
         return done.out
 
@@ -143,13 +149,13 @@ class ContainerRuntime:
         return RuntimeUnavailableError(sentence, next_step=step or f"{self.name} info")
 
     def _settings(self) -> str:
-        """Docker's own settings, where another context than the usual socket may be chosen."""
+        """Return the folder of Docker's contexts, one of which may choose another socket than the default."""
         folder = self._environment.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker")
         return os.path.join(folder, "contexts")
 
 
 _RuntimeKey = tuple[str, tuple[tuple[str, str], ...]]
-"""A runtime and the variables by which it is reached."""
+"""A runtime and the variables that reach it."""
 
 
 def _runtime_key(runtime: ContainerRuntime) -> _RuntimeKey:
@@ -157,7 +163,7 @@ def _runtime_key(runtime: ContainerRuntime) -> _RuntimeKey:
 
 
 class RuntimeQueries:
-    """What each runtime says about its containers, asked once; None where it does not answer."""
+    """Cached answers of each runtime about its containers; None if a runtime does not answer."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self.errors: list[str] = []
@@ -166,20 +172,20 @@ class RuntimeQueries:
         self._departed: dict[_RuntimeKey, tuple[float, frozenset[str]]] = {}
 
     def containers_for(self, reservation: ContainerReservation) -> tuple[Container, ...] | None:
-        """The containers of the runtime that a reservation was made for, reached as it was then."""
+        """Return the containers of the runtime that a reservation was made for, reached as it was then."""
         return self._containers(ContainerRuntime(reservation.runtime, reservation.connection_env, self._patience_s))
 
     def departed(self, reservation: ContainerReservation) -> bool:
-        """Whether the runtime remembers that the reservation's container was removed."""
+        """Report whether the runtime remembers that the reservation's container was removed."""
         runtime = ContainerRuntime(reservation.runtime, reservation.connection_env, self._patience_s)
         key = _runtime_key(runtime)
         if key not in self._departed or reservation.made < self._departed[key][0]:
-            # What is recorded comes oldest first: one question does for all of them.
+            # Reservations come oldest first, so one query covers all of them.
             self._departed[key] = reservation.made, runtime.departed(reservation.made)
         return reservation.id in self._departed[key][1]
 
     def local_containers(self, names: Iterable[str] = NAMES) -> tuple[Container, ...]:
-        """All containers of all runtimes that this process reaches."""
+        """Return all containers of all runtimes that this process reaches."""
         every = (ContainerRuntime(name, patience_s=self._patience_s) for name in names)
         return tuple(c for runtime in every if runtime.worth_asking for c in self._containers(runtime) or ())
 

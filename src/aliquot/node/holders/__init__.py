@@ -1,1 +1,1 @@
-"""Who has devices of this host: containers and reservations for them."""
+"""Holders of this host's devices: containers and reservations for them."""

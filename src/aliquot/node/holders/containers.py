@@ -1,11 +1,12 @@
-"""Which device nodes each container of this machine has, whoever started it: read from ``/proc``, no runtime is asked.
+"""Device nodes of each container on this host, from any runtime: read from ``/proc``, without a call to a runtime.
 
 A container is a mount namespace whose control group names it: Docker, Podman, containerd and CRI-O put the container's
-64 hexadecimal digits there. What nodes its ``/dev`` has is what a runtime gave it, by CDI, by NVIDIA's hook or one by
-one. Pods are left out: kubelet says what they have. So are containers with ``nvidia-cap1`` or ``nvidia-cap2`` (among
-them every ``--privileged`` one): they administer GPUs and watch them, and would otherwise hold everything.
+64 hexadecimal digits there. The nodes in its ``/dev`` are those that a runtime gave it, by CDI, by NVIDIA's hook or one
+by one. Pods are omitted, because the kubelet reports their devices. So are containers with ``nvidia-cap1`` or
+``nvidia-cap2`` (among them every ``--privileged`` one): they administer and monitor GPUs, and would otherwise hold all
+of them.
 
-Looking into another user's processes needs root; others see their own containers at most.
+Reading another user's processes needs root. Other users see at most their own containers.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ _GPU = re.compile(r"nvidia(\d+)")
 _CAP = re.compile(r"nvidia-cap(\d+)")
 _ADMINISTRATION = frozenset({1, 2})
 SIMULATED_AT = "run/aliquot-sim"
-"""Where a container has the folder of the simulated node that its devices are of."""
+"""The mount path in a container for the folder of the simulated node that its devices belong to."""
 
 
 class RunningContainer(msgspec.Struct, frozen=True):
-    """A running container. ``engine`` is docker or podman where its control group tells, else "". ``gpus`` are the
-    minors of its GPU nodes, ``caps`` those of its capability nodes.
-    """
+    """A running container."""
 
     id: str
     engine: str
+    """docker or podman if its control group shows it, else ""."""
     gpus: frozenset[int]
+    """Minors of its GPU nodes."""
     caps: frozenset[int]
+    """Minors of its capability nodes."""
 
     @property
     def administers(self) -> bool:
@@ -44,8 +46,8 @@ class RunningContainer(msgspec.Struct, frozen=True):
 
 
 def running_containers(simulated: str = "", proc: str = "/proc") -> tuple[RunningContainer, ...]:
-    """The containers with GPU nodes. ``simulated`` is the folder of a simulated node: only containers with its devices
-    count then, and without it only those with devices of the machine.
+    """Return the containers that have GPU nodes. ``simulated`` is the folder of a simulated node, to count only
+    containers with its devices. Without it, only those with devices of the real host count.
     """
     found: dict[str, RunningContainer] = {}
     for ident, engine, pid in _containers(proc):
@@ -60,13 +62,13 @@ def running_containers(simulated: str = "", proc: str = "/proc") -> tuple[Runnin
 
 
 def any_running(proc: str = "/proc") -> bool:
-    """Whether any container runs here that could have devices, of whatever node."""
+    """Report whether any container runs here that could have devices, of any node."""
     return next(_containers(proc), None) is not None
 
 
 def devices_of(container: RunningContainer, gpus: Iterable[Gpu]) -> tuple[str, ...]:
-    """The UUIDs of what a container can open: MIG devices with both their capabilities, GPUs that are not in MIG mode.
-    Nothing for one that administers.
+    """Return the UUIDs that a container can open: MIG devices with both their capabilities, and GPUs that are not in
+    MIG mode. Return none for a container that administers GPUs.
     """
     if container.administers:
         return ()
@@ -83,9 +85,7 @@ def _openable(container: RunningContainer, gpu: Gpu) -> Iterator[str]:
 
 
 def _containers(proc: str) -> Iterator[tuple[str, str, str]]:
-    """Containers with one process of each: their id, engine, and the process. A process that ends meanwhile is nobody
-    any more.
-    """
+    """Yield containers with one process of each: id, engine, and pid. A process that ends meanwhile is omitted."""
     visited: set[str] = set()
     try:
         own = os.readlink(os.path.join(proc, "self/ns/mnt"))
@@ -108,7 +108,9 @@ def _containers(proc: str) -> Iterator[tuple[str, str, str]]:
 
 
 def identity(groups: str) -> tuple[str, str] | None:
-    """A container's id and engine from a process's ``/proc/PID/cgroup``; None for what is no container, or a pod's."""
+    """Return a container's id and engine from a process's ``/proc/PID/cgroup``; None for a process outside containers
+    or in a pod.
+    """
     found = _ID.search(groups)
     if found is None or "kubepods" in groups:
         return None
@@ -117,7 +119,7 @@ def identity(groups: str) -> tuple[str, str] | None:
 
 
 def _belongs(root: str, simulated: str) -> bool:
-    """Whether the container's devices are those of this node: a simulated one is known by its folder."""
+    """Report whether the container's devices are those of this node. A simulated node is recognized by its folder."""
     try:
         inside = os.stat(os.path.join(root, SIMULATED_AT))
     except OSError:
@@ -131,7 +133,7 @@ def _belongs(root: str, simulated: str) -> bool:
 
 
 def _minors(folder: str, pattern: re.Pattern[str]) -> Iterator[int]:
-    """The minors of the character devices of a folder whose name says the same minor."""
+    """Yield the minors of a folder's character devices whose name has the same minor."""
     try:
         names: Sequence[str] = os.listdir(folder)
     except OSError:

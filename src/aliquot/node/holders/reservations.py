@@ -24,13 +24,13 @@ class _Reserved(msgspec.Struct, frozen=True):
 
 
 def _merge(ours: _Reserved, older: _Reserved) -> _Reserved:
-    """Both: an older release did not see ours, and their containers may still run."""
+    """Return the reservations of both: an older release did not see ours, and their containers may still run."""
     ids = {each.id for each in older.reservations}
     return _Reserved((*(each for each in ours.reservations if each.id not in ids), *older.reservations))
 
 
 class ReservationFile:
-    """The record in one directory."""
+    """The file of reservations in one directory."""
 
     def __init__(self, directory: str) -> None:
         self.path = os.path.join(directory, FILE)
@@ -40,17 +40,17 @@ class ReservationFile:
         )
 
     def load(self) -> tuple[ContainerReservation, ...]:
-        """What is reserved; nothing where there is no file. Raises StorageError."""
+        """Return the reservations; none if the file does not exist. Raises StorageError."""
         return self._file.load().reservations
 
     def save(self, reservations: Iterable[ContainerReservation]) -> None:
-        """Replaces the record; it is on disk when this returns. Call it inside ``exclusive``. Raises StorageError."""
+        """Replace the file, durably. Call it inside ``exclusive``. Raises StorageError."""
         self._file.save(_Reserved(tuple(reservations)))
 
     @contextmanager
     def exclusive(self, patience_s: float) -> Iterator[None]:
-        """Nobody else picks or releases meanwhile. Raises LockedError after ``patience_s`` seconds,
-        PermissionDeniedError and StorageError.
+        """Hold the lock, so that no other process picks or releases devices. Raises LockedError after ``patience_s``
+        seconds, PermissionDeniedError and StorageError.
         """
         handle = self._open()
         try:
@@ -62,7 +62,7 @@ class ReservationFile:
                 except BlockingIOError as busy:
                     if time.monotonic() >= deadline:
                         raise LockedError(
-                            f"another process picks devices for {patience_s:g} s already",
+                            f"another process has been picking devices for over {patience_s:g} s",
                             details=(f"lock: {self._lock}",),
                             next_step=f"fuser -v {self._lock}",
                         ) from busy
@@ -74,15 +74,15 @@ class ReservationFile:
     def _open(self) -> int:
         try:
             os.makedirs(os.path.dirname(self._lock) or ".", mode=0o755, exist_ok=True)
-            # Whoever can open it, be it for reading, can hold it: nobody else can.
+            # A user who can open the file, even for reading, can hold the lock, so only root may open it.
             handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             os.fchmod(handle, 0o600)
             return handle
         except PermissionError as failure:
             raise PermissionDeniedError(
-                f"nothing can be reserved: {self._lock}: {failure.strerror}",
-                details=("--no-reserve only picks a device: nobody is kept from taking it, too",),
+                f"cannot reserve devices: {self._lock}: {failure.strerror}",
+                details=("--no-reserve picks a device without reserving it, so others may take it too",),
                 next_step="run it as root, or with --no-reserve",
             ) from failure
         except OSError as failure:
-            raise StorageError(f"nothing can be reserved: {self._lock}: {failure.strerror}") from failure
+            raise StorageError(f"cannot reserve devices: {self._lock}: {failure.strerror}") from failure

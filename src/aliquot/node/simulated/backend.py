@@ -1,4 +1,4 @@
-"""The Backend port over a simulated node's own protocol, for machines without a C compiler: no NVML in between."""
+"""The Backend port with a simulated node's own protocol, without NVML, for hosts without a C compiler."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WHOLE = -1
 
 
 class SimBackend:
-    """One simulated node's GPUs. Holds a session open like NVML does: a client that refuses a GPU reset."""
+    """The GPUs of a simulated node. It holds a session open as NVML does, and such a client prevents a GPU reset."""
 
     def __init__(self, node: SimClient) -> None:
         self.node = node.name
@@ -78,7 +78,7 @@ class SimBackend:
             yield
 
     def _call(self, attempt: str, pci: str, line: str, repeatable: bool = True) -> tuple[list[int], str]:
-        """One call; its numbers and its text. A call that changes something is never sent twice."""
+        """Make one call and return its numbers and its text. A call that changes something is never sent twice."""
         with self._gate.use():
             return self._exchange(attempt, pci, line, repeatable)
 
@@ -87,7 +87,7 @@ class SimBackend:
             try:
                 lines = self._idle.pop()
             except IndexError:
-                lines = self._open_session()  # other threads have them all
+                lines = self._open_session()  # other threads use all sessions
             try:
                 with DriverCall(attempt, pci):
                     answer = lines.request(line)
@@ -95,7 +95,7 @@ class SimBackend:
                 lines.close()
                 if not repeatable and not isinstance(gone, BrokenPipeError):
                     raise codes.error(codes.UNKNOWN, attempt, gpu=pci) from gone
-                continue  # the server was killed: it is started again, with the same state
+                continue  # the server was killed, and is restarted with the same state
             self._idle.append(lines)
             head, _, text = answer.partition("|")
             code, *numbers = [int(word) for word in head.split()]
@@ -105,11 +105,11 @@ class SimBackend:
         raise codes.error(codes.DRIVER_NOT_LOADED, attempt, gpu=pci)
 
     def query(self, attempt: str, line: str) -> list[int]:
-        """One call that only reads; its numbers."""
+        """Make a call that only reads, and return its numbers."""
         return self._call(attempt, "", line)[0]
 
     def health(self, policy: XidPolicy) -> Health:
-        """Watches the GPUs for XIDs, from its first poll on."""
+        """Watch the GPUs for XIDs, from the first poll on."""
         from aliquot.hardware.nvml.health import Health
         from aliquot.node.simulated.xid_events import SimEvents
 
@@ -140,7 +140,7 @@ class SimBackend:
         return msgspec.json.decode(self._call(f"reading the facts of {self.node}", "", "Facts")[1], type=Facts)
 
     def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
-        """Shares are those of now: nobody has to wait for a second sample."""
+        """Return current shares, without waiting for a second sample."""
         from aliquot.core.model.usage import Usage
 
         return msgspec.json.decode(
@@ -195,7 +195,7 @@ class SimBackend:
         self._write(attempt, pci, "ComputeInstanceDestroy", instance, compute_instance)
 
     def mixed_size(self, pci: str) -> bool | None:
-        """Mixed-size mode; None where the GPU or its driver has none, and while MIG mode is on."""
+        """Return mixed-size mode; None if the GPU or its driver does not support it, and while MIG mode is on."""
         gpus = self._snapshot(f"reading mixed-size mode of {pci}")["gpus"]
         return next((g["mixed"] for g in gpus if g["pci"] == pci), None)
 
@@ -204,11 +204,11 @@ class SimBackend:
         self._write(attempt, pci, "DeviceSetVgpuHeterogeneousMode", _WHOLE, _WHOLE, int(on))
 
     def renumber(self) -> None:
-        """GPUs have come or gone: their positions are asked again."""
+        """Read the GPUs' positions again, because GPUs have come or gone."""
         self._index = {}
 
     def _present(self, attempt: str, pci: str, call: str, *numbers: int) -> None:
-        """Look the instance up first, as an NVML client has to for its handle: a wrong id is "not found"."""
+        """Look the instance up first, as an NVML client must for its handle: a wrong id is "not found"."""
         words = " ".join(map(str, (call, self._number(pci), *numbers)))
         self._call(f"{attempt} on {pci}", pci, words)
 

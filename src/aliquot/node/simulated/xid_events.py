@@ -1,4 +1,4 @@
-"""XIDs of a simulated node for the backend that speaks to it without NVML."""
+"""XIDs of a simulated node, for the backend that connects to it without NVML."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from aliquot.sim.events import XID
 
 
 class SimEvents:
-    """What happened since the first call. Every simulated GPU reports XIDs. ``query`` makes a driver call that only
-    reads; ``read`` returns the GPUs.
+    """Events since the first call. Every simulated GPU reports XIDs. ``query`` makes a driver call that only reads;
+    ``read`` returns the GPUs.
     """
 
     unwatched: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class SimEvents:
         self._event_set: int | None = None
 
     def take(self) -> list[Xid]:
-        """What was reported since the last call. Raises HardwareError."""
+        """Return the XIDs reported since the last call. Raises HardwareError."""
         query, found = self._query, list[Xid]()
         if self._event_set is None:
             self._event_set = query("making an event set", "EventSetCreate")[0]

@@ -1,4 +1,4 @@
-"""Compute instances inside one GPU instance: slots, default places, and the codes of the hardware."""
+"""Compute instances inside one GPU instance: slots, default placements, and the return codes of the hardware."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.sim.state import ComputeState, InstanceState
 
 
 class SimInstance:
-    """Calls on one live GPU instance. Each raises ``NvmlRefusalError`` and then has changed nothing."""
+    """Calls on an existing GPU instance. Each raises ``NvmlRefusalError`` and then has changed nothing."""
 
     def __init__(self, gpu: SimGpu, instance_id: int) -> None:
         self.gpu = gpu
@@ -19,7 +19,9 @@ class SimInstance:
         self.profile: Profile = gpu.family_table.family.by_id[self.state.profile]
 
     def compute_profile(self, profile_id: int) -> ComputeProfile:
-        """Ids equal indexes: past the library's list they are invalid, unknown to this profile not supported."""
+        """Return a profile by its id, which equals its index. An id beyond the library's list is an invalid argument,
+        one that this profile lacks is not supported.
+        """
         if not 0 <= profile_id < codes.COMPUTE_PROFILE_INDEXES:
             raise NvmlRefusalError(codes.INVALID_ARGUMENT)
         found = self.profile.compute_profile(profile_id)
@@ -36,7 +38,7 @@ class SimInstance:
         raise NvmlRefusalError(codes.NOT_SUPPORTED)
 
     def one(self, compute_id: int, missing: int = codes.INVALID_ARGUMENT) -> ComputeState:
-        """A live compute instance; a handle of a destroyed one is invalid, an unknown id is not found."""
+        """Return an existing compute instance. A handle of a destroyed one is invalid, an unknown id is not found."""
         for compute in self.state.compute:
             if compute.id == compute_id:
                 return compute
@@ -51,7 +53,7 @@ class SimInstance:
         return sum(span_mask(c.start, c.size) for c in self.state.compute)
 
     def _fits(self, profile: ComputeProfile, extra: int = 1) -> bool:
-        """Whether compute slices and counts leave room for some more of a profile, wherever they lie."""
+        """Return whether compute slices and counts allow ``extra`` more of a profile, regardless of placement."""
         slices = {p.id: p.compute_slices for p in self.profile.compute}
         taken = sum(slices[c.profile] for c in self.state.compute)
         same = sum(c.profile == profile.id for c in self.state.compute)
@@ -62,7 +64,7 @@ class SimInstance:
         )
 
     def remaining(self, profile_id: int) -> int:
-        """How many more compute instances of this profile alone can be created now."""
+        """Return how many more compute instances of only this profile can be created now."""
         profile = self.compute_profile(profile_id)
         count, taken = 0, self._used
         for start in sorted(profile.starts):
@@ -73,8 +75,8 @@ class SimInstance:
         return count
 
     def create(self, profile_id: int, placement: tuple[int, int] | None = None, privileged: bool = True) -> int:
-        """A new compute instance's id: the lowest free number. An occupied place that was asked for is "in use"
-        (open-gpu-kernel-modules), a place outside the list an invalid argument.
+        """Create a compute instance and return its id: the lowest free number. An occupied requested placement is "in
+        use" (open-gpu-kernel-modules), a placement outside the list is an invalid argument.
         """
         if not privileged:
             raise NvmlRefusalError(codes.NO_PERMISSION)
@@ -95,7 +97,7 @@ class SimInstance:
         return number
 
     def _default(self, profile: ComputeProfile, used: int) -> int:
-        """The free start that reduces the remaining capacity the least, the lowest on a tie (kernel source)."""
+        """Return the free start that reduces the remaining capacity least, the lowest on a tie (kernel source)."""
         choices = [span_mask(s, p.size) for p in self.profile.compute for s in p.starts]
         best, most = -1, -1
         for start in sorted(profile.starts):

@@ -1,4 +1,4 @@
-"""One GPU as the driver runs it: MIG mode and GPU instances, with the order of checks and the codes of the hardware."""
+"""A GPU of the driver model: MIG mode and GPU instances, with the hardware's order of checks and return codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.sim.state import WHOLE, GpuState, InstanceState, NeighbourState
 
 LIBRARY_INDEXES_13 = 18
 LIBRARY_INDEXES_12 = 10
-"""GPU instance profile indexes that a library knows; asking past the last one is an invalid argument (nvml.h)."""
+"""GPU instance profile indexes that a library knows; a higher index is an invalid argument (nvml.h)."""
 
 
 class SimGpu:
@@ -24,29 +24,31 @@ class SimGpu:
         if state.family is not None:
             self.table = SlotTable(catalog.family(state.family), state.swapped)
 
-    # -- what is there
+    # -- state
 
     @property
     def visible(self) -> bool:
-        """Whether NVIDIA's driver has it: NVML does not see a GPU that was handed out."""
+        """True if NVIDIA's driver has the GPU: NVML does not see a GPU in passthrough."""
         return self.state.driver == "nvidia"
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
-        """The profiles that this driver knows for this GPU; 1g.20gb-like and +me profiles came with later drivers."""
+        """The profiles that this driver knows for this GPU; later drivers added the 1g.20gb-like and +me profiles."""
         if self.table is None:
             return ()
         return tuple(p for p in self.table.family.profiles if _since(p) <= self.driver_major)
 
     def profile(self, profile_id: int) -> Profile:
-        """Raises NOT_SUPPORTED for an id that this GPU does not have."""
+        """Return a profile by id. Raises NOT_SUPPORTED for an id that this GPU does not have."""
         for profile in self.profiles:
             if profile.id == profile_id:
                 return profile
         raise NvmlRefusalError(codes.NOT_SUPPORTED)
 
     def instance(self, instance_id: int, missing: int = codes.INVALID_ARGUMENT) -> InstanceState:
-        """A live GPU instance; a handle of a destroyed one is an invalid argument, an unknown id is not found."""
+        """Return an existing GPU instance. A handle of a destroyed one is an invalid argument, an unknown id is not
+        found.
+        """
         for instance in self.state.instances:
             if instance.id == instance_id:
                 return instance
@@ -64,7 +66,7 @@ class SimGpu:
 
     @property
     def family_table(self) -> SlotTable:
-        """Raises NOT_SUPPORTED on a GPU without MIG."""
+        """The table of the GPU. Raises NOT_SUPPORTED on a GPU without MIG."""
         if self.table is None:
             raise NvmlRefusalError(codes.NOT_SUPPORTED)
         return self.table
@@ -76,7 +78,7 @@ class SimGpu:
     # -- profiles
 
     def profile_at(self, index: int) -> Profile:
-        """The profile at an NVML index. R535 answers none while MIG mode is off."""
+        """Return the profile at an NVML index. R535 reports none while MIG mode is off."""
         last = LIBRARY_INDEXES_13 if self.driver_major >= 570 else LIBRARY_INDEXES_12
         if not 0 <= index < last:
             raise NvmlRefusalError(codes.INVALID_ARGUMENT)
@@ -88,14 +90,14 @@ class SimGpu:
         raise NvmlRefusalError(codes.NOT_SUPPORTED)
 
     def placements(self, profile_id: int, privileged: bool = True) -> list[tuple[int, int]]:
-        """Every placement of a profile, occupied or not."""
+        """Return all placements of a profile, occupied or not."""
         self.family_table  # noqa: B018  a GPU without MIG refuses first
         _require(privileged)
         profile = self.profile(profile_id)
         return [(start, profile.size) for start in profile.starts]
 
     def remaining(self, profile_id: int, privileged: bool = True) -> int:
-        """How many more instances of this profile alone can be created now."""
+        """Return how many more instances of only this profile can be created now."""
         table = self.family_table
         _require(privileged)
         self._require_mode()
@@ -109,7 +111,9 @@ class SimGpu:
     # -- GPU instances
 
     def create(self, profile_id: int, placement: tuple[int, int] | None = None, privileged: bool = True) -> int:
-        """A new GPU instance's id. Order of checks: open-gpu-kernel-modules, and captures for IN_USE."""
+        """Create a GPU instance and return its id. Order of checks: open-gpu-kernel-modules, and
+        captures for IN_USE.
+        """
         table = self.family_table
         _require(privileged)
         self._require_mode()
@@ -142,7 +146,7 @@ class SimGpu:
         return any(v.gi == instance_id for v in self.state.vgpus)
 
     def listed(self, profile_id: int, privileged: bool = True) -> list[int]:
-        """The ids of this profile's instances, ascending."""
+        """Return the ids of this profile's instances in ascending order."""
         self.family_table  # noqa: B018  a GPU without MIG refuses first
         _require(privileged)
         self._require_mode()
@@ -157,16 +161,16 @@ class SimGpu:
     # -- MIG mode
 
     def mode(self) -> tuple[bool, bool]:
-        """Current and pending. NOT_SUPPORTED on a GPU without MIG."""
+        """Return the current and the pending MIG mode. Raises NOT_SUPPORTED on a GPU without MIG."""
         self.family_table  # noqa: B018  a GPU without MIG refuses first
         return self.state.mig, self.state.pending
 
     def set_mode(self, requested: int, others: bool, privileged: bool = True, busy: bool = False) -> int:
-        """Store the wish and try to make it active; the activation status.
+        """Store the requested mode and try to activate it. Return the activation status.
 
-        Ampere has to reset the GPU for it, so any other client (``others``: an open session that is not the caller's)
-        leaves the wish pending. Hopper and later need no reset: only processes and instances are in the way. Virtual
-        functions refuse to have the mode switched off at all, and keep the GPU from a reset.
+        Ampere must reset the GPU to change the mode, so any other client (``others``: an open session that is not the
+        caller's) leaves the request pending. Hopper and later need no reset: only processes and instances block them.
+        Virtual functions prevent disabling the mode at all, and prevent a reset.
         """
         table = self.family_table
         _require(privileged)
@@ -189,7 +193,7 @@ class SimGpu:
         return codes.SUCCESS
 
     def reset(self, sessions: bool, privileged: bool = True) -> None:
-        """Reset the GPU: any client at all refuses it, ``sessions`` says whether one has NVML open."""
+        """Reset the GPU. Any client prevents it; ``sessions`` says whether one has NVML open."""
         _require(privileged)
         if self.state.guest:
             raise NvmlRefusalError(codes.NOT_SUPPORTED)
@@ -198,8 +202,8 @@ class SimGpu:
         self.restart()
 
     def reboot(self) -> None:
-        """Processes, instances, virtual functions and vGPUs end; a lost GPU is found again, every device by the driver
-        that knows it.
+        """End all processes, instances, virtual functions and vGPUs. A lost GPU is found again, and each device is
+        bound to its native driver.
         """
         self.state.processes = []
         self.state.lost = self.state.locked = False
@@ -210,13 +214,13 @@ class SimGpu:
         self.restart()
 
     def reload(self) -> None:
-        """Another driver takes the GPU: processes, virtual functions, instances and vGPUs end."""
+        """Replace the driver of the GPU: processes, virtual functions, instances and vGPUs end."""
         self.state.processes = []
         self.state.functions = []
         self.restart()
 
     def restart(self) -> None:
-        """What a reset leaves, and the driver's letting go of the GPU too."""
+        """Apply the effects of a reset, or of unbinding the driver."""
         self.state.instances = []
         self.state.vgpus = []
         self.state.mixed = False
@@ -228,11 +232,11 @@ class SimGpu:
             raise NvmlRefusalError(codes.NOT_SUPPORTED)
 
     def max_mig_devices(self) -> int:
-        """0 without MIG or with MIG off, else the number of compute slices (an estimate from slice counts)."""
+        """Return 0 without MIG or with MIG off, else the number of compute slices (an estimate from slice counts)."""
         return self.table.family.compute_slices if self.table is not None and self.state.mig else 0
 
     def mig_devices(self) -> list[tuple[int, int]]:
-        """(GPU instance id, compute instance id) in the order of ``nvidia-smi -L``."""
+        """Return (GPU instance id, compute instance id) pairs in the order of ``nvidia-smi -L``."""
         return [(i.id, c.id) for i in self.state.instances for c in sorted(i.compute, key=lambda c: c.id)]
 
 

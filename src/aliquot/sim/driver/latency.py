@@ -1,7 +1,7 @@
-"""How long calls take. ``measured``: performance constants of the FAR authors (A30, A100, H100), per slice count.
+"""Latencies of calls. ``measured`` are the constants of the FAR authors (A30, A100, H100), per slice count.
 
-They measured GPU instance and compute instance together; the split (60 % GPU instance) is an estimate, and so are
-Blackwell (as H100), a mode change on Hopper (an upper bound from a public test log) and a reset.
+They measured GPU instance and compute instance together. The split (60 % GPU instance) is an estimate. So are Blackwell
+(as H100), a mode change on Hopper (an upper bound from a public test log) and a reset.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _tables(architecture: str, slot_model: str) -> tuple[dict[int, float], dict[
 
 
 def seconds(step: str, slices: int, architecture: str, slot_model: str) -> float:
-    """Seconds for one call. ``step``: create, destroy, create-compute, destroy-compute, mode or reset."""
+    """Return the seconds for one call. ``step`` is create, destroy, create-compute, destroy-compute, mode or reset."""
     if step == "reset":
         return _RESET_S
     if step == "mode":

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from aliquot.core.model.catalog import ComputeProfile, Profile
 from aliquot.sim import codes
 from aliquot.sim.codes import NvmlRefusalError
-from aliquot.sim.driver import sensor_values as figures
+from aliquot.sim.driver import sensor_values as sensors
 from aliquot.sim.driver.compute import SimInstance
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.nvml_calls import Args, DeviceCall, engines, numbers
@@ -38,9 +38,9 @@ def _mig_handle(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
 
 def _profile_row(gpu: SimGpu, profile: Profile) -> str:
     family = gpu.family_table.family
-    memory = figures.instance_memory_mib(family, profile, gpu.state.memory_mib)
+    memory = sensors.instance_memory_mib(family, profile, gpu.state.memory_mib)
     caps = CAPABILITY_GFX if profile.gfx else 0
-    sm = figures.instance_sm(family, profile)
+    sm = sensors.instance_sm(family, profile)
     return (
         numbers(profile.id, 0, profile.compute_slices, profile.max_instances, sm, *engines(profile), memory, caps)
         + f"|MIG {profile.name}"
@@ -73,7 +73,7 @@ def _instance_by_id(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str
 
 
 def _compute_row(gpu: SimGpu, owner: Profile, compute: ComputeProfile) -> str:
-    sm = figures.compute_sm(gpu.family_table.family, owner, compute)
+    sm = sensors.compute_sm(gpu.family_table.family, owner, compute)
     caps = COMPUTE_CAPABILITY_GFX if owner.gfx else 0
     return (
         numbers(compute.id, compute.compute_slices, compute.max_instances, sm, *engines(owner), caps)
@@ -212,7 +212,7 @@ def _persistence(node: SimNode, session: SimSession, args: Args) -> str:
 
 
 def reset(node: SimNode, session: SimSession, args: Args) -> str:
-    """What ``nvidia-smi -r`` on that GPU asks of the kernel: not an NVML call, and no session is needed."""
+    """Reset a GPU as ``nvidia-smi -r`` does through the kernel. It is not an NVML call and needs no session."""
 
     def apply(target: SimGpu) -> int:
         target.reset(bool(node.sessions), node.privileged(session))

@@ -1,7 +1,7 @@
 """The driver's calls by name: arguments in, the text of the answer out. One function per NVML call.
 
-An address is three numbers: GPU index, GPU instance, compute instance, -1 where there is none. A name is NVML's
-without its prefix and without a version suffix.
+An address has three numbers: GPU index, GPU instance, compute instance, each -1 if not given. A name is NVML's without
+its prefix and version suffix.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from aliquot.core.model.catalog import ComputeProfile, Profile
 from aliquot.sim import codes
 from aliquot.sim.codes import NvmlRefusalError
-from aliquot.sim.driver import sensor_values as figures
+from aliquot.sim.driver import sensor_values as sensors
 from aliquot.sim.driver import topology as place
 from aliquot.sim.driver import usage
 from aliquot.sim.driver.compute import SimInstance
@@ -30,7 +30,7 @@ DeviceCall = Callable[[SimNode, SimSession, SimGpu, Args], str]
 IDENTITY = frozenset(
     {"DeviceGetName", "DeviceGetUUID", "DeviceGetPciInfo", "DeviceGetIndex", "DeviceGetMinorNumber", "DeviceGetSerial"}
 )
-"""What a library still knows of a GPU that fell off the bus (an estimate: it was read at start)."""
+"""Calls that still work for a GPU that fell off the bus (an estimate: the library read the values at its start)."""
 
 
 def numbers(*values: int) -> str:
@@ -84,13 +84,13 @@ def _process_name(node: SimNode, _s: SimSession, args: Args, _t: str) -> str:
 
 
 def cuda_version(node: SimNode) -> int:
-    """The newest CUDA version of the driver, as NVML writes it: 1000 major + 10 minor."""
+    """Return the newest CUDA version of the driver in NVML's form: 1000 major + 10 minor."""
     table = {450: 11000, 470: 11040, 515: 11070, 525: 12000, 535: 12020, 550: 12040, 570: 12080, 580: 13000}
     return table[max((m for m in table if m <= node.state.driver_major), default=450)]
 
 
 def _event_set_wait(node: SimNode, _s: SimSession, args: Args, _t: str) -> str:
-    """The last event seen, milliseconds, then GPU and kinds in turn."""
+    """Wait for an event. The arguments are the number of the last event, milliseconds, then GPUs and kinds in turn."""
     event = node.events.wait(args[0], args[1] / 1000, dict(zip(args[2::2], args[3::2], strict=False)))
     if event is None:
         raise NvmlRefusalError(codes.TIMEOUT)
@@ -114,7 +114,7 @@ SYSTEM: dict[str, SystemCall] = {
 
 
 def nvml_version(node: SimNode) -> str:
-    """The library's version: CUDA major, then the driver's version."""
+    """Return the library's version: CUDA major, then the driver's version."""
     return f"{cuda_version(node) // 1000}.{node.state.driver}"
 
 
@@ -122,7 +122,7 @@ def nvml_version(node: SimNode) -> str:
 
 
 def _compute(gpu: SimGpu, args: Args) -> tuple[SimInstance, Profile, ComputeProfile]:
-    """The compute instance behind a MIG device handle. Raises INVALID_ARGUMENT when it is gone."""
+    """Return the compute instance of a MIG device handle. Raises INVALID_ARGUMENT if it no longer exists."""
     instance = SimInstance(gpu, args[1])
     compute = instance.one(args[2])
     return instance, instance.profile, instance.compute_profile(compute.profile)
@@ -166,11 +166,11 @@ def _attributes(_n: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
     _instance, profile, compute = _compute(gpu, args)
     family = gpu.family_table.family
     return numbers(
-        figures.compute_sm(family, profile, compute),
+        sensors.compute_sm(family, profile, compute),
         *engines(profile),
         profile.compute_slices,
         compute.compute_slices,
-        figures.instance_memory_mib(family, profile, gpu.state.memory_mib),
+        sensors.instance_memory_mib(family, profile, gpu.state.memory_mib),
     )
 
 
@@ -194,7 +194,7 @@ def _pci(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
 
 
 def _brand(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
-    return str(figures.BRANDS.get(gpu.state.product.split(" ")[0], figures.BRAND_NVIDIA))
+    return str(sensors.BRANDS.get(gpu.state.product.split(" ")[0], sensors.BRAND_NVIDIA))
 
 
 def _codec(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
@@ -208,7 +208,7 @@ def _ecc(_n: SimNode, _s: SimSession, _g: SimGpu, _a: Args) -> str:
 
 
 def _capability(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
-    return numbers(*figures.compute_capability(gpu.state.product, gpu.state.architecture))
+    return numbers(*sensors.compute_capability(gpu.state.product, gpu.state.architecture))
 
 
 def _fabric(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
@@ -217,14 +217,14 @@ def _fabric(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
 
 
 def _ancestor(node: SimNode, _s: SimSession, gpu: SimGpu, args: Args) -> str:
-    """NVML's topology levels: 0 the same board, 40 the same processor, 50 across processors (four GPUs each)."""
+    """Return NVML's topology level: 0 the same board, 40 the same CPU, 50 across CPUs (four GPUs each)."""
     other = node.gpu(args[3]).state.index
     mine = gpu.state.index
     return str(0 if mine == other else 40 if place.numa_node(gpu) == place.numa_node(node.gpu(other)) else 50)
 
 
 def _virtualization(gpu: SimGpu) -> int:
-    """NVML's modes: 0 bare metal, 1 passed through to this machine, 3 host of vGPUs."""
+    """Return NVML's virtualization mode: 0 bare metal, 1 passed through to this VM, 3 host of vGPUs."""
     return 1 if gpu.state.guest else 3 if gpu.state.host else 0
 
 
@@ -245,7 +245,7 @@ GPU_ONLY: dict[str, DeviceCall] = {
     "DeviceGetSerial": lambda _n, _s, gpu, _a: "|" + _serial_number(gpu),
     "DeviceGetPciInfo": _pci,
     "DeviceGetBrand": _brand,
-    "DeviceGetArchitecture": lambda _n, _s, gpu, _a: str(figures.generation(gpu.state.architecture)[0]),
+    "DeviceGetArchitecture": lambda _n, _s, gpu, _a: str(sensors.generation(gpu.state.architecture)[0]),
     "DeviceGetCudaComputeCapability": _capability,
     "DeviceGetPciClass": lambda _n, _s, gpu, _a: numbers(*place.pci_class(gpu)),
     "DeviceGetNumaNode": lambda _n, _s, gpu, _a: str(place.numa_node(gpu)),
@@ -263,8 +263,10 @@ GPU_ONLY: dict[str, DeviceCall] = {
 
 
 def metric(gpu: SimGpu, call: str, args: Args) -> str:
-    """A single number of an idle board. Raises NOT_SUPPORTED where this board, or a MIG device, has none."""
-    value = figures.metric(call, gpu.state.architecture, args[3] if len(args) > 3 else 0)
+    """Return a single metric of an idle board. Raises NOT_SUPPORTED if this board, or a MIG device,
+    does not have it.
+    """
+    value = sensors.metric(call, gpu.state.architecture, args[3] if len(args) > 3 else 0)
     if value is None or _is_mig(args):
         raise NvmlRefusalError(codes.NOT_SUPPORTED)
     return str(value)

@@ -1,8 +1,9 @@
-"""Where a GPU instance may lie, which id that gives, and which place the driver takes when none is asked for.
+"""The possible placements of a GPU instance, their ids, and the placement that the driver chooses by default.
 
-The id of a GPU instance is the number of the partition that it covers, so it encodes the place. Source of the tables
-for eighths and quarters: open-gpu-kernel-modules 595.45.04, agreeing with every public capture. Halves and thirds
-(RTX PRO 5000/4500, RTX 6000D, Thor) follow the same pattern, whole first, then larger to smaller: an estimate.
+The id of a GPU instance is the number of the partition that it covers, so it encodes the placement. Source of the
+tables for eighths and quarters: open-gpu-kernel-modules 595.45.04, which agrees with every public capture. Halves and
+thirds (RTX PRO 5000/4500, RTX 6000D, Thor) follow the same pattern, whole first, then larger to smaller. They are an
+estimate.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ SLOTS: dict[str, tuple[tuple[int, int], ...]] = {
     "halves": ((0, 2), (0, 1), (1, 1)),
     "thirds": ((0, 3), (0, 2), (1, 2), (0, 1), (1, 1), (2, 1)),
 }
-"""Per slot model, the internal slots (first, how many) of the partition with that number."""
+"""The internal slots (first, count) of each partition number, per slot model."""
 
 
 def span_mask(start: int, size: int) -> int:
-    """Slots as bits: slot n is bit n."""
+    """Return slots as bits: slot n is bit n."""
     return ((1 << size) - 1) << start
 
 
 class SlotPartition(msgspec.Struct, frozen=True):
-    """A place that a profile may take: the instance id it gives, its internal slots, and where it is displayed."""
+    """A partition that a profile may use: its instance id, internal slots, and displayed placement."""
 
     id: int
     mask: int
@@ -40,8 +41,8 @@ class SlotPartition(msgspec.Struct, frozen=True):
 
 
 class SlotTable:
-    """The partitions of one board. ``slots_mirrored``: the missing compute slice lies in the low half of the chip, so
-    that displayed start = (internal slot + half) mod slots.
+    """The partitions of one board. ``slots_mirrored``: the missing compute slice is in the low half of the chip, so the
+    displayed start is (internal slot + half) mod slots.
     """
 
     def __init__(self, family: Family, slots_mirrored: bool = False) -> None:
@@ -65,12 +66,12 @@ class SlotTable:
         return tuple(sorted(found, key=lambda q: q.id))
 
     def at(self, profile_id: int, start: int, size: int) -> SlotPartition | None:
-        """The partition displayed at a placement, if this profile may lie there."""
+        """Return the partition displayed at a placement, or None if this profile cannot be there."""
         return next((q for q in self.partitions[profile_id] if (q.start, q.size) == (start, size)), None)
 
     def default(self, profile_id: int, used: int) -> SlotPartition | None:
-        """The driver's own choice: the free partition that leaves the most (plain profile, placement) choices for
-        later requests, the lowest id on a tie. Reproduces every public capture from R510 on.
+        """Return the driver's default: the free partition that leaves the most (plain profile, placement) choices for
+        later requests, the lowest id on a tie. This reproduces every public capture from R510 on.
         """
         best: SlotPartition | None = None
         most = -1
@@ -84,7 +85,9 @@ class SlotTable:
         return best
 
     def disjoint(self, profile_id: int, used: int) -> int:
-        """How many more instances of one profile find a place (placements are intervals: earliest end first)."""
+        """Return how many more instances of one profile fit. Placements are intervals, so the earliest end is chosen
+        first.
+        """
         count, taken = 0, used
         for option in sorted(self.partitions[profile_id], key=lambda q: (q.mask.bit_length(), -q.id)):
             if not option.mask & taken:
@@ -94,8 +97,8 @@ class SlotTable:
 
 
 def allowed(family: Family, profiles: Iterable[Profile]) -> bool:
-    """Whether compute slices, engines, counts and the family's rules let these instances exist together, wherever
-    they lie.
+    """Return whether compute slices, engines, counts and the family's rules allow these instances together, regardless
+    of placement.
     """
     together = list(profiles)
     ids = [p.id for p in together]

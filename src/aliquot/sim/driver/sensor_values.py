@@ -1,6 +1,6 @@
-"""Numbers that a GPU reports beside its geometry. Where the catalog has none, a stated estimate.
+"""Values that a GPU reports besides its geometry, from the catalog or as a stated estimate.
 
-Clocks, power and temperatures are those of an idle board; nothing in Aliquot depends on them, but monitors ask.
+Clocks, power and temperatures are those of an idle board. Aliquot does not depend on them, but monitors read them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MEMORY_MIB = {
     "NVIDIA RTX A6000": 49140,
     "NVIDIA RTX A5000": 24564,
 }
-"""What NVML reports as total on GPUs without MIG (public captures)."""
+"""The total that NVML reports on GPUs without MIG (public captures)."""
 
 _GENERATIONS = {
     # architecture: NVML number, compute capability, power limit in mW, highest SM clock in MHz, PCIe generation
@@ -39,7 +39,7 @@ _CAPABILITIES = {
     **dict.fromkeys(("NVIDIA B300 SXM6 AC", "NVIDIA GB300"), (10, 3)),
     "Thor iGPU": (11, 0),
 }
-"""Where a generation has several (NVIDIA's list of CUDA GPUs). The RTX boards of Blackwell are all 12.0."""
+"""For generations with several capabilities (NVIDIA's list of CUDA GPUs). The RTX boards of Blackwell are all 12.0."""
 
 _UNKNOWN_GENERATION = (0xFFFFFFFF, (0, 0), 250_000, 1500, 4)
 
@@ -48,7 +48,7 @@ BRAND_NVIDIA = 14
 
 
 def total_memory_mib(product: str, device: catalog.Device) -> int:
-    """Total memory; from the product's row, else what its name says, else 24 GiB as an estimate."""
+    """Return the total memory in MiB from the product's row, else from its name, else 24 GiB as an estimate."""
     if device.mig_family is not None:
         family = catalog.family(device.mig_family)
         for row in family.products:
@@ -62,26 +62,28 @@ def total_memory_mib(product: str, device: catalog.Device) -> int:
 
 
 def generation(architecture: str) -> tuple[int, tuple[int, int], int, int, int]:
-    """NVML architecture number, compute capability, power limit (mW), top SM clock (MHz), PCIe generation."""
+    """Return NVML architecture number, compute capability, power limit (mW), top SM clock (MHz) and PCIe generation."""
     return _GENERATIONS.get(architecture, _UNKNOWN_GENERATION)
 
 
 def compute_capability(product: str, architecture: str) -> tuple[int, int]:
-    """CUDA compute capability, major and minor; (0, 0) where it is not known."""
+    """Return the CUDA compute capability, major and minor; (0, 0) if unknown."""
     if architecture == "blackwell" and " RTX " in product:
         return 12, 0
     return _CAPABILITIES.get(product, generation(architecture)[1])
 
 
 def instance_memory_mib(family: Family, profile: Profile, total_mib: int) -> int:
-    """The profile's memory, else its share of the GPU in whole 64 MiB steps (every captured value is one)."""
+    """Return the profile's memory in MiB, else its share of the GPU in whole 64 MiB steps, as in
+    every captured value.
+    """
     if profile.memory_mib:
         return profile.memory_mib
     return total_mib * profile.size // family.memory_slices // 64 * 64
 
 
 def instance_sm(family: Family, profile: Profile) -> int:
-    """Multiprocessors of a GPU instance, else an even share, the lower even number (SMs come in pairs)."""
+    """Return the SMs of a GPU instance, else an even share, rounded down to an even number (SMs come in pairs)."""
     if profile.sm is not None:
         return profile.sm
     return (family.sm_total or 2 * family.compute_slices) * profile.compute_slices // family.compute_slices // 2 * 2
@@ -114,11 +116,11 @@ METRICS: dict[str, int] = {
     "DeviceGetMemoryBusWidth": 5120,
     "DeviceGetSupportedEventTypes": 0x18,
 }
-"""Single numbers that do not depend on the GPU: idle, default compute mode, no display, 16 lanes."""
+"""Metrics that do not depend on the GPU: idle, default compute mode, no display, 16 lanes."""
 
 
 def metric(name: str, architecture: str, argument: int = 0) -> int | None:
-    """One number of an idle board, or None where this one has no such thing (fans, for instance)."""
+    """Return one metric of an idle board, or None if this board does not have it (fans, for example)."""
     _number, _capability, limit, clock, pcie = generation(architecture)
     match name:
         case "DeviceGetPowerUsage":

@@ -1,14 +1,14 @@
-"""What the processes of a simulated GPU use of it: memory, and how busy they keep it.
+"""The usage of a simulated GPU by its processes: memory, and the share of busy multiprocessors.
 
-GPM (Hopper and later) is asked for two samples and tells the share between them. A sample of ours is how busy the
-processes keep it at that moment, and the share the mean of both: an estimate of what the hardware counts all the time.
+GPM (Hopper and later) computes the share between two samples. A simulated sample is the share at that moment, and the
+result is the mean of both. This estimates what the hardware counts continuously.
 """
 
 from __future__ import annotations
 
 from aliquot.sim import codes
 from aliquot.sim.codes import NvmlRefusalError
-from aliquot.sim.driver import sensor_values as figures
+from aliquot.sim.driver import sensor_values as sensors
 from aliquot.sim.driver.compute import SimInstance
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.node import SimNode
@@ -20,23 +20,23 @@ _RESERVED_IN_INSTANCE_MIB = 12
 
 
 def memory_mib(gpu: SimGpu, gi: int, ci: int) -> tuple[int, int, int, int]:
-    """Total, reserved, free and used MiB of the whole GPU, or of the GPU instance that a MIG device lies in: its
-    compute instances share one memory, and each of them tells that.
+    """Return total, reserved, free and used MiB of the whole GPU or of a MIG device's GPU instance, whose compute
+    instances share one memory.
     """
     if gi == WHOLE:
         total, reserved = gpu.state.memory_mib, _RESERVED_MIB
     else:
         instance = SimInstance(gpu, gi)
         instance.one(ci)
-        total = figures.instance_memory_mib(gpu.family_table.family, instance.profile, gpu.state.memory_mib)
+        total = sensors.instance_memory_mib(gpu.family_table.family, instance.profile, gpu.state.memory_mib)
         reserved = _RESERVED_IN_INSTANCE_MIB
     used = min(total - reserved, sum(p.memory_mib for p in gpu.state.processes if gi in (WHOLE, p.gi)))
     return total, reserved, total - reserved - used, used
 
 
 def rates(gpu: SimGpu) -> tuple[int, int]:
-    """Percent of time in which the GPU computed, and in which it read or wrote memory (an estimate: a fifth of that).
-    Raises NOT_SUPPORTED in MIG mode, as the driver does.
+    """Return the percentage of time in which the GPU computed, and in which it accessed memory (an estimate: a fifth of
+    that). Raises NOT_SUPPORTED in MIG mode, as the driver does.
     """
     if gpu.state.mig:
         raise NvmlRefusalError(codes.NOT_SUPPORTED)
@@ -49,8 +49,8 @@ def has_gpm(gpu: SimGpu) -> bool:
 
 
 def busy(gpu: SimGpu, gi: int) -> float:
-    """The share of multiprocessors that are busy now, of a GPU instance or (WHOLE) of the GPU. Raises NOT_SUPPORTED on
-    GPUs without GPM, INVALID_ARGUMENT for an instance that is not there.
+    """Return the share of busy multiprocessors of a GPU instance or (WHOLE) of the GPU. Raises NOT_SUPPORTED on GPUs
+    without GPM, INVALID_ARGUMENT for an instance that does not exist.
     """
     if not has_gpm(gpu):
         raise NvmlRefusalError(codes.NOT_SUPPORTED)
@@ -67,7 +67,7 @@ def busy(gpu: SimGpu, gi: int) -> float:
 
 
 def _busy_in(gpu: SimGpu, gi: int) -> float:
-    """Each compute instance by its part of the GPU instance."""
+    """Sum the shares of the compute instances, weighted by their part of the GPU instance."""
     instance = SimInstance(gpu, gi)
     whole = instance.profile.compute_slices
     inside = [p for p in gpu.state.processes if p.gi == gi]
@@ -82,14 +82,16 @@ def _together(processes: list[ProcessState]) -> float:
 
 
 def hold(gpu: SimGpu, process: ProcessState) -> None:
-    """Put a simulated process where it says that it is. Raises what a wrong compute instance raises."""
+    """Add a simulated process to its instance. Raises INVALID_ARGUMENT for a compute instance that does not exist."""
     if process.gi != WHOLE:
         SimInstance(gpu, process.gi).one(process.ci)
     gpu.state.processes = [*gpu.state.processes, process]
 
 
 def usage(node: SimNode) -> list[dict[str, object]]:
-    """The answer to the call ``Usage``: every GPU instance with a MIG device, and every whole GPU outside MIG mode."""
+    """Return the answer to the call ``Usage``: all GPU instances with a MIG device, and all whole GPUs outside MIG
+    mode.
+    """
     return [row for gpu in node.visible if not gpu.state.lost for row in _rows(gpu)]
 
 

@@ -1,4 +1,4 @@
-"""The calls of the driver about vGPUs: mixed-size mode, which NVML calls heterogeneous."""
+"""The vGPU calls of the driver: mixed-size mode, which NVML calls heterogeneous."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def _mode(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
 
 
 def _set_mode(node: SimNode, session: SimSession, args: Args) -> str:
-    """NOT_SUPPORTED with MIG on, on Turing and older and without the vGPU host driver; IN_USE while a vGPU exists, and
-    before virtual functions are on (nvml.h, NVIDIA's vGPU guide).
+    """Set mixed-size mode. Raises NOT_SUPPORTED with MIG mode on, on Turing and older, and without the vGPU host
+    driver. Raises IN_USE while a vGPU exists, and before virtual functions are enabled (nvml.h, NVIDIA's vGPU guide).
     """
 
     def apply(gpu: SimGpu) -> int:
@@ -40,14 +40,14 @@ def _set_mode(node: SimNode, session: SimSession, args: Args) -> str:
 
 
 def _supported(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
-    """The ids of the types of this board. NOT_SUPPORTED without the vGPU host driver."""
+    """Return the ids of this board's types. Raises NOT_SUPPORTED without the vGPU host driver."""
     if not rules.vgpu_framework(gpu.state):
         raise NvmlRefusalError(codes.NOT_SUPPORTED)
     return numbers(*(t.id or 0 for t in rules.types(gpu.state)))
 
 
 def _creatable(_n: SimNode, _s: SimSession, gpu: SimGpu, _a: Args) -> str:
-    """The ids of the types of which one more can be made now, on whatever function."""
+    """Return the ids of the types of which one more can be created now, on any function."""
     if not rules.vgpu_framework(gpu.state):
         raise NvmlRefusalError(codes.NOT_SUPPORTED)
     addresses = [pci.function_address(gpu.state, f.number) for f in gpu.state.functions] or [gpu.state.pci]

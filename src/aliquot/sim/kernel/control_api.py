@@ -1,4 +1,4 @@
-"""What programs and people ask of the simulated kernel over a node's socket: its files, ``sriov-manage``, machines."""
+"""The requests of programs and people to the simulated kernel, over a node's socket: files, ``sriov-manage``, VMs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.kernel import devices, functions, pci, proc, rules, vms
-from aliquot.sim.kernel import kernel_writes as gate
+from aliquot.sim.kernel import kernel_writes as writes
 from aliquot.sim.kernel.devices import SimPciFunction
 from aliquot.sim.kernel.kernel_writes import KernelWrite
 from aliquot.sim.kernel.tree import FileAnswer, Tree, handle_request
@@ -21,14 +21,16 @@ OPERATIONS = ("read", "write", "names", "link", "real", "exists", "stat")
 
 
 def tree_of(node: SimNode) -> Tree:
-    """The node's files: one picture for all connections."""
+    """Return the node's files: one tree for all connections."""
     if not isinstance(node.files, Tree):
         node.files = Tree(node)
     return node.files
 
 
 def _caller(session: SimSession, request: Request) -> SimSession:
-    """Who wrote: the connection's process, or one that it speaks for (``pid``). Faults meet it unless ``hand``."""
+    """Return the writer: the connection's process, or the one that it acts for (``pid``). Faults
+    apply unless ``hand``.
+    """
     pid = request.get("pid")
     number, hand = session.pid if pid is None else int(pid), bool(request.get("hand"))
     return SimSession("", number, session.privileged, hand=hand, caller_ended=session.caller_ended)
@@ -44,7 +46,7 @@ def _files(node: SimNode, session: SimSession, request: Request) -> object:
 
 
 def _many(node: SimNode, session: SimSession, request: Request) -> object:
-    """Several questions at once, each ``[op, path]``: what one look at a node reads, by one request."""
+    """Execute several reads, each ``[op, path]``, in one request: all that one read of a node needs."""
     tree, caller = tree_of(node), _caller(session, request)
     requests = [(str(op), str(path)) for op, path in request.get("asks") or ()]
     wrong = next((op for op, _ in requests if op not in OPERATIONS or op == "write"), None)
@@ -58,7 +60,9 @@ def _plain(answer: FileAnswer) -> list[object]:
 
 
 def _sriov_manage(node: SimNode, session: SimSession, request: Request) -> object:
-    """``action`` -e or -d, ``address`` of a GPU or ALL. The answer: ``rc``, and what the program prints."""
+    """Run ``sriov-manage``. ``action`` is -e or -d, ``address`` a GPU or ALL. Return ``rc`` and the
+    program's output.
+    """
     action, word = str(request.get("action")), str(request.get("address"))
     if action not in ("-e", "-d"):
         raise ValueError("sriov-manage needs the action -e or -d")
@@ -77,7 +81,7 @@ def _sriov_manage(node: SimNode, session: SimSession, request: Request) -> objec
 
 def _manage(node: SimNode, session: SimSession, gpu: SimGpu, action: str) -> str:
     write = KernelWrite("SriovManage", gpu.state.index, f"/usr/lib/nvidia/sriov-manage {action}", gpu.state.pci)
-    gate.execute(node, session, write, lambda: functions.manage(node, gpu, action == "-e"))
+    writes.execute(node, session, write, lambda: functions.manage(node, gpu, action == "-e"))
     return f"{'Enabling' if action == '-e' else 'Disabling'} VFs on {gpu.state.pci}"
 
 
@@ -90,10 +94,10 @@ def _refusal(gpu: SimGpu, error: OSError) -> str:
 
 
 def _vm_start(node: SimNode, _session: SimSession, request: Request) -> object:
-    """A virtual machine opens the VFIO handles of ``devices`` (addresses of functions, UUIDs of mdevs)."""
+    """Start a VM that opens the VFIO handles of ``devices`` (addresses of functions, UUIDs of mdevs)."""
     name, wanted = str(request.get("name") or ""), [str(d) for d in request.get("devices") or ()]
     if not name or any(vm.name == name for vm in node.state.vms):
-        raise ValueError(f"a virtual machine {name!r} runs already" if name else "a virtual machine needs a name")
+        raise ValueError(f"a VM {name!r} runs already" if name else "a VM needs a name")
     if len(set(wanted)) != len(wanted):
         raise ValueError("a device is named twice")
     with node.lock:
@@ -107,10 +111,10 @@ def _vm_start(node: SimNode, _session: SimSession, request: Request) -> object:
 
 
 def _openable(node: SimNode, name: str) -> None:
-    """Raises ValueError with the reason why QEMU could not open a device."""
+    """Raise ValueError with the reason if QEMU could not open a device."""
     running = vms.open_on(node, name)
     if running is not None:
-        raise ValueError(f"{name} is open in virtual machine {running.name!r}")
+        raise ValueError(f"{name} is open in VM {running.name!r}")
     if any(v.uuid == name for g in node.gpus for v in g.state.vgpus):
         return
     device = next((d for d in devices.all_functions(node) if d.address == name), None)
@@ -126,12 +130,12 @@ def _openable(node: SimNode, name: str) -> None:
         return
     mdevs = [v.uuid for v in device.gpu.state.vgpus if v.function == name and v.uuid]
     if mdevs:
-        raise ValueError(f"{name} carries the mdev {', '.join(mdevs)}: a virtual machine opens that, by its UUID")
+        raise ValueError(f"{name} carries the mdev {', '.join(mdevs)}: a VM opens the mdev by its UUID")
     raise ValueError(f"{name} has no VFIO handle to open: its driver is {driver or 'none'} and it carries no vGPU")
 
 
 def _foreign(node: SimNode, device: SimPciFunction) -> list[str]:
-    """Members of the same IOMMU group that another driver has."""
+    """Return the members of the same IOMMU group that are bound to another driver."""
     own = devices.group(node, device)
     return [
         d.address
@@ -144,13 +148,13 @@ def _vm_stop(node: SimNode, _session: SimSession, request: Request) -> object:
     name = str(request.get("name") or "")
     if not any(vm.name == name for vm in node.state.vms):
         running = ", ".join(vm.name for vm in node.state.vms) or "none"
-        raise ValueError(f"no virtual machine {name!r} on {node.state.name}; running: {running}")
+        raise ValueError(f"no VM {name!r} on {node.state.name}; running: {running}")
     end(node, lambda vm: vm.name == name)
     return {}
 
 
 def end(node: SimNode, which: Callable[[VmState], bool]) -> int:
-    """End virtual machines; how many."""
+    """End VMs. Return their number."""
     with node.lock:
         staying = [vm for vm in node.state.vms if not which(vm)]
         gone = len(node.state.vms) - len(staying)
@@ -162,7 +166,7 @@ def end(node: SimNode, which: Callable[[VmState], bool]) -> int:
 
 
 def node_summary(node: SimNode) -> dict[str, object]:
-    """The kernel's part of ``show``."""
+    """Return the kernel's part of ``show``."""
     return {
         "host": proc.host(node),
         "iommu": node.state.iommu,
@@ -171,7 +175,7 @@ def node_summary(node: SimNode) -> dict[str, object]:
 
 
 def gpu_summary(gpu: SimGpu) -> dict[str, object]:
-    """A GPU's part of ``show``: driver, virtual functions, vGPUs."""
+    """Return a GPU's part of ``show``: driver, virtual functions, vGPUs."""
     state = gpu.state
     kinds = {k.id: k.name for k in rules.types(state)}
     return {

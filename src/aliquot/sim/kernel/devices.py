@@ -1,6 +1,5 @@
-"""The PCI functions of a node and their drivers: who matches what, binding and unbinding, ids that drivers are given.
-
-Refusals are OSError with the kernel's errno (drivers/base/bus.c, drivers/pci/pci-driver.c, drivers/vfio).
+"""The PCI functions of a node and their drivers: matching, binding and unbinding, and dynamic ids. Refusals are OSError
+with the kernel's errno (drivers/base/bus.c, drivers/pci/pci-driver.c, drivers/vfio).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _ID = re.compile(r"([0-9a-fA-F]{1,4})[ :]([0-9a-fA-F]{1,4})(\s.*)?")
 
 
 def refuse(code: int) -> OSError:
-    """The kernel's refusal."""
+    """Return the kernel's refusal."""
     import os
 
     return OSError(code, os.strerror(code))
@@ -38,7 +37,7 @@ class SimPciFunction(NamedTuple):
 
     @property
     def native(self) -> str:
-        """The driver that knows this kind of device by itself."""
+        """The driver that supports this kind of device natively."""
         if isinstance(self.state, NeighbourState):
             return "igb"
         return NVIDIA if self.physical or self.gpu.state.host else ""
@@ -57,14 +56,14 @@ class SimPciFunction(NamedTuple):
         return pci.physical(self.gpu) if self.physical else pci.neighbour(self.gpu.state)
 
     def driver(self, now: float) -> str:
-        """The bound driver; a virtual function that has just appeared has none yet."""
+        """Return the bound driver; a virtual function that has just appeared has none yet."""
         if isinstance(self.state, FunctionState) and now < self.state.ready:
             return ""
         return self.state.driver
 
 
 def of_gpu(gpu: SimGpu, now: float) -> Iterator[SimPciFunction]:
-    """The GPU, what lies beside it, and its virtual functions that have appeared."""
+    """Return the GPU, the device beside it, and its virtual functions that have appeared."""
     yield SimPciFunction(gpu, gpu.state.pci, gpu.state)
     if gpu.state.neighbour is not None:
         yield SimPciFunction(gpu, pci.neighbour_address(gpu.state), gpu.state.neighbour)
@@ -74,7 +73,7 @@ def of_gpu(gpu: SimGpu, now: float) -> Iterator[SimPciFunction]:
 
 
 def lies_on(gpu: SimGpu, address: str, now: float) -> bool:
-    """Whether there is a function of that address on the board of a GPU."""
+    """Return whether the board of a GPU has a function with that address."""
     state = gpu.state
     if address == state.pci or (state.neighbour is not None and address == pci.neighbour_address(state)):
         return True
@@ -89,7 +88,7 @@ def all_functions(node: SimNode) -> Iterator[SimPciFunction]:
 
 
 def find(node: SimNode, address: str) -> SimPciFunction:
-    """Raises ENODEV."""
+    """Return the function at an address. Raises ENODEV."""
     for device in all_functions(node):
         if device.address == address.strip():
             return device
@@ -103,21 +102,21 @@ def group(node: SimNode, device: SimPciFunction) -> int:
 
 
 def _dynamic(node: SimNode, device: SimPciFunction) -> list[str]:
-    """Drivers that were given this device's id; they were loaded later and are asked first."""
+    """Return the drivers that were given this device's id. They were loaded later and are tried first."""
     identity = device.identity()
     own = f"{identity.vendor} {identity.device}"
     return [d.driver for d in node.state.dynamic_ids if d.id == own]
 
 
 def _matching(node: SimNode, device: SimPciFunction) -> list[str]:
-    """The drivers that match a device, in the order in which they are asked."""
+    """Return the drivers that match a device, in the order in which they are tried."""
     if device.state.override:
         return [d for d in DRIVERS if d == device.state.override]
     return [*_dynamic(node, device), *([device.native] if device.native else [])]
 
 
 def _probe(node: SimNode, device: SimPciFunction, driver: str) -> None:
-    """The driver takes the device, or refuses. Raises OSError."""
+    """Bind the driver to the device if it accepts it. Raises OSError."""
     if driver == VFIO:
         vendor_vfio = device.virtual and device.gpu.state.host == "vfio"
         if not node.state.iommu or vendor_vfio:
@@ -128,7 +127,7 @@ def _probe(node: SimNode, device: SimPciFunction, driver: str) -> None:
 
 
 def attach(node: SimNode, device: SimPciFunction) -> None:
-    """Bind the first matching driver that takes the device, if any does. Raises what the last one refused with."""
+    """Bind the first matching driver that accepts the device, if any. Raises the last refusal."""
     refusal: OSError | None = None
     for driver in _matching(node, device):
         try:
@@ -142,7 +141,7 @@ def attach(node: SimNode, device: SimPciFunction) -> None:
 
 
 def bind(node: SimNode, driver: str, text: str) -> None:
-    """``drivers/NAME/bind``."""
+    """Write ``drivers/NAME/bind``."""
     device = find(node, text)
     if driver not in _matching(node, device):
         raise refuse(errno.ENODEV)
@@ -152,7 +151,9 @@ def bind(node: SimNode, driver: str, text: str) -> None:
 
 
 def unbind(node: SimNode, driver: str, text: str) -> None:
-    """``drivers/NAME/unbind``. NVIDIA's driver gives a device up only without clients, and forgets what it held."""
+    """Write ``drivers/NAME/unbind``. NVIDIA's driver releases a device only without clients, and loses the device's
+    state.
+    """
     device = find(node, text)
     if not device.state.driver or device.state.driver != driver:
         raise refuse(errno.ENODEV)
@@ -171,7 +172,7 @@ def unbind(node: SimNode, driver: str, text: str) -> None:
 
 
 def probe_again(node: SimNode, text: str) -> None:
-    """``drivers_probe``: an unbound device finds its driver."""
+    """Write ``drivers_probe``: bind an unbound device to its driver."""
     device = find(node, text)
     if device.state.driver:
         return
@@ -182,7 +183,7 @@ def probe_again(node: SimNode, text: str) -> None:
 
 
 def set_override(device: SimPciFunction, text: str) -> None:
-    """``driver_override``; an empty line clears it."""
+    """Write ``driver_override``; an empty line clears it."""
     if len(text) >= 4095:
         raise refuse(errno.EINVAL)
     device.state.override = text.strip("\n")
@@ -196,7 +197,7 @@ def _id(text: str) -> str:
 
 
 def new_id(node: SimNode, driver: str, text: str) -> None:
-    """``new_id``: every unbound device of that id binds now, and every one that appears later."""
+    """Write ``new_id``: every unbound device with that id is bound now, and every one that appears later."""
     wanted = DynamicId(driver, _id(text))
     if wanted in node.state.dynamic_ids:
         raise refuse(errno.EEXIST)
@@ -206,7 +207,7 @@ def new_id(node: SimNode, driver: str, text: str) -> None:
             try:
                 _probe(node, device, driver)
             except OSError:
-                continue  # the kernel only logs what a probe of many refuses
+                continue  # the kernel only logs refusals when it probes many devices
 
 
 def remove_id(node: SimNode, driver: str, text: str) -> None:
@@ -217,7 +218,7 @@ def remove_id(node: SimNode, driver: str, text: str) -> None:
 
 
 def in_use(node: SimNode, gpu: SimGpu) -> bool:
-    """Whether the driver has clients on a GPU: any open NVML session, a process, a virtual machine on a vGPU."""
+    """Return whether the driver has clients on a GPU: any open NVML session, a process, or a VM on a vGPU."""
     own = {v.uuid for v in gpu.state.vgpus} | {pci.function_address(gpu.state, f.number) for f in gpu.state.functions}
     held = any(own.intersection(vm.devices) for vm in node.state.vms)
     return bool(node.sessions) or bool(gpu.state.processes) or held

@@ -1,4 +1,4 @@
-"""Virtual functions of a GPU: what writing ``sriov_numvfs`` says, and what NVIDIA's ``sriov-manage`` does."""
+"""The virtual functions of a GPU: the effects of writing ``sriov_numvfs`` and of NVIDIA's ``sriov-manage``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from aliquot.sim.state import FunctionState
 
 
 def set_count(gpu: SimGpu, text: str) -> None:
-    """``sriov_numvfs``. NVIDIA's vGPU driver lets only its own tool change the number (EPERM), its ordinary driver and
-    vfio-pci have no way to (ENOENT); the order of checks is the kernel's (drivers/pci/iov.c).
+    """Write ``sriov_numvfs``. NVIDIA's vGPU driver lets only its own tool change the number (EPERM); its ordinary
+    driver and vfio-pci do not support it (ENOENT). The order of checks is the kernel's (drivers/pci/iov.c).
     """
     try:
         wanted = int(text.strip(), 0)
@@ -33,8 +33,8 @@ def set_count(gpu: SimGpu, text: str) -> None:
 
 
 def enable(node: SimNode, gpu: SimGpu) -> None:
-    """All virtual functions, new or again. The driver lets go of the GPU for it: GPU instances, vGPUs and mixed-size
-    mode are gone; MIG mode stays.
+    """Enable all virtual functions, new or again. The driver releases the GPU for it, so GPU instances, vGPUs and
+    mixed-size mode are lost; MIG mode stays.
     """
     state = gpu.state
     disable(gpu)
@@ -50,7 +50,7 @@ def enable(node: SimNode, gpu: SimGpu) -> None:
             try:
                 devices.attach(node, SimPciFunction(gpu, pci.function_address(state, function.number), function))
             except OSError:
-                continue  # a driver refused it: the function stays without one
+                continue  # a driver refused it: the function stays unbound
     state.functions = made
 
 
@@ -63,7 +63,7 @@ def disable(gpu: SimGpu) -> None:
 
 
 def lock(node: SimNode, gpu: SimGpu, text: str) -> None:
-    """``unbindLock``: 1 takes it, if the GPU has no users and nobody finds it busy; the file then reads 1."""
+    """Write ``unbindLock``: 1 takes it if the GPU has no clients and no fault makes it busy; the file then reads 1."""
     if text.strip() not in ("0", "1"):
         raise refuse(errno.EINVAL)
     free = not devices.in_use(node, gpu) and not node.faults.lock_busy(gpu.state.index)
@@ -71,7 +71,7 @@ def lock(node: SimNode, gpu: SimGpu, text: str) -> None:
 
 
 def manage(node: SimNode, gpu: SimGpu, on: bool) -> None:
-    """``sriov-manage -e`` and ``-d`` of one GPU. Raises EBUSY when the unbindLock is not to be had, ENOTSUP where the
+    """Run ``sriov-manage -e`` or ``-d`` for one GPU. Raises EBUSY if the unbindLock cannot be taken, ENOTSUP if the
     board or its driver has no virtual functions.
     """
     if not pci.total_functions(gpu.state) or not rules.vgpu_framework(gpu.state):

@@ -1,4 +1,4 @@
-"""How one write to the simulated kernel is carried out: faults, the act, disk, log, as for a call of the driver."""
+"""The execution of one write to the simulated kernel: faults, the action, disk and log, as for a driver call."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from aliquot.sim.state import WHOLE
 
 
 class KernelWrite(NamedTuple):
-    """A write: its name in the call log (``SysfsWrite``, ``SriovManage``), the position of the GPU it is about (WHOLE
-    for none), the file and what was written; ``quiet`` as in ``Writing``.
-    """
+    """A write to the kernel."""
 
     call: str
+    """The name in the call log (``SysfsWrite``, ``SriovManage``)."""
     gpu: int
+    """The position of the affected GPU (WHOLE for none)."""
     path: str
     value: str
     quiet: bool = False
+    """As in ``WritableFile``."""
 
 
 def execute(node: SimNode, session: SimSession, write: KernelWrite, apply: Callable[[], None]) -> None:
-    """Raises OSError with the kernel's refusal, which is logged too, and ``CallerGoneError`` when a fault killed the
-    caller.
+    """Execute a write. Raises OSError with the kernel's refusal, which is also logged, and ``CallerGoneError`` if a
+    fault killed the caller.
     """
     node.stall(session, write.call, write.gpu)
     with node.write_lock(write.gpu):

@@ -1,4 +1,4 @@
-"""What NVIDIA's vGPU driver shows below a function: the types of mdevs and the mdevs, or the files of vendor VFIO."""
+"""The files of NVIDIA's vGPU driver below a function: mdev types and mdevs, or the files of vendor-specific VFIO."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from aliquot.sim.node import SimNode
 from aliquot.sim.state import FunctionState, VgpuState
 
 _RESOLUTIONS = {"C": "4096x2400", "A": "1280x1024", "B": "5120x2880", "Q": "7680x4320"}
-"""Of types for which nobody has published one; that of C is captured (A2-4C)."""
+"""Resolutions of types that have no published one; that of C is captured (A2-4C)."""
 
 _DEPTH = 5
-"""How deep an mdev's folder lies below /sys."""
+"""The depth of an mdev's directory below /sys."""
 
 
 def description(kind: VgpuType) -> str:
@@ -25,7 +25,7 @@ def description(kind: VgpuType) -> str:
 
 
 def parent(node: SimNode, gpu: SimGpu, function: str) -> dict[str, Entry]:
-    """What mdevs add to the folder of the function that carries them."""
+    """Return the entries that mdevs add to the directory of their parent function."""
     found: dict[str, Entry] = {
         "mdev_supported_types": Dir(
             lambda: {k.mdev: _type(node, gpu, function, k) for k in rules.types(gpu.state)},
@@ -90,7 +90,7 @@ def _mdev(node: SimNode, gpu: SimGpu, vgpu: VgpuState) -> Dir:
 
 
 def vendor(node: SimNode, gpu: SimGpu, function: FunctionState, address: str) -> Dir:
-    """``nvidia/`` of a virtual function in a kernel with vendor-specific VFIO."""
+    """Return ``nvidia/`` of a virtual function in a kernel with vendor-specific VFIO."""
     index, state = gpu.state.index, gpu.state
 
     def listing() -> str:

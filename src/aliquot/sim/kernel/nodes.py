@@ -1,4 +1,4 @@
-"""The folders of PCI functions: attributes, links, what the driver adds."""
+"""The directories of PCI functions: attributes, links, and the driver's files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from aliquot.sim.node import SimNode
 from aliquot.sim.state import FunctionState, GpuState
 
 _DEPTH = 4
-"""How deep a function's folder lies below /sys: devices/pciDDDD:BB/PORT/ADDRESS."""
+"""The depth of a function's directory below /sys: devices/pciDDDD:BB/PORT/ADDRESS."""
 
 
 def _identity(identity: PciIdentity, driver: Callable[[], str]) -> dict[str, Entry]:
-    """What every function has."""
+    """Return the entries that every function has."""
     return {
         "vendor": text(f"0x{identity.vendor}\n"),
         "device": text(f"0x{identity.device}\n"),
@@ -35,7 +35,7 @@ def _identity(identity: PciIdentity, driver: Callable[[], str]) -> dict[str, Ent
 
 
 def function(node: SimNode, device: SimPciFunction) -> Dir:
-    """The folder of a GPU, of its virtual function, or of the network card beside it."""
+    """Return the directory of a GPU, of its virtual function, or of the network card beside it."""
     return Dir(lambda: _function(node, device))
 
 
@@ -72,7 +72,7 @@ def _function(node: SimNode, device: SimPciFunction) -> dict[str, Entry]:
 
 
 def vfio_name(node: SimNode, device: SimPciFunction) -> str:
-    """The name in ``vfio-dev`` and /dev/vfio/devices: one number per device."""
+    """Return the name in ``vfio-dev`` and /dev/vfio/devices: one number per device."""
     beside = not device.physical and not device.virtual
     return f"vfio{devices.group(node, device) + (500 if beside else 0)}"
 
@@ -82,7 +82,7 @@ def _vendor_vfio(device: SimPciFunction, driver: str) -> bool:
 
 
 def has_handle(node: SimNode, device: SimPciFunction) -> bool:
-    """Whether there is a VFIO handle of this function to open."""
+    """Return whether this function has a VFIO handle to open."""
     driver = device.driver(node.environment.now())
     return node.state.iommu and (driver == devices.VFIO or _vendor_vfio(device, driver))
 
@@ -135,7 +135,7 @@ def _virtual(node: SimNode, gpu: SimGpu, each: FunctionState, address: str, driv
 
 
 def port(node: SimNode, gpu: SimGpu) -> Dir:
-    """The root port above a GPU, with everything that hangs on it."""
+    """Return the root port above a GPU, with everything below it."""
 
     def make() -> dict[str, Entry]:
         found = _identity(pci.port(gpu.state), lambda: "pcieport")
@@ -152,7 +152,7 @@ def port(node: SimNode, gpu: SimGpu) -> Dir:
 
 
 def drivers(node: SimNode) -> Dir:
-    """``/sys/bus/pci/drivers``."""
+    """Return ``/sys/bus/pci/drivers``."""
     return Dir(lambda: {name: _driver(node, name) for name in (*devices.DRIVERS, "pcieport")})
 
 

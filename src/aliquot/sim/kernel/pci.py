@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+import msgspec
+
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.sim.driver import topology as place
@@ -12,11 +14,13 @@ from aliquot.sim.state import FunctionState, GpuState, NodeState
 
 NVIDIA = "10de"
 _FIRST_FUNCTION = 4
-"""Where the first virtual function lies on boards that nobody has listed: as on every listed one but RTX PRO 6000."""
+"""The offset of the first virtual function on boards without a public listing. It is that of all listed boards except
+RTX PRO 6000.
+"""
 
 
 def table(gpu: GpuState) -> VgpuTable | None:
-    """The types of this board, None where nothing is known of it."""
+    """Return the types of this board, None if it is unknown."""
     return _table(gpu.pci_device, gpu.subsystem)
 
 
@@ -26,8 +30,8 @@ def _table(pci_device: str, subsystem: str) -> VgpuTable | None:
 
 
 def total_functions(gpu: GpuState) -> int:
-    """sriov_totalvfs: 0 without SR-IOV, or inside a virtual machine. Where it is not published, the least that the
-    board's types need: an estimate.
+    """Return sriov_totalvfs: 0 without SR-IOV, or inside a VM. If it is not published, it is the minimum that the
+    board's types need (an estimate).
     """
     found = table(gpu)
     if found is None or not found.sriov or gpu.guest:
@@ -36,18 +40,18 @@ def total_functions(gpu: GpuState) -> int:
 
 
 def offset(gpu: GpuState) -> int:
-    """sriov_offset: how far the first virtual function lies behind the physical one."""
+    """Return sriov_offset: the distance of the first virtual function from the physical one."""
     found = table(gpu)
     return found.first_vf if found is not None and found.first_vf is not None else _FIRST_FUNCTION
 
 
 def function_address(gpu: GpuState, number: int) -> str:
-    """The address of a virtual function: its routing id is the physical function's, the offset and the number."""
+    """Return the address of a virtual function: its routing id is the physical function's plus offset and number."""
     return _behind(gpu.pci, offset(gpu) + number)
 
 
 def function_number(gpu: GpuState, address: str) -> int | None:
-    """The number of the virtual function at an address, None if this GPU has none there."""
+    """Return the number of the virtual function at an address, None if this GPU has none there."""
     return _numbers(gpu.pci, offset(gpu), total_functions(gpu)).get(address)
 
 
@@ -69,44 +73,31 @@ def neighbour_address(gpu: GpuState) -> str:
 
 
 def port_address(gpu: GpuState) -> str:
-    """The root port above a GPU."""
+    """Return the root port above a GPU."""
     return f"{gpu.pci[:4]}:00:{1 + gpu.index // 8:02x}.{gpu.index % 8}"
 
 
 def port_folder(gpu: GpuState) -> str:
-    """The folder of that root port, below /sys."""
+    """Return the directory of that root port, below /sys."""
     return f"devices/pci{gpu.pci[:4]}:00/{port_address(gpu)}"
 
 
 def device_folder(gpu: GpuState, address: str) -> str:
-    """The folder of a function behind it, below /sys."""
+    """Return the directory of a function behind it, below /sys."""
     return f"{port_folder(gpu)}/{address}"
 
 
-class PciIdentity:
-    """What the attributes of one PCI function say."""
+class PciIdentity(msgspec.Struct, frozen=True):
+    """The attribute values of one PCI function."""
 
-    __slots__ = ("address", "device", "klass", "revision", "sub_device", "sub_vendor", "vendor", "virtual")
-
-    def __init__(
-        self,
-        address: str,
-        vendor: str,
-        device: str,
-        klass: str,
-        sub_vendor: str = "0000",
-        sub_device: str = "0000",
-        revision: str = "a1",
-        virtual: bool = False,
-    ) -> None:
-        self.address = address
-        self.vendor = vendor
-        self.device = device
-        self.klass = klass
-        self.sub_vendor = sub_vendor
-        self.sub_device = sub_device
-        self.revision = revision
-        self.virtual = virtual
+    address: str
+    vendor: str
+    device: str
+    klass: str
+    sub_vendor: str = "0000"
+    sub_device: str = "0000"
+    revision: str = "a1"
+    virtual: bool = False
 
     @property
     def modalias(self) -> str:
@@ -116,7 +107,7 @@ class PciIdentity:
         return f"pci:{ids}{subs}bc{k[:2]}sc{k[2:4]}i{k[4:]}"
 
     def uevent(self, driver: str) -> str:
-        """What udev and libvirt read."""
+        """Return the text that udev and libvirt read."""
         lines = [f"DRIVER={driver}"] if driver else []
         lines += [
             f"PCI_CLASS={int(self.klass, 16):X}",
@@ -129,8 +120,8 @@ class PciIdentity:
 
     @property
     def config(self) -> str:
-        """The first 64 bytes of configuration space, a character each. A virtual function answers ffff for its ids:
-        only the attributes tell them.
+        """The first 64 bytes of configuration space, one character each. A virtual function returns ffff for its ids;
+        only the attributes have them.
         """
         raw = bytearray(64)
         ids = ("ffff", "ffff") if self.virtual else (self.vendor, self.device)
@@ -156,7 +147,9 @@ def physical(gpu: SimGpu) -> PciIdentity:
 
 
 def virtual(gpu: SimGpu, function: FunctionState) -> PciIdentity:
-    """A virtual function carries the device id and the class of its GPU, and no board's id (captured: A2)."""
+    """Return the identity of a virtual function: the device id and class of its GPU, and no board
+    id (captured on A2).
+    """
     base, sub = place.pci_class(gpu)
     address = function_address(gpu.state, function.number)
     klass = f"{base:02x}{sub:02x}00"
@@ -164,7 +157,7 @@ def virtual(gpu: SimGpu, function: FunctionState) -> PciIdentity:
 
 
 def neighbour(gpu: GpuState) -> PciIdentity:
-    """An Intel I350 network function: any device that is not NVIDIA's would do."""
+    """Return an Intel I350 network function, as an example of a device of another vendor."""
     return PciIdentity(neighbour_address(gpu), "8086", "1521", "020000", "8086", "0002", "01")
 
 
@@ -173,7 +166,7 @@ def port(gpu: GpuState) -> PciIdentity:
 
 
 def gpu_group(node: NodeState, gpu: GpuState) -> int:
-    """The IOMMU group of a GPU; the numbers differ from boot to boot."""
+    """Return the IOMMU group of a GPU; the numbers differ from boot to boot."""
     return 32 + 3 * ((node.boots - 1) % 4) + gpu.index
 
 
@@ -182,7 +175,7 @@ FIRST_FREE_GROUP = 80
 
 
 def free_groups(node: NodeState, count: int) -> list[int]:
-    """Numbers of new IOMMU groups."""
+    """Return numbers for new IOMMU groups."""
     used = {f.group for g in node.gpus for f in g.functions} | {v.group for g in node.gpus for v in g.vgpus}
     found: list[int] = []
     number = FIRST_FREE_GROUP

@@ -1,4 +1,4 @@
-"""``/proc`` and ``/dev`` of a simulated node, as far as GPUs and virtual machines go."""
+"""The ``/proc`` and ``/dev`` of a simulated node, as far as GPUs and VMs need them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from aliquot.sim.node import SimNode
 from aliquot.sim.state import VmState
 
 _KERNELS = {"mdev": "5.15.0-119-generic", "vfio": "6.14.0-24-generic", "": "6.8.0-60-generic"}
-"""A kernel release in which each sort of vGPU host driver is at home."""
+"""A typical kernel release for each kind of vGPU host driver."""
 
 
 def host(node: SimNode) -> str:
-    """The vGPU host driver of the machine, if any GPU has it."""
+    """Return the vGPU host driver of the node, if any GPU has it."""
     return next((g.state.host for g in node.gpus if g.state.host), "")
 
 
 def has_mdev(node: SimNode) -> bool:
-    """Whether the mdev core is loaded."""
+    """Return whether the mdev core is loaded."""
     return any(g.state.host == "mdev" for g in node.gpus)
 
 
 def modules(node: SimNode) -> tuple[str, ...]:
-    """The loaded modules that matter here."""
+    """Return the relevant loaded modules."""
     own: tuple[str, ...] = ("nvidia_vgpu_vfio",) if host(node) else ()
     own += ("mdev",) if has_mdev(node) else ()
     return ("nvidia", *own, "vfio_pci", "vfio_pci_core", "vfio_iommu_type1", "vfio", "igb")
@@ -72,7 +72,7 @@ def _nvidia(node: SimNode) -> Dir:
 
 
 def _nvswitch(node: SimNode) -> dict[str, Entry]:
-    """A folder for each NVSwitch, as NVIDIA's driver has it."""
+    """Return a directory for each NVSwitch, as in NVIDIA's driver."""
     found = nvswitches(node.gpus)
     each: dict[str, Entry] = {pci: folder({"information": text(f"BIOS Version: {pci}\n")}) for pci in found}
     return {"nvidia-nvswitch": folder({"devices": folder(each)})} if found else {}
@@ -104,7 +104,7 @@ def _gpu(node: SimNode, gpu: SimGpu) -> Dir:
 
 
 def _process(node: SimNode, vm: VmState) -> Dir:
-    """A virtual machine's QEMU: name, command line, open files."""
+    """Return a VM's QEMU process: name, command line, open files."""
     opened = ["/dev/null", "/dev/kvm", "/dev/vfio/vfio"]
     opened += dict.fromkeys(f"/dev/vfio/{number}" for d in vm.devices if (number := group_of(node, d)) is not None)
     return folder(
@@ -118,7 +118,7 @@ def _process(node: SimNode, vm: VmState) -> Dir:
 
 
 def group_of(node: SimNode, name: str) -> int | None:
-    """The IOMMU group of a function (by address) or an mdev (by UUID)."""
+    """Return the IOMMU group of a function (by address) or an mdev (by UUID)."""
     for gpu in node.gpus:
         for vgpu in gpu.state.vgpus:
             if vgpu.uuid == name:

@@ -1,7 +1,7 @@
-"""How NVIDIA's driver decides what vGPU may be made where: pure functions over one GPU's state.
+"""The rules by which NVIDIA's driver permits vGPUs: pure functions over one GPU's state.
 
-Source: open-gpu-kernel-modules 595.45.04, kernel_vgpu_mgr.c (behaviour restated, no code), agreeing with the captures
-of A2, A40 and L40S. Codes are those of the resource manager, as its log lines carry them.
+Source: open-gpu-kernel-modules 595.45.04, kernel_vgpu_mgr.c (behaviour restated, no code), which agrees with the
+captures of A2, A40 and L40S. Codes are those of the resource manager, as in its log lines.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MAX_PER_INSTANCE = 12
 """The driver's hard limits: vGPUs of one GPU without and with MIG, and of one GPU instance."""
 
 _NO_COMPUTE_TYPES = ("NVIDIA A40", "NVIDIA L40S")
-"""Boards whose captured lists have no C-series type: those come with another edition of the host driver."""
+"""Boards whose captured lists have no C-series type, which needs another edition of the host driver."""
 
 
 class DriverRefusedError(Exception):
-    """The driver makes no vGPU. ``rm`` is the resource manager's code."""
+    """The driver refuses to create a vGPU. ``rm`` is the resource manager's code."""
 
     def __init__(self, rm: int) -> None:
         super().__init__(f"0x{rm:x}")
@@ -37,8 +37,8 @@ class DriverRefusedError(Exception):
 
 
 def vgpu_framework(gpu: GpuState) -> str:
-    """How vGPUs of this GPU are made: ``mdev`` (of the physical function), ``sriov-mdev``, ``vendor-vfio``; empty
-    without the vGPU host driver, or where the board has no vGPU in that kernel (no mdev, no SR-IOV).
+    """Return the vGPU framework of this GPU: ``mdev`` (of the physical function), ``sriov-mdev`` or ``vendor-vfio``.
+    Return "" without the vGPU host driver, or if the board has no vGPU in that kernel (no mdev, no SR-IOV).
     """
     if not gpu.host or gpu.driver != "nvidia" or gpu.guest or pci.table(gpu) is None:
         return ""
@@ -48,7 +48,7 @@ def vgpu_framework(gpu: GpuState) -> str:
 
 
 def types(gpu: GpuState) -> tuple[VgpuType, ...]:
-    """The types that the driver knows for this board, by id. A type that no public source numbers is not there."""
+    """Return the types that the driver knows for this board, by id. Types without a public number are omitted."""
     return tuple(_known(gpu.pci_device, gpu.subsystem, gpu.compute).values())
 
 
@@ -72,7 +72,7 @@ def _size(gpu: GpuState, vgpu: VgpuState) -> int:
 
 
 def width(gpu: GpuState, wanted: VgpuType) -> int:
-    """GiB that a vGPU covers on the GPU: on RTX PRO Blackwell 2 GB types take 3 of 96."""
+    """Return the GiB that a vGPU covers on the GPU: on RTX PRO Blackwell 2 GB types take 3 of 96."""
     table = pci.table(gpu)
     if table is not None and table.architecture == "blackwell":
         return max(wanted.size_gib, table.region // max(wanted.max, 1))
@@ -80,7 +80,7 @@ def width(gpu: GpuState, wanted: VgpuType) -> int:
 
 
 def placements(gpu: GpuState, wanted: VgpuType) -> tuple[int, ...]:
-    """The placement ids of a type in the mode that the GPU is in; empty where the driver places nothing (Ampere and
+    """Return the placement ids of a type in the GPU's current mode; none if the driver does not place vGPUs (Ampere and
     older in equal-size mode).
     """
     table = pci.table(gpu)
@@ -92,7 +92,7 @@ def placements(gpu: GpuState, wanted: VgpuType) -> tuple[int, ...]:
 
 
 def free_placement(gpu: GpuState, wanted: VgpuType, ignoring: VgpuState | None = None) -> int | None:
-    """The first place of a type that overlaps no other vGPU's, in the order of the table: first fit."""
+    """Return the first placement of a type that overlaps no other vGPU, in the order of the table (first fit)."""
     return next((p for p in placements(gpu, wanted) if is_free(gpu, wanted, p, ignoring)), None)
 
 
@@ -108,7 +108,7 @@ def is_free(gpu: GpuState, wanted: VgpuType, placement: int, ignoring: VgpuState
 
 
 def instance_takes(gpu: GpuState, instance: InstanceState, wanted: VgpuType) -> bool:
-    """Whether a GPU instance has room for one more vGPU of a type: its profile, one frame buffer size, the count."""
+    """Return whether a GPU instance can hold one more vGPU of a type: its profile, one frame buffer size, the count."""
     existing = [v for v in gpu.vgpus if v.gi == instance.id]
     return (
         instance.profile == wanted.profile_id
@@ -118,7 +118,7 @@ def instance_takes(gpu: GpuState, instance: InstanceState, wanted: VgpuType) -> 
 
 
 def available(gpu: GpuState, function: str, wanted: VgpuType) -> int:
-    """``available_instances`` of a type seen from a function: 0 or 1, but a count where vGPUs lie on the GPU itself."""
+    """Return ``available_instances`` of a type for a function: 0 or 1, or a count if vGPUs are on the GPU itself."""
     created = len(gpu.vgpus)
     if vgpu_framework(gpu) == "mdev":
         if created and any(_size(gpu, v) != wanted.fb_mib for v in gpu.vgpus):
@@ -138,13 +138,14 @@ def available(gpu: GpuState, function: str, wanted: VgpuType) -> int:
 
 
 def creatable(gpu: GpuState, function: str) -> tuple[VgpuType, ...]:
-    """What the driver lists for a function now, by id."""
+    """Return the types that the driver lists for a function now, by id."""
     return tuple(t for t in types(gpu) if available(gpu, function, t))
 
 
 def choose(gpu: GpuState, function: str, type_id: int) -> tuple[int, int]:
-    """The GPU instance and the place that a new vGPU gets, WHOLE for none. Raises DriverRefusedError in the order of
-    the driver's checks; the longer lists of ``available`` are not asked again (in mixed-size mode it may say less).
+    """Return the GPU instance and the placement of a new vGPU, WHOLE for none. Raises DriverRefusedError in the order
+    of the driver's checks. The lists of ``available`` are not checked again, because in mixed-size mode they may
+    contain less.
     """
     if gpu.lost:
         raise DriverRefusedError(INVALID_STATE)
@@ -179,6 +180,6 @@ def _instance_for(gpu: GpuState, wanted: VgpuType) -> int:
 
 
 def mixed_possible(gpu: GpuState) -> bool:
-    """Whether the board and its driver know mixed-size mode, and MIG is off."""
+    """Return whether the board and its driver support mixed-size mode, and MIG mode is off."""
     table = pci.table(gpu)
     return table is not None and table.mixed_size and bool(vgpu_framework(gpu)) and not gpu.mig

@@ -1,4 +1,4 @@
-"""The files of a simulated node: ``/sys``, ``/proc`` and ``/dev``, to read, write and follow."""
+"""The file tree of a simulated node: ``/sys``, ``/proc`` and ``/dev``, to read, write and follow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import stat
 from typing import NamedTuple
 
 from aliquot.sim.kernel import devices, nodes, pci, proc, rules
-from aliquot.sim.kernel import kernel_writes as gate
+from aliquot.sim.kernel import kernel_writes as writes
 from aliquot.sim.kernel.devices import refuse
 from aliquot.sim.kernel.kernel_writes import KernelWrite
 from aliquot.sim.kernel.tree_entries import Dir, Entry, File, SymbolicLink, WritableFile, folder, line, text, up
@@ -18,7 +18,7 @@ _MAX_LINKS = 40
 
 
 class TreeSnapshot(NamedTuple):
-    """A tree as it was made: for this ``structure`` of the node, until that time on its clock."""
+    """A tree for one ``structure`` of the node, valid until a time on its clock."""
 
     root: Dir
     structure: int
@@ -26,7 +26,7 @@ class TreeSnapshot(NamedTuple):
 
 
 def _parts(path: str) -> list[str]:
-    """The names in a path, last first."""
+    """Return the names in a path, last first."""
     return [w for w in reversed(path.split("/")) if w and w != "."]
 
 
@@ -38,7 +38,7 @@ class Tree:
         self._snapshot = TreeSnapshot(folder({}), -1, 0.0)
 
     def read(self, path: str) -> str:
-        """The whole text, its newline included; a character per byte where the file is binary."""
+        """Return the whole text including its newline; one character per byte for a binary file."""
         entry = self._find(path)[1]
         if isinstance(entry, Dir):
             raise refuse(errno.EISDIR)
@@ -47,7 +47,7 @@ class Tree:
         return entry.read()
 
     def write(self, path: str, value: str, session: SimSession) -> None:
-        """One write of a text. Everything that a file takes is a write call of the node: logged, and met by faults."""
+        """Write a text once. A write to any file is a write call of the node: logged, and subject to faults."""
         real, entry = self._find(path)
         if isinstance(entry, Dir):
             raise refuse(errno.EISDIR)
@@ -55,10 +55,10 @@ class Tree:
             raise refuse(errno.EACCES)
         number, apply, quiet = entry.write
         gpu = number if number >= 0 else self._gpu_of(value)
-        gate.execute(self.node, session, KernelWrite("SysfsWrite", gpu, real, value, quiet), lambda: apply(value))
+        writes.execute(self.node, session, KernelWrite("SysfsWrite", gpu, real, value, quiet), lambda: apply(value))
 
     def _gpu_of(self, value: str) -> int:
-        """The GPU that a driver's file is told of, -1 if it is none."""
+        """Return the GPU that a value written to a driver's file names, -1 for none."""
         try:
             return devices.find(self.node, value).gpu.state.index
         except OSError:
@@ -87,8 +87,8 @@ class Tree:
         return True
 
     def stat(self, path: str) -> dict[str, object]:
-        """Kind (dir, file, link, device), mode, size in bytes, and whether the text is bytes. The last part of the path
-        is not followed.
+        """Return kind (dir, file, link, device), mode, size in bytes, and whether the text is binary. The last part of
+        the path is not followed.
         """
         entry = self._find(path, last=False)[1]
         if isinstance(entry, SymbolicLink):
@@ -100,10 +100,10 @@ class Tree:
         size = 64 if entry.binary else 4096
         return {"kind": "file", "mode": stat.S_IFREG | entry.mode, "size": size, "binary": entry.binary}
 
-    # -- the way to an entry
+    # -- path lookup
 
     def _find(self, path: str, last: bool = True) -> tuple[str, Entry]:
-        """The entry at a path, and its path with every link resolved; ``last``: a link at the end is followed too."""
+        """Return the entry at a path, and its path with all links resolved. ``last``: also follow a link at the end."""
         if not path.startswith("/"):
             raise refuse(errno.ENOENT)
         todo, top = _parts(path), self._top()
@@ -132,7 +132,7 @@ class Tree:
         return "/" + "/".join(name for name, _ in trail), trail[-1][1] if trail else top
 
     def _top(self) -> Dir:
-        """The tree as the node is now: made anew when something has changed, or has appeared by itself."""
+        """Return the current tree. It is built again if something has changed, or has appeared over time."""
         node, snapshot, now = self.node, self._snapshot, self.node.environment.now()
         if snapshot.structure != node.structure or now >= snapshot.until:
             structure = node.structure
@@ -162,7 +162,7 @@ def _sys(node: SimNode) -> dict[str, Entry]:
 
 
 def _bridges(node: SimNode) -> dict[str, Entry]:
-    """``/sys/devices``: a host bridge per PCI domain, with the root ports behind it."""
+    """Return ``/sys/devices``: a host bridge per PCI domain, with the root ports behind it."""
     found: dict[str, dict[str, Entry]] = {}
     for gpu in node.gpus:
         bridge = found.setdefault(f"pci{gpu.state.pci[:4]}:00", {})
@@ -200,7 +200,7 @@ def _pci_bus(node: SimNode) -> Dir:
 
 
 def _parents(node: SimNode) -> list[tuple[str, str]]:
-    """The functions that carry mdevs, and their folders below /sys."""
+    """Return the functions that carry mdevs, and their directories below /sys."""
     now = node.environment.now()
     found = []
     for device in devices.all_functions(node):
@@ -212,7 +212,7 @@ def _parents(node: SimNode) -> list[tuple[str, str]]:
 
 
 def _mdev_folders(node: SimNode) -> dict[str, str]:
-    """Every mdev's folder below /sys, by UUID."""
+    """Return every mdev's directory below /sys, by UUID."""
     return {
         v.uuid: f"{pci.device_folder(g.state, v.function)}/{v.uuid}" for g in node.gpus for v in g.state.vgpus if v.uuid
     }
@@ -225,7 +225,7 @@ def _mdev_bus(node: SimNode) -> Dir:
 
 
 def _groups(node: SimNode) -> dict[str, Entry]:
-    """``/sys/kernel/iommu_groups``; an mdev has a group even where the IOMMU is off."""
+    """Return ``/sys/kernel/iommu_groups``; an mdev has a group even if the IOMMU is off."""
     found: dict[int, dict[str, Entry]] = {}
     if node.state.iommu:
         for gpu in node.gpus:
@@ -246,14 +246,14 @@ def _groups(node: SimNode) -> dict[str, Entry]:
 
 
 class FileAnswer(NamedTuple):
-    """What a request for files is answered with: a value, or the kernel's errno."""
+    """The answer to a file request: a value, or the kernel's errno."""
 
     value: object = None
     errno: int = 0
 
 
 def handle_request(tree: Tree, session: SimSession, op: str, path: str, data: str) -> FileAnswer:
-    """One request by name. Raises KeyError for an operation that there is not."""
+    """Execute one request by name. Raises KeyError for an unknown operation."""
     reads = {
         "read": tree.read,
         "names": tree.names,
@@ -269,29 +269,3 @@ def handle_request(tree: Tree, session: SimSession, op: str, path: str, data: st
         return FileAnswer(reads[op](path))
     except OSError as error:
         return FileAnswer(errno=error.errno or errno.EIO)
-
-
-class InProcessFiles:
-    """The Files port over a node in this process."""
-
-    def __init__(self, tree: Tree, session: SimSession | None = None) -> None:
-        self.tree = tree
-        self._session = session or SimSession("", 0)
-
-    def read(self, path: str) -> str:
-        return self.tree.read(path).removesuffix("\n")
-
-    def write(self, path: str, text: str) -> None:
-        self.tree.write(path, text, self._session)
-
-    def names(self, path: str) -> tuple[str, ...]:
-        return self.tree.names(path)
-
-    def link(self, path: str) -> str:
-        return self.tree.link(path)
-
-    def real(self, path: str) -> str:
-        return self.tree.real(path)
-
-    def exists(self, path: str) -> bool:
-        return self.tree.exists(path)

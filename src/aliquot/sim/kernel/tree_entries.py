@@ -1,4 +1,4 @@
-"""What a simulated tree is made of: folders that are filled when somebody looks, files that answer, links."""
+"""The entries of a simulated tree: directories that are filled on access, computed files, links."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Write = Callable[[str], None]
 
 
 class WritableFile(NamedTuple):
-    """What a written text does. ``gpu`` is the position of the GPU that it is about, -1 for none. A ``quiet`` one
-    changes what files say, but not which there are.
+    """The effect of a written text. ``gpu`` is the position of the affected GPU, -1 for none. A ``quiet`` write changes
+    the content of files, but not which files exist.
     """
 
     gpu: int
@@ -20,7 +20,7 @@ class WritableFile(NamedTuple):
 
 
 class File:
-    """An attribute. Without ``read`` it can only be written, without ``write`` only be read. A ``binary`` one holds a
+    """An attribute. Without ``read`` it is write-only, without ``write`` read-only. A ``binary`` one holds one
     character per byte. ``device``: a character device, which has no text.
     """
 
@@ -49,8 +49,8 @@ class SymbolicLink:
 
 
 class Dir:
-    """A folder. ``make`` gives its entries, once: a change of the node makes a new tree. ``find`` gives one of them
-    where it is cheaper to have than all.
+    """A directory. ``make`` returns its entries once: a change of the node builds a new tree. ``find`` returns one of
+    them if that is cheaper than all.
     """
 
     __slots__ = ("_entries", "_find", "_make")
@@ -76,12 +76,12 @@ Entry = Dir | File | SymbolicLink
 
 
 def text(value: str) -> File:
-    """A file that always reads the same."""
+    """Return a file with constant content."""
     return File(lambda: value)
 
 
 def line(value: Callable[[], object]) -> File:
-    """A file of one line."""
+    """Return a file of one line."""
     return File(lambda: f"{value()}\n")
 
 
@@ -90,5 +90,5 @@ def folder(entries: dict[str, Entry]) -> Dir:
 
 
 def up(depth: int, target: str) -> SymbolicLink:
-    """A relative link out of a folder that lies ``depth`` folders below /sys."""
+    """Return a relative link from a directory that is ``depth`` levels below /sys."""
     return SymbolicLink("../" * depth + target)

@@ -1,7 +1,8 @@
-"""Making and removing vGPUs by the files of both kernels: ``create`` and ``remove`` of mdevs, ``current_vgpu_type``.
+"""Creating and removing vGPUs through the files of both kernels: ``create`` and ``remove`` of mdevs,
+``current_vgpu_type``.
 
-Refusals are OSError. The mdev core says EINVAL and EEXIST for a UUID; the driver says ENOSPC for "insufficient
-resources" and EIO else. Vendor-specific VFIO says EIO for every refusal of the driver.
+Refusals are OSError. The mdev core raises EINVAL and EEXIST for a UUID. The driver raises ENOSPC for "insufficient
+resources" and EIO otherwise. Vendor-specific VFIO raises EIO for every refusal of the driver.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ FunctionWrite = Callable[[SimNode, SimGpu, FunctionState, str], None]
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\n?")
 NO_INSTANCE = 0xFFFFFFFF
 NO_PLACEMENT = 0xFFFF
-"""What the files say where there is no GPU instance, or no place (NVML's invalid ids; an inference)."""
+"""The files' values without a GPU instance or a placement (NVML's invalid ids; an inference)."""
 
 
 class DriverError(OSError):
-    """A refusal of NVIDIA's driver, with the resource manager's code that it leaves in the kernel log."""
+    """A refusal of NVIDIA's driver, with the resource manager's code for the kernel log."""
 
     def __init__(self, code: int, rm: int) -> None:
         import os
@@ -35,7 +36,7 @@ class DriverError(OSError):
 
 
 def on(gpu: SimGpu, function: str) -> VgpuState | None:
-    """The vGPU of a virtual function."""
+    """Return the vGPU of a virtual function."""
     return next((v for v in gpu.state.vgpus if v.function == function), None)
 
 
@@ -44,7 +45,7 @@ def by_uuid(node: SimNode, uuid: str) -> VgpuState | None:
 
 
 def create(node: SimNode, gpu: SimGpu, function: str, type_id: int, text: str) -> None:
-    """A UUID written to ``create`` of a type."""
+    """Create a vGPU from a UUID written to ``create`` of a type."""
     if not _UUID.fullmatch(text):
         raise refuse(errno.EINVAL)
     uuid = text.strip().lower()
@@ -62,7 +63,7 @@ def create(node: SimNode, gpu: SimGpu, function: str, type_id: int, text: str) -
 
 
 def remove(node: SimNode, gpu: SimGpu, vgpu: VgpuState, text: str) -> None:
-    """``remove`` of an mdev: any number but 0 removes it."""
+    """Write ``remove`` of an mdev: any number but 0 removes it."""
     if _number(text) == 0:
         return
     if vms.open_on(node, vgpu.uuid):
@@ -71,7 +72,7 @@ def remove(node: SimNode, gpu: SimGpu, vgpu: VgpuState, text: str) -> None:
 
 
 def set_type(node: SimNode, gpu: SimGpu, function: FunctionState, text: str) -> None:
-    """``current_vgpu_type``: a type's id makes a vGPU, 0 removes it."""
+    """Write ``current_vgpu_type``: a type's id creates a vGPU, 0 removes it."""
     wanted = _number(text)
     address = pci.function_address(gpu.state, function.number)
     existing = on(gpu, address)
@@ -90,7 +91,7 @@ def set_type(node: SimNode, gpu: SimGpu, function: FunctionState, text: str) -> 
 
 
 def _existing(gpu: SimGpu, function: FunctionState) -> VgpuState:
-    """Raises ENXIO before a type is set."""
+    """Return the vGPU of a function. Raises ENXIO before a type is set."""
     found = on(gpu, pci.function_address(gpu.state, function.number))
     if found is None:
         raise refuse(errno.ENXIO)
@@ -108,7 +109,7 @@ def placement_id(gpu: SimGpu, function: FunctionState) -> int:
 
 
 def move_instance(node: SimNode, gpu: SimGpu, function: FunctionState, text: str) -> None:
-    """``gpu_instance_id``: another GPU instance for a vGPU that does not run."""
+    """Write ``gpu_instance_id``: move a vGPU that does not run to another GPU instance."""
     vgpu, wanted = _existing(gpu, function), _number(text)
     kind = rules.type_by_id(gpu.state, vgpu.type_id)
     instance = next((i for i in gpu.state.instances if i.id == wanted), None)
@@ -122,7 +123,7 @@ def move_instance(node: SimNode, gpu: SimGpu, function: FunctionState, text: str
 
 
 def move_placement(node: SimNode, gpu: SimGpu, function: FunctionState, text: str) -> None:
-    """``placement_id``: another place for a vGPU that does not run."""
+    """Write ``placement_id``: move a vGPU that does not run to another placement."""
     vgpu, wanted = _existing(gpu, function), _number(text)
     kind = rules.type_by_id(gpu.state, vgpu.type_id)
     if vms.open_on(node, vgpu.function) or kind is None or wanted not in rules.placements(gpu.state, kind):
@@ -133,7 +134,7 @@ def move_placement(node: SimNode, gpu: SimGpu, function: FunctionState, text: st
 
 
 def set_params(node: SimNode, vgpu: VgpuState | None, text: str) -> None:
-    """``vgpu_params``: plugin parameters of a vGPU that does not run."""
+    """Write ``vgpu_params``: plugin parameters of a vGPU that does not run."""
     if vgpu is None:
         raise refuse(errno.ENXIO)
     if vms.open_on(node, vgpu.uuid or vgpu.function):

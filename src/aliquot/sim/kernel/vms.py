@@ -1,4 +1,4 @@
-"""Virtual machines of a simulated node: a process each, with the VFIO handles that it has open."""
+"""The VMs of a simulated node: each is a process with open VFIO handles."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from aliquot.sim.state import VmState
 
 
 def open_on(node: SimNode, device: str) -> VmState | None:
-    """The virtual machine that has a function (by address) or an mdev (by UUID) open."""
+    """Return the VM that has a function (by address) or an mdev (by UUID) open."""
     return next((vm for vm in node.state.vms if device in vm.devices), None)
 
 
 def command_line(vm: VmState) -> str:
-    """As libvirt starts QEMU; words end with a zero byte."""
+    """Return QEMU's command line as libvirt starts it; each word ends with a zero byte."""
     words = (
         "/usr/bin/qemu-system-x86_64",
         "-name",

@@ -24,12 +24,12 @@ extern char **environ;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int idle[POOL], idle_count;
-static unsigned epoch;       /* grows when pooled connections are no longer good */
-static unsigned sessions;    /* how many this process has opened */
-static int references;       /* nvmlInit less nvmlShutdown */
+static unsigned epoch;       /* increases when pooled connections become invalid */
+static unsigned sessions;    /* number of sessions that this process opened */
+static int references;       /* calls of nvmlInit minus calls of nvmlShutdown */
 static char token[64];
-static char folder[4096];    /* that this library lies in: the socket is beside it */
-static int home = -1;        /* that directory, open */
+static char folder[4096];    /* directory of this library and of the socket */
+static int home = -1;        /* descriptor of that directory */
 
 static void forget_connections(void)
 {
@@ -50,10 +50,10 @@ static void in_child(void)
     pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
     lock = fresh;
     forget_connections();
-    new_token(); /* a session of its own */
+    new_token(); /* its own session */
 }
 
-/* Where a container finds a node's folder; aliquot.cdi.options has the same. /run may be a link. */
+/* Mount point of a node's directory in a container; the same as in aliquot.cdi.options. /run may be a symbolic link. */
 #define MOUNTED "/run/aliquot-sim"
 static int mounted;
 
@@ -71,7 +71,7 @@ __attribute__((constructor)) static void find_home(void)
     pthread_atfork(NULL, NULL, in_child);
 }
 
-/* A node that was stopped and started again is another directory of the same name. */
+/* A node that was stopped and started again has another directory with the same name. */
 static void open_home(void)
 {
     int found = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -85,7 +85,7 @@ static void open_home(void)
     close(found);
 }
 
-/* A socket's path may have 107 bytes, a state directory more: go by way of the open directory. */
+/* A socket path is limited to 107 bytes, a state directory may have more: connect through the open directory. */
 static int dial(void)
 {
     struct sockaddr_un where = {.sun_family = AF_UNIX};
@@ -100,7 +100,7 @@ static int dial(void)
     return fd;
 }
 
-/* The server leaves the command that starts it in the directory above; it may have been killed. */
+/* The server stores its start command in the parent directory, because it may have been killed. */
 static int revive(void)
 {
     char words[8192], *argument[8], *save = NULL;
@@ -215,8 +215,8 @@ static int parse(struct reply *r)
     return (int)rc;
 }
 
-/* A connection that has joined this process's session, or -1; then "refused" is what to answer. A call that opens a
- * session may be refused, or hang in the driver; one that joins an open session is not. */
+/* Return a connection that has joined this process's session, or -1; then "refused" is the code to return. A call
+ * that opens a session may be refused, or hang in the driver. A call that joins an open session does neither. */
 static int joined(const char *name, int *refused)
 {
     char line[128];
@@ -230,7 +230,7 @@ static int joined(const char *name, int *refused)
         if (send_all(fd, line, strlen(line)) && receive_line(fd, line, sizeof line)) {
             if (!strcmp(line, "0"))
                 return fd;
-            i = 100; /* it answers, and says no */
+            i = 100; /* the server answers with a refusal */
             *refused = atoi(line);
         }
         close(fd);
@@ -286,10 +286,10 @@ static int exchange(struct reply *r, int repeatable, const char *format, va_list
         }
         close(fd);
         pthread_mutex_lock(&lock);
-        forget_connections(); /* the server went away: the others are dead too */
+        forget_connections(); /* the server is gone: the other connections are invalid, too */
         pthread_mutex_unlock(&lock);
         if (sent && !repeatable)
-            return UNKNOWN; /* it may or may not have happened */
+            return UNKNOWN; /* it may or may not have been executed */
     }
     return UNKNOWN;
 }

@@ -1,9 +1,10 @@
-/* What a container sees. The driver shows a process the GPUs and MIG devices whose device nodes it can open. So does
- * this library where it lies in /run/aliquot-sim, where CDI documents mount a node's folder, and where
- * ALIQUOT_SIM_DEV_ROOT names another root than "/" for the nodes.
+/* Visibility in a container. The driver shows a process the GPUs and MIG devices whose device nodes it can open.
+ * This library does the same if it is in /run/aliquot-sim, where CDI specifications mount a node's directory, or if
+ * ALIQUOT_SIM_DEV_ROOT names another root than "/" for the device nodes.
  *
- * The place says so, and not the variable alone: a variable is lost with `podman exec`, sudo or `env -i`, and then the
- * container would see every GPU. A file beside the library cannot say it: the folder is the host's own. */
+ * The location decides, not only the variable: `podman exec`, sudo or `env -i` drop a variable, and then the
+ * container would see every GPU. A marker file beside the library does not work, because the directory is the
+ * host's. */
 #include "shim.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* Numbers for local use that Linux gives to no driver; aliquot.cdi.options has the same. */
+/* Major numbers for local use that Linux assigns to no driver; the same as in aliquot.cdi.options. */
 enum { GPU_MAJOR = 120, CAPS_MAJOR = 122, CONFIG = 1 };
 
 static const char *dev_root(void)
@@ -23,7 +24,8 @@ static const char *dev_root(void)
     return root && *root ? root : in_container() ? "/" : NULL;
 }
 
-/* Nothing answers behind such a number, which is no refusal; the cgroup's is EPERM, the mode's EACCES. */
+/* No device answers at this number, which is not a refusal. The cgroup refuses with EPERM, the mode bits with
+ * EACCES. */
 static int opens(const char *format, int major_number, int minor_number)
 {
     char path[4096];
@@ -57,7 +59,7 @@ int visible(const struct address *a)
     return a->gi < 0 || (cap_opens(gi) && cap_opens(gi + 1 + a->ci));
 }
 
-/* -- counting and finding among what is visible */
+/* -- counting and finding visible devices */
 
 static int total(unsigned *out)
 {
@@ -76,7 +78,7 @@ static int visible_at(unsigned index)
     return visible(&(struct address){(int)r.number[0], -1, -1});
 }
 
-/* How many of the first GPUs, up to the node's index `end`, are visible. */
+/* Return how many of the first GPUs, up to the node's index `end`, are visible. */
 static unsigned visible_before(unsigned end)
 {
     unsigned count = 0;
@@ -97,7 +99,7 @@ API int nvmlDeviceGetCount_v2(unsigned *out)
 
 API int nvmlDeviceGetCount(unsigned *out) { return nvmlDeviceGetCount_v2(out); }
 
-/* The node's index of a GPU from the caller's; past the last one if it sees fewer. */
+/* Convert the caller's index of a GPU into the node's; past the last one if fewer GPUs are visible. */
 int node_index(unsigned *index)
 {
     unsigned count, left = *index;
@@ -137,7 +139,7 @@ API int nvmlDeviceGetMigDeviceHandleByIndex(handle h, unsigned index, handle *ou
     }
     for (unsigned i = 0, left = index;; i++) {
         int rc = ask(&r, "DeviceGetMigDeviceHandleByIndex " WORDS " %d", PLACE(a), (int)i);
-        if (rc) /* past the last one: what a caller hears who asks for more than the GPU ever has is the node's answer */
+        if (rc) /* past the last one: return the node's answer, also for indexes that no GPU has */
             return ask(&r, "DeviceGetMigDeviceHandleByIndex " WORDS " %d", PLACE(a), (int)(index > i ? index : i));
         struct address found = {(int)r.number[0], (int)r.number[1], (int)r.number[2]};
         if (visible(&found) && left-- == 0) {

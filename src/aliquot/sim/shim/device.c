@@ -1,4 +1,4 @@
-/* The system, finding devices, and what they are. */
+/* The system, finding devices, and their identity. */
 #include "shim.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Event sets. A set knows which kinds of events of which GPUs it wants, and the last event that it has seen. */
+/* Event sets. A set holds the kinds of events per GPU, and the last event that it has seen. */
 #include "shim.h"
 
 #include <pthread.h>
@@ -100,7 +100,7 @@ API int nvmlEventSetWait_v2(void *given, struct event_data *out, unsigned millis
         .device = make_handle(DEVICE, r.number[1], -1, -1),
         .type = (unsigned long long)r.number[2],
         .data = (unsigned long long)r.number[3],
-        .gpu_instance = (unsigned)r.number[4], /* -1 becomes 0xFFFFFFFF: not attributable */
+        .gpu_instance = (unsigned)r.number[4], /* -1 becomes 0xFFFFFFFF: not attributed */
         .compute_instance = (unsigned)r.number[5],
     };
     return SUCCESS;

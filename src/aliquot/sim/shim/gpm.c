@@ -1,18 +1,18 @@
-/* GPM: how busy a GPU or a GPU instance was between two samples. Hopper and later have it. */
+/* GPM: how busy a GPU or a GPU instance was between two samples. Hopper and later support it. */
 #include "shim.h"
 
 #include <stdlib.h>
 
-/* NVML_GPM_METRIC_*: time in which anything computed, and multiprocessors that were busy; in percent. */
+/* NVML_GPM_METRIC_*: time in which anything computed, and busy multiprocessors; in percent. */
 enum { GRAPHICS_UTIL = 1, SM_UTIL = 2, METRICS = 1024 };
-/* These structures have plain numbers for versions, not the sizes that others have. */
+/* These structures have plain numbers as versions, not sizes like the others. */
 enum { VERSION = 1 };
 
 struct gpm_support {
     unsigned version, supported;
 };
 
-/* A sample of ours: the millionths of multiprocessors that are busy, of the GPU or GPU instance that it was taken of. */
+/* A simulated sample: millionths of busy multiprocessors of a GPU or GPU instance. */
 struct sample {
     struct address of;
     int taken;

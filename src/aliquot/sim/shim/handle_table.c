@@ -1,4 +1,4 @@
-/* Handles, and asking the node about what they stand for. */
+/* Handles, and requests to the node about their targets. */
 #include "shim.h"
 
 #include <string.h>

@@ -19,7 +19,7 @@ API int nvmlDeviceGetMemoryInfo(handle h, struct memory_v1 *out)
     if (!out)
         return INVALID_ARGUMENT;
     int rc = ask_device(&r, h, "DeviceGetMemoryInfo");
-    if (!rc) /* version 1 counts what is reserved as used */
+    if (!rc) /* version 1 counts reserved memory as used */
         *out = (struct memory_v1){(unsigned long long)r.number[0], (unsigned long long)r.number[2],
                                   (unsigned long long)(r.number[1] + r.number[3])};
     return rc;
@@ -113,7 +113,7 @@ API int nvmlDeviceGetComputeRunningProcesses(handle h, unsigned *count, struct p
     return rc;
 }
 
-/* Simulated processes all compute: there are none of the other sorts. */
+/* All simulated processes compute; there are no other kinds. */
 static int none_of(handle h, unsigned *count)
 {
     struct address a;

@@ -109,7 +109,7 @@ API int nvmlDeviceGetGpuInstanceProfileInfo(handle h, unsigned index, struct gpu
     return rc;
 }
 
-/* Lists: NULL asks for the count alone. */
+/* Lists: NULL requests only the count. */
 static int placements(const struct reply *r, struct placement *out, unsigned *count)
 {
     *count = (unsigned)r->count / 2;
@@ -404,7 +404,7 @@ API int nvmlDeviceIsMigDeviceHandle(handle h, unsigned *out)
     struct address a;
     if (!out || on_device(h, &a))
         return INVALID_ARGUMENT;
-    int rc = ask(&r, "DeviceGetUUID " WORDS, PLACE(a)); /* a destroyed one is no handle any more */
+    int rc = ask(&r, "DeviceGetUUID " WORDS, PLACE(a)); /* a destroyed device is not a valid handle any more */
     if (!rc)
         *out = a.gi >= 0;
     return rc;

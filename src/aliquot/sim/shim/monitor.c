@@ -1,4 +1,4 @@
-/* What monitors ask: single numbers, the place in the machine, events. */
+/* Values for monitors: single numbers, the location in the host, events. */
 #include "shim.h"
 
 #include <stdlib.h>
@@ -153,7 +153,7 @@ struct field_value {
     unsigned long long value;
 };
 
-/* An idle board has no counters to read: each field answers for itself. */
+/* An idle board has no counters: each field reports its own refusal. */
 API int nvmlDeviceGetFieldValues(handle h, int count, struct field_value *values)
 {
     unsigned index;
@@ -165,7 +165,7 @@ API int nvmlDeviceGetFieldValues(handle h, int count, struct field_value *values
     return rc;
 }
 
-/* -- where it is in the machine */
+/* -- location in the host */
 
 API int nvmlDeviceGetCpuAffinity(handle h, unsigned size, unsigned long *out)
 {

@@ -1,8 +1,7 @@
 /* A libnvidia-ml.so.1 for a simulated node: every call becomes one line to the node's server, and its answer.
  *
- * Names, numbers and layouts are NVML's published interface (nvml.h 13), written down as far as they are used here.
- * A function that is not implemented answers NOT_SUPPORTED and is logged in the node; none is guessed.
- */
+ * Names, numbers and layouts are NVML's published interface (nvml.h 13), reproduced as far as they are used here. A
+ * function that is not implemented returns NOT_SUPPORTED and is logged in the node; none is guessed. */
 #ifndef ALIQUOT_SHIM_H
 #define ALIQUOT_SHIM_H
 
@@ -23,8 +22,8 @@ enum {
     UNKNOWN = 999,
 };
 
-/* A handle is a number in a pointer's clothes: what it is, and the address that the server knows it by. It is never
- * followed. As with the driver, the handle of a destroyed instance is valid again for a later one at the same place. */
+/* A handle is a number stored as a pointer: the kind and the address for the server. It is never dereferenced. As
+ * with the driver, the handle of a destroyed instance becomes valid again for a later one at the same placement. */
 enum kind { DEVICE = 1, GPU_INSTANCE, COMPUTE_INSTANCE, MIG_DEVICE };
 
 typedef void *handle;
@@ -45,13 +44,13 @@ struct reply {
     char line[16384];
 };
 
-/* One request, printf-style; NVML's return code. Numbers and text of the answer are in the reply. */
+/* Send one request, printf-style, and return NVML's code. Numbers and text of the answer are in the reply. */
 int ask(struct reply *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same for a call that changes something: not repeated when the server dies in the middle. */
+/* The same for a call that changes something: it is not repeated if the server dies meanwhile. */
 int ask_once(struct reply *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The server's address of a thing, as three words. */
+/* The server's address of a target, as three words. */
 #define WORDS "%d %d %d"
 #define PLACE(a) (a).gpu, (a).gi, (a).ci
 
@@ -63,8 +62,8 @@ int device_text(handle h, const char *call, char *out, unsigned length);
 int copy_text(const struct reply *r, char *out, unsigned length);
 int unimplemented(const char *name);
 
-/* What this process may see (container_access.c): is a thing visible; the node's index from the caller's, INVALID_ARGUMENT past
- * the last; is the process one without the right to change or list instances. */
+/* What this process may access (container_access.c): whether a target is visible; the node's index from the
+ * caller's, INVALID_ARGUMENT past the last; whether the process lacks permission to change or list instances. */
 int visible(const struct address *a);
 int node_index(unsigned *index);
 int restricted(void);

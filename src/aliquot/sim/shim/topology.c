@@ -1,4 +1,4 @@
-/* Where a GPU is: its NUMA node and its NVLink fabric. */
+/* The location of a GPU: its NUMA node and its NVLink fabric. */
 #include "shim.h"
 
 #include <stdio.h>
@@ -66,7 +66,7 @@ API int nvmlDeviceGetGpuFabricInfoV(handle h, struct fabric_v3 *out)
     int rc = nvmlDeviceGetGpuFabricInfo(h, &out->is);
     if (rc)
         return rc;
-    out->health = 0; /* nothing is said about bandwidth, access or routes */
+    out->health = 0; /* no statement about bandwidth, access or routes */
     if (third)
         out->summary = 0;
     return SUCCESS;

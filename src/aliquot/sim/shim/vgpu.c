@@ -1,4 +1,4 @@
-/* Sharing a GPU with virtual machines: mixed-size mode ("heterogeneous" in NVML). */
+/* Sharing a GPU with VMs: mixed-size mode ("heterogeneous" in NVML). */
 #include "shim.h"
 
 struct heterogeneous_mode {

@@ -1,4 +1,6 @@
-"""Stand-ins for the driver's programs, written into ``<node>/driver`` so that whatever execs them can be rehearsed."""
+"""Stand-ins for the driver's programs, written into ``<node>/driver``, so that callers of these
+programs can be tested.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ import sys
 from aliquot.foundation import atomic_file
 
 PROGRAMS = {"nvidia_smi": "usr/bin/nvidia-smi", "sriov_manage": "usr/lib/nvidia/sriov-manage"}
-"""Module of this package to the program's path below the driver's root."""
+"""Modules of this package, by the program's path below the driver's root."""
 interpreter = sys.executable
-"""What the programs run with."""
+"""The Python interpreter of the programs."""
 
 
 def provide(directory: str, *, sriov: bool) -> None:
-    """Writes the programs of a node whose folder is ``directory``. ``sriov``: its driver is a vGPU host driver, which
-    alone brings sriov-manage.
+    """Write the programs of a node whose directory is ``directory``. ``sriov``: its driver is a vGPU host driver, which
+    alone includes sriov-manage.
     """
     package = os.path.dirname(os.path.dirname(sys.modules["aliquot"].__path__[0] + "/x"))
     for module, path in PROGRAMS.items():
@@ -31,5 +33,5 @@ def provide(directory: str, *, sriov: bool) -> None:
 
 
 def quoted(word: str) -> str:
-    """A word as a shell takes it whole."""
+    """Return a word quoted for a shell."""
     return "'" + word.replace("'", "'\\''") + "'"

@@ -1,6 +1,6 @@
-"""``nvidia-smi`` of a simulated node: listings, MIG, vGPU types and modes, in the words of the real one.
+"""The ``nvidia-smi`` of a simulated node: listings, MIG, vGPU types and modes, in the words of the real program.
 
-Texts and exit codes are those of captures of public hosts; where none exists, of NVIDIA's guides. The exit status of a
+Texts and exit codes are those of captures of public hosts, or of NVIDIA's guides if none exists. The exit status of a
 refusal is NVML's code.
 """
 
@@ -18,7 +18,7 @@ from aliquot.foundation.callbacks import Report
 from aliquot.sim import codes
 from aliquot.sim import lifecycle as control
 from aliquot.sim.codes import NvmlRefusalError
-from aliquot.sim.tools.nvidia_smi_cli import changes as acts
+from aliquot.sim.tools.nvidia_smi_cli import changes as smi_changes
 from aliquot.sim.tools.nvidia_smi_cli import mig_lists as lists
 from aliquot.sim.tools.nvidia_smi_cli import overview, query, vgpus
 from aliquot.sim.tools.nvidia_smi_cli import query_report as report
@@ -37,7 +37,9 @@ NVIDIA System Management Interface -- a stand-in for a simulated node
 
 
 def run(arguments_: Sequence[str], send: Send, print_line: Report, token: str) -> int:
-    """One command; its exit status. ``send`` is a line to the node and its answer, ``print_line`` prints a line."""
+    """Run one command and return its exit status. ``send`` sends a line to the node and returns its answer,
+    ``print_line`` prints a line.
+    """
     driver = SmiDriver(send, token)
     first = arguments_[0] if arguments_ else ""
     try:
@@ -70,9 +72,9 @@ def _top(driver: SmiDriver, found: dict[str, str], print_line: Report) -> int:
     if not devices:
         raise InvalidArgumentsError("No devices were found")
     if "-mig" in found:
-        return acts.mig_mode(devices, _switch(found["-mig"]), print_line)
+        return smi_changes.mig_mode(devices, _switch(found["-mig"]), print_line)
     if "-r" in found:
-        return acts.reset(devices, print_line)
+        return smi_changes.reset(devices, print_line)
     if "--query-gpu" in found:
         return _query(devices, found, print_line)
     if "--version" in found:
@@ -129,14 +131,14 @@ def _mig(driver: SmiDriver, found: dict[str, str], print_line: Report) -> int:
         return codes.NOT_FOUND
     instances, compute = numbers(found.get("-gi")), numbers(found.get("-ci"))
     if "-cgi" in found:
-        return acts.create(devices, found["-cgi"].split(","), "-C" in found, print_line)
+        return smi_changes.create(devices, found["-cgi"].split(","), "-C" in found, print_line)
     if "-cci" in found:
         requests = found["-cci"].split(",") if found["-cci"] else []
-        return acts.create_compute(devices, requests, instances, print_line)
+        return smi_changes.create_compute(devices, requests, instances, print_line)
     if "-dci" in found:
-        return acts.destroy_compute(devices, instances, compute, print_line)
+        return smi_changes.destroy_compute(devices, instances, compute, print_line)
     if "-dgi" in found:
-        return acts.destroy(devices, instances, print_line)
+        return smi_changes.destroy(devices, instances, print_line)
     for option, listing in _MIG_LISTS.items():
         if option in found:
             return _print(listing(devices, instances), print_line)
@@ -149,7 +151,7 @@ def _vgpu(driver: SmiDriver, found: dict[str, str], print_line: Report, send: Se
         return 0
     devices = chosen(driver, found.get("-i"))
     if "-shm" in found:
-        return acts.mixed_size(devices, _switch(found["-shm"]), print_line)
+        return smi_changes.mixed_size(devices, _switch(found["-shm"]), print_line)
     devices = vgpus.hosts(devices)
     if not devices:
         print_line("No supported devices in vGPU mode")
@@ -162,17 +164,17 @@ def _vgpu(driver: SmiDriver, found: dict[str, str], print_line: Report, send: Se
 
 
 def _vms(send: Send) -> list[dict[str, Any]]:
-    """The virtual machines of the node, which the driver knows by their open handles."""
+    """Return the VMs of the node, which the driver knows by their open handles."""
     text = send('control|{"do":"show"}').partition("|")[2]
     found: list[dict[str, Any]] = msgspec.json.decode(text, type=dict[str, Any])["vms"]
     return found
 
 
 def main(words_: list[str]) -> int:
-    """``words_``: the node's folder, then what nvidia-smi was called with."""
+    """Run nvidia-smi. ``words_`` is the node's directory, then the program's arguments."""
     directory, *rest = words_
     try:
-        if os.path.isdir(directory):  # else nobody shall start a server for it
+        if os.path.isdir(directory):  # otherwise no server must be started for it
             control.ensure_server(os.path.dirname(os.path.dirname(directory)))
         lines = control.connect(directory, "nvml.sock")
     except (OSError, AliquotError):
@@ -184,9 +186,9 @@ def main(words_: list[str]) -> int:
     try:
         return run(rest, lines.request, print, f"{os.getpid()}-smi")
     except BrokenPipeError:
-        return 1  # whoever read our words has left
+        return 1  # the reader of our output has exited
     except ConnectionError:
-        print("Unknown Error")  # the node went away meanwhile
+        print("Unknown Error")  # the node disappeared meanwhile
         return codes.UNKNOWN % 256
     finally:
         lines.close()

@@ -1,7 +1,7 @@
-"""``sriov-manage -e|-d <address>|ALL`` of a simulated node: switches virtual functions on or off.
+"""The ``sriov-manage -e|-d <address>|ALL`` of a simulated node, which enables or disables virtual functions.
 
-Output and exit codes as NVIDIA's script has them (captured on RTX PRO 6000 and A2; usage: on an A40; unbindLock: vGPU
-guide). ``-r 1`` resets the GPU first, which the simulator's ``-e`` does anyway.
+Output and exit codes are those of NVIDIA's script (captured on RTX PRO 6000 and A2; the usage text on an A40; the
+unbindLock message from the vGPU guide). ``-r 1`` resets the GPU first, which the simulator's ``-e`` always does.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The stand-in for nvidia-smi: what it asks of the driver, and what it prints."""
+"""The stand-in for nvidia-smi: its requests to the driver, and its output."""

@@ -1,4 +1,4 @@
-"""nvidia-smi's command line: options in any order, one or two dashes, values after a blank or an equals sign."""
+"""The command line of nvidia-smi: options in any order, one or two dashes, values after a space or an equals sign."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ TOP = {
     **dict.fromkeys(("-i", "-mig", "--query-gpu", "--format", "-pm", "-d"), 1),
     **dict.fromkeys(("-L", "-q", "-r", "-h", "--version"), 0),
 }
-"""Options, and what follows them: 1 a value, 2 perhaps one."""
+"""Options, and what follows them: 1 a value, 2 an optional value."""
 
 
 class InvalidArgumentsError(Exception):
-    """A command line that nvidia-smi does not take; the text is its complaint."""
+    """A command line that nvidia-smi rejects; the text is its error message."""
 
 
 def parse(words: Sequence[str], known: Mapping[str, int]) -> dict[str, str]:
-    """Option -> value, empty where it has none. Raises Wrong."""
+    """Parse a command line into options and values ("" without a value). Raises InvalidArgumentsError."""
     found: dict[str, str] = {}
     waiting = list(words)
     while waiting:
@@ -73,7 +73,7 @@ def parse(words: Sequence[str], known: Mapping[str, int]) -> dict[str, str]:
 
 
 def numbers(text: str | None) -> list[int] | None:
-    """``1,2`` as numbers; None where nothing was said. Raises Wrong."""
+    """Parse ``1,2`` into numbers; None stays None. Raises InvalidArgumentsError."""
     if text is None:
         return None
     found = [number for part in text.split(",") if (number := decimal(part.strip())) is not None]
@@ -83,7 +83,7 @@ def numbers(text: str | None) -> list[int] | None:
 
 
 def chosen(driver: SmiDriver, text: str | None) -> list[SmiDevice]:
-    """The GPUs of ``-i``: by index, UUID or PCI address; all without it. Raises Wrong."""
+    """Return the GPUs of ``-i``: by index, UUID or PCI address; all without it. Raises InvalidArgumentsError."""
     if text is None:
         return driver.devices
     found = []

@@ -1,5 +1,5 @@
-"""What nvidia-smi changes: MIG mode, instances, a GPU reset, mixed-size mode. A list of requests stops at the first
-that is refused and keeps what was made before; the exit status is NVML's code.
+"""The changes of nvidia-smi: MIG mode, instances, a GPU reset, mixed-size mode. A list of requests stops at the first
+refusal and keeps what was created before; the exit status is NVML's code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HELD = (
 
 
 def mig_mode(devices: Sequence[SmiDevice], on: bool, print_line: Report) -> int:
-    """``-mig 0|1``. A wish that stays pending is a warning, as is a GPU without MIG."""
+    """Set MIG mode (``-mig 0|1``). A pending request is only a warning, as is a GPU without MIG."""
     word, pending = ("Enabled", "enable") if on else ("Disabled", "disable")
     for device in devices:
         try:
@@ -63,7 +63,7 @@ _REBOOT = "Reboot the system or try nvidia-smi --gpu-reset to make MIG mode effe
 
 
 def reset(devices: Sequence[SmiDevice], print_line: Report) -> int:
-    """``-r``. The session is closed first: it would be a client itself."""
+    """Reset GPUs (``-r``). The session is closed first, because it would be a client itself."""
     chosen = [(d.handle, d.bus_id, d.driver) for d in devices]
     for _, _, driver in chosen:
         driver.close()
@@ -86,7 +86,7 @@ def reset(devices: Sequence[SmiDevice], print_line: Report) -> int:
 
 
 def mixed_size(devices: Sequence[SmiDevice], on: bool, print_line: Report) -> int:
-    """``vgpu -shm 0|1``."""
+    """Set mixed-size mode (``vgpu -shm 0|1``)."""
     for device in devices:
         try:
             device.request("DeviceSetVgpuHeterogeneousMode", int(on))
@@ -103,7 +103,7 @@ def mixed_size(devices: Sequence[SmiDevice], on: bool, print_line: Report) -> in
 
 
 def create(devices: Sequence[SmiDevice], requests: Sequence[str], compute: bool, print_line: Report) -> int:
-    """``mig -cgi``: ids, names or full names, each with an optional ``:start``."""
+    """Create GPU instances (``mig -cgi``): ids, names or full names, each with an optional ``:start``."""
     for device in devices:
         for request in requests:
             word, _, start = request.strip().partition(":")
@@ -143,12 +143,12 @@ def _create(device: SmiDevice, profile: SmiProfile | SmiComputeProfile | None, s
 
 
 def _whole(device: SmiDevice, owner: SmiProfile | SmiComputeProfile, gi: int, print_line: Report) -> int:
-    """The compute instance that covers a GPU instance."""
+    """Create the compute instance that covers a GPU instance."""
     return _create_compute(device, gi, default(device.compute_profiles(gi), owner.name), "", print_line)
 
 
 def destroy(devices: Sequence[SmiDevice], wanted: Sequence[int] | None, print_line: Report) -> int:
-    """``mig -dgi``: all GPU instances, or those named."""
+    """Destroy GPU instances (``mig -dgi``): all, or those named."""
     found = [(d, i.id) for d in devices for i in _chosen(d, wanted)]
     if not found:
         print_line("No GPU instances found: Not Found")
@@ -175,7 +175,9 @@ def _chosen(device: SmiDevice, wanted: Sequence[int] | None) -> list[SmiInstance
 def create_compute(
     devices: Sequence[SmiDevice], requests: Sequence[str], wanted: Sequence[int] | None, print_line: Report
 ) -> int:
-    """``mig -cci``: profiles by id or name; none is the one that covers the GPU instance."""
+    """Create compute instances (``mig -cci``): profiles by id or name; without one, the profile that covers the GPU
+    instance.
+    """
     found = [(d, p, i.id) for d in devices for p, i in d.instances() if wanted is None or i.id in wanted]
     if not found:
         print_line("No GPU instances found: Not Found")
@@ -225,7 +227,9 @@ def _create_compute(
 def destroy_compute(
     devices: Sequence[SmiDevice], instances: Sequence[int] | None, wanted: Sequence[int] | None, print_line: Report
 ) -> int:
-    """``mig -dci``: all compute instances, or those in GPU instances ``instances``, or with the ids ``wanted``."""
+    """Destroy compute instances (``mig -dci``): all, those in the GPU instances ``instances``, or those with the ids
+    ``wanted``.
+    """
     found = [
         (device, gi.id, ci.id)
         for device in devices

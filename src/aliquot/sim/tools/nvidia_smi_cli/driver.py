@@ -1,4 +1,4 @@
-"""The driver as nvidia-smi sees it: an NVML session with a simulated node, opened when it is first needed."""
+"""The driver for nvidia-smi: an NVML session with a simulated node, opened when it is first needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROFILE_INDEXES = 18
 """GPU instance profile indexes of the newest library; an older one refuses those that it does not know."""
 
 _LAST_OF_ITS_SIZE = {13: 18, 14: 19}
-"""Profiles without media engines come after those with all of them, though their NVML index is lower (captured)."""
+"""Profiles without media engines come after those with all of them, although their NVML index is lower (captured)."""
 
 WORDS = {
     codes.SUCCESS: "Success",
@@ -35,7 +35,7 @@ WORDS = {
 
 
 def words(code: int) -> str:
-    """A return code as nvidia-smi words it (captured, or nvmlErrorString)."""
+    """Return nvidia-smi's text for a return code (captured, or nvmlErrorString)."""
     return WORDS.get(code, "Unknown Error")
 
 
@@ -44,7 +44,7 @@ class InitRefusalError(NvmlRefusalError):
 
 
 class SmiInstance(NamedTuple):
-    """A GPU instance or a compute instance that exists: its id, its profile's id, where it lies."""
+    """An existing GPU instance or compute instance: its id, its profile's id, and its placement."""
 
     id: int
     profile: int
@@ -53,8 +53,8 @@ class SmiInstance(NamedTuple):
 
 
 class SmiProfile(NamedTuple):
-    """A GPU instance profile as the driver describes it: its NVML index (``position``), memory in MiB, engines by
-    count.
+    """A GPU instance profile as the driver describes it: its NVML index (``position``), memory in MiB, and counts of
+    engines.
     """
 
     position: int
@@ -87,7 +87,7 @@ class SmiComputeProfile(NamedTuple):
 
 
 class SmiDevice:
-    """One GPU. ``handle`` is what calls name it by, ``index`` what people do."""
+    """A GPU. Calls use its ``handle``, users its ``index``."""
 
     def __init__(self, driver: SmiDriver, facts: dict[str, Any]) -> None:
         self.driver = driver
@@ -98,7 +98,7 @@ class SmiDevice:
 
     @property
     def bus_id(self) -> str:
-        """The address as nvidia-smi writes it: eight digits of domain, capitals."""
+        """The address in nvidia-smi's form: eight digits of domain, uppercase."""
         domain, _, rest = self.pci.partition(":")
         return f"{int(domain, 16):08X}:{rest.upper()}"
 
@@ -111,14 +111,14 @@ class SmiDevice:
         return str(self.facts["mig"]["current"]) == "enabled"
 
     def request(self, call: str, *numbers: int, gi: int = -1, ci: int = -1) -> list[int]:
-        """One call about this GPU, or an instance of it. Raises NvmlRefusalError."""
+        """Execute one call about this GPU, or an instance of it. Raises NvmlRefusalError."""
         return self.driver.request(call, self.handle, gi, ci, *numbers)[0]
 
     def text(self, call: str, *numbers: int, gi: int = -1, ci: int = -1) -> str:
         return self.driver.request(call, self.handle, gi, ci, *numbers)[1]
 
     def number(self, call: str, *numbers: int) -> int | None:
-        """One number, None where this GPU has no such thing."""
+        """Return one number, None if this GPU does not have it."""
         try:
             return self.request(call, *numbers)[0]
         except NvmlRefusalError:
@@ -126,7 +126,7 @@ class SmiDevice:
 
     @cached_property
     def profiles(self) -> list[SmiProfile]:
-        """In the order of ``mig -lgip``: by size, then as the library counts them."""
+        """The profiles in the order of ``mig -lgip``: by size, then in the library's order."""
         found = []
         for index in range(PROFILE_INDEXES):
             try:
@@ -138,7 +138,7 @@ class SmiDevice:
         return sorted(found, key=lambda p: (p.slices, _LAST_OF_ITS_SIZE.get(p.position, p.position)))
 
     def instances(self) -> list[tuple[SmiProfile, SmiInstance]]:
-        """The GPU instances in the order of ``mig -lgi``: by profile, then by id."""
+        """Return the GPU instances in the order of ``mig -lgi``: by profile, then by id."""
         found = []
         for profile in self.profiles:
             for number in sorted(self.request("DeviceGetGpuInstances", profile.id)):
@@ -166,7 +166,7 @@ class SmiDevice:
 
 
 def default(profiles: list[SmiComputeProfile], name: str) -> SmiComputeProfile:
-    """The compute instance profile that covers a whole GPU instance: it carries that one's name."""
+    """Return the compute instance profile that covers a whole GPU instance, which has the same name."""
     return next((p for p in profiles if p.name == name), max(profiles, key=lambda p: p.slices))
 
 
@@ -179,7 +179,7 @@ class SmiDriver:
         self._open = False
 
     def request(self, call: str, *numbers: int) -> tuple[list[int], str]:
-        """The numbers and the text of an answer. Raises NvmlRefusalError with NVML's code."""
+        """Return the numbers and the text of an answer. Raises NvmlRefusalError with NVML's code."""
         if not self._open:
             code = int(self._send(f"hello {self._token}").partition(" ")[0])
             if code:
@@ -188,7 +188,7 @@ class SmiDriver:
         return self.without_session(call, *numbers)
 
     def without_session(self, call: str, *numbers: int) -> tuple[list[int], str]:
-        """A call of somebody who has not opened NVML: the reset of a GPU."""
+        """Execute a call without an open NVML session: the reset of a GPU."""
         head, _, text = self._send(" ".join((call, *map(str, numbers)))).partition("|")
         code, *answer = map(int, head.split())
         if code:
@@ -202,7 +202,7 @@ class SmiDriver:
 
     @cached_property
     def snapshot(self) -> dict[str, Any]:
-        """Everything that NVML tells of the node, in one answer."""
+        """NVML's whole view of the node, in one answer."""
         return msgspec.json.decode(self.request("Snapshot")[1], type=dict[str, Any])
 
     @cached_property

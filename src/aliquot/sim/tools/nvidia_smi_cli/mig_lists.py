@@ -1,4 +1,6 @@
-"""``nvidia-smi mig -lgip | -lgipp | -lgi | -lcip | -lci``. Widths as captured: the name column grew with R570."""
+"""The lists ``nvidia-smi mig -lgip | -lgipp | -lgi | -lcip | -lci``. Widths as captured: the name column grew with
+R570.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def placements(devices: Sequence[SmiDevice]) -> list[str]:
 
 
 def gpu_instances(devices: Sequence[SmiDevice]) -> list[str]:
-    """Raises Nothing."""
+    """Return the table of GPU instances. Raises NothingListedError."""
     more = _wider(devices)
     width, gap = 57 + more, " " * more
     lines = head(
@@ -93,7 +95,7 @@ def gpu_instances(devices: Sequence[SmiDevice]) -> list[str]:
 
 
 def compute_instance_profiles(devices: Sequence[SmiDevice], wanted: Sequence[int] | None) -> list[str]:
-    """Those of all GPU instances, or of those named. Raises Nothing."""
+    """Return the profiles of all GPU instances, or of those named. Raises NothingListedError."""
     lines = head(
         _CIP_WIDTH,
         "Compute instance profiles:",
@@ -130,7 +132,7 @@ def compute_instance_profiles(devices: Sequence[SmiDevice], wanted: Sequence[int
 
 
 def compute_instances(devices: Sequence[SmiDevice], wanted: Sequence[int] | None) -> list[str]:
-    """Those in all GPU instances, or in those named. Raises Nothing."""
+    """Return the compute instances in all GPU instances, or in those named. Raises NothingListedError."""
     lines = head(
         _CI_WIDTH,
         "Compute instances:",

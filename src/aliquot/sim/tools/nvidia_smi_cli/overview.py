@@ -1,4 +1,4 @@
-"""``nvidia-smi`` without arguments, and ``nvidia-smi -L``. The table is that of R570 and later."""
+"""The output of ``nvidia-smi`` without arguments, and of ``nvidia-smi -L``. The table is that of R570 and later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MIG_PARTS = "------------------+----------------------------------+-----------+
 
 
 def gpus(devices: Sequence[SmiDevice]) -> list[str]:
-    """``-L``: GPUs with their MIG devices."""
+    """Return the lines of ``-L``: GPUs with their MIG devices."""
     lines = []
     for device in devices:
         lines.append(f"GPU {device.index}: {device.facts['product']} (UUID: {device.facts['uuid']})")
@@ -26,7 +26,7 @@ def gpus(devices: Sequence[SmiDevice]) -> list[str]:
 
 
 def _mig_devices(device: SmiDevice) -> list[tuple[int, int, str, str]]:
-    """GPU instance, compute instance, name, UUID, in the order of the ids."""
+    """Return GPU instance, compute instance, name and UUID of each MIG device, in the order of the ids."""
     if not device.enabled:
         return []
     return [
@@ -113,12 +113,12 @@ def _mig_table(devices: Sequence[SmiDevice]) -> list[str]:
 
 
 def _mig_rows(device: SmiDevice, position: int, gi: int, ci: int, shared: bool) -> list[str]:
-    """A second compute instance of a GPU instance leaves the memory cell empty."""
+    """Return the rows of a MIG device. A second compute instance of a GPU instance leaves the memory cell empty."""
     bars = (left(19, "|"), left(54, "|"), left(66, "|"))
     sm, ce, dec, enc, jpeg, ofa = device.request("DeviceGetAttributes", gi=gi, ci=ci)[:6]
     total, _, _, used = device.request("DeviceGetMemoryInfo", gi=gi, ci=ci)
     try:
-        bar1 = device.request("DeviceGetBAR1MemoryInfo", gi=gi, ci=ci)[0] // _MIB - 1  # as every capture shows it
+        bar1 = device.request("DeviceGetBAR1MemoryInfo", gi=gi, ci=ci)[0] // _MIB - 1  # as in all captures
     except NvmlRefusalError:
         bar1 = 0
     memory = () if shared else (right(49, f"{used // _MIB:>5}MiB / {total // _MIB:>5}MiB"),)

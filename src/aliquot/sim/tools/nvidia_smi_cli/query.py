@@ -1,4 +1,4 @@
-"""``nvidia-smi --query-gpu=FIELDS --format=csv[,noheader][,nounits]``."""
+"""The output of ``nvidia-smi --query-gpu=FIELDS --format=csv[,noheader][,nounits]``."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _UNITS = {
 
 
 def answer(devices: Sequence[SmiDevice], fields: Sequence[str], options: Sequence[str]) -> list[str]:
-    """Raises UnknownFieldError."""
+    """Return the output lines. Raises UnknownFieldError."""
     wanted = [_SAME.get(f.strip(), f.strip()) for f in fields]
     for given, field in zip(fields, wanted, strict=True):
         if field not in FIELDS:

@@ -1,4 +1,4 @@
-"""``nvidia-smi -q``: the parts that tell how a GPU is shared. Others are left out."""
+"""The output of ``nvidia-smi -q``: only the parts about how a GPU is shared."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _percent(device: SmiDevice, place: int) -> str:
 
 
 def _mig_devices(device: SmiDevice) -> list[str]:
-    """A section each: the parts that tell what it is and what is used of its memory."""
+    """Return a section for each MIG device: its identity and its memory usage."""
     pairs = [(i["id"], c["id"]) for i in device.facts["instances"] for c in i["compute_instances"]]
     lines: list[str] = []
     for number, (gi, ci) in enumerate(pairs):
@@ -98,7 +98,7 @@ def _mig_devices(device: SmiDevice) -> list[str]:
 
 
 def _processes(device: SmiDevice) -> list[str]:
-    """The clients, each after the instances that it is in."""
+    """Return the clients, each after the ids of its instances."""
     found = device.facts["processes"]
     lines = ["    Processes"] if found else [fact(1, "Processes", "None")]
     for each in found:

@@ -1,4 +1,6 @@
-"""How nvidia-smi sets tables: rows of a fixed width with every cell at its column. Columns are those of captures."""
+"""The layout of nvidia-smi's tables: rows of a fixed width with each cell at its column. Columns
+are those of captures.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def right(column: int, value: object) -> Cell:
 
 
 def row(width: int, *cells: Cell) -> str:
-    """A row between two bars."""
+    """Return a row between two bars."""
     letters = [" "] * width
     letters[0] = letters[-1] = "|"
     for cell in cells:
@@ -36,11 +38,11 @@ def rule(width: int, letter: str = "-", end: str = "+") -> str:
 
 
 def head(width: int, *lines: str) -> list[str]:
-    """The head of a table: lines, each begun after its bar, between two rules."""
+    """Return the head of a table: lines after a bar, between two rules."""
     rows = [f"| {line}".ljust(width - 1) + "|" for line in lines]
     return [rule(width), *rows, rule(width, "=", "|")]
 
 
 def fact(depth: int, name: str, value: object) -> str:
-    """A line of a report, which has no table: a name, as deep as what it belongs to, and its value."""
+    """Return a line of a report: an indented name and its value."""
     return f"{' ' * 4 * depth}{name}".ljust(42) + f": {value}"

@@ -1,4 +1,4 @@
-"""``nvidia-smi vgpu``, ``vgpu -q``, ``vgpu -s | -c [-v]`` on a vGPU host."""
+"""The output of ``nvidia-smi vgpu``, ``vgpu -q``, ``vgpu -s | -c [-v]`` on a vGPU host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aliquot.sim.tools.nvidia_smi_cli.table_layout import row as plain
 
 _WIDTH = 79
 _FIRST_ID = 3_251_634_176
-"""Where vGPU numbers begin on the hosts whose listings are public."""
+"""The first vGPU number on the hosts whose listings are public."""
 
 _CLASSES = {"A": "NVS", "B": "NVS", "C": "Compute", "Q": "Quadro"}
 _LICENSES = {
@@ -26,7 +26,7 @@ _LICENSES = {
 
 
 class ActiveVgpu(NamedTuple):
-    """A vGPU that a virtual machine has open."""
+    """A vGPU that a VM has open."""
 
     number: int
     facts: dict[str, Any]
@@ -43,7 +43,7 @@ class ActiveVgpu(NamedTuple):
 
 
 def hosts(devices: Sequence[SmiDevice]) -> list[SmiDevice]:
-    """The GPUs with the vGPU host driver."""
+    """Return the GPUs with the vGPU host driver."""
     return [d for d in devices if d.facts["world"]]
 
 
@@ -57,7 +57,7 @@ def active(device: SmiDevice, vms: Sequence[dict[str, Any]]) -> list[ActiveVgpu]
 
 
 def overview(devices: Sequence[SmiDevice], vms: Sequence[dict[str, Any]]) -> list[str]:
-    """The table: every GPU, and the vGPUs that run."""
+    """Return the table: all GPUs, and the running vGPUs."""
     version = devices[0].driver.version
     parts = "|---------------------------------+------------------------------+------------+"
     closing = parts.replace("|", "+")
@@ -94,7 +94,7 @@ def _truncated(text: str, width: int) -> str:
 
 
 def report(devices: Sequence[SmiDevice], vms: Sequence[dict[str, Any]]) -> list[str]:
-    """``vgpu -q``."""
+    """Return the lines of ``vgpu -q``."""
     lines = []
     for device in devices:
         found = active(device, vms)
@@ -134,13 +134,13 @@ def _instance(device: SmiDevice, each: ActiveVgpu) -> list[str]:
 
 
 def types(device: SmiDevice) -> dict[int, VgpuType]:
-    """What is known of the types of a GPU, by id."""
+    """Return the known types of a GPU, by id."""
     table = vgpu.table(str(device.facts["pci_device"]), str(device.facts["subsystem"]))
     return table.by_id if table is not None else {}
 
 
 def listed(devices: Sequence[SmiDevice], call: str, verbose: bool) -> list[str]:
-    """``vgpu -s`` (DeviceGetSupportedVgpus) and ``vgpu -c`` (DeviceGetCreatableVgpus)."""
+    """Return the lines of ``vgpu -s`` (DeviceGetSupportedVgpus) or ``vgpu -c`` (DeviceGetCreatableVgpus)."""
     lines = []
     for device in devices:
         known = types(device)
