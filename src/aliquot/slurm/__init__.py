@@ -1,1 +1,1 @@
-"""Slurm: its files for GPUs, checks of them, safe changes of a node, layouts on demand."""
+"""Slurm integration: its GPU files and their checks, safe changes of a node, and layouts on demand."""

@@ -1,1 +1,1 @@
-"""Rules about Slurm's files for GPUs."""
+"""Rules for Slurm's GPU files."""

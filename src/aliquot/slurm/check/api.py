@@ -1,4 +1,4 @@
-"""Everything that is wrong with Slurm's files for GPUs, each with its place, a rule's name, and what to do. Pure."""
+"""The check of Slurm's GPU files. Each finding has a location, the name of its rule, and a fix. Pure."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ RULES: tuple[Callable[[CheckInput], Iterator[SlurmFinding]], ...] = (
     settings.fence,
     settings.task_prolog,
     numbers.written,
+    numbers.confused,
     numbers.compared,
     devices.lines,
     devices.twice,
@@ -41,11 +42,11 @@ RULES: tuple[Callable[[CheckInput], Iterator[SlurmFinding]], ...] = (
     live.nodes,
     script.scripts,
 )
-"""Each says all that it finds; none depends on another."""
+"""Each rule reports everything that it finds; no rule depends on another."""
 
 
 def check(inputs: CheckInput) -> tuple[SlurmFinding, ...]:
-    """All findings: errors first, then by place. The same about several nodes is one finding."""
+    """Return all findings: errors first, then by location. A finding that holds for several nodes is returned once."""
     found = merged(finding for rule in RULES for finding in rule(inputs))
     return tuple(
         sorted(found, key=lambda f: (f.severity != "error", f.location is None, f.location or (), f.rule, f.sentence))
@@ -53,7 +54,7 @@ def check(inputs: CheckInput) -> tuple[SlurmFinding, ...]:
 
 
 def merged(findings: Iterable[SlurmFinding]) -> list[SlurmFinding]:
-    """Equal findings about different nodes as one."""
+    """Merge findings that differ only in their nodes."""
     nodes: dict[SlurmFinding, dict[str, None]] = {}
     for finding in findings:
         alone = msgspec.structs.replace(finding, nodes=())

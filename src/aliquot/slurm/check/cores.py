@@ -1,4 +1,4 @@
-"""Rules about ``Cores=``: which cores are near a GPU, in Slurm's own numbers of the node's cores."""
+"""Rules for ``Cores=``, the cores near a GPU, which Slurm numbers in its own way."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _RENDER = "aliquot slurm render --part gres"
 
 
 def beyond(group: NodeGroup) -> Iterator[SlurmFinding]:
-    """Cores that the node does not have. Tried: 22.05 leaves all of the line's cores out and says so in its log only,
-    with 24.11 the node is INVALID; both take what is no number for core 0.
+    """Report cores that the node does not have.
+
+    Observed behavior: 22.05 ignores all cores of the line and only logs it; with 24.11 the node becomes INVALID. Both
+    read anything that is not a number as core 0.
     """
     have = count(group.line) if group.line else 0
     for line in group.gres:
@@ -25,21 +27,22 @@ def beyond(group: NodeGroup) -> Iterator[SlurmFinding]:
             continue
         value = pair.value.strip("[]")
         if not _LIST.fullmatch(value):
-            sentence = f"{pair.key}={pair.value} is no list of cores: Slurm takes it for core 0"
+            sentence = f"{pair.key}={pair.value} is not a list of cores: Slurm reads it as core 0"
             yield error("BAD_CORES", line.location, sentence, "Cores=0-7,16", _RENDER)
             continue
         invalid = [n for n in members(value) if n >= have]
         if have and invalid:
             sentence = (
-                f"{pair.key}={pair.value}: slurm.conf gives the node {have} cores, the last is {have - 1}; the node "
+                f"{pair.key}={pair.value}: slurm.conf gives the node {have} cores (0 to {have - 1}), so the node "
                 "will be INVALID (22.05 ignores all cores of the line)"
             )
-            yield error("BAD_CORES", line.location, sentence, "cores, not threads, in Slurm's numbers", _RENDER)
+            yield error("BAD_CORES", line.location, sentence, "use Slurm's numbers of cores, not of threads", _RENDER)
 
 
 def count(line: ConfiguredNodeLine) -> int:
-    """The cores of a node by its line in slurm.conf; 0 where it does not say so. Sockets that are not given are
-    inferred from CPUs, as Slurm does (slurm.conf(5)).
+    """Return the number of cores of a node according to its line in slurm.conf, or 0 if the line does not say.
+
+    If the line gives no sockets, they are inferred from CPUs, as Slurm does (slurm.conf(5)).
     """
     sockets = _number(line, "Sockets") or _number(line, "SocketsPerBoard") * (_number(line, "Boards") or 1)
     each = _number(line, "CoresPerSocket")

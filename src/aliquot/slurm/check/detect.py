@@ -1,4 +1,4 @@
-"""Rules about AutoDetect and flags: what a release knows, and what it does with a word that it does not know."""
+"""Rules for AutoDetect and Flags: the values that each release knows, and the effect of a value that it does not."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ _ENVIRONMENT = {"nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env"}
 
 
 def kind(text: str) -> str:
-    """Which plugin a value names: Slurm looks for the word anywhere in it, in this order, but for ``off``."""
+    """Return the plugin that a value names.
+
+    Slurm searches the value for each plugin name in this order; only ``off`` must match exactly.
+    """
     low = text.lower()
     return next((word for word in _SINCE if (word in low if word != "off" else word == low)), "")
 
 
 def words(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """Each AutoDetect by itself, and those of one node together."""
+    """Check each AutoDetect value, and that the values for one node agree."""
     if inputs.gres is None:
         return
     local: dict[str, ConfPair] = {}
@@ -45,23 +48,23 @@ def words(inputs: CheckInput) -> Iterator[SlurmFinding]:
         yield from _known(inputs, pair)
         if statement.head.called("Name"):
             sentence = "AutoDetect on a line without NodeName= has no effect"
-            yield warning("AUTODETECT_INLINE", pair.location, sentence, f"a line AutoDetect={pair.value} of its own")
+            yield warning("AUTODETECT_INLINE", pair.location, sentence, f"put AutoDetect={pair.value} on its own line")
         node = statement.head.value if statement.head.called("NodeName") else ""
         first = local.setdefault(node, pair) if node else pair
         if kind(first.value) != kind(pair.value):
-            sentence = f"AutoDetect={pair.value}, and {first.value} at line {first.location.line} for the same node"
+            sentence = f"AutoDetect={pair.value}, but {first.value} at line {first.location.line} for the same node"
             yield error("AUTODETECT_TWICE", pair.location, f"{sentence}: slurmd does not start")
 
 
 def _known(inputs: CheckInput, pair: ConfPair) -> Iterator[SlurmFinding]:
     found = kind(pair.value)
     if not found:
-        sentence = f"AutoDetect={pair.value} is no plugin: nothing is detected"
-        yield error("AUTODETECT_UNKNOWN", pair.location, sentence, "AutoDetect=nvml, or off")
+        sentence = f"AutoDetect={pair.value} is not a plugin: nothing is detected"
+        yield error("AUTODETECT_UNKNOWN", pair.location, sentence, "use AutoDetect=nvml or off")
     elif inputs.version and inputs.version < _SINCE[found]:
-        sentence = f"AutoDetect={found} came with {_SINCE[found].release}, and this is {inputs.version}"
+        sentence = f"AutoDetect={found} needs Slurm {_SINCE[found].release}, and this is {inputs.version}"
         yield error(
-            "AUTODETECT_OLD", pair.location, f"{sentence}: nothing is detected", "explicit lines", _render("none")
+            "AUTODETECT_OLD", pair.location, f"{sentence}: nothing is detected", "use explicit lines", _render("none")
         )
 
 
@@ -70,7 +73,7 @@ def _render(form: str) -> str:
 
 
 def nodes(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """What detection means for the GPUs of nodes."""
+    """Report nodes whose GPUs detection cannot find, or finds wrongly."""
     if inputs.gres is None:
         return
     seen: set[tuple[str, ConfPair]] = set()
@@ -95,23 +98,24 @@ def _mig(inputs: CheckInput, pair: ConfPair, has_mig: bool) -> Iterator[SlurmFin
     if not has_mig:
         return
     if kind(pair.value) == "nvidia":
-        sentence = "AutoDetect=nvidia knows no MIG: it finds whole GPUs that are cut"
-        yield error("AUTODETECT_NO_MIG", pair.location, sentence, "AutoDetect=nvml, or explicit lines", _render("none"))
+        sentence = "AutoDetect=nvidia does not support MIG: it finds a partitioned GPU as a whole one"
+        fix = "use AutoDetect=nvml or explicit lines"
+        yield error("AUTODETECT_NO_MIG", pair.location, sentence, fix, _render("none"))
     elif kind(pair.value) == "nvml" and inputs.version and inputs.version < _MIG_SINCE:
-        sentence = f"AutoDetect=nvml knows MIG from {_MIG_SINCE.release} on, and this is {inputs.version}"
-        yield error("AUTODETECT_OLD", pair.location, sentence, "explicit lines", _render("none"))
+        sentence = f"AutoDetect=nvml supports MIG from Slurm {_MIG_SINCE.release}, and this is {inputs.version}"
+        yield error("AUTODETECT_OLD", pair.location, sentence, "use explicit lines", _render("none"))
     elif kind(pair.value) == "nvml" and inputs.version and inputs.version < _MINORS_RIGHT:
-        sentence = f"AutoDetect=nvml of {inputs.version} takes nvidia-smi's index for the device minor"
+        sentence = f"AutoDetect=nvml of {inputs.version} uses nvidia-smi's index as the device minor"
         yield warning("AUTODETECT_OLD", pair.location, f"{sentence}: jobs may get another GPU", "", _render("none"))
     elif kind(pair.value) == "nvml" and inputs.version and inputs.version < _NAMES_RIGHT:
-        sentence = f"AutoDetect=nvml of {inputs.version} names slices by their memory, rounded, without c and +"
-        yield warning("AUTODETECT_OLD", pair.location, f"{sentence}: types may not fit", "", _render("none"))
+        sentence = f"AutoDetect=nvml of {inputs.version} names MIG devices by rounded memory, without c and +"
+        yield warning("AUTODETECT_OLD", pair.location, f"{sentence}: types may not match", "", _render("none"))
 
 
 def _cloud(pair: ConfPair, cloud: bool) -> Iterator[SlurmFinding]:
     if cloud:
-        sentence = f"AutoDetect={pair.value} does not work for CLOUD nodes: slurmctld knows their GPUs by files alone"
-        yield error("AUTODETECT_CLOUD", pair.location, sentence, "NodeName=... AutoDetect=off on their lines")
+        sentence = f"AutoDetect={pair.value} does not work for CLOUD nodes: slurmctld counts their GPUs by File= only"
+        yield error("AUTODETECT_CLOUD", pair.location, sentence, "write NodeName=... AutoDetect=off on their lines")
 
 
 def _empty(inputs: CheckInput, pair: ConfPair, names: tuple[str, ...]) -> Iterator[SlurmFinding]:
@@ -121,12 +125,14 @@ def _empty(inputs: CheckInput, pair: ConfPair, names: tuple[str, ...]) -> Iterat
                 sentence = (
                     f"GPU {gpu.index} of {name} is in MIG mode without instances: AutoDetect=nvml offers it whole"
                 )
-                yield error("AUTODETECT_EMPTY", pair.location, sentence, "explicit lines", _render("none"))
+                yield error("AUTODETECT_EMPTY", pair.location, sentence, "use explicit lines", _render("none"))
 
 
 def flags(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """Flags that a release does not know can do more than nothing: from 23.02 to 25.11 any ``Flags=`` without one for
-    the environment takes all variables from jobs (``gres.c`` of those).
+    """Report unknown flags, flags that exclude each other, and ``Flags=`` without a flag for the environment.
+
+    From 23.02 to 25.11, ``Flags=`` without such a flag removes all GPU variables from jobs (``gres.c`` of those
+    releases).
     """
     for line in inputs.gpu_lines:
         pair = line.statement.pair("Flags")
@@ -137,21 +143,21 @@ def flags(inputs: CheckInput) -> Iterator[SlurmFinding]:
         unknown = [why for word in sorted(every) if (why := _unknown(inputs.version, word))]
         for why in unknown:
             make, then = (error, "jobs lose CUDA_VISIBLE_DEVICES") if bare else (warning, "Slurm ignores it")
-            yield make("UNKNOWN_FLAG", pair.location, f"{why}: {then}", "Flags=nvidia_gpu_env")
+            yield make("UNKNOWN_FLAG", pair.location, f"{why}: {then}", "use Flags=nvidia_gpu_env")
         if bare and not unknown and "countonly" not in every:
-            sentence = f"Flags={pair.value} without one for the environment: jobs lose CUDA_VISIBLE_DEVICES"
-            yield warning("FLAGS_WITHOUT_ENV", pair.location, sentence, f"Flags={pair.value},nvidia_gpu_env")
+            sentence = f"Flags={pair.value} has no flag for the environment: jobs lose CUDA_VISIBLE_DEVICES"
+            yield warning("FLAGS_WITHOUT_ENV", pair.location, sentence, f"use Flags={pair.value},nvidia_gpu_env")
         if "no_gpu_env" in every and every & _ENVIRONMENT:
-            sentence = f"Flags={pair.value}: no_gpu_env excludes the others, and slurmd does not start"
-            yield error("FLAGS_EXCLUDE", pair.location, sentence, "one of them")
+            sentence = f"Flags={pair.value}: no_gpu_env excludes the other *_gpu_env flags, so slurmd does not start"
+            yield error("FLAGS_EXCLUDE", pair.location, sentence, "keep only one of them")
 
 
 def _unknown(version: Version | None, word: str) -> str:
     since = _FLAG_SINCE.get(word)
     if word not in _FLAGS:
-        return f"Flags={word} is no flag"
+        return f"Flags={word} is not a flag of Slurm"
     old = since and version and version < since
-    return f"Flags={word} came with {since.release}, and this is {version}" if since and old else ""
+    return f"Flags={word} needs Slurm {since.release}, and this is {version}" if since and old else ""
 
 
 def _takes_variables(version: Version | None) -> bool:
@@ -159,9 +165,9 @@ def _takes_variables(version: Version | None) -> bool:
 
 
 def links(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """No NVLink reaches an instance."""
+    """Report ``Links=`` on lines for MIG devices, which have no NVLink."""
     for line in inputs.gpu_lines:
         pair = line.statement.pair("Links", "Link")
         if pair and any(gres.is_mig for gres in gres_accesses(line)):
-            sentence = "Links= of a slice: instances have no NVLink, and Slurm would prefer those for one job"
-            yield warning("LINKS_MIG", pair.location, sentence, "leave it out")
+            sentence = "Links= on a MIG device, which has no NVLink: Slurm would group linked devices into one job"
+            yield warning("LINKS_MIG", pair.location, sentence, "remove Links=")

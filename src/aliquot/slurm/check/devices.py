@@ -1,4 +1,4 @@
-"""Rules about the device files of gres.conf: what one job gets must be one MIG device or one whole GPU, and once."""
+"""Rules for the device files of gres.conf: each GRES must be one MIG device or one whole GPU, and offered only once."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _RENDER = "aliquot slurm render"
 
 
 class GresAccess(msgspec.Struct, frozen=True):
-    """What one GRES of a line opens."""
+    """The GPUs and capabilities that the files of one GRES give access to."""
 
     line: GresLine
     files: tuple[str, ...]
     gpus: tuple[int, ...]
     capabilities: tuple[MigCapability, ...]
     unknown_minors: tuple[int, ...]
-    """Minors of capabilities that are no instance's."""
+    """Minors of capabilities that do not belong to an instance."""
 
     @property
     def location(self) -> ConfLocation:
@@ -33,12 +33,12 @@ class GresAccess(msgspec.Struct, frozen=True):
 
     @property
     def is_mig(self) -> bool:
-        """A part of a GPU, or meant as one."""
+        """True for a MIG device, or for what is meant to be one."""
         return bool(self.capabilities or self.unknown_minors)
 
 
 def gres_accesses(line: GresLine) -> Iterator[GresAccess]:
-    """Each GRES of a line."""
+    """Yield the device access of each GRES of a line."""
     for files in line.devices:
         caps = [m for m in map(minors.capability_minor, files) if m is not None]
         known = [(m, minors.capability(m)) for m in caps]
@@ -52,7 +52,7 @@ def gres_accesses(line: GresLine) -> Iterator[GresAccess]:
 
 
 def lines(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """Each line by itself."""
+    """Check each line on its own."""
     for line in inputs.gpu_lines:
         for gres in gres_accesses(line):
             yield from _admin(gres)
@@ -63,22 +63,25 @@ def lines(inputs: CheckInput) -> Iterator[SlurmFinding]:
 def _admin(gres: GresAccess) -> Iterator[SlurmFinding]:
     for minor in gres.unknown_minors:
         what = minors.ADMIN.get(minor, "no instance's")
-        sentence = f"nvidia-cap{minor} is {what}: no job may have it" if minor in minors.ADMIN else ""
-        sentence = sentence or f"nvidia-cap{minor} opens no instance"
+        sentence = f"nvidia-cap{minor} is {what}: jobs must not have it" if minor in minors.ADMIN else ""
+        sentence = sentence or f"nvidia-cap{minor} does not belong to an instance"
         rule: SlurmRule = "ADMIN_CAPABILITY" if minor in minors.ADMIN else "WRONG_MINOR"
         yield error(rule, gres.location, sentence, _mig_files("/dev/nvidiaN"), _RENDER)
 
 
 def _lone(gres: GresAccess) -> Iterator[SlurmFinding]:
-    """``File=`` makes a GRES of each file: of a capability without its GPU, or of the GPU without it."""
+    """Report a capability in ``File=``.
+
+    ``File=`` makes one GRES of each file: either a capability without its GPU, or a GPU without the capability.
+    """
     opens = f" ({gres.capabilities[0]})" if gres.capabilities else ""
-    sentence = f"File= hands out {_base(gres.files[0])} alone: a job cannot use it without the GPU's own node"
+    sentence = f"File= offers only {_base(gres.files[0])}: a job cannot use it without the GPU's device node"
     device = f"/dev/nvidia{gres.capabilities[0].gpu}" if gres.capabilities else "/dev/nvidiaN"
     yield error("LONE_CAPABILITY", gres.location, f"{sentence}{opens}", _mig_files(device), _RENDER)
 
 
 def _belongs(gres: GresAccess) -> Iterator[SlurmFinding]:
-    """A slice is its GPU, the GPU instance there, and one compute instance in that."""
+    """Report files that are not one GPU, one GPU instance on it, and one compute instance within that."""
     outer = [c for c in gres.capabilities if c.ci is None]
     inner = [c for c in gres.capabilities if c.ci is not None]
     first = gres.capabilities[0] if gres.capabilities else None
@@ -86,34 +89,33 @@ def _belongs(gres: GresAccess) -> Iterator[SlurmFinding]:
         return
     if not gres.gpus:
         yield error(
-            "NO_GPU_NODE", gres.location, f"the node of the GPU is missing: {first}", f"add /dev/nvidia{first.gpu}"
+            "NO_GPU_NODE", gres.location, f"the GPU's device node is missing: {first}", f"add /dev/nvidia{first.gpu}"
         )
     elif len(gres.gpus) > 1:
-        yield error("MIXED_INSTANCES", gres.location, "it hands out several GPUs with one GPU instance", _mig_files(""))
+        yield error("MIXED_INSTANCES", gres.location, "it offers several GPUs with one GPU instance", _mig_files(""))
     elif any(c.gpu != gres.gpus[0] for c in gres.capabilities):
         other = next(c for c in gres.capabilities if c.gpu != gres.gpus[0])
         sentence = f"nvidia-cap{other.minor} is {other}, not on /dev/nvidia{gres.gpus[0]}"
         right = MigCapability(gres.gpus[0], other.gi, other.ci).minor
         yield error("WRONG_MINOR", gres.location, sentence, f"there it would be nvidia-cap{right}", _RENDER)
     if not inner:
-        sentence = f"only the GPU instance is there: {first}"
+        sentence = f"the compute instance is missing: {first}"
         yield error(
             "HALF_INSTANCE", gres.location, sentence, f"add nvidia-cap{first.minor + 1}, its compute instance 0"
         )
     elif not outer:
-        sentence = f"only the compute instance is there: {first}"
+        sentence = f"the GPU instance is missing: {first}"
         yield error("HALF_INSTANCE", gres.location, sentence, f"add nvidia-cap{first.parent.minor}, its GPU instance")
     elif len(outer) > 1 or len(inner) > 1:
-        yield error("MIXED_INSTANCES", gres.location, "it hands out several instances as one", "one line for each")
+        yield error("MIXED_INSTANCES", gres.location, "it offers several instances as one", "write a line for each")
     elif inner[0].parent != outer[0] and inner[0].gpu == outer[0].gpu:
-        sentence = f"nvidia-cap{inner[0].minor} is {inner[0]}, not of {outer[0]}"
-        yield error(
-            "WRONG_MINOR", gres.location, sentence, f"nvidia-cap{outer[0].minor} goes with the next minors", _RENDER
-        )
+        sentence = f"nvidia-cap{inner[0].minor} is {inner[0]}, which is not in {outer[0]}"
+        fix = f"use a compute instance of nvidia-cap{outer[0].minor}: its minors come right after"
+        yield error("WRONG_MINOR", gres.location, sentence, fix, _RENDER)
 
 
 def twice(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """No GPU and no instance is offered twice on one node."""
+    """Report GPUs and instances that one node offers more than once."""
     for group in inputs.groups:
         for finding in _twice(group):
             yield msgspec.structs.replace(finding, nodes=group.names)
@@ -134,12 +136,17 @@ def _twice(group: NodeGroup) -> Iterator[SlurmFinding]:
             (g for g in every if g.is_mig and (gpu in g.gpus or any(c.gpu == gpu for c in g.capabilities))), None
         )
         if mig_gres:
-            sentence = f"/dev/nvidia{gpu} is offered whole, and in slices at {_line(mig_gres.location, gres.location)}"
-            yield error("COUNTED_TWICE", gres.location, sentence, "leave out the line of the whole GPU", _RENDER)
+            place = _line(mig_gres.location, gres.location)
+            sentence = f"/dev/nvidia{gpu} is offered whole, and as MIG devices at {place}"
+            yield error("COUNTED_TWICE", gres.location, sentence, "remove the line for the whole GPU", _RENDER)
 
 
 def shared(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """Records of one host have each their own devices: one slurmd per GPU. CLOUD ones take turns instead."""
+    """Report devices that several node records of one host share.
+
+    Each record (one slurmd per GPU) must have its own devices. CLOUD records are exempt, because only one of them is up
+    at a time.
+    """
     hosts: dict[str, dict[str, None]] = {}
     for line in inputs.node_lines:
         if not line.cloud and line.pair("NodeHostname"):
@@ -160,10 +167,9 @@ def _shared(inputs: CheckInput, host: str, names: Collection[str]) -> Iterator[S
                     owner = owners.setdefault(what, name)
                     if owner != name and (owner, name) not in reported:
                         reported.add((owner, name))
-                        sentence = (
-                            f"{_name(what)} is {owner}'s and {name}'s, which are both on {host}: jobs would share it"
-                        )
-                        yield warning("SHARED_BY_NODES", line.location, sentence, "each record its own GPUs", _RENDER)
+                        sentence = f"{owner} and {name}, both on {host}, each offer {_name(what)}: jobs would share it"
+                        fix = "give each record its own GPUs"
+                        yield warning("SHARED_BY_NODES", line.location, sentence, fix, _RENDER)
 
 
 def _compute_instances(gres: GresAccess) -> tuple[MigCapability, ...]:
@@ -175,8 +181,8 @@ def _name(device: int | MigCapability) -> str:
 
 
 def _same(gres: GresAccess, first: GresAccess, what: str) -> SlurmFinding:
-    sentence = f"{what} is offered at {_line(first.location, gres.location)} already: two jobs would share it"
-    return error("SAME_DEVICE", gres.location, sentence, "leave out one of them", _RENDER)
+    sentence = f"{what} is already offered at {_line(first.location, gres.location)}: two jobs would share it"
+    return error("SAME_DEVICE", gres.location, sentence, "remove one of the lines", _RENDER)
 
 
 def _line(location: ConfLocation, relative_to: ConfLocation) -> str:
@@ -188,17 +194,18 @@ def _base(file: str) -> str:
 
 
 def _mig_files(gpu: str) -> str:
-    return f"MultipleFiles={gpu or '/dev/nvidiaN'}, the GPU instance's and the compute instance's capability node"
+    return f"use MultipleFiles={gpu or '/dev/nvidiaN'} and the capabilities of the GPU instance and compute instance"
 
 
 def missing(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """Files that are not on this machine's disk: slurmd waits 20 seconds for each, and does not start. Those that
-    stand for a CLOUD record's devices while its layout is not there are never on one.
+    """Report device files that this host lacks: slurmd waits 20 seconds for each, and does not start.
+
+    Placeholder files, which stand for the devices of a CLOUD record while its layout is not applied, never exist.
     """
     for line in inputs.gpu_lines if inputs.local_node else ():
         gone = [file for file in line.files if file in inputs.absent and not file.startswith(cloud.ABSENT)]
         if gone and line.serves(inputs.local_node):
-            sentence = f"{gone[0]} is not there" + (f" (and {len(gone) - 1} more)" if len(gone) > 1 else "")
+            sentence = f"{gone[0]} does not exist" + (f" (and {len(gone) - 1} more)" if len(gone) > 1 else "")
             yield error(
-                "FILE_MISSING", line.location, f"{sentence}: slurmd does not start", "make the device nodes", _RENDER
+                "FILE_MISSING", line.location, f"{sentence}: slurmd does not start", "create the device nodes", _RENDER
             )

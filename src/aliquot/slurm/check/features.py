@@ -1,4 +1,4 @@
-"""Rules about layouts as features: node_features/helpers, and CLOUD records of which one may be open."""
+"""Rules for layouts as features: node_features/helpers, and CLOUD records of one host, of which one may be open."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _NODES_SINCE = Version(23, 2)
 _REBOOTLESS_SINCE = Version(24, 5)
 _SIBLINGS = "aliquot slurm siblings"
 SHORTEST_S = 60
-"""An instance takes seconds to make; a helper that is cut off leaves the node DOWN. 10 is Slurm's default."""
+"""Creating an instance takes seconds, and a helper that Slurm kills leaves the node DOWN. Slurm's default is 10."""
 
 
 def changeable(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """Features of helpers.conf: their form for the release, their names, their times."""
+    """Check helpers.conf: the syntax for the release, the names of features, times, counts and the plugin."""
     if inputs.helpers is None:
         return
     for statement in inputs.helpers.headed("Feature", "NodeName"):
         yield from _form(inputs, statement)
         for name in features(statement):
             if not families.is_valid_feature(name):
-                sentence = f"Slurm does not take {name} for a feature: a letter, _ or =, then letters, digits, _ . ="
-                yield error("FEATURE_NAME", statement.location, sentence, families.encode_profile(name))
+                sentence = f"invalid feature name {name}: use a letter, _ or =, then letters, digits, _ . ="
+                yield error("FEATURE_NAME", statement.location, sentence, f"use {families.encode_profile(name)}")
     yield from _times(inputs, inputs.helpers)
     yield from _counts(inputs, inputs.helpers)
     yield from _plugin(inputs, inputs.helpers)
 
 
 def features(statement: ConfStatement) -> tuple[str, ...]:
-    """The changeable features of a line of helpers.conf."""
+    """Return the changeable features of a line of helpers.conf."""
     return tuple(filter(None, statement.get("Feature").split(",")))
 
 
@@ -47,15 +47,16 @@ def _form(inputs: CheckInput, statement: ConfStatement) -> Iterator[SlurmFinding
     if version is None:
         return
     if version < _NODES_SINCE and statement.head.called("NodeName"):
-        sentence = f"lines with NodeName= came with 23.02, and this is {version}: Slurm cannot read the file"
-        yield error("HELPERS_FORM", statement.location, sentence, "Feature=NAME Helper=PROGRAM")
+        sentence = f"lines with NodeName= need Slurm 23.02, and this is {version}: Slurm cannot read the file"
+        yield error("HELPERS_FORM", statement.location, sentence, "write Feature=NAME Helper=PROGRAM")
     elif version < _NODES_SINCE and "," in statement.get("Feature"):
-        sentence = f"several features on a line came with 23.02, and this is {version}: Slurm cannot read the file"
-        yield error("HELPERS_FORM", statement.location, sentence, "one Feature= per line")
+        sentence = f"several features on a line need Slurm 23.02, and this is {version}: Slurm cannot read the file"
+        yield error("HELPERS_FORM", statement.location, sentence, "write one Feature= per line")
     flags = statement.pair("Flags")
     if flags and version < _REBOOTLESS_SINCE:
-        sentence = f"Flags={flags.value} came with 24.05, and this is {version}: every change reboots the node"
-        yield error("HELPERS_FORM", flags.location, sentence, "leave it out; RebootProgram= must do without a reboot")
+        sentence = f"Flags={flags.value} needs Slurm 24.05, and this is {version}: every change reboots the node"
+        fix = "remove it, and set RebootProgram= to a program that does not reboot"
+        yield error("HELPERS_FORM", flags.location, sentence, fix)
 
 
 def _times(inputs: CheckInput, conf: Conf) -> Iterator[SlurmFinding]:
@@ -63,36 +64,36 @@ def _times(inputs: CheckInput, conf: Conf) -> Iterator[SlurmFinding]:
     value = pair.value if pair else "10"
     seconds = decimal(value)
     if seconds is not None and seconds < SHORTEST_S and any(conf.headed("Feature", "NodeName")):
-        setting = f"ExecTime={value}" if pair else "ExecTime is 10 seconds where nothing is said"
-        sentence = f"{setting}: a helper that cuts a GPU may take longer, and the node is DOWN then"
-        yield warning(
-            "EXEC_TIME", pair.location if pair else inputs.file("helpers.conf"), sentence, f"ExecTime={SHORTEST_S}"
-        )
+        setting = f"ExecTime={value}" if pair else "ExecTime is not set (10 seconds)"
+        sentence = f"{setting}: a helper that partitions a GPU may take longer, and then the node is DOWN"
+        location = pair.location if pair else inputs.file("helpers.conf")
+        yield warning("EXEC_TIME", location, sentence, f"set ExecTime={SHORTEST_S}")
 
 
 def _plugin(inputs: CheckInput, conf: Conf) -> Iterator[SlurmFinding]:
-    """helpers.conf works only where slurm.conf names the plugin; its features must not be static ones, too."""
+    """Report a missing plugin in slurm.conf, without which helpers.conf has no effect, and changeable features that are
+    also static ones.
+    """
     movable = {name for s in conf.headed("Feature", "NodeName") for name in features(s)}
     if inputs.slurm is None or not movable:
         return
     plugin = inputs.slurm.last("NodeFeaturesPlugins")
     if plugin is None or "helpers" not in plugin.value.lower():
         location = plugin.location if plugin else inputs.file("slurm.conf")
-        sentence = "NodeFeaturesPlugins has no node_features/helpers: nobody reads helpers.conf"
-        yield warning("NO_HELPERS_PLUGIN", location, sentence, "NodeFeaturesPlugins=node_features/helpers")
+        sentence = "NodeFeaturesPlugins has no node_features/helpers: Slurm does not read helpers.conf"
+        yield warning("NO_HELPERS_PLUGIN", location, sentence, "set NodeFeaturesPlugins=node_features/helpers")
     make = warning if inputs.version and inputs.version < _NODES_SINCE else error
     for line in inputs.node_lines:
         pair = line.pair("Feature", "Features")
         both = sorted(movable & set(line.features))
         if pair and both:
-            sentence = f"{', '.join(both)} can be changed by a helper and must not stand in Feature=, too"
-            yield make(
-                "FEATURE_STATIC", pair.location, f"{sentence}: the node will be INVALID", "static ones only there"
-            )
+            sentence = f"a helper changes {', '.join(both)}, so Feature= must not list it"
+            fix = "list only static features in Feature="
+            yield make("FEATURE_STATIC", pair.location, f"{sentence}: the node will be INVALID", fix)
 
 
 def _counts(inputs: CheckInput, conf: Conf) -> Iterator[SlurmFinding]:
-    """Slurm compares counts, not layouts: features of one node must make the same number of devices."""
+    """Report features of one node that create different numbers of devices: Slurm compares counts, not layouts."""
     for statement in conf.headed("Feature", "NodeName", "MutuallyExclusive"):
         names = features(statement)
         if statement.head.called("MutuallyExclusive"):
@@ -100,14 +101,13 @@ def _counts(inputs: CheckInput, conf: Conf) -> Iterator[SlurmFinding]:
         numbers = {name: number for name in names if (number := devices(name))}
         if len(set(numbers.values())) > 1:
             words = ", ".join(f"{name} {number}" for name, number in numbers.items())
-            sentence = f"these layouts make different numbers of devices ({words}): after a change the node is INVALID"
-            yield error(
-                "FAMILY_COUNT", statement.location, sentence, "layouts of one number only", "aliquot slurm families"
-            )
+            sentence = f"these layouts have different numbers of devices ({words}): after a change the node is INVALID"
+            fix = "use layouts with the same number of devices"
+            yield error("FAMILY_COUNT", statement.location, sentence, fix, "aliquot slurm families")
 
 
 def devices(feature: str) -> int:
-    """How many devices a GPU has in the layout that one of our features names (``mig_2x3g.20gb``); 0 for others."""
+    """Return the number of devices that a GPU has in the layout of a feature of ours (``mig_2x3g.20gb``), else 0."""
     if not feature.startswith(families.PREFIX):
         return 0
     parts = [part.partition("x") for part in feature.removeprefix(families.PREFIX).split("_")]
@@ -116,15 +116,17 @@ def devices(feature: str) -> int:
 
 
 def siblings(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """CLOUD records: those of one host have the same GPUs, so that at most one may be open; and slurmctld counts the
-    devices of each from gres.conf before any slurmd does.
+    """Check CLOUD records.
+
+    Records of one host have the same GPUs, so at most one may be open. slurmctld counts the devices of each record from
+    gres.conf before any slurmd registers.
     """
     if inputs.slurm is None:
         return
     hosts = records.hosts_of(inputs.slurm)
     for host, names in _open_siblings(inputs, hosts).items():
         words = ", ".join(names)
-        sentence = f"{words} are records of one host ({host}) and open: two jobs at once would start both"
+        sentence = f"{words} are open records of one host ({host}): two jobs at once would start both"
         command = f'scontrol update nodename={names[1]} state=drain reason="{records.OURS}another layout is up"'
         location = inputs.line_of[names[1]].statement.location
         yield error("SIBLINGS_OPEN", location, sentence, "drain all but one", command)
@@ -146,13 +148,13 @@ def _ports(inputs: CheckInput, hosts: Mapping[str, str]) -> Iterator[SlurmFindin
             if not address[0]:
                 continue
             if address in seen and len(line.names) == 1:
-                sentence = f"{name} and {seen[address]} are on one host and have the same port: slurmctld mixes them up"
-                yield error("SIBLINGS_PORT", line.statement.location, sentence, "a Port= of its own for each record")
+                sentence = f"{name} and {seen[address]} have the same host and port: slurmctld mixes them up"
+                yield error("SIBLINGS_PORT", line.statement.location, sentence, "give each record its own Port=")
             seen.setdefault(address, name)
 
 
 def _counted(inputs: CheckInput, group: NodeGroup) -> Iterator[SlurmFinding]:
-    """Files, whether they are there or not, are what slurmctld counts a CLOUD record's devices by."""
+    """Report CLOUD records without ``File=``: slurmctld counts their devices by files, which need not exist."""
     pair = group.line.pair("Gres") if group.line and group.line.cloud else None
     if pair is None or not any(e.count for e in entries(pair.value)) or any(line.files for line in group.gres):
         return
@@ -160,8 +162,8 @@ def _counted(inputs: CheckInput, group: NodeGroup) -> Iterator[SlurmFinding]:
     if detect and detect.value.lower() != "off":
         return  # AUTODETECT_CLOUD
     sentence = (
-        f"Gres={pair.value} of a CLOUD record, and no line of gres.conf with File= for it: slurmctld counts 0 there, "
-        "and the node is INVALID when it registers while a job waits"
+        f"Gres={pair.value} of a CLOUD record, but gres.conf has no line with File= for it: slurmctld counts 0, "
+        "and the node is INVALID if it registers while a job waits"
     )
-    fix = f"lines with File={cloud.ABSENT}0 and so on until its layout is there"
+    fix = f"write lines with File={cloud.ABSENT}0 and so on until its layout is applied"
     yield error("CLOUD_NO_FILE", pair.location, sentence, fix, _SIBLINGS)

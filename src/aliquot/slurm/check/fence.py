@@ -1,4 +1,4 @@
-"""Rules about what jobs of a node must not open: GPUs of its host that it does not offer, and the administrators'
+"""Rules for devices that jobs of a node must not open: GPUs of its host that it does not offer, and the administrators'
 capabilities.
 """
 
@@ -18,12 +18,15 @@ from aliquot.slurm.files import fence
 from aliquot.slurm.files.fence import ADMIN, has_instances
 
 MODES = {1: 0o400, 2: 0o444}
-"""What the driver asks for the administrators' capabilities (DeviceFileMode in /proc/driver/nvidia/capabilities)."""
+"""File modes that the driver requests for these capabilities (DeviceFileMode in /proc/driver/nvidia/capabilities)."""
 _TRUE = {"yes", "true", "up", "1"}
+_FENCE_FIX = (
+    f"set GresTypes=gpu,{fence.NAME} in slurm.conf, add {fence.VALUE} to Gres=, and add a fence line to gres.conf"
+)
 
 
 def neighbours(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """The GPUs of other records on the same host, and those that no record has."""
+    """Report unfenced GPUs of the same host that belong to other records, or to no record."""
     if not _constrained(inputs):
         return
     hosts = _Hosts(inputs)
@@ -42,7 +45,10 @@ def neighbours(inputs: CheckInput) -> Iterator[SlurmFinding]:
 
 
 def administrators(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """The capabilities to change and to watch all instances: fenced, and with the modes that the driver gives them."""
+    """Report administrators' capabilities that are not fenced, or that are more open than the driver makes them.
+
+    They allow their holder to change (mig/config) or to monitor (mig/monitor) all instances.
+    """
     fenced = _by_node(inputs.fence_lines)
     for group in inputs.groups if _constrained(inputs) else ():
         for name in group.names:
@@ -51,54 +57,51 @@ def administrators(inputs: CheckInput) -> Iterator[SlurmFinding]:
                 yield msgspec.structs.replace(_unfenced_admin(inputs, group, unfenced), nodes=(name,))
     for minor, mode in sorted(inputs.modes.items()):
         if mode & ~MODES[minor]:
-            sentence = f"nvidia-cap{minor} is {minors.ADMIN[minor]}, and its mode is {mode:04o}: the driver's is "
+            sentence = f"nvidia-cap{minor} is {minors.ADMIN[minor]}, and its mode is {mode:04o}: the driver sets "
             path = f"/dev/nvidia-caps/nvidia-cap{minor}"
-            fix = f"chmod {MODES[minor]:04o} {path}, and look for what set it (udev rules, nvidia-modprobe)"
+            fix = f"run chmod {MODES[minor]:04o} {path}, then find what changed it (udev rules, nvidia-modprobe)"
             yield error("ADMIN_MODE", ConfLocation(path), f"{sentence}{MODES[minor]:04o}", fix)
 
 
 def _constrained(inputs: CheckInput) -> bool:
-    """Whether anything is fenced at all; that nothing is another rule says."""
+    """Report whether ConstrainDevices is on. Another rule reports that it is off."""
     pair = inputs.cgroup.last("ConstrainDevices") if inputs.cgroup else None
     return pair is not None and pair.value.lower() in _TRUE
 
 
 def _has_instances(inputs: CheckInput, name: str, group: NodeGroup) -> bool:
-    """Whether a node has slices, as far as its lines or its machine say it."""
+    """Report whether a node has MIG devices, according to its lines or its inventory."""
     inventory = inputs.inventories.get(name)
     lines = any(minors.capability_minor(file) is not None for line in group.gres for file in line.files)
     return lines or (inventory is not None and has_instances(inventory.gpus))
 
 
 def _capabilities(fenced: dict[str, list[GresLine]], name: str, group: NodeGroup) -> set[int | None]:
-    """The capabilities that the node's fence names."""
+    """Return the minors of the capabilities in the node's fence; None for other files."""
     return {minors.capability_minor(file) for line in _fence_lines(fenced, name, group) for file in line.files}
 
 
 def _unfenced_admin(inputs: CheckInput, group: NodeGroup, unfenced: list[int]) -> SlurmFinding:
     names = " and ".join(f"nvidia-cap{minor} ({minors.ADMIN[minor].partition(',')[0]})" for minor in unfenced)
-    fix = f"GresTypes=gpu,{fence.NAME} in slurm.conf; then Gres=...,{fence.VALUE}, and a line of gres.conf"
     location = group.gres[0].location if group.gres else inputs.file("gres.conf")
-    return warning(
-        "ADMIN_NOT_FENCED", location, f"jobs can open {names}: no line fences it", fix, "aliquot slurm apply"
-    )
+    sentence = f"jobs can open {names}: no line fences it"
+    return warning("ADMIN_NOT_FENCED", location, sentence, _FENCE_FIX, "aliquot slurm apply")
 
 
 def _unfenced(group: NodeGroup, unfenced: list[int]) -> SlurmFinding:
     more = f" and {len(unfenced) - 1} more" if len(unfenced) > 1 else ""
-    sentence = f"jobs can open /dev/nvidia{unfenced[0]}{more}, which is on this host and not this node's"
-    fix = f"GresTypes=gpu,{fence.NAME} in slurm.conf; then Gres=...,{fence.VALUE}, and a line of gres.conf"
-    return warning("NOT_FENCED", group.gres[0].location, sentence, fix, "aliquot slurm apply")
+    sentence = f"jobs can open /dev/nvidia{unfenced[0]}{more}, which is on this host but does not belong to this node"
+    return warning("NOT_FENCED", group.gres[0].location, sentence, _FENCE_FIX, "aliquot slurm apply")
 
 
 def _minors(lines: Iterable[GresLine]) -> set[int]:
-    """The GPUs that lines are about, whole or in part."""
+    """Return the minors of the GPUs in these lines, whole or partitioned."""
     found = (minors.gpu_minor(file) for line in lines for file in line.files)
     return {minor for minor in found if minor is not None}
 
 
 def _by_node(lines: Iterable[GresLine]) -> dict[str, list[GresLine]]:
-    """The lines of each node; under ``""`` those of every node."""
+    """Return the lines of each node; those for every node are under ``""``."""
     found: dict[str, list[GresLine]] = {}
     for line in lines:
         for name in ("",) if line.nodes is None else line.nodes:
@@ -112,8 +115,9 @@ def _host_minors(inputs: CheckInput, name: str) -> set[int]:
 
 
 class _Hosts:
-    """Which nodes share a host, as far as slurm.conf says it. Clusters have thousands of nodes: each line is looked at
-    once.
+    """The GPUs of all node records of a host, according to slurm.conf.
+
+    Clusters have thousands of nodes, so each line is read once.
     """
 
     def __init__(self, inputs: CheckInput) -> None:
@@ -129,29 +133,29 @@ class _Hosts:
                 self._gpus.setdefault(self._host[name], set()).update(_minors(lines))
 
     def gpus(self, name: str) -> set[int]:
-        """The GPUs that the lines of all nodes of this node's host are about."""
+        """Return the minors of the GPUs in the lines of all nodes on this node's host."""
         return self._gpus.get(self._host.get(name, ""), set())
 
 
 def _fence_lines(fenced: dict[str, list[GresLine]], name: str, group: NodeGroup) -> list[GresLine]:
-    """The lines of the node's fence; none where ``Gres=`` lacks its count, and slurmd drops them."""
+    """Return the lines of the node's fence; none if ``Gres=`` lacks the fence, because slurmd then drops them."""
     if not fenced or (group.line and not _entries(group.line.pair("Gres"))):
         return []
     return [*fenced.get(name, ()), *fenced.get("", ())]
 
 
 def allocatable_fences(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """A fence that jobs could be given, and one that nobody reads."""
+    """Report a fence that Slurm could allocate to jobs, and one that Slurm ignores."""
     kinds = {word.strip() for word in inputs.slurm.get("GresTypes").split(",")} if inputs.slurm else set()
     for line in inputs.node_lines:
         pair = line.statement.pair("Gres")
         for word in _entries(pair):
             if pair and "no_consume" not in word.split(":"):
-                sentence = f"Gres={word}: a job that asks for {fence.NAME}, or for the whole node, is given other GPUs"
-                yield error("FENCE_HANDED_OUT", pair.location, sentence, fence.VALUE, "aliquot slurm apply")
+                sentence = f"Gres={word}: a job that requests {fence.NAME}, or the whole node, gets the fenced devices"
+                yield error("FENCE_HANDED_OUT", pair.location, sentence, f"use {fence.VALUE}", "aliquot slurm apply")
             if pair and fence.NAME not in kinds:
-                sentence = f"Gres={word}, and GresTypes lacks {fence.NAME}: nothing is fenced"
-                yield error("NO_GRES_TYPES", pair.location, sentence, f"GresTypes=gpu,{fence.NAME}")
+                sentence = f"Gres={word}, but GresTypes lacks {fence.NAME}: nothing is fenced"
+                yield error("NO_GRES_TYPES", pair.location, sentence, f"set GresTypes=gpu,{fence.NAME}")
 
 
 def _entries(pair: ConfPair | None) -> list[str]:
@@ -160,10 +164,10 @@ def _entries(pair: ConfPair | None) -> list[str]:
 
 
 def missing(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """Files of the fence that are not on this machine's disk."""
+    """Report files of the fence that this host lacks."""
     for line in inputs.fence_lines if inputs.local_node else ():
         gone = [file for file in line.files if file in inputs.absent]
         if gone and line.serves(inputs.local_node):
-            sentence = f"{gone[0]} is not there: slurmd does not start"
-            fix = "make the device nodes"
+            sentence = f"{gone[0]} does not exist: slurmd does not start"
+            fix = "create the device nodes"
             yield error("FILE_MISSING", line.location, sentence, fix, "aliquot slurm render --make-devices")

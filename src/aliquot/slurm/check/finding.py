@@ -1,4 +1,4 @@
-"""What a check is given, and what it finds."""
+"""Input and findings of a check."""
 
 from __future__ import annotations
 
@@ -31,78 +31,83 @@ _FeatureRule = Literal[
 _CloudRule = Literal["CLOUD_NO_FILE", "SIBLINGS_OPEN", "SIBLINGS_PORT"]
 _DeviceRule = Literal["FILE_MISSING", "HALF_INSTANCE", "LONE_CAPABILITY", "MIXED_INSTANCES", "SAME_DEVICE"]
 _GpuRule = Literal["NOT_OFFERED", "NOT_WHOLE", "NO_SUCH_GPU", "NO_SUCH_INSTANCE", "SHARED_BY_NODES"]
-_TypeRule = Literal["UNKNOWN_TYPE", "WRONG_MINOR", "WRONG_TYPE"]
+_TypeRule = Literal["SAME_TYPE_ID", "UNKNOWN_TYPE", "WRONG_MINOR", "WRONG_TYPE"]
 _LiveRule = Literal["INSTANCE_IN_USE", "NODE_INVALID", "REGISTERED", "SLURMD_ALONE", "STALE_CONTROLLER", "STALE_SLURMD"]
 _ConfRule = Literal[_FenceRule, _DetectRule, _DetectWordRule, _CountRule, _LineRule, _FlagRule, _FileRule, _SettingRule]
 SlurmRule = Literal[_ConfRule, _FeatureRule, _CloudRule, _DeviceRule, _GpuRule, _TypeRule, _LiveRule]
 
 
 class SlurmFinding(msgspec.Struct, frozen=True):
-    """Something wrong. ``error``: Slurm refuses it, or does other than what was meant, or a job gets what it must not.
-    ``warning``: it works, and hardly as meant. ``fix`` is what to do, ``command`` what to type where a command does it.
-    """
+    """A problem in Slurm's files."""
 
     rule: SlurmRule
     severity: Literal["error", "warning"]
+    """``error``: Slurm refuses the file, does something else than intended, or gives a job what it must not have.
+    ``warning``: it works, but probably not as intended.
+    """
     sentence: str
     location: ConfLocation | None = None
     nodes: tuple[str, ...] = ()
     fix: str = ""
+    """What to do, in words."""
     command: str = ""
+    """The command that fixes it, if there is one."""
 
 
 def error(
     rule: SlurmRule, location: ConfLocation | None, sentence: str, fix: str = "", command: str = ""
 ) -> SlurmFinding:
-    """A finding of the graver kind."""
+    """Return a finding of severity ``error``."""
     return SlurmFinding(rule, "error", sentence, location, (), fix, command)
 
 
 def warning(
     rule: SlurmRule, location: ConfLocation | None, sentence: str, fix: str = "", command: str = ""
 ) -> SlurmFinding:
-    """A finding of the lighter kind."""
+    """Return a finding of severity ``warning``."""
     return SlurmFinding(rule, "warning", sentence, location, (), fix, command)
 
 
 class LiveState(msgspec.Struct, frozen=True):
-    """What slurmctld says now. ``changed`` is when the newest of the files was written, in seconds of the epoch."""
+    """The current state of slurmctld."""
 
     nodes: tuple[SlurmNode, ...] = ()
     changed: int = 0
+    """When the newest of the files was written, in seconds since the epoch."""
 
 
 class NodeGroup(msgspec.Struct, frozen=True):
-    """Nodes that the files say the same about: judged once. ``line`` is None where slurm.conf does not name them."""
+    """Nodes with the same configuration, checked once."""
 
     names: tuple[str, ...]
     line: ConfiguredNodeLine | None
+    """None if slurm.conf does not name the nodes."""
     gres: tuple[GresLine, ...]
 
 
 class CheckInput(msgspec.Struct, frozen=True, dict=True):
-    """Everything that a check looks at; what is None or empty is not known, and rules about it say nothing.
-
-    ``folder`` is where the files lie (or should), ``inventories`` the GPUs of nodes by their names in Slurm,
-    ``local_node`` the name of the node that runs this check, ``absent`` the device files that this machine lacks,
-    ``modes`` the permissions here of the administrators' capabilities, by their minors.
-    """
+    """The input of a check. A field that is None or empty is unknown, and rules that need it report nothing."""
 
     folder: str
+    """The directory of the files, whether they exist or not."""
     slurm: Conf | None = None
     gres: Conf | None = None
     cgroup: Conf | None = None
     helpers: Conf | None = None
     version: Version | None = None
     inventories: Mapping[str, Inventory] = {}
+    """The inventories of nodes, by node name in Slurm."""
     local_node: str = ""
+    """The name of the node that runs this check."""
     absent: frozenset[str] = frozenset()
+    """Device files that this host lacks."""
     modes: Mapping[int, int] = {}
+    """File modes of the administrators' capabilities on this host, by minor."""
     live: LiveState | None = None
     scripts: tuple[ConfSource, ...] = ()
 
     def file(self, name: str) -> ConfLocation:
-        """A whole file, for findings about what is not in it."""
+        """Return the location of a whole file, for findings about what is missing from it."""
         return ConfLocation(f"{self.folder}/{name}")
 
     @cached_property
@@ -111,17 +116,17 @@ class CheckInput(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def gpu_lines(self) -> tuple[GresLine, ...]:
-        """The lines of gres.conf about GPUs."""
+        """The lines of gres.conf for GPUs."""
         return tuple(line for line in gres_lines(self.gres) if line.gpu) if self.gres else ()
 
     @cached_property
     def fence_lines(self) -> tuple[GresLine, ...]:
-        """The lines of gres.conf that keep jobs from other GPUs."""
+        """The lines of gres.conf that deny jobs access to other GPUs."""
         every = gres_lines(self.gres) if self.gres else ()
         return tuple(line for line in every if (line.name, line.type) == (fence.NAME, ""))
 
     def autodetect(self, node: str) -> ConfPair | None:
-        """The ``AutoDetect`` that holds for a node: its own, else the file's; None where neither is."""
+        """Return the ``AutoDetect`` in effect for a node: its own, else that of the whole file, else None."""
         return self._detections.get(node) or self._detection
 
     @cached_property
@@ -139,7 +144,7 @@ class CheckInput(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def groups(self) -> tuple[NodeGroup, ...]:
-        """All nodes that the files name, alike ones together. Without any name, one group of the name ``""``."""
+        """All nodes that the files name, grouped by equal configuration. Without any name, one group named ``""``."""
         named = dict.fromkeys(name for line in self.gpu_lines for name in line.nodes or ())
         names = [*self.line_of, *(n for n in named if n not in self.line_of)] or [""]
         own: dict[str, list[int]] = {name: [] for name in names}
@@ -155,7 +160,7 @@ class CheckInput(msgspec.Struct, frozen=True, dict=True):
         )
 
     def known_nodes(self) -> Iterator[tuple[str, Inventory, NodeGroup]]:
-        """The nodes whose GPUs are known, each with what the files say about it."""
+        """Yield the nodes whose GPUs are known: name, inventory, and group."""
         for group in self.groups:
             for name in group.names:
                 if name in self.inventories:

@@ -1,4 +1,4 @@
-"""Rules about the machine itself: what the files hand out must be what its GPUs are now."""
+"""Rules that compare the files with the host: they must offer the GPUs and instances that exist now."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Slices = dict[MigCapability, tuple[Gpu, GpuInstance, ComputeInstance]]
 
 
 def compared(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """Each node whose GPUs are known against its lines."""
+    """Compare each node whose GPUs are known with its lines."""
     hosts = _Hosts(inputs)
     for name, found, group in inputs.known_nodes():
         for finding in (*_lines(found, group), *_types(found, group), *_whole(hosts, name, found, group)):
@@ -39,8 +39,9 @@ def _lines(found: Inventory, group: NodeGroup) -> Iterator[SlurmFinding]:
         for gres in gres_accesses(line):
             unknown = next((m for m in gres.gpus if m not in gpus), None)
             if unknown is not None:
-                sentence = f"there is no GPU /dev/nvidia{unknown}: it has {counted(len(gpus), 'GPU')}"
-                yield error("NO_SUCH_GPU", gres.location, sentence, "a NodeName= of those that have it", _APPLY)
+                sentence = f"/dev/nvidia{unknown} does not exist: the node has {counted(len(gpus), 'GPU')}"
+                fix = "limit the line with NodeName= to nodes that have this GPU"
+                yield error("NO_SUCH_GPU", gres.location, sentence, fix, _APPLY)
             elif gres.is_mig:
                 yield from _slice(gres, slices, gpus)
             else:
@@ -48,7 +49,7 @@ def _lines(found: Inventory, group: NodeGroup) -> Iterator[SlurmFinding]:
 
 
 def _slice(gres: GresAccess, slices: _Slices, gpus: dict[int, Gpu]) -> Iterator[SlurmFinding]:
-    """The instance must be there, and be what its type says."""
+    """Report a MIG device that does not exist, or whose profile differs from its type."""
     inner = next((c for c in gres.capabilities if c.ci is not None), None)
     if inner is None:
         return
@@ -59,8 +60,8 @@ def _slice(gres: GresAccess, slices: _Slices, gpus: dict[int, Gpu]) -> Iterator[
     gpu, instance, compute = slices[inner]
     profile_match = _PROFILE.search(gres.line.type.lower())
     if profile_match and profile_match[1] not in (compute.profile, instance.profile):
-        sentence = f"Type={gres.line.type}, and {inner} is a {compute.profile}"
-        fix = f"Type={types.type_of(gpu, instance, compute)}"
+        sentence = f"Type={gres.line.type}, but {inner} is a {compute.profile}"
+        fix = f"use Type={types.type_of(gpu, instance, compute)}"
         yield error("WRONG_TYPE", gres.location, sentence, fix, _APPLY)
 
 
@@ -74,42 +75,42 @@ def _instead(gpu: Gpu | None) -> str:
 
 
 def _for_jobs(gres: GresAccess, gpus: dict[int, Gpu]) -> Iterator[SlurmFinding]:
-    """A whole GPU must be one that a job can use whole."""
+    """Report a GPU that is offered whole although jobs cannot use it whole."""
     for gpu in (gpus[m] for m in gres.gpus):
         why = _unusable(gpu)
         if why:
             yield error(
-                "NOT_WHOLE", gres.location, f"/dev/nvidia{gpu.minor} is offered whole, and it {why}", "", _APPLY
+                "NOT_WHOLE", gres.location, f"/dev/nvidia{gpu.minor} is offered whole, but it {why}", "", _APPLY
             )
         profile_match = _PROFILE.search(gres.line.type.lower())
         if profile_match and not why:
-            sentence = f"Type={gres.line.type}, and /dev/nvidia{gpu.minor} is a whole {gpu.product}"
-            yield error("WRONG_TYPE", gres.location, sentence, f"Type={types.whole_type(gpu)}", _APPLY)
+            sentence = f"Type={gres.line.type}, but /dev/nvidia{gpu.minor} is a whole {gpu.product}"
+            yield error("WRONG_TYPE", gres.location, sentence, f"use Type={types.whole_type(gpu)}", _APPLY)
 
 
 def _unusable(gpu: Gpu) -> str:
     if gpu.lost:
         return "has fallen off the bus"
     if gpu.passthrough:
-        return "is handed to a virtual machine"
+        return "is passed through to a VM"
     if gpu.vgpus:
-        return "carries vGPUs"
-    return "is in MIG mode: no job can compute on it" if gpu.mig.enabled else ""
+        return "hosts vGPUs"
+    return "is in MIG mode: jobs cannot run on the whole GPU" if gpu.mig.enabled else ""
 
 
 def _types(found: Inventory, group: NodeGroup) -> Iterator[SlurmFinding]:
-    """Types of slurm.conf that no GPU of the node can ever have."""
+    """Report types of slurm.conf that no GPU of the node supports."""
     pair = group.line.pair("Gres") if group.line else None
     for entry in entries(pair.value) if pair else ():
         if pair is None or not entry.type or not entry.count or entry.error:
             continue
         if _PROFILE.search(entry.type.lower()) and not types.profile_of(entry.type, found.gpus, found.tables):
-            sentence = f"Gres={entry.text}: none of its GPUs ({_products(found)}) has such a profile"
+            sentence = f"Gres={entry.text}: no GPU of the node ({_products(found)}) supports that profile"
             yield error("UNKNOWN_TYPE", pair.location, sentence, "", "aliquot profiles")
 
 
 def _whole(hosts: _Hosts, name: str, found: Inventory, group: NodeGroup) -> Iterator[SlurmFinding]:
-    """What the machine has and the files do not say; with detection: what it will find."""
+    """Report GPUs and MIG devices of the host that the files do not offer. With AutoDetect, predict what it finds."""
     inputs = hosts.given
     pair = group.line.pair("Gres") if group.line else None
     detect = inputs.autodetect(name)
@@ -126,13 +127,14 @@ def _whole(hosts: _Hosts, name: str, found: Inventory, group: NodeGroup) -> Iter
     words = [str(c) for c in left] + [f"/dev/nvidia{m}" for m in idle]
     if words and (group.gres or pair):
         more = f" and {counted(len(words) - 1, 'other')}" if len(words) > 1 else ""
-        yield warning("NOT_OFFERED", location, f"no line hands out {words[0]}{more}", "", _APPLY)
+        yield warning("NOT_OFFERED", location, f"no line offers {words[0]}{more}", "", _APPLY)
 
 
 class _Hosts:
-    """The lines of each host: its records' (one slurmd per GPU has each its own) and those of every node. Of dynamic
-    nodes nobody knows the host here: any of them may be this one. Clusters have thousands of nodes: each line is looked
-    at once.
+    """The lines of each host: those of all its node records (one per slurmd), and those for every node.
+
+    The host of a dynamic node is unknown here, so its lines count as lines of every host that slurm.conf does not name.
+    Clusters have thousands of nodes, so each line is read once.
     """
 
     def __init__(self, inputs: CheckInput) -> None:
@@ -144,7 +146,7 @@ class _Hosts:
                 self._by_host.setdefault(self._host(name), {})[n] = line
 
     def lines(self, name: str) -> list[GresLine]:
-        """In the order of the file."""
+        """Return the lines of a node's host in the order of the file."""
         found = self._by_host.get(self._host(name), {}) | self._all
         return [found[n] for n in sorted(found)]
 
@@ -154,7 +156,7 @@ class _Hosts:
 
 
 def _slices(found: Inventory) -> _Slices:
-    """Every MIG device by the capability of its compute instance, as the machine numbers it."""
+    """Return every MIG device by the capability of its compute instance."""
     return {
         MigCapability(gpu.minor, instance.id, compute.id): (gpu, instance, compute)
         for gpu in found.gpus
@@ -165,18 +167,20 @@ def _slices(found: Inventory) -> _Slices:
 
 
 def numbered(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """The machine's own minors against the formula, which is what files are made from."""
+    """Compare the minors on the host with the formula that the files are written by."""
     for name, found, _ in inputs.known_nodes():
         for cap, (_, instance, compute) in _slices(found).items():
             for minor, right in ((instance.capability_minor, cap.parent), (compute.capability_minor, cap)):
                 if minor not in (-1, right.minor):
-                    sentence = f"{right} has minor {minor} on {name}, and by the formula {right.minor}"
+                    sentence = f"{right} has minor {minor} on {name}, but {right.minor} by the formula"
                     yield error("WRONG_MINOR", inputs.file("gres.conf"), sentence, "", "aliquot show")
 
 
 def _detection(found: Inventory, pair: ConfPair) -> Iterator[SlurmFinding]:
-    """What slurmd comes to: it takes what NVML finds in order of the longest name, and gives each the longest type left
-    that is a part of it (gres_gpu.c); a type that is left over makes the node INVALID.
+    """Report types that slurmd matches wrongly, or not at all, when it detects GPUs.
+
+    slurmd goes through the devices that NVML finds, longest name first, and gives each the longest remaining type that
+    is part of its name (gres_gpu.c). A type that is left over makes the node INVALID.
     """
     entered = entries(pair.value)
     if any(entry.error for entry in entered):
@@ -184,14 +188,14 @@ def _detection(found: Inventory, pair: ConfPair) -> Iterator[SlurmFinding]:
     left = sorted((e.type for e in entered for _ in range(min(e.count, MOST))), key=lambda t: (-len(t), t))
     names = [(types.detected_type(*each), True) for each in _slices(found).values()]
     names += [(types.detected_type(gpu, None, None), False) for gpu in found.gpus if not _unusable(gpu)]
-    fix = f"it finds {', '.join(dict.fromkeys(name for name, _ in names)) or 'nothing'}"
+    fix = f"detection finds {', '.join(dict.fromkeys(name for name, _ in names)) or 'nothing'}"
     for name, is_mig in sorted(names, key=lambda n: (-len(n[0]), n[0])):
         match = next((t for t in left if t.lower() in name), None)
         if match is None:
             continue
         left.remove(match)
         if match and is_mig and not _PROFILE.search(match.lower()):
-            sentence = f"Gres={pair.value}: AutoDetect=nvml takes the slice {name} for {match}"
+            sentence = f"Gres={pair.value}: AutoDetect=nvml counts the MIG device {name} as {match}"
             yield error("AUTODETECT_TYPE", pair.location, sentence, fix, _APPLY)
     for kind_left in dict.fromkeys(left):
         sentence = f"Gres={pair.value}: AutoDetect=nvml finds {left.count(kind_left)} too few of {kind_left or 'them'}"

@@ -1,7 +1,8 @@
-"""Device files of GPUs, and from a capability's minor back to what it opens.
+"""Device files of GPUs, and the instance that the minor of a capability stands for.
 
-GPU instance: 3 + 135 gpu + 9 gi; compute instance: that + 1 + ci; 32 GPUs of 15 GPU instances of 8 compute instances.
-``gpu`` is the N of ``/dev/nvidiaN``, not nvidia-smi's index. Source: nv-caps.c of NVIDIA's open kernel modules.
+The minor of a GPU instance is 3 + 135 * gpu + 9 * gi, and that of a compute instance is 1 + ci more. There are 32 GPUs
+of 15 GPU instances of 8 compute instances. ``gpu`` is the N of ``/dev/nvidiaN``, not nvidia-smi's index. Source:
+nv-caps.c of NVIDIA's open kernel modules.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ import msgspec
 _GPU = re.compile(r".*/nvidia(\d{1,9})", re.ASCII)
 _CAPABILITY = re.compile(r".*/nvidia-cap(\d{1,9})", re.ASCII)
 _FIRST, _GPU_STEP, _INSTANCE_STEP, _LAST = 3, 135, 9, 4322
-ADMIN = {1: "mig/config, which lets a job cut the GPU anew", 2: "mig/monitor, which lets a job watch every instance"}
+ADMIN = {
+    1: "mig/config, which lets a job repartition the GPU",
+    2: "mig/monitor, which lets a job monitor every instance",
+}
 
 
 class MigCapability(msgspec.Struct, frozen=True):
-    """What a capability node opens; ``ci`` is None for a GPU instance."""
+    """The instance that a capability node gives access to."""
 
     gpu: int
     gi: int
     ci: int | None = None
+    """The compute instance; None for a GPU instance."""
 
     @property
     def minor(self) -> int:
@@ -29,7 +34,7 @@ class MigCapability(msgspec.Struct, frozen=True):
 
     @property
     def parent(self) -> MigCapability:
-        """The GPU instance that a compute instance lies in."""
+        """The GPU instance that contains a compute instance."""
         return MigCapability(self.gpu, self.gi)
 
     def __str__(self) -> str:
@@ -38,19 +43,22 @@ class MigCapability(msgspec.Struct, frozen=True):
 
 
 def gpu_minor(file: str) -> int | None:
-    """N of ``/dev/nvidiaN``; None for another file."""
+    """Return the N of ``/dev/nvidiaN``, or None for another file."""
     match = _GPU.fullmatch(file)
     return int(match[1]) if match else None
 
 
 def capability_minor(file: str) -> int | None:
-    """N of ``/dev/nvidia-caps/nvidia-capN``; None for another file."""
+    """Return the N of ``/dev/nvidia-caps/nvidia-capN``, or None for another file."""
     match = _CAPABILITY.fullmatch(file)
     return int(match[1]) if match else None
 
 
 def capability(minor: int) -> MigCapability | None:
-    """What the formula says that a minor opens; None for those of the whole driver and beyond the last instance."""
+    """Return the instance of a minor by the formula.
+
+    Returns None for capabilities of the whole driver, and beyond the last instance.
+    """
     if not _FIRST <= minor <= _LAST:
         return None
     gpu, rest = divmod(minor - _FIRST, _GPU_STEP)

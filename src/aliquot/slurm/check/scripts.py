@@ -1,4 +1,4 @@
-"""Rules about scripts and instructions: steps of a change by hand that fail, or that leave Slurm with old counts."""
+"""Rules for scripts and instructions: steps of a manual change that fail, or that leave Slurm with old counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INNER = re.compile(r"nvidia-smi\s+mig\b.*\s(-dci|--destroy-compute-instance)\b"
 
 
 def scripts(inputs: CheckInput) -> Iterator[SlurmFinding]:
-    """Each script, playbook or page that was named."""
+    """Check each script, playbook or page that the user named."""
     for source in inputs.scripts:
         commands = list(_commands(source))
         yield from _drains(commands)
@@ -29,7 +29,7 @@ def scripts(inputs: CheckInput) -> Iterator[SlurmFinding]:
 
 
 def _commands(source: ConfSource) -> Iterator[tuple[ConfLocation, str]]:
-    """Lines with what continues them; comments of a shell are none of them."""
+    """Yield the lines of a script, continuations joined, without shell comments."""
     begun, first = "", 0
     for number, line in enumerate(source.text.split("\n"), start=1):
         first = first if begun else number
@@ -45,11 +45,11 @@ def _commands(source: ConfSource) -> Iterator[tuple[ConfLocation, str]]:
 def _drains(commands: list[tuple[ConfLocation, str]]) -> Iterator[SlurmFinding]:
     for location, text in commands:
         match = _UPDATE.search(text)
-        # Jobs and partitions have states, too; and some other update on the line is no drain.
+        # Jobs and partitions have states too, and another update on the line is not a drain.
         if match and re.search(r"\bnode", match["rest"], re.IGNORECASE):
             state = _STATE.search(match["rest"])
             if state and not _REASON.search(match["rest"]):
-                sentence = f"state={state[1].lower()} without reason=: scontrol refuses it, and the node takes jobs on"
+                sentence = f"state={state[1].lower()} without reason=: scontrol refuses, and the node keeps taking jobs"
                 yield error("NO_REASON", location, sentence, 'add reason="why, and who"', "aliquot slurm apply")
 
 
@@ -58,9 +58,10 @@ def _restarts(commands: list[tuple[ConfLocation, str]]) -> Iterator[SlurmFinding
         return
     for location, text in commands:
         if _RESTART.search(text):
-            sentence = "slurmd alone is restarted: slurmctld keeps its old counts, and the node is INVALID where it has"
-            fix = "from 23.11 on: scontrol reconfigure instead; before that restart slurmctld, too"
-            yield error("SLURMD_ALONE", location, f"{sentence} fewer now", fix, "aliquot slurm apply")
+            sentence = "only slurmd is restarted: slurmctld keeps its old counts"
+            sentence += ", and the node is INVALID if it has fewer devices now"
+            fix = "from 23.11, run scontrol reconfigure instead; before that, restart slurmctld too"
+            yield error("SLURMD_ALONE", location, sentence, fix, "aliquot slurm apply")
 
 
 def _destroys(commands: list[tuple[ConfLocation, str]]) -> Iterator[SlurmFinding]:
@@ -70,4 +71,5 @@ def _destroys(commands: list[tuple[ConfLocation, str]]) -> Iterator[SlurmFinding
         done = done or inner is not None
         if outer and not done:
             sentence = "GPU instances cannot be destroyed while they have compute instances: the driver refuses"
-            yield error("INSTANCE_IN_USE", location, sentence, "nvidia-smi mig -dci before -dgi", "aliquot slurm apply")
+            fix = "run nvidia-smi mig -dci before -dgi"
+            yield error("INSTANCE_IN_USE", location, sentence, fix, "aliquot slurm apply")

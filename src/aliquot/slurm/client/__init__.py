@@ -1,1 +1,1 @@
-"""What slurmctld says and is told: through Slurm's commands or slurmrestd."""
+"""Client of slurmctld, through Slurm's commands or slurmrestd."""

@@ -1,11 +1,11 @@
-"""Slurm through its own programs. Every call is bounded; nothing is kept open."""
+"""A client that uses Slurm's own programs. Every call has a time limit; no connection stays open."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from aliquot.slurm.client import error_messages as complaints
+from aliquot.slurm.client import error_messages as error_texts
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.client import scontrol_output as text
 from aliquot.slurm.client.bounded_program import SlurmPrograms
@@ -17,19 +17,21 @@ from aliquot.slurm.client.states import has_ended
 from aliquot.slurm.conf import hostlist
 
 DYNAMIC = Version(22, 5)
-"""``scontrol create`` and ``delete`` exist since then."""
+"""The first release with ``scontrol create`` and ``delete``."""
 ADD_SYNTAX = Version(23, 2)
-"""``nodes=+NAME`` of a partition works on 24.11; 22.05 takes ``+`` for a part of the name: the list is said whole."""
+"""``nodes=+NAME`` of a partition works on 24.11. 22.05 reads ``+`` as part of the name, so it gets the whole list."""
 FILTERED_JSON = Version(23, 2)
-"""From here on ``squeue --json`` lists what it is asked for; 22.05's lists every job whatever the other options say."""
+"""From this release, ``squeue --json`` honors its filters; that of 22.05 always lists every job."""
 _FORGOTTEN = re.compile(r"Invalid job id specified|^Job \d+ not found", re.MULTILINE)
-"""What scontrol says of a job that slurmctld does not have (any more)."""
+"""Output of scontrol for a job that slurmctld does not have, or no longer has."""
 _ONE_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
 class ScontrolClient:
-    """A cluster as ``scontrol`` shows it and changes it. ``conf`` is a slurm.conf in place of SLURM_CONF; without
-    ``json`` everything is read from text, as it is where the programs speak no JSON.
+    """A cluster that is read and changed with ``scontrol`` and ``squeue``.
+
+    ``conf`` is a slurm.conf that replaces SLURM_CONF. Without ``json``, everything is read from text, as with programs
+    that cannot write JSON.
     """
 
     through = "scontrol"
@@ -42,7 +44,7 @@ class ScontrolClient:
         output = self.settings().get("SLURM_VERSION", "")
         found = text.version(output)
         if found is None:
-            raise RefusedError(f"slurmctld's version is {output!r}: that is none", next_step="scontrol show config")
+            raise RefusedError(f"cannot read slurmctld's version from {output!r}", next_step="scontrol show config")
         return found
 
     def settings(self) -> dict[str, str]:
@@ -56,7 +58,7 @@ class ScontrolClient:
         check_name(name, purpose)
         found = self._nodes(purpose, "node", name)
         if not found:
-            raise complaints.slurm_error(f"Node {name} not found", purpose)
+            raise error_texts.slurm_error(f"Node {name} not found", purpose)
         return found[0]
 
     def jobs(self, node: str = "") -> tuple[SlurmJob, ...]:
@@ -68,7 +70,10 @@ class ScontrolClient:
         return tuple(j for j in every if not has_ended(j.state))
 
     def _jobs_on(self, node: str) -> tuple[SlurmJob, ...]:
-        """Ask first whether there are any: the short answer costs half of the long one, and is mostly empty."""
+        """Return the jobs on a node.
+
+        A first query for their numbers costs half as much as the full records, and is mostly empty.
+        """
         purpose = f"read the jobs on {node}"
         check_name(node, purpose)
         words = ("squeue", "--all", f"--nodelist={node}")
@@ -87,10 +92,10 @@ class ScontrolClient:
                 yield ran.out
                 continue
             output = ran.err.strip() or ran.out.strip()
-            # A job that is forgotten meanwhile is no failure. Of any other it is not known whether it has GPUs.
+            # A job that slurmctld has dropped meanwhile is not an error. Any other job may hold GPUs.
             if not _FORGOTTEN.search(output):
-                failure = complaints.slurm_error(output, purpose)
-                # Slurm has just listed the node's jobs: it knows the node.
+                failure = error_texts.slurm_error(output, purpose)
+                # Slurm has just listed the node's jobs, so the node exists.
                 raise RefusedError(f"cannot {purpose}: {output}") if isinstance(failure, NoNodeError) else failure
 
     def _jobs_by_text(self, purpose: str) -> tuple[SlurmJob, ...]:
@@ -111,7 +116,7 @@ class ScontrolClient:
         try:
             self._update(f"resume {name}", name, "state=resume")
         except RefusedError as refused:
-            complaints.raise_unless_in_service(self.node(name), refused)
+            error_texts.raise_unless_in_service(self.node(name), refused)
 
     def down(self, name: str, reason: str) -> None:
         self._update(f"set {name} down", name, "state=down", f"reason={require_reason(reason)}")
@@ -121,7 +126,7 @@ class ScontrolClient:
         ran = self._programs.run(purpose, "scontrol", "requeue", str(job))
         output = ran.err.strip() or ran.out.strip()
         if ran.code and "Job is pending execution" not in output:
-            raise complaints.slurm_error(output, purpose)
+            raise error_texts.slurm_error(output, purpose)
 
     def note(self, name: str, extra: str) -> None:
         self._update(f"note the layout of {name}", name, f"extra={one_line(extra)}")
@@ -138,12 +143,12 @@ class ScontrolClient:
             return
         found = next((p for p in self.partitions() if p.name == partition), None)
         if found is None:
-            raise RefusedError(f"cannot {purpose}: there is no such partition")
+            raise RefusedError(f"cannot {purpose}: the partition does not exist", next_step="scontrol show partitions")
         sets = (found.spec,) if found.spec and hostlist.expand(found.spec) != found.nodes else ()
         self._ok(purpose, *words, f"nodes={','.join(dict.fromkeys((*sets, *found.nodes, name)))}")
 
     def features(self, name: str, available: tuple[str, ...]) -> None:
-        # In one call: the active ones must be among the available ones at any moment.
+        # In one call, because the active features must always be among the available ones.
         words = ",".join(available)
         self._update(f"set the features of {name}", name, f"availablefeatures={words}", f"activefeatures={words}")
 
@@ -153,13 +158,13 @@ class ScontrolClient:
         name = keys.get("nodename", "")
         purpose = f"create node {name}"
         if len(keys) < len(words):
-            raise RefusedError(f"cannot {purpose}: its line says something twice", details=(line,))
+            raise RefusedError(f"cannot {purpose}: its line has a key twice, or a word without =", details=(line,))
         check_name(name, purpose)
         grestext.parse_configured(keys.get("gres", ""))
         self._check_release(purpose)
         if self._node_exists(name):
-            # 22.05 says yes and spoils the record that is there.
-            raise RefusedError(f"cannot {purpose}: Slurm has it already", next_step=f"scontrol show node {name}")
+            # 22.05 accepts this and corrupts the existing record.
+            raise RefusedError(f"cannot {purpose}: it already exists", next_step=f"scontrol show node {name}")
         self._ok(purpose, "create", *words)
 
     def delete(self, name: str) -> None:
@@ -180,22 +185,23 @@ class ScontrolClient:
         return found.nodes() if found else text.nodes(self._ok(purpose, *words))
 
     def _document(self, purpose: str, *words: str) -> SlurmDocument | None:
-        """JSON has no room for free text that poses as a field. None where this release, or this installation, has none
-        (scontrol before 23.02, no JSON plugin): asked once.
+        """Return the JSON output of a program, in which free text cannot pose as a field.
+
+        Returns None if the program cannot write JSON (scontrol before 23.02, or no JSON plugin); it is tried only once.
         """
         if not self._speaks_json[words[0]]:
             return None
         ran = self._programs.run(purpose, *words)
         if ran.code == 0:
             return SlurmDocument(ran.out, purpose)
-        refused = complaints.slurm_error(ran.err.strip() or ran.out.strip(), purpose)
+        refused = error_texts.slurm_error(ran.err.strip() or ran.out.strip(), purpose)
         if type(refused) is not RefusedError:
             raise refused
         self._speaks_json[words[0]] = False
         return None
 
     def _node_exists(self, name: str) -> bool:
-        """Powered-down CLOUD nodes show in 22.05 in their partitions only."""
+        """Report whether Slurm has a node. 22.05 shows powered-down CLOUD nodes only in their partitions."""
         try:
             self.node(name)
         except NoNodeError:
@@ -205,7 +211,7 @@ class ScontrolClient:
     def _check_release(self, purpose: str) -> None:
         release = self.version()
         if release < DYNAMIC:
-            raise OldSlurmError(f"cannot {purpose}: dynamic nodes are there from Slurm {DYNAMIC}, this is {release}")
+            raise OldSlurmError(f"cannot {purpose}: dynamic nodes need Slurm {DYNAMIC}, and this is {release}")
 
     def _update(self, purpose: str, name: str, *words: str) -> None:
         check_name(name, purpose)
@@ -216,26 +222,31 @@ class ScontrolClient:
 
 
 def on_node(job: SlurmJob, node: str) -> bool:
-    """Return whether a job has resources on a node."""
+    """Report whether a job has resources on a node."""
     return node in job.nodes and not job.pending and not has_ended(job.state)
 
 
 def check_name(name: str, purpose: str) -> None:
-    """Raises NoNodeError for what is not one node: ``ALL`` and host lists would reach others."""
+    """Raise NoNodeError unless a name stands for exactly one node: ``ALL`` and host lists would affect others."""
     if not _ONE_NODE.fullmatch(name) or name.upper() == "ALL":
         raise NoNodeError(f"cannot {purpose}: {name!r} is not the name of one node", next_step="scontrol show nodes")
 
 
 def one_line(words: str) -> str:
-    """Free text as Slurm prints it: a line break would look like the next field, and what else is not printable may be
-    an order to a terminal.
+    """Return free text on one line, without characters that are not printable.
+
+    In Slurm's output, a line break would look like the next field, and other such characters could be escape sequences
+    for a terminal.
     """
     return " ".join("".join(c if c.isprintable() else " " for c in words).split())
 
 
 def require_reason(words: str) -> str:
-    """Raises RefusedError for none: slurmrestd takes it, and nobody knows then why the node is drained."""
+    """Return a reason on one line.
+
+    Raises RefusedError if it is empty: slurmrestd accepts that, and operators then cannot see why a node is drained.
+    """
     output = one_line(words)
     if not output:
-        raise RefusedError("a node is not taken out of service without a reason")
+        raise RefusedError("cannot take a node out of service without a reason")
     return output

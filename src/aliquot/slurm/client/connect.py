@@ -1,4 +1,4 @@
-"""A way to the cluster: Slurm's commands, or slurmrestd."""
+"""The choice between Slurm's commands and slurmrestd."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _URL_SCHEMES = ("http:", "https:", "unix:")
 
 @contextmanager
 def open_client(choice: str = "", conf: str = "") -> Iterator[Slurm]:
-    """The cluster of ``conf`` (else of SLURM_CONF, else Slurm's default).
+    """Open a client for the cluster of ``conf`` (default: SLURM_CONF, then Slurm's own default).
 
-    ``choice`` (else ALIQUOT_SLURM) is ``commands``, the default; ``rest``, a slurmrestd on this host; or the place of
-    one: ``http://host:6820``, ``https://host``, ``unix:/run/slurmrestd.sock``. The token is SLURM_JWT. Nothing is asked
-    yet: the first question finds out. Raises UsageError for another choice.
+    ``choice`` (default: ALIQUOT_SLURM) is ``commands``, the default; ``rest`` for a slurmrestd on this host; or the URL
+    of one: ``http://host:6820``, ``https://host``, ``unix:/run/slurmrestd.sock``. The token is SLURM_JWT. The first
+    request connects. Raises UsageError for another choice.
     """
     from aliquot.slurm.client.command_client import ScontrolClient
 
@@ -38,6 +38,6 @@ def open_client(choice: str = "", conf: str = "") -> Iterator[Slurm]:
         )
     else:
         raise UsageError(
-            f"{VARIABLE} is {chosen!r}: it can be commands, rest, or where slurmrestd is",
+            f"invalid {VARIABLE} {chosen!r}: use commands, rest, or the URL of slurmrestd",
             next_step=f"export {VARIABLE}=http://HOST:6820",
         )

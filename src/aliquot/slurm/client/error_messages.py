@@ -1,5 +1,6 @@
-"""What Slurm's programs and slurmrestd say, as errors of ours. They are told apart by Slurm's own sentences, which are
-the same in every release since 17.11 (``slurm_errno.c``).
+"""Conversion of error messages of Slurm's programs and slurmrestd into our errors.
+
+Slurm's sentences identify them; they are the same in every release since 17.11 (``slurm_errno.c``).
 """
 
 from __future__ import annotations
@@ -43,45 +44,44 @@ OPERATOR = "run it as root, as SlurmUser, or as an operator: sacctmgr modify use
 
 
 def slurm_error(output: str, purpose: str) -> SlurmError:
-    """The error for what Slurm said while we wanted to ``purpose`` (``drain n1``)."""
+    """Return the error for a message that Slurm wrote when we tried to ``purpose`` (``drain n1``)."""
     words = tuple(line.strip() for line in output.splitlines() if line.strip())
-    last = words[-1] if words else "it said nothing"
+    last = words[-1] if words else "it gave no reason"
     low = output.lower()
     if any(each in low for each in _CONF):
         return NoSlurmError(
-            f"cannot {purpose}: there is no Slurm configuration here", details=words, next_step="export SLURM_CONF=FILE"
+            f"cannot {purpose}: this host has no Slurm configuration", details=words, next_step="export SLURM_CONF=FILE"
         )
     if any(each in low for each in _UNAVAILABLE):
         return unavailable(purpose, words)
     if any(each in low for each in _MUNGE):
         return DeniedError(
-            f"cannot {purpose}: slurmctld and this host do not know each other (munge)",
+            f"cannot {purpose}: munge authentication failed: check that slurmctld's host uses the same munge.key",
             details=words,
             next_step="munge -n | unmunge; systemctl status munge",
         )
     if any(each in low for each in _DENIED):
-        return DeniedError(f"may not {purpose}: {last}", details=words[:-1], next_step=OPERATOR)
+        return DeniedError(f"not permitted to {purpose}: {last}", details=words[:-1], next_step=OPERATOR)
     if any(each in low for each in _BUSY):
         return BusyError(
-            f"cannot {purpose}: a job or a reservation is on it", details=words, next_step="squeue --states=all -w NODE"
+            f"cannot {purpose}: a job or a reservation uses it", details=words, next_step="squeue --states=all -w NODE"
         )
     if any(each in low for each in _NO_NODE):
-        return NoNodeError(
-            f"cannot {purpose}: Slurm knows no such node", details=words, next_step="scontrol show nodes"
-        )
-    return RefusedError(f"Slurm refuses to {purpose}: {last}", details=words[:-1])
+        return NoNodeError(f"cannot {purpose}: Slurm has no such node", details=words, next_step="scontrol show nodes")
+    return RefusedError(f"Slurm refused to {purpose}: {last}", details=words[:-1])
 
 
 def unavailable(purpose: str, words: tuple[str, ...] = ()) -> SlurmUnavailableError:
-    """slurmctld does not answer."""
+    """Return the error for a slurmctld that does not answer."""
     return SlurmUnavailableError(
         f"cannot {purpose}: slurmctld does not answer", details=words, next_step="scontrol ping"
     )
 
 
 def raise_unless_in_service(now: SlurmNode, refused: RefusedError) -> None:
-    """Slurm refuses to resume a node that needs no resume, and one that cannot be resumed yet, in the same words: for
-    the second only, raises the refusal with the node's state.
+    """Raise the refusal, with the node's state, if the node cannot be resumed yet.
+
+    Slurm refuses to resume such a node, and one that does not need it, with the same message.
     """
     if now.draining or now.invalid or now.states & {"DOWN", "FAIL", "FUTURE"}:
         state = "+".join(sorted(now.states))

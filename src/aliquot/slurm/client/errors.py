@@ -1,4 +1,4 @@
-"""What Slurm answers when it does not do as told."""
+"""Errors of requests to Slurm."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aliquot.errors import BlockedError
 
 
 class SlurmError(BlockedError):
-    """Slurm did not do, or did not say, what was asked."""
+    """A request to Slurm failed."""
 
     code = "SLURM"
 
@@ -24,30 +24,30 @@ class SlurmUnavailableError(SlurmError):
 
 
 class DeniedError(SlurmError):
-    """We may not: not an operator of the cluster, or a token that does not hold."""
+    """Slurm denied the request: not an operator of the cluster, or an invalid token."""
 
     code = "SLURM_DENIED"
 
 
 class NoNodeError(SlurmError):
-    """Slurm has no node of that name."""
+    """Slurm has no node with that name."""
 
     code = "NO_SUCH_NODE"
 
 
 class BusyError(SlurmError):
-    """A job or a reservation is on the node."""
+    """A job or a reservation uses the node."""
 
     code = "NODE_BUSY"
 
 
 class RefusedError(SlurmError):
-    """Slurm refused; its words are in the sentence."""
+    """Slurm refused the request; the message quotes its reason."""
 
     code = "SLURM_REFUSED"
 
 
 class OldSlurmError(SlurmError):
-    """This release of Slurm cannot do it."""
+    """This release of Slurm does not support the request."""
 
     code = "SLURM_TOO_OLD"

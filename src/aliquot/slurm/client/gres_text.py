@@ -1,7 +1,7 @@
-"""GRES lists as text: ``gpu:a100_3g.20gb:2(IDX:0-1),gpu:a100:1``, and what a job asks for, ``gres/gpu:a100:1``.
+"""Parser of GRES lists (``gpu:a100_3g.20gb:2(IDX:0-1),gpu:a100:1``) and of jobs' requests (``gres/gpu:a100:1``).
 
-Slurm writes a job's wish in three ways: ``gres:gpu:a100:1`` (22.05), ``gres/gpu:a100:1`` (23.11) and, per task,
-``gres/gpu:a100=1`` (24.11). Source: ``--gres`` in sbatch(1), ``Gres`` in slurm.conf(5), and what both releases print.
+Slurm writes a job's request in three ways: ``gres:gpu:a100:1`` (22.05), ``gres/gpu:a100:1`` (23.11) and, per task,
+``gres/gpu:a100=1`` (24.11). Source: ``--gres`` in sbatch(1), ``Gres`` in slurm.conf(5), and output of these releases.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ _WORD = re.compile(r"[A-Za-z0-9_.+\-]+")
 
 
 class GresError(ConfigError):
-    """Not a GRES list."""
+    """The text is not a GRES list."""
 
     code = "GRES"
 
 
 def parse_configured(text: str) -> tuple[Gres, ...]:
-    """A node's ``Gres=`` as a person writes it: ``gpu:a100:1``, ``gpu:2``, ``gpu:a100``. Raises GresError: Slurm itself
-    takes ``gpu:a100:x2`` without a word (22.05 then has a type ``x2``, 24.11 one GPU without a type).
+    """Parse a node's ``Gres=`` as a user writes it: ``gpu:a100:1``, ``gpu:2``, ``gpu:a100``.
+
+    Raises GresError for invalid text. Slurm itself accepts ``gpu:a100:x2`` silently: 22.05 then has a type ``x2``, and
+    24.11 one GPU without a type.
     """
     return tuple(_configured(part, text) for part in parts(text))
 
 
 def parse_listed(text: str | None) -> tuple[Gres, ...]:
-    """What Slurm prints of a node or a job, with ``(IDX:0-1)``; what it cannot be is left out."""
+    """Parse the GRES that Slurm prints for a node or a job, with ``(IDX:0-1)``; invalid entries are omitted."""
     found = [_listed(part) for part in parts("" if text in (None, "(null)", "N/A") else str(text))]
     return tuple(each for each in found if each is not None)
 
 
 def requested_gpus(text: str | None) -> tuple[Gres, ...]:
-    """The gpu entries of one of a job's TRES wishes; ``cpu=2`` and the like are no GRES."""
+    """Return the gpu entries of a job's TRES request; other TRES such as ``cpu=2`` are not GRES."""
     found = []
     for part in parts("" if text in (None, "(null)") else str(text)):
         head, mark, count = part.rpartition("=")
@@ -51,7 +53,7 @@ def requested_gpus(text: str | None) -> tuple[Gres, ...]:
 
 
 def indices(text: str) -> tuple[int, ...]:
-    """``0-1,3`` as ordinals."""
+    """Parse a list of ordinals such as ``0-1,3``."""
     found: list[int] = []
     for part in text.split(","):
         match = _INDEX.fullmatch(part)
@@ -61,25 +63,26 @@ def indices(text: str) -> tuple[int, ...]:
 
 
 def count_of(text: str) -> int | None:
-    """``7``, ``4K``. None where it is no count."""
+    """Parse a count such as ``7`` or ``4K``. Returns None for other text."""
     match = _COUNT.fullmatch(text)
     return int(match[1]) * 1024 ** _POWER[match[2].lower()] if match else None
 
 
 def parts(text: str) -> list[str]:
-    """The entries of a list, at the commas outside of brackets: an index list has some of its own."""
+    """Split a list at the commas outside of parentheses, because index lists contain commas too."""
     return [part.strip() for part in re.split(r",(?![^()]*\))", text) if part.strip()]
 
 
 def _configured(part: str, text: str) -> Gres:
     words = [w for w in re.sub(r"\([^()]*\)$", "", part).split(":") if w != "no_consume"]
     if not 1 <= len(words) <= 3 or not all(_WORD.fullmatch(w) for w in words):
-        raise GresError(f"{part!r} in {text!r} is no GRES: write name[:type][:count], for example gpu:a100_1g.5gb:7")
+        raise GresError(f"invalid GRES {part!r} in {text!r}: use name[:type][:count], for example gpu:a100_1g.5gb:7")
     if len(words) == 3:
         count = count_of(words[2])
         if count is None:
             raise GresError(
-                f"{words[2]!r} in {part!r} is no count", details=("Slurm would take it, and count something else.",)
+                f"invalid count {words[2]!r} in {part!r}: use a number",
+                details=("Slurm would accept it, but count something else.",),
             )
         return Gres(words[0], words[1], count)
     if len(words) == 2:

@@ -1,4 +1,4 @@
-"""Slurm's tokens: JWTs, made by ``scontrol token`` or by the site."""
+"""Slurm's tokens: JWTs that ``scontrol token`` or the site creates."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from aliquot.slurm.client.errors import DeniedError
 
 
 def check_token(token: str, purpose: str) -> None:
-    """Slurm 22.05 does not say that a token is over: its own date does. Raises DeniedError."""
+    """Raise DeniedError if a token has expired, because Slurm 22.05 does not report that."""
     claims = _claims(token)
     until = claims.get("exp")
     if isinstance(until, int | float) and until < time.time():
-        raise token_denied(purpose, f"the token of {claims.get('sun', 'nobody')} was good until {int(until)}")
+        raise token_denied(purpose, f"the token of {claims.get('sun', 'unknown user')} expired at {int(until)}")
 
 
 def token_denied(purpose: str, message: str) -> DeniedError:
+    """Return the error for a token that slurmrestd rejects."""
     return DeniedError(
-        f"may not {purpose}: slurmrestd does not take our token",
+        f"not permitted to {purpose}: slurmrestd rejected the token",
         details=(message,) if message else (),
         next_step="export $(scontrol token username=$USER lifespan=86400)",
     )
 
 
 def token_from_environment() -> str:
-    """SLURM_JWT, unless it only switches slurmrestd's own authentication on."""
+    """Return SLURM_JWT, unless it is ``daemon``, which only turns on slurmrestd's own authentication."""
     token = os.environ.get("SLURM_JWT", "")
     return "" if token == "daemon" else token
 
 
 def user_of(token: str) -> str:
-    """Whose token it is, as Slurm's own tokens say (``sun``); "" for others."""
+    """Return the user of a token, which Slurm's own tokens name (``sun``); "" for other tokens."""
     name = _claims(token).get("sun", "")
     return name if isinstance(name, str) and name.isascii() and name.isprintable() else ""
 

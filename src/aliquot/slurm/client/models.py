@@ -1,22 +1,21 @@
-"""What Slurm says of its nodes, jobs and partitions, as values: the same for every version and every way to ask."""
+"""Nodes, jobs and partitions of Slurm, as values that are the same for every version and every client."""
 
 from __future__ import annotations
 
 import msgspec
 
 INVALID = "INVALID_REG"
-"""Slurm 22.05 says ``INVAL`` for it in text: a node that registered with fewer GRES than are configured."""
+"""State of a node that registered with fewer GRES than are configured. Slurm 22.05 prints ``INVAL`` for it."""
 
 
 class Gres(msgspec.Struct, frozen=True, order=True):
-    """One entry of a GRES list: ``gpu:a100_3g.20gb:2``. ``index`` are the ordinals in the node's list that a job has,
-    or that are in use, where Slurm says them (``(IDX:0-1)``).
-    """
+    """An entry of a GRES list: ``gpu:a100_3g.20gb:2``."""
 
     name: str
     type: str = ""
     count: int = 1
     index: tuple[int, ...] = ()
+    """Ordinals in the node's list that a job has, or that are in use, if Slurm reports them (``(IDX:0-1)``)."""
 
     def __str__(self) -> str:
         return ":".join(filter(None, (self.name, self.type, str(self.count))))
@@ -34,23 +33,22 @@ class Version(msgspec.Struct, frozen=True, order=True):
 
     @property
     def release(self) -> str:
-        """Without the last number: 22.05."""
+        """The release without its last number: 22.05."""
         return f"{self.major}.{self.minor:02}"
 
 
 class SlurmNode(msgspec.Struct, frozen=True):
-    """A node record. ``states`` are the base state and its flags in capitals (IDLE, DRAIN, DYNAMIC_NORM, CLOUD, FUTURE,
-    INVALID_REG, NOT_RESPONDING, POWERED_DOWN, COMPLETING ...), with text's ``*``, ``~`` and ``INVAL`` spelled out.
-    Memory is MiB. ``port`` is 0 where text leaves it out: it is the cluster's SlurmdPort. ``slurmd_start`` is in
-    seconds of the epoch, 0 where none ever registered. ``last_busy`` is when a job last left the node (one that was
-    suspended left it, too) or the node was resumed, in seconds of the epoch, 0 where Slurm does not say.
-    """
+    """A node record of Slurm."""
 
     name: str
     states: frozenset[str]
+    """The base state and its flags in capitals (IDLE, DRAIN, DYNAMIC_NORM, CLOUD, FUTURE, INVALID_REG, NOT_RESPONDING,
+    POWERED_DOWN, COMPLETING ...). The ``*``, ``~`` and ``INVAL`` of text output are spelled out.
+    """
     hostname: str = ""
     address: str = ""
     port: int = 0
+    """0 if text output omits it: then it is the cluster's SlurmdPort."""
     reason: str = ""
     comment: str = ""
     extra: str = ""
@@ -67,40 +65,40 @@ class SlurmNode(msgspec.Struct, frozen=True):
     memory_mib: int = 0
     version: str = ""
     slurmd_start: int = 0
+    """Seconds since the epoch; 0 if no slurmd ever registered."""
     last_busy: int = 0
+    """When a job last left the node (being suspended counts) or the node was resumed, in seconds since the epoch; 0 if
+    Slurm does not report it.
+    """
     weight: int = 0
 
     @property
     def dynamic(self) -> bool:
-        """Registered by ``slurmd -Z``: it may be deleted and registered anew with other GRES."""
+        """True for a node that ``slurmd -Z`` registered: it may be deleted and registered again with other GRES."""
         return "DYNAMIC_NORM" in self.states
 
     @property
     def draining(self) -> bool:
-        """No new job starts on it."""
+        """True if no new job starts on the node."""
         return bool(self.states & {"DRAIN", "DRAINED", "DRAINING"})
 
     @property
     def invalid(self) -> bool:
-        """It registered with less than is configured."""
+        """True if the node registered with less than is configured."""
         return INVALID in self.states
 
     @property
     def answers(self) -> bool:
-        """A slurmd is registered and well."""
+        """True if a slurmd is registered and responds."""
         return not self.states & {"DOWN", "UNKNOWN", "FUTURE", "NOT_RESPONDING", "POWERED_DOWN", INVALID}
 
     def count(self, kind: str) -> int:
-        """How many gpu GRES of a type are configured."""
+        """Return how many gpu GRES of a type are configured."""
         return sum(g.count for g in self.gres if g.name == "gpu" and g.type == kind)
 
 
 class SlurmJob(msgspec.Struct, frozen=True):
-    """A job that is pending or has resources. ``requested`` are the gpu GRES by how they were asked for: ``node``,
-    ``job``, ``task``, ``socket``. ``features`` is the constraint as typed (``mig_2x3g&ib``). ``allocated`` are the GRES
-    that it has, by node; ``nodes`` and ``allocated`` are in the order of names. Memory is MiB per node, 0 where not
-    said. Times are seconds of the epoch.
-    """
+    """A job that is pending or has resources. Times are in seconds since the epoch."""
 
     id: int
     state: str
@@ -109,13 +107,18 @@ class SlurmJob(msgspec.Struct, frozen=True):
     reason: str = ""
     partitions: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
+    """In the order of names."""
     requested: tuple[tuple[str, Gres], ...] = ()
+    """The gpu GRES, each with its unit: ``node``, ``job``, ``task`` or ``socket``."""
     allocated: tuple[tuple[str, Gres], ...] = ()
+    """The GRES that the job has, each with its node, in the order of node names."""
     features: str = ""
+    """The constraint as the user wrote it (``mig_2x3g&ib``)."""
     node_count: int = 1
     tasks: int = 1
     cpus: int = 1
     memory_mib: int = 0
+    """Per node; 0 if Slurm does not report it."""
     priority: int = 0
     submitted: int = 0
     eligible: int = 0
@@ -131,16 +134,19 @@ class SlurmJob(msgspec.Struct, frozen=True):
 
 
 class SlurmReservation(msgspec.Struct, frozen=True):
-    """A reservation that has begun, or is to begin. ``nodes`` are the names of now."""
+    """A reservation that is active or in the future."""
 
     name: str
     nodes: tuple[str, ...] = ()
+    """The current node names."""
 
 
 class SlurmPartition(msgspec.Struct, frozen=True):
-    """A partition. ``spec`` is its ``Nodes=`` as configured (names, ALL, node sets), ``nodes`` the names of now."""
+    """A partition of Slurm."""
 
     name: str
     nodes: tuple[str, ...] = ()
+    """The current node names."""
     spec: str = ""
+    """``Nodes=`` as configured: names, ALL, node sets."""
     up: bool = True

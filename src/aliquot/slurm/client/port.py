@@ -1,4 +1,4 @@
-"""What we need of a Slurm cluster, as a port. Two things fill it: Slurm's own commands, and slurmrestd."""
+"""The port to a Slurm cluster. Two adapters implement it: Slurm's own commands, and slurmrestd."""
 
 from __future__ import annotations
 
@@ -8,95 +8,99 @@ from typing import Protocol
 from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition, SlurmReservation, Version
 
 BOUND_S = 30.0
-"""Slurm's commands wait for minutes where slurmctld is away: no call of ours waits longer than this."""
+"""Time limit of a call in seconds. Slurm's own commands wait for minutes if slurmctld is unavailable."""
 
 
 class Slurm(Protocol):
-    """One cluster. Every method comes back within ``BOUND_S`` and raises a ``SlurmError`` of ``errors``: AwayError
-    (slurmctld does not answer), DeniedError (we may not), NoNodeError, BusyError (a job or reservation is on it),
-    RefusedError (anything else that Slurm said), OldSlurmError (this release cannot do it).
+    """A Slurm cluster.
+
+    Every method returns within ``BOUND_S`` seconds, or raises a ``SlurmError`` of ``errors``: SlurmUnavailableError
+    (slurmctld does not answer), DeniedError (not permitted), NoNodeError, BusyError (a job or reservation uses it),
+    RefusedError (any other refusal), OldSlurmError (this release does not support it).
     """
 
     through: str
-    """``scontrol`` or ``slurmrestd``: for sentences."""
+    """``scontrol`` or ``slurmrestd``, for messages."""
 
     def version(self) -> Version:
-        """The controller's version."""
+        """Return the controller's version."""
         ...
 
     def settings(self) -> dict[str, str]:
-        """``scontrol show config``: keys as Slurm spells them (``SlurmdSpoolDir``)."""
+        """Return ``scontrol show config``, with keys as Slurm spells them (``SlurmdSpoolDir``)."""
         ...
 
     def nodes(self) -> tuple[SlurmNode, ...]:
-        """Every node record, hidden ones and FUTURE ones with them."""
+        """Return every node record, including hidden and FUTURE ones."""
         ...
 
     def node(self, name: str) -> SlurmNode:
-        """A fresh look at one. Raises NoNodeError."""
+        """Read one node record. Raises NoNodeError if it does not exist."""
         ...
 
     def jobs(self, node: str = "") -> tuple[SlurmJob, ...]:
-        """Every job that is pending or has resources (running, suspended, completing, configuring); with ``node`` only
-        those that have resources there, and the rest of the queue is not read. Of a pending array one job stands for
-        all. Raises NoNodeError.
+        """Return every job that is pending or has resources (running, suspended, completing, configuring).
+
+        With ``node``, returns only jobs that have resources on it, and does not read the rest of the queue. One job
+        stands for all pending jobs of an array. Raises NoNodeError if the node does not exist.
         """
         ...
 
     def partitions(self) -> tuple[SlurmPartition, ...]: ...
 
     def reservations(self) -> tuple[SlurmReservation, ...]:
-        """Those that have begun, and those to come."""
+        """Return the active reservations and the future ones."""
         ...
 
     def drain(self, name: str, reason: str) -> None:
-        """No new jobs; those that run go on."""
+        """Stop new jobs on a node; running jobs continue."""
         ...
 
     def resume(self, name: str) -> None:
-        """Takes jobs again; nothing to do for a node that does. 24.11 keeps the reason of a node that has jobs. Raises
-        RefusedError for one that Slurm does not resume yet: it has not registered since slurmctld started, or INVALID.
+        """Let a node take jobs again; does nothing if it does already.
+
+        24.11 keeps the reason of a node that has jobs. Raises RefusedError for a node that Slurm does not resume yet,
+        because it is INVALID or has not registered since slurmctld started.
         """
         ...
 
     def down(self, name: str, reason: str) -> None: ...
 
     def requeue(self, job: int) -> None:
-        """Back into the queue. Raises RefusedError for a job that may not be requeued."""
+        """Put a job back into the queue. Raises RefusedError for a job that cannot be requeued."""
         ...
 
     def note(self, name: str, extra: str) -> None:
-        """Sets the node's ``Extra`` (``Comment`` where a release has no other)."""
+        """Set the node's ``Extra`` (``Comment`` in releases without it)."""
         ...
 
     def describe(self, name: str, words: Mapping[str, str]) -> None:
-        """Sets what a node's record has for people and for the order of nodes: ``weight``, ``comment``, ``extra``,
-        ``reason`` (which no release lets us make empty).
-        """
+        """Set ``weight``, ``comment``, ``extra`` or ``reason`` of a node. No release accepts an empty reason."""
         ...
 
     def join(self, partition: str, name: str) -> None:
-        """A node becomes one of a partition's, in slurmctld's memory. Raises RefusedError."""
+        """Add a node to a partition, in slurmctld's memory only. Raises RefusedError."""
         ...
 
     def features(self, name: str, available: tuple[str, ...]) -> None:
-        """Sets a node's available features; active ones follow."""
+        """Set a node's available features, and the same active ones."""
         ...
 
     def create(self, line: str) -> None:
-        """A node record from a line like slurm.conf's, without ``NodeName=``'s restrictions on dynamic ones:
-        ``NodeName=x State=FUTURE Gres=... Feature=...``. Raises OldSlurmError before 22.05.
+        """Create a node record from a line as in slurm.conf: ``NodeName=x State=FUTURE Gres=... Feature=...``.
+
+        The restrictions of ``NodeName=`` on dynamic nodes do not apply. Raises OldSlurmError before 22.05.
         """
         ...
 
     def delete(self, name: str) -> None:
-        """Forgets a dynamic node's record. Raises BusyError, NoNodeError."""
+        """Delete a dynamic node's record. Raises BusyError, NoNodeError."""
         ...
 
     def reconfigure(self) -> None:
-        """slurmctld (and from 23.11 on every daemon) reads its files again. Success says little: look."""
+        """Let slurmctld, and from 23.11 every daemon, read its files again. Success proves little: check the result."""
         ...
 
     def power(self, name: str, up: bool) -> None:
-        """Starts or stops a CLOUD record by the power saving programs."""
+        """Start or stop a CLOUD record through the power saving programs."""
         ...

@@ -1,4 +1,4 @@
-"""Slurm through slurmrestd. What that release of it cannot do goes through Slurm's commands where they are here."""
+"""A client that uses slurmrestd, and Slurm's commands (if installed) for what that release of it cannot do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from aliquot.slurm.client import error_messages as complaints
+from aliquot.slurm.client import error_messages as error_texts
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.client import jwt as tokens
 from aliquot.slurm.client.command_client import ScontrolClient, check_name, on_node, one_line, require_reason
@@ -24,21 +24,21 @@ ResultT = TypeVar("ResultT")
 _ROUTE = re.compile(r"/slurm/v0\.0\.(\d+)(/.*?)/?")
 _NODE = "/node/{node_name}"
 _NO_COMMANDS = (NoSlurmError, DeniedError, SlurmUnavailableError)
-"""Slurm's commands are of no use here: none are installed, this user may not, or slurmctld's port is closed to this
-host, whatever slurmrestd can do.
+"""Slurm's commands do not work here, although slurmrestd may: they are not installed or not permitted, or slurmctld's
+port is closed to this host.
 """
 QUICK_S = 4.0
-"""22.05 has one sentence for a wrong token (at once) and for a slurmctld that is away (after 9 s)."""
+"""Seconds. 22.05 has the same error for an invalid token (at once) and for an unavailable slurmctld (after 9 s)."""
 
 
 class _Api(msgspec.Struct):
-    """The part of ``/openapi/v3`` that we want: which paths there are, and with which methods."""
+    """The part of ``/openapi/v3`` that we read: the paths and their methods."""
 
     paths: dict[str, dict[str, msgspec.Raw]]
 
 
 class SlurmRestClient:
-    """A cluster as slurmrestd shows it. ``transport`` leads there; ``commands`` are for what it cannot do."""
+    """A cluster that is read and changed through slurmrestd; ``commands`` serve what slurmrestd cannot do."""
 
     through = "slurmrestd"
 
@@ -49,15 +49,15 @@ class SlurmRestClient:
         self._routes: frozenset[tuple[str, str]] = frozenset()
 
     def version(self) -> Version:
-        """slurmrestd's own release: the controller's is the same or newer."""
+        """Return slurmrestd's own release; the controller's is the same or newer."""
         purpose = "read Slurm's version"
         found = self._get(purpose, "/ping").version()
         if found is None:
-            raise RefusedError(f"cannot {purpose}: slurmrestd does not say it")
+            raise RefusedError(f"cannot {purpose}: slurmrestd does not report it")
         return found
 
     def settings(self) -> dict[str, str]:
-        # From 25.11 there is /conf, but as a document of its own shape: scontrol prints the same in every release.
+        # 25.11 has /conf, but in another format; scontrol prints the same in every release.
         return self._by_commands("read Slurm's settings", lambda c: c.settings())
 
     def nodes(self) -> tuple[SlurmNode, ...]:
@@ -66,17 +66,17 @@ class SlurmRestClient:
     def node(self, name: str) -> SlurmNode:
         purpose = f"read node {name}"
         check_name(name, purpose)
-        # /node/NAME does not find FUTURE nodes, and 24.11's has another node's partitions in it.
+        # /node/NAME does not find FUTURE nodes, and that of 24.11 contains another node's partitions.
         with suppress(*_NO_COMMANDS):
             return self._commands.node(name)
         found = next((n for n in self._nodes(purpose) if n.name == name), None)
         if found is None:
-            raise complaints.slurm_error(f"Node {name} not found", purpose)
+            raise error_texts.slurm_error(f"Node {name} not found", purpose)
         return found
 
     def jobs(self, node: str = "") -> tuple[SlurmJob, ...]:
         if node:
-            # slurmrestd lists the whole queue whatever it is asked for.
+            # slurmrestd always lists the whole queue.
             with suppress(*_NO_COMMANDS):
                 return self._commands.jobs(node)
         every = self._get("read Slurm's jobs", "/jobs", (("flags", "DETAIL"),) if self._wrapped() else ()).jobs()
@@ -97,7 +97,7 @@ class SlurmRestClient:
         try:
             self._update(purpose, name, {"state": ["RESUME"]}, lambda c: c.resume(name))
         except RefusedError as refused:
-            complaints.raise_unless_in_service(self.node(name), refused)
+            error_texts.raise_unless_in_service(self.node(name), refused)
 
     def down(self, name: str, reason: str) -> None:
         words = require_reason(reason)
@@ -147,8 +147,6 @@ class SlurmRestClient:
             f"power {direction} {name}", name, {"state": [f"POWER_{direction.upper()}"]}, lambda c: c.power(name, up)
         )
 
-    # How
-
     def _update(self, purpose: str, name: str, body: dict[str, Any], other: Callable[[ScontrolClient], None]) -> None:
         check_name(name, purpose)
         if not self._has("post", _NODE):
@@ -157,7 +155,10 @@ class SlurmRestClient:
         return None
 
     def _nodes(self, purpose: str) -> tuple[SlurmNode, ...]:
-        """With FUTURE nodes, and what is in use. slurmrestd of 22.05 has no flag for it and leaves FUTURE ones out."""
+        """Return all nodes, with FUTURE ones and GRES in use.
+
+        slurmrestd of 22.05 has no flag for that and omits FUTURE nodes, so Slurm's commands are preferred there.
+        """
         if self._wrapped():
             return self._get(purpose, "/nodes", (("flags", "FUTURE"), ("flags", "DETAIL"))).nodes()
         try:
@@ -182,15 +183,15 @@ class SlurmRestClient:
 
     def _checked(self, answer: SlurmrestdResponse, purpose: str) -> SlurmDocument:
         if answer.status == 404 and not answer.body.lstrip().startswith(b"{"):
-            raise OldSlurmError(f"cannot {purpose}: this slurmrestd has no such path")
+            raise OldSlurmError(f"cannot {purpose}: this slurmrestd does not support the request")
         found = SlurmDocument(answer.body, purpose, self._shape)
         errors = found.errors()
         if any("Unspecified error" in each for each in errors):
             if answer.seconds < QUICK_S:
-                raise tokens.token_denied(purpose, "or slurmctld does not answer: this slurmrestd does not tell")
-            raise complaints.unavailable(purpose, errors)
+                raise tokens.token_denied(purpose, "or slurmctld does not answer: both have the same error")
+            raise error_texts.unavailable(purpose, errors)
         if errors or answer.status >= 400:
-            raise complaints.slurm_error("\n".join(errors) or f"HTTP status {answer.status}", purpose)
+            raise error_texts.slurm_error("\n".join(errors) or f"HTTP status {answer.status}", purpose)
         return found
 
     def _by_commands(self, purpose: str, call: Callable[[ScontrolClient], ResultT]) -> ResultT:
@@ -198,13 +199,14 @@ class SlurmRestClient:
             return call(self._commands)
         except NoSlurmError as absent:
             raise OldSlurmError(
-                f"cannot {purpose}: slurmrestd (v0.0.{self._shape}) has no way to, and Slurm's commands are not here",
+                f"cannot {purpose}: slurmrestd (v0.0.{self._shape}) does not support it, and Slurm's commands are "
+                "not installed",
                 details=(absent.brief,),
                 next_step=absent.next_step,
             ) from absent
 
     def _known_shape(self) -> int:
-        """The newest version that both sides know; asked for once."""
+        """Return the newest version that both sides know; requested once."""
         if not self._shape:
             self._shape, self._routes = self._discover()
         return self._shape
@@ -215,12 +217,12 @@ class SlurmRestClient:
         try:
             served = msgspec.json.decode(answer.body, type=_Api).paths
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as broken:
-            raise RefusedError(f"cannot {purpose}: what answers at {self._transport.url} is no slurmrestd") from broken
+            raise RefusedError(f"cannot {purpose}: the server at {self._transport.url} is not slurmrestd") from broken
         return _newest(served, purpose)
 
 
 def _newest(served: dict[str, dict[str, msgspec.Raw]], purpose: str) -> tuple[int, frozenset[tuple[str, str]]]:
-    """The newest version that both know, and what it can: ``("get", "/nodes")``. Raises OldSlurmError."""
+    """Return the newest version that both sides know, and its routes: ``("get", "/nodes")``. Raises OldSlurmError."""
     routes: dict[int, set[tuple[str, str]]] = {}
     for path, methods in served.items():
         match = _ROUTE.fullmatch(path)
@@ -228,10 +230,10 @@ def _newest(served: dict[str, dict[str, msgspec.Raw]], purpose: str) -> tuple[in
             routes.setdefault(int(match[1]), set()).update((method, match[2]) for method in methods)
     common = [shape for shape in routes if OLDEST <= shape <= NEWEST]
     if not common:
-        theirs = ", ".join(f"v0.0.{shape}" for shape in sorted(routes)) or "nothing of slurmctld's"
+        theirs = ", ".join(f"v0.0.{shape}" for shape in sorted(routes)) or "no version of slurmctld's API"
         raise OldSlurmError(
-            f"cannot {purpose}: it serves {theirs}, we speak v0.0.{OLDEST} to v0.0.{NEWEST}",
-            details=("slurmrestd -s openapi/slurmctld -d v0.0.42 chooses what it serves.",),
+            f"cannot {purpose}: it serves {theirs}, and Aliquot needs v0.0.{OLDEST} to v0.0.{NEWEST}",
+            details=("Start it with the version to serve: slurmrestd -s openapi/slurmctld -d v0.0.42",),
             next_step="ALIQUOT_SLURM=commands",
         )
     return max(common), frozenset(routes[max(common)])

@@ -1,4 +1,4 @@
-"""HTTP to slurmrestd, over TCP, TLS or a unix socket. Every request has a bound; nothing is kept open."""
+"""HTTP to slurmrestd over TCP, TLS or a unix socket. Every request has a time limit; no connection stays open."""
 
 from __future__ import annotations
 
@@ -20,44 +20,47 @@ from aliquot.slurm.client.port import BOUND_S
 
 PORT = 6820
 MOST_BYTES = 1 << 30
-"""A document of 100,000 jobs is about 800 MB; an answer without end is cut off."""
+"""Limit of a response. A document of 100,000 jobs has about 800 MB."""
 _CHUNK_BYTES = 1 << 20
 Query = tuple[tuple[str, str], ...]
 
 
 class SlurmrestdResponse(NamedTuple):
-    """``seconds`` is how long it took."""
+    """A response of slurmrestd."""
 
     status: int
     body: bytes
     seconds: float
+    """The duration of the request."""
 
 
 class RestTransport:
-    """One slurmrestd. ``url`` is ``http://host:6820``, ``https://host`` or ``unix:/run/slurmrestd.sock``; the token
-    is a JWT of Slurm's (``scontrol token``), not needed on a unix socket. Raises UsageError for another place.
+    """The connection settings of one slurmrestd.
+
+    ``url`` is ``http://host:6820``, ``https://host`` or ``unix:/run/slurmrestd.sock``; raises UsageError for another
+    one. The token is a JWT of Slurm (``scontrol token``); a unix socket does not need it.
     """
 
     def __init__(self, url: str, token: str = "", bound_s: float = BOUND_S) -> None:
         parts = urlsplit(url)
         if parts.username is not None or parts.password is not None:
-            # It would be in every error and in every log; slurmrestd takes a token alone.
+            # They would appear in every error and log; slurmrestd only accepts a token.
             raise UsageError(
-                f"a place of slurmrestd's has no user and no password in it: {parts.scheme}://{parts.hostname}",
+                f"the URL of slurmrestd must not contain a user or a password: {parts.scheme}://{parts.hostname}",
                 next_step="export $(scontrol token username=$USER lifespan=86400)",
             )
         if not (parts.path if parts.scheme == "unix" else parts.hostname and parts.scheme in ("http", "https")):
             raise UsageError(
-                f"{url!r} is no place of slurmrestd's",
-                next_step="write http://HOST:6820 or unix:/run/slurmrestd.sock",
+                f"invalid URL of slurmrestd {url!r}",
+                next_step="use http://HOST:6820, https://HOST or unix:/run/slurmrestd.sock",
             )
         self.url = url
         self._parts = parts
         self._token = token.removeprefix("SLURM_JWT=").strip()
         if not (self._token.isascii() and self._token.isprintable()):
-            # HTTP's own complaint would show it.
+            # The error of the HTTP library would show the token.
             raise UsageError(
-                "SLURM_JWT is no token: it has characters that none has",
+                "SLURM_JWT is not a token: it contains characters that are not printable ASCII",
                 next_step="export $(scontrol token username=$USER lifespan=86400)",
             )
         self._bound_s = bound_s
@@ -65,7 +68,10 @@ class RestTransport:
     def request(
         self, purpose: str, method: str, path: str, query: Query = (), body: object = None
     ) -> SlurmrestdResponse:
-        """One request. Raises AwayError (no slurmrestd, or no answer), DeniedError (a token that does not hold)."""
+        """Send a request.
+
+        Raises SlurmUnavailableError if slurmrestd does not answer. Raises DeniedError for an invalid token.
+        """
         check_token(self._token, purpose)
         target = quote(path) + (f"?{urlencode(query)}" if query else "")
         begun = time.monotonic()
@@ -102,7 +108,7 @@ class RestTransport:
         if self._token:
             headers["X-SLURM-USER-TOKEN"] = self._token
         if name := user_of(self._token):
-            headers["X-SLURM-USER-NAME"] = name  # 22.05 asks for it
+            headers["X-SLURM-USER-NAME"] = name  # 22.05 requires it
         return headers | ({"Content-Type": "application/json"} if body is not None else {})
 
     @staticmethod
@@ -115,7 +121,7 @@ class RestTransport:
         while chunk := response.read1(_CHUNK_BYTES):
             size += len(chunk)
             if size > MOST_BYTES:
-                raise OSError(f"the answer was not over after {size} bytes")
+                raise OSError(f"the response is longer than {size} bytes")
             chunks.append(chunk)
         if response.length:
             raise http.client.IncompleteRead(b"", response.length)
@@ -124,7 +130,7 @@ class RestTransport:
 
 @contextlib.contextmanager
 def _abort_after(seconds: float, connected: socket.socket) -> Iterator[None]:
-    """The library's bound is for each read: a server that drips would never end."""
+    """Shut the connection down after some seconds: the library only limits each read, so a slow server never ends."""
 
     def abort() -> None:
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""What ``scontrol show`` prints, one field per line or several, as values. Read with SLURM_TIME_FORMAT=%s.
+"""Parser of ``scontrol show`` output, with one or more fields per line. Needs SLURM_TIME_FORMAT=%s.
 
-Free text (reasons, comments, job names) stands at the end of its line in this form; in ``-o`` form it does not, and a
-comment could pose as a field. Of a key that comes twice the first counts: free text comes last.
+In this format, free text (reasons, comments, job names) is at the end of its line. With ``-o`` it is not, and a comment
+could pose as a field. If a key occurs twice, the first one counts, because free text comes last.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _REQUEST_KEYS = {"TresPerNode": "node", "TresPerJob": "job", "TresPerTask": "tas
 
 
 def nodes(text: str) -> tuple[SlurmNode, ...]:
-    """``scontrol show nodes -d``. Raises RefusedError for what scontrol never says, in every function here."""
+    """Parse ``scontrol show nodes -d``. Like every function here, raises RefusedError for other text."""
     return tuple(_node(fields) for fields, _ in _records(text, "NodeName="))
 
 
 def jobs(text: str) -> tuple[SlurmJob, ...]:
-    """``scontrol show jobs -d``, those that have ended with the others."""
+    """Parse ``scontrol show jobs -d``, including jobs that have ended."""
     return tuple(_job(fields, allocated) for fields, allocated in _records(text, "JobId="))
 
 
 SUMMARY_FORMAT = "%A|%T|%u|%P|%D|%Q|%N"
-"""squeue's format for ``job_summaries``: nothing in it is a user's own words."""
+"""Format of squeue for ``job_summaries``; none of its fields is free text of a user."""
 _REPORTED_ONCE = ("UserId", "JobState", "Partition", "NodeList", "Priority")
 
 
 def job_summaries(text: str) -> dict[int, SlurmJob]:
-    """``squeue --format=SUMMARY_FORMAT``: the jobs that there are, and what nobody can have written there."""
+    """Parse ``squeue --format=SUMMARY_FORMAT``: the existing jobs, without fields that users can write."""
     found = {}
     for line in text.splitlines():
         words = line.split("|")
@@ -60,9 +60,10 @@ def job_summaries(text: str) -> dict[int, SlurmJob]:
 
 
 def verified_jobs(text: str, summaries: dict[int, SlurmJob]) -> tuple[SlurmJob, ...]:
-    """Jobs as ``jobs`` reads them, held against ``job_summaries``: names and comments are printed with their line
-    breaks, so that a user can have a record printed of a job that there is not, or that says another state of her own.
-    Of a job whose record contradicts itself, or is there twice, only what is sure is told.
+    """Parse jobs as ``jobs`` does, and verify them against ``job_summaries``.
+
+    scontrol prints names and comments with their line breaks, so a user can forge the record of a job that does not
+    exist, or a false state of a job. If a job's record contradicts itself or occurs twice, its summary is returned.
     """
     records = [(_int(parsed["JobId"]), parsed, allocated, whole) for parsed, allocated, whole in _whole_records(text)]
     times = Counter(number for number, *_ in records)
@@ -80,7 +81,7 @@ def _whole_records(text: str) -> Iterator[tuple[Fields, tuple[tuple[str, Gres], 
 
 
 def _contradicts(lines: list[str]) -> bool:
-    """Whether a record does not say once what Slurm says once: another began within it, or its user wrote it again."""
+    """Report whether a field that Slurm prints once is missing or repeated: a user forged it, or records are mixed."""
     counts: Counter[str] = Counter()
     for number, line in enumerate(lines):
         counts.update(key for key, _ in _line(number, line) if key in _REPORTED_ONCE)
@@ -88,7 +89,7 @@ def _contradicts(lines: list[str]) -> bool:
 
 
 def partitions(text: str) -> tuple[SlurmPartition, ...]:
-    """``scontrol show partitions``."""
+    """Parse ``scontrol show partitions``."""
     return tuple(
         SlurmPartition(
             name=fields.get("PartitionName", ""),
@@ -101,7 +102,7 @@ def partitions(text: str) -> tuple[SlurmPartition, ...]:
 
 
 def reservations(text: str) -> tuple[SlurmReservation, ...]:
-    """``scontrol show reservations``."""
+    """Parse ``scontrol show reservations``."""
     found = _records(text, "ReservationName=")
     return tuple(
         SlurmReservation(fields["ReservationName"], hostlist.expand(_plain(fields.get("Nodes", ""))))
@@ -110,25 +111,25 @@ def reservations(text: str) -> tuple[SlurmReservation, ...]:
 
 
 def settings(text: str) -> dict[str, str]:
-    """``scontrol show config``: ``Key   = value`` lines; ``(null)`` is empty."""
+    """Parse ``scontrol show config``: ``Key   = value`` lines; ``(null)`` becomes empty."""
     pairs = (line.partition("=") for line in text.splitlines() if re.match(r"\w+ *= ?", line))
     return {key.strip(): _plain(value.strip()) for key, _, value in pairs}
 
 
 def version(text: str) -> Version | None:
-    """``22.05.8``, ``slurm-wlm 24.11.5-1``, ``25.05.0-0rc1``."""
+    """Parse a version: ``22.05.8``, ``slurm-wlm 24.11.5-1``, ``25.05.0-0rc1``. Returns None for other text."""
     found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
     return Version(int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 
 
 def _records(text: str, opening: str) -> Iterator[tuple[Fields, tuple[tuple[str, Gres], ...]]]:
-    """Fields of each record, and what its ``Nodes=... GRES=...`` lines say."""
+    """Return the fields of each record, and the GRES of its ``Nodes=... GRES=...`` lines."""
     return ((_fields(lines), _allocated(lines)) for lines in _split(text, opening))
 
 
 def _split(text: str, opening: str) -> Iterator[list[str]]:
     if text.strip() and not text.lstrip().startswith((opening, "No ")):  # "No nodes in the system"
-        raise RefusedError("what scontrol prints cannot be read", details=tuple(text.split("\n", 3)[:3]))
+        raise RefusedError("cannot parse the output of scontrol", details=tuple(text.split("\n", 3)[:3]))
     lines: list[str] = []
     for line in [*text.splitlines(), opening]:
         if line.startswith(opening):
@@ -148,9 +149,9 @@ def _fields(lines: list[str]) -> Fields:
 
 def _line(number: int, line: str) -> Iterator[tuple[str, str]]:
     if line.startswith("     "):
-        return  # what it has on a node
+        return  # the allocation on a node
     rest = line.strip()
-    # A state's line holds a reason in one word; a reason's own line holds free text.
+    # After JobState= the reason is one word; on its own line it is free text.
     yield from _pairs(rest, _FREE if number == 0 or not rest.startswith("JobState=") else ())
 
 
@@ -246,7 +247,7 @@ def _words(value: str) -> tuple[str, ...]:
 
 
 def _int(value: str) -> int:
-    """The number a field begins with (``1-4`` nodes, ``4@2.1GHz``); 0 for Unknown and N/A."""
+    """Return the number that a field begins with (``1-4`` nodes, ``4@2.1GHz``); 0 for Unknown and N/A."""
     found = re.match(r"\d+", value)
     return int(found[0]) if found else 0
 

@@ -1,4 +1,4 @@
-"""States and reasons by one spelling, whichever way Slurm told them."""
+"""Uniform spelling of states and reasons from text and JSON."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ ENDED = frozenset(
         "RECONFIG_FAIL",
     }
 )
-"""A job with one of these, and none of ``_HOLDING``, has nothing and wants nothing."""
+"""A job with one of these states, and none of ``_HOLDING``, neither has resources nor waits for them."""
 _HOLDING = ("COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED")
 _WAITING = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 
 
 def node_states(words: Iterable[str]) -> frozenset[str]:
-    """``IDLE*``, ``drained``, ``INVAL`` spelled out, in capitals."""
+    """Return the states of a node (``IDLE*``, ``drained``, ``INVAL``) spelled out, in capitals."""
     found: set[str] = set()
     for word in words:
         while word and word[-1] in _NODE_MARKS:
@@ -50,8 +50,9 @@ def node_states(words: Iterable[str]) -> frozenset[str]:
 
 
 def job_state(words: Iterable[str]) -> str:
-    """One word for a base state and its flags: a flag that says "it has resources" counts more than the base state,
-    and every way to wait is PENDING.
+    """Return one state for a base state and its flags.
+
+    A flag of a job that has resources takes precedence over the base state. Every kind of waiting is PENDING.
     """
     states = [w.upper() for w in words if w]
     for flag in _HOLDING:
@@ -67,7 +68,7 @@ def has_ended(state: str) -> bool:
 
 
 def reason_word(text: str) -> str:
-    """The reason's name. scontrol prints a sentence in its place where slurmctld made one."""
+    """Return the name of a reason, also if slurmctld replaced it with a sentence."""
     if text.replace("_", " ").startswith("Nodes required for job are DOWN"):
         return "Resources"
     return text.partition(",")[0].partition("(")[0].strip()

@@ -1,1 +1,1 @@
-"""Slurm's files, read as Slurm reads them."""
+"""Parser of Slurm's configuration files, which follows Slurm's own."""

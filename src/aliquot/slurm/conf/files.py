@@ -1,4 +1,4 @@
-"""Configuration files from disk."""
+"""Configuration files read from disk."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from aliquot.slurm.conf.parser import parse
 from aliquot.slurm.conf.statements import Conf
 
 LIMIT_MIB = 16
-"""A configuration larger than this is none."""
+"""Size limit of a configuration file in MiB."""
 
 
 def text_of(path: str) -> str:
-    """A file's text, exactly: written back with ``surrogateescape`` and ``newline=""`` it is the same, byte for byte.
+    """Return the exact text of a file: written back with ``surrogateescape`` and ``newline=""``, no byte changes.
 
-    Raises OSError, also for a file that is no regular one or larger than ``LIMIT_MIB``.
+    Raises OSError, also for a file that is not a regular file or is larger than ``LIMIT_MIB``.
     """
     if os.path.exists(path) and not os.path.isfile(path):
-        raise OSError(None, "it is no regular file", path)
+        raise OSError(None, "it is not a regular file", path)
     with open(path, encoding="utf-8", errors="surrogateescape", newline="") as stream:
         text = stream.read((LIMIT_MIB << 20) + 1)
     if len(text) > LIMIT_MIB << 20:
@@ -27,9 +27,9 @@ def text_of(path: str) -> str:
 
 
 def read(path: str, kind: str = "") -> Conf | None:
-    """A configuration with everything that it includes; None where there is no such file.
+    """Parse a configuration file and its includes; None if it does not exist.
 
-    Raises ConfigError for a file that cannot be read; faults within it are the value's ``faults``.
+    Raises ConfigError for a file that cannot be read. Errors in its content are in ``diagnostics`` of the result.
     """
     try:
         return parse(path, text_of, kind)

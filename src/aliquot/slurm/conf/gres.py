@@ -1,4 +1,4 @@
-"""gres.conf as records: which nodes a line is for, and the device files that it hands to jobs."""
+"""Lines of gres.conf: the nodes that a line is for, and the device files that it offers to jobs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from aliquot.slurm.conf.statements import Conf, ConfLocation, ConfPair, ConfStat
 
 
 class GresLine(msgspec.Struct, frozen=True):
-    """A line that offers something. ``nodes`` is None for a line of every node. ``multiple`` says that all its files
-    are one GRES (``MultipleFiles``); otherwise each file is one by itself.
-    """
+    """A line that offers a GRES."""
 
     statement: ConfStatement
     name: str
     nodes: tuple[str, ...] | None = None
+    """None for a line for every node."""
     files: tuple[str, ...] = ()
     multiple: bool = False
+    """Whether all files are one GRES (``MultipleFiles``); otherwise each file is a GRES."""
 
     @property
     def location(self) -> ConfLocation:
@@ -39,12 +39,12 @@ class GresLine(msgspec.Struct, frozen=True):
         return tuple((file,) for file in self.files)
 
     def serves(self, node: str) -> bool:
-        """Whether it is a line of that node."""
+        """Report whether the line applies to a node."""
         return self.nodes is None or node in self.nodes
 
 
 def gres_lines(conf: Conf) -> tuple[GresLine, ...]:
-    """Every line with a name, in order; those that only say AutoDetect are not among them."""
+    """Return every line with a name, in order; lines with only AutoDetect are omitted."""
     found: list[GresLine] = []
     for statement in conf.headed("Name", "NodeName"):
         name = statement.get("Name")
@@ -65,8 +65,9 @@ def gres_lines(conf: Conf) -> tuple[GresLine, ...]:
 
 
 def detections(conf: Conf) -> dict[str, ConfPair]:
-    """The ``AutoDetect`` that nodes have of their own. For all others that of the whole file holds, if there is one:
-    ``conf.last("AutoDetect")``.
+    """Return the ``AutoDetect`` of each node that has its own.
+
+    For other nodes, that of the whole file is in effect, if there is one: ``conf.last("AutoDetect")``.
     """
     found: dict[str, ConfPair] = {}
     for statement in conf.headed("NodeName"):

@@ -1,6 +1,6 @@
-"""Slurm's host lists, ``n[1-4,7],m-[01-03]``, as names and back.
+"""Conversion between Slurm's host lists, such as ``n[1-4,7],m-[01-03]``, and names.
 
-Source: "Host list expressions" in slurm.conf(5); ``scontrol show hostnames`` reads both directions the same.
+Source: "Host list expressions" in slurm.conf(5); ``scontrol show hostnames`` and ``hostlist`` convert the same way.
 """
 
 from __future__ import annotations
@@ -12,40 +12,41 @@ from collections.abc import Iterable
 from aliquot.errors import ConfigError
 
 MOST = 65536
-"""Slurm's own bound (MAX_RANGE): a longer range is a slip of the pen."""
+"""Slurm's own limit (MAX_RANGE): a longer range is a typing error."""
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 _NAME = re.compile(r"(.*?)(\d{0,18})", re.DOTALL)
 
 
 class HostlistError(ConfigError):
-    """Not a host list."""
+    """The text is not a host list."""
 
     code = "HOSTLIST"
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """The names in the order written, doubles with them. Raises HostlistError."""
+    """Return the names of a list in its order, duplicates included. Raises HostlistError."""
     return tuple(name for part in split(text) for name in _expanded(part))
 
 
 def split(text: str) -> tuple[str, ...]:
-    """The list at its outer commas: ``n[1,3],m`` is ``n[1,3]`` and ``m``. Raises HostlistError."""
+    """Split a list at its outer commas: ``n[1,3],m`` becomes ``n[1,3]`` and ``m``. Raises HostlistError."""
     parts, depth, begin = [], 0, 0
     for at, sign in enumerate(text):
         depth += (sign == "[") - (sign == "]")
         if depth not in (0, 1):
-            raise HostlistError(f"{text!r} is no host list: its brackets do not match")
+            raise HostlistError(f"invalid host list {text!r}: its brackets do not match")
         if sign == "," and not depth:
             parts.append(text[begin:at])
             begin = at + 1
     if depth:
-        raise HostlistError(f"{text!r} is no host list: a bracket is never closed")
+        raise HostlistError(f"invalid host list {text!r}: a bracket is not closed")
     return tuple(part.strip() for part in (*parts, text[begin:]) if part.strip())
 
 
 def compress(names: Iterable[str]) -> str:
-    """The shortest list that ``expand`` turns into the same names, sorted and each once: ``n[1-2],m``. Only the number
-    at the end of a name is folded.
+    """Return the shortest host list for some names, sorted and without duplicates: ``n[1-2],m``.
+
+    Only the number at the end of a name is folded into a range.
     """
     groups: dict[str, set[str]] = {}
     for name in names:
@@ -70,7 +71,7 @@ def _folded(stem: str, numbers: set[str]) -> str:
 
 
 def _after(run: list[str]) -> str:
-    """The number that would continue a run, as wide as its first one."""
+    """Return the number that would continue a run, padded to the width of its first one."""
     return str(int(run[-1]) + 1).zfill(len(run[0]))
 
 
@@ -81,7 +82,7 @@ def _expanded(part: str) -> list[str]:
     for each in choices:
         total *= len(each)
     if total > MOST:
-        raise HostlistError(f"{part!r} stands for {total} hosts: Slurm takes {MOST} at most")
+        raise HostlistError(f"{part!r} expands to {total} hosts: Slurm accepts at most {MOST}")
     return ["".join(each) for each in itertools.product(*choices)]
 
 
@@ -90,9 +91,9 @@ def _numbers(ranges: str, part: str) -> list[str]:
     for each in ranges.split(","):
         match = _RANGE.fullmatch(each.strip())
         if match is None:
-            raise HostlistError(f"{part!r} is no host list: {each!r} is neither a number nor a range")
+            raise HostlistError(f"invalid host list {part!r}: {each!r} is neither a number nor a range")
         low, high = match[1], match[2] or match[1]
         if int(high) < int(low) or int(high) - int(low) >= MOST:
-            raise HostlistError(f"{part!r} is no host list: the range {each!r} is empty or endless")
+            raise HostlistError(f"invalid host list {part!r}: the range {each!r} is empty or too long")
         found += [str(n).zfill(len(low)) for n in range(int(low), int(high) + 1)]
     return found

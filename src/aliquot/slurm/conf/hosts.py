@@ -1,4 +1,4 @@
-"""Lists of names in files: ``n[1-4,7],login``. Device files are listed in the same way."""
+"""Host lists in configuration files: ``n[1-4,7],login``. Lists of device files have the same syntax."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aliquot.slurm.conf import hostlist
 
 @lru_cache(maxsize=4096)
 def expand(text: str) -> tuple[str, ...]:
-    """Every name of a list, in its order; files name the same lists again and again. Raises ValueError."""
+    """Return every name of a list, in its order. Cached, because files repeat the same lists. Raises ValueError."""
     try:
         return hostlist.expand(text)
     except hostlist.HostlistError as error:
@@ -17,7 +17,7 @@ def expand(text: str) -> tuple[str, ...]:
 
 
 def expand_leniently(text: str) -> tuple[str, ...]:
-    """The same; a list that cannot be read is one name."""
+    """Return every name of a list; an invalid list counts as one name."""
     try:
         return expand(text)
     except ValueError:

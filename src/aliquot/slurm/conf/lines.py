@@ -1,7 +1,7 @@
-"""From a file's text to Slurm's lines: comments cut, continuations joined, escapes undone, and the way back kept.
+"""Logical lines of a Slurm file: comments removed, continuations joined, escapes resolved, and positions recorded.
 
-Slurm does it in this order (its ``parse_config.c``): ``#`` ends a line unless a backslash escapes it; then a backslash
-at the end joins the next line (so that no comment is continued); then each backslash gives way to what follows it.
+Slurm works in this order (its ``parse_config.c``). A ``#`` ends a line unless a backslash escapes it. Then a backslash
+at the end joins the next line, so that comments are never continued. Then each backslash is replaced by what follows.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Iterator
 import msgspec
 
 SPACE = " \t\n\v\f\r"
-"""What C calls space. A no-break space, pasted from a web page, is none: it becomes part of a word."""
+"""White space in C. A no-break space, pasted from a web page, is not white space: it becomes part of a word."""
 
 
 class LogicalLine(msgspec.Struct, frozen=True):
-    """A joined line. ``at[n]`` is where the n-th character of ``text`` stands in the file's text; one more than there
-    are characters, so that ends can be asked for, too. ``first`` and ``last`` are line numbers, from 1.
-    """
+    """A line with its continuations."""
 
     text: str
     at: tuple[int, ...]
+    """The offset of each character of ``text`` in the file, and one more for the end."""
     first: int
+    """The number of its first line, from 1."""
     last: int
 
 
 def logical_lines(text: str) -> Iterator[LogicalLine]:
-    """The lines of a file, blank ones left out."""
+    """Yield the lines of a file that are not blank."""
     characters: list[str] = []
     places: list[int] = []
     first, offset, number = 1, 0, 0
@@ -44,7 +44,7 @@ def logical_lines(text: str) -> Iterator[LogicalLine]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Python's own idea of a line's end has form feeds and more in it; C's has not."""
+    """Yield lines that end as in C: Python's ``splitlines`` also splits at form feeds and others."""
     begin = 0
     while begin < len(text):
         end = text.find("\n", begin) + 1 or len(text)
@@ -64,14 +64,14 @@ def _uncommented(line: str) -> str:
 
 
 def _continuation(line: str) -> int | None:
-    """Where the backslash stands that joins the next line; spaces may follow it."""
+    """Return the offset of the backslash that joins the next line, or None. Spaces may follow it."""
     bare = line.rstrip(SPACE)
     slashes = len(bare) - len(bare.rstrip("\\"))
     return len(bare) - 1 if slashes % 2 else None
 
 
 def _logical_line(characters: list[str], places: list[int], first: int, last: int) -> Iterator[LogicalLine]:
-    """Escapes undone: each backslash gives way to the character behind it, whatever that is."""
+    """Yield the line with its escapes resolved, unless it is blank: any character may follow a backslash."""
     if "\\" not in characters:
         text, at = characters, places
     else:

@@ -1,4 +1,4 @@
-"""The nodes of a slurm.conf: which line configures a node, and what it inherits from ``NodeName=DEFAULT``."""
+"""Node lines of slurm.conf: the line that configures a node, and what it inherits from ``NodeName=DEFAULT``."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from aliquot.slurm.conf.statements import Conf, ConfPair, ConfStatement
 
 
 class ConfiguredNodeLine(msgspec.Struct, frozen=True):
-    """A node line, for every node that it names. ``inherited`` are the pairs of DEFAULT lines above it."""
+    """A node line, for every node that it names."""
 
     names: tuple[str, ...]
     statement: ConfStatement
     inherited: tuple[ConfPair, ...] = ()
+    """The pairs of the DEFAULT lines above it."""
 
     def pair(self, *keys: str) -> ConfPair | None:
-        """The pair that counts for these nodes; it may stand on a DEFAULT line."""
+        """Return the pair in effect for these nodes, or None. It may come from a DEFAULT line."""
         own = self.statement.pair(*keys)
         return own or next((p for p in reversed(self.inherited) if p.called(*keys)), None)
 
     def get(self, *keys: str, default: str = "") -> str:
-        """Its value."""
+        """Return the value of the pair in effect, or the default."""
         found = self.pair(*keys)
         return found.value if found else default
 
     @property
     def cloud(self) -> bool:
-        """Whether power saving starts and stops these nodes."""
+        """True if power saving starts and stops these nodes."""
         return self.get("State").upper() == "CLOUD"
 
     @property
@@ -36,9 +37,7 @@ class ConfiguredNodeLine(msgspec.Struct, frozen=True):
 
 
 def node_lines(conf: Conf) -> tuple[ConfiguredNodeLine, ...]:
-    """Every node line of a slurm.conf, in order, DEFAULT lines left out. A list of names that Slurm cannot read either
-    is taken as one name.
-    """
+    """Return every node line of slurm.conf in order, without DEFAULT lines. An invalid host list counts as one name."""
     found: list[ConfiguredNodeLine] = []
     inherited: tuple[ConfPair, ...] = ()
     for statement in conf.headed("NodeName"):
@@ -50,5 +49,5 @@ def node_lines(conf: Conf) -> tuple[ConfiguredNodeLine, ...]:
 
 
 def node_line(conf: Conf, name: str) -> ConfiguredNodeLine | None:
-    """The line that configures a node; None for one that slurm.conf does not name (a dynamic one, or unknown)."""
+    """Return the line that configures a node, or None if slurm.conf does not name it (dynamic or unknown)."""
     return next((line for line in node_lines(conf) if name in line.names), None)

@@ -1,8 +1,8 @@
-"""From text to statements, for the four files that concern GPUs, as Slurm's own parser takes them.
+"""Parser of the four files that concern GPUs, which follows Slurm's own parser.
 
-A line holds one statement. Most are one ``Key=value``; those that begin with a key of ``_LONG`` go on with further
-pairs to the end of the line. Whatever else is left over is an error to Slurm, and a fault here. ``Include FILE`` must
-stand at the very beginning of a line.
+A line holds one statement. Most statements are one ``Key=value``; those that begin with a key of ``_LONG`` have more
+pairs up to the end of the line. Anything else is an error for Slurm, and a diagnostic here. ``Include FILE`` must be at
+the very beginning of a line.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ _KNOWN = {
         *("allowuserboot", "boottime", "exectime", "feature", "flags", "helper", "mutuallyexclusive", "nodename"),
     },
 }
-"""Keys of files whose keys are few. slurm.conf has 300, other ones in each release: Slurm itself judges those."""
+"""Keys of files that have only few. slurm.conf has 300, which differ between releases: only Slurm checks those."""
 DEPTH = 16
-"""How deep files may include files before we call it a circle."""
+"""Maximum depth of includes; a deeper one is reported as a cycle."""
 
 
 def parse(path: str, read: ReadFile, kind: str = "") -> Conf:
-    """A configuration and what it includes. Faults are collected, never raised, but for ``path`` itself: OSError.
+    """Parse a configuration and its includes.
 
-    ``kind`` is the file's usual name (``gres.conf``), where ``path`` does not end with it.
+    Errors are collected as diagnostics; only reading ``path`` itself raises OSError. ``kind`` is the file's usual name
+    (``gres.conf``), if ``path`` does not end with it.
     """
     reader = _Reader(kind or os.path.basename(path), os.path.dirname(path), read)
     reader.take(path, read(path), ())
@@ -46,7 +47,7 @@ def parse(path: str, read: ReadFile, kind: str = "") -> Conf:
 
 
 class _Reader:
-    """What was read so far: an Include may name the cluster that an earlier line told (``%c``)."""
+    """The state of parsing. An Include may use the cluster name of an earlier line (``%c``)."""
 
     def __init__(self, kind: str, folder: str, read: ReadFile) -> None:
         self.kind = kind
@@ -76,7 +77,7 @@ class _Reader:
         if len(words) != 2:
             self._report(location, "Include takes one file")
         elif "*" in name:
-            self._report(location, f"Include {name}: Slurm knows no patterns here, and skips it")
+            self._report(location, f"Include {name}: Slurm does not support patterns here, and skips it")
         elif path in above or len(above) > DEPTH:
             self._report(location, f"Include {name}: it includes itself")
         else:
@@ -121,14 +122,14 @@ def _pair(match: re.Match[str], line: LogicalLine, location: ConfLocation) -> Co
 
 def _why(left: str, pairs: list[ConfPair]) -> str:
     if re.match(r"[A-Za-z0-9_.]+\s*=\s*$", left):
-        return ": nothing stands after the ="
+        return ": the value after = is missing"
     if left.count('"') % 2:
         return ": a quote is not closed"
     if pairs and _PAIR.match(left):
-        return f": a line that begins with {pairs[0].key} holds nothing else"
+        return f": a line that begins with {pairs[0].key} must have no other key"
     if " =" in left or "= " in left:
         return ""
-    return ": it is no Key=value"
+    return ": it is not a Key=value pair"
 
 
 def _short(text: str) -> str:

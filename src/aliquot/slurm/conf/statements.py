@@ -1,4 +1,4 @@
-"""What stands in Slurm's configuration files, with the place of each word, so that it can be shown and replaced."""
+"""Statements of Slurm's configuration files, with their locations, so that they can be shown and replaced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class ConfLocation(msgspec.Struct, frozen=True, order=True):
-    """Where something stands: ``/etc/slurm/gres.conf:12``. Lines count from 1; line 0 is the whole file."""
+    """A location in a file: ``/etc/slurm/gres.conf:12``. Lines count from 1; line 0 is the whole file."""
 
     file: str
     line: int = 0
@@ -19,41 +19,40 @@ class ConfLocation(msgspec.Struct, frozen=True, order=True):
 
 
 class ConfPair(msgspec.Struct, frozen=True):
-    """One ``Key=value``. ``value`` is without quotes and escapes, ``operator`` the ``+`` of ``Key+=value``.
-
-    ``start`` and ``end`` delimit the value, quotes with it, in the characters of the file's text: replacing exactly
-    those changes nothing else.
-    """
+    """A ``Key=value`` pair."""
 
     key: str
     value: str
+    """Without quotes and escapes."""
     location: ConfLocation
     start: int
+    """The offset of the value, including quotes, in the text of the file. Replacing ``start`` to ``end`` changes
+    nothing else.
+    """
     end: int
     operator: str = ""
+    """The ``+`` of ``Key+=value``."""
 
     def called(self, *keys: str) -> bool:
-        """Whether the key is one of these. Slurm's keys have no case."""
+        """Report whether the key is one of these. Slurm's keys are not case-sensitive."""
         return self.key.lower() in _lowered(keys)
 
 
 @cache
 def _lowered(keys: tuple[str, ...]) -> frozenset[str]:
-    """Keys are constants of ours, asked for again for each pair of each file."""
+    """Return keys in lower case. Cached, because the same constants are compared with each pair of each file."""
     return frozenset(k.lower() for k in keys)
 
 
 class ConfStatement(msgspec.Struct, frozen=True):
-    """A line as Slurm understands it, continuations joined: the pair that begins it, and those that follow it.
-
-    ``last`` is the number of its last line in the file, ``start`` and ``end`` delimit it in the file's text, without
-    comment and line end.
-    """
+    """A logical line: the pair that begins it, and the pairs that follow."""
 
     pairs: tuple[ConfPair, ...]
     location: ConfLocation
     last: int
+    """The number of its last line in the file."""
     start: int
+    """The offset in the text of the file; ``start`` to ``end`` excludes comment and line end."""
     end: int
 
     @property
@@ -61,17 +60,17 @@ class ConfStatement(msgspec.Struct, frozen=True):
         return self.pairs[0]
 
     def pair(self, *keys: str) -> ConfPair | None:
-        """The pair of one of these keys that counts: of a key that is there twice, the last."""
+        """Return the pair in effect for these keys, which is the last one, or None."""
         return next((p for p in reversed(self.pairs) if p.called(*keys)), None)
 
     def get(self, *keys: str, default: str = "") -> str:
-        """Its value."""
+        """Return the value of the pair in effect, or the default."""
         found = self.pair(*keys)
         return found.value if found else default
 
 
 class ConfDiagnostic(msgspec.Struct, frozen=True):
-    """What Slurm cannot read, and where."""
+    """A text that Slurm cannot read."""
 
     location: ConfLocation
     sentence: str
@@ -81,14 +80,14 @@ class ConfDiagnostic(msgspec.Struct, frozen=True):
 
 
 class ConfSource(msgspec.Struct, frozen=True):
-    """A file as it was read: bytes that are not UTF-8 are kept as surrogate escapes, line ends as they are."""
+    """The text of a file: bytes that are not UTF-8 are surrogate escapes, and line ends are unchanged."""
 
     path: str
     text: str
 
 
 class Conf(msgspec.Struct, frozen=True, dict=True):
-    """One configuration: its file and every file that it includes, in the order in which Slurm reads them."""
+    """A configuration: its file and every file that it includes, in the order in which Slurm reads them."""
 
     path: str
     statements: tuple[ConfStatement, ...] = ()
@@ -96,21 +95,21 @@ class Conf(msgspec.Struct, frozen=True, dict=True):
     diagnostics: tuple[ConfDiagnostic, ...] = ()
 
     def headed(self, *keys: str) -> Iterator[ConfStatement]:
-        """The statements that begin with one of these keys, in order."""
+        """Return the statements that begin with one of these keys, in order."""
         return (s for s in self.statements if s.head.called(*keys))
 
     def last(self, *keys: str) -> ConfPair | None:
-        """The statement of a key that counts: of several, Slurm takes the last."""
+        """Return the first pair of the statement in effect for these keys, which is the last one, or None."""
         found = [s.head for s in self.headed(*keys)]
         return found[-1] if found else None
 
     def get(self, *keys: str, default: str = "") -> str:
-        """Its value."""
+        """Return the value in effect for these keys, or the default."""
         found = self.last(*keys)
         return found.value if found else default
 
     def source(self, path: str) -> ConfSource:
-        """A file's text. Raises KeyError for a file that is none of these."""
+        """Return one of the files. Raises KeyError for a file that is not part of the configuration."""
         for each in self.sources:
             if each.path == path:
                 return each
@@ -118,7 +117,7 @@ class Conf(msgspec.Struct, frozen=True, dict=True):
 
 
 def replaced(text: str, changes: dict[ConfPair, str]) -> str:
-    """The text of a file with other values for some of its pairs; all else stays byte for byte."""
+    """Return the text of a file with new values for some of its pairs; all other bytes stay the same."""
     for pair in sorted(changes, key=lambda p: p.start, reverse=True):
         text = text[: pair.start] + changes[pair] + text[pair.end :]
     return text

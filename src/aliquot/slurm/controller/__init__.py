@@ -1,1 +1,1 @@
-"""Layouts on demand in Slurm: pending jobs decide which idle GPUs are cut anew."""
+"""The Slurm controller: repartitions idle GPUs for pending jobs."""

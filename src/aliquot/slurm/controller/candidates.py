@@ -1,4 +1,4 @@
-"""Records that may be cut in this round: why each may not, and what it would become with one job more."""
+"""Nodes that this round may repartition: what blocks each of them, and its layout with one more job."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from aliquot.slurm.controller.settings import SlurmControllerSettings
 
 
 class RepartitionOption(msgspec.Struct, frozen=True):
-    """What a record would become with one job more. ``cost`` orders options: the least is the best. ``layout`` is the
-    name of the one that all of its GPUs get then, "" where the job asks for none.
-    """
+    """A way to repartition a node so that it also serves a job."""
 
     node_name: str
     need: dict[str, int]
+    """The devices that the job needs, by GRES type."""
     cost: tuple[int, ...]
+    """The option with the lowest cost is the best."""
     layout: str = ""
+    """The named layout that all GPUs get; "" if the job does not request one."""
 
 
 class Candidates:
-    """The records, and what was chosen so far. ``promised`` are those whose free slices a job is about to have: no job
-    behind it may have them cut, but one before it may, or a job that never starts would keep a record for ever.
+    """The nodes, and the repartitions chosen so far.
+
+    ``promised`` are nodes whose free devices a job is about to get. A job behind it in the queue may not have them
+    repartitioned. A job before it may, because otherwise a job that never starts would keep a node forever.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class Candidates:
         self._users = {demand.job: demand.user for demand in demands}
 
     def blocker(self, node_state: SlurmNodeState, demand: JobDemand) -> str:
-        """Why a record is not cut now for a job; "" if it may be."""
+        """Return why a node is not repartitioned for a job now, or "" if it may be."""
         return (
             closed.state_blocker(node_state)
             or closed.promise_blocker(node_state.name, self._promised, demand)
@@ -65,17 +68,17 @@ class Candidates:
         )
 
     def _share(self, node_state: SlurmNodeState, demand: JobDemand) -> str:
-        """The last quarter of an hour's changes is not for whoever has caused all the others."""
+        """Return why a user may not cause another change: a quarter of them is reserved for other users."""
         if node_state.name in self._assigned or not demand.user:
             return ""
         mine = [name for name, user in self._state.causes if user == demand.user]
         mine += [name for name, jobs in self._assigned.items() if self._users.get(jobs[0][0]) == demand.user]
         node_changes, allowed = mine.count(node_state.name), node_state.host.limits.per_hour
         if node_changes >= closed.share(allowed):
-            had = f"{demand.user} had it cut {node_changes} times in the last hour"
-            return f"{had}: others may have it cut {allowed} times"
+            had = f"{demand.user} caused {node_changes} of its {allowed} changes per hour"
+            return f"{had}: the others are reserved for other users"
         if len(mine) >= closed.share(self._settings.per_hour):
-            return f"{demand.user} has caused {len(mine)} changes in the last hour: the next ones are for others"
+            return closed.user_share_text(demand.user, len(mine))
         return ""
 
     def _cluster(self, node_state: SlurmNodeState) -> str:
@@ -85,22 +88,22 @@ class Candidates:
         if self._state.recent + more >= self._settings.per_hour:
             return f"{self._state.recent + more} changes in the last hour, at most {self._settings.per_hour}"
         if self._state.active_changes + more >= self._settings.at_once:
-            return f"{self._settings.at_once} records are being cut already (at-once)"
+            return f"{self._settings.at_once} nodes are already being repartitioned (at-once)"
         bounded = {p for p in keeping.partitions(node_state) if keeping.is_counted(p, self._settings)}
         for other in self._assigned:
             if bounded & set(keeping.partitions(self._node_states[other])):
-                return f"{other} of the same partition is cut first, and counts are kept there"
+                return f"{other} of the same partition comes first, because the partition has keep or most"
         for each in self._node_states.values():
-            # One that Slurm does not have during its change may come back into any partition.
+            # A node that Slurm lacks during its change may come back in any partition.
             shared = bounded if each.node is None else bounded & set(keeping.partitions(each))
             if each.changing and each.name != node_state.name and shared:
-                return f"{each.name} of the same partition is being cut, and counts are kept there"
+                return f"{each.name} is being repartitioned, and the partition has keep or most"
         return ""
 
     # -- options
 
     def option(self, node_state: SlurmNodeState, demand: JobDemand) -> tuple[RepartitionOption | None, str]:
-        """The cheapest way to have a record serve a job beside those that it was chosen for, or why there is none."""
+        """Return the cheapest way for a node to serve a job beside those already assigned, or why there is none."""
         why = self.blocker(node_state, demand)
         if why:
             return None, why
@@ -118,7 +121,7 @@ class Candidates:
         return None, _no_layout_reason(node_state)
 
     def _by_name(self, node_state: SlurmNodeState, demand: JobDemand) -> tuple[RepartitionOption | None, str]:
-        """The cheapest of the layouts that a job takes, alone with jobs that take the same."""
+        """Return the cheapest of the layouts that a job accepts. Only jobs that accept the same one share a node."""
         found = []
         for name in demand.layouts:
             if node_state.name in self._assigned and self._named.get(node_state.name) != name:
@@ -133,11 +136,11 @@ class Candidates:
         if found:
             return min(found, key=lambda option: option.cost), ""
         if node_state.name in self._assigned:
-            return None, "it is cut otherwise for another job"
+            return None, "it is repartitioned in another way for another job"
         return None, _no_layout_reason(node_state)
 
     def would_serve(self, node_state: SlurmNodeState, demand: JobDemand) -> bool:
-        """Whether a busy record could serve a job once its jobs have ended."""
+        """Report whether a busy node could serve a job after its own jobs have ended."""
         node = node_state.node
         if (
             node is None
@@ -154,7 +157,7 @@ class Candidates:
         return bool(empty) and any(all(search.find([need]).met) for need in self._needs(node_state, demand))
 
     def take(self, demand: JobDemand, options: Sequence[RepartitionOption]) -> bool:
-        """Chooses the best for each node that a job needs. False if limits leave too few."""
+        """Choose the best options for the nodes that a job needs. Returns False if the limits allow too few."""
         best = sorted(options, key=lambda o: (o.cost, o.node_name))[: demand.nodes]
         fresh = [o for o in best if o.node_name not in self._assigned]
         if len(self._assigned) + len(fresh) + self._state.active_changes > self._settings.at_once:
@@ -166,12 +169,12 @@ class Candidates:
         return True
 
     def join(self, demand: JobDemand) -> None:
-        """A job that is served where a record is cut for others anyway, and room is left."""
+        """Register a job that may share a node that is repartitioned for others, if it has free slices."""
         if demand.nodes == 1:
             self._joining.append(demand)
 
     def repartitions(self) -> Iterator[Repartition]:
-        """What was chosen, with jobs that join and room left over filled."""
+        """Yield the chosen repartitions, with joined jobs, and with remaining slices filled."""
         joined: set[int] = set()
         for name, pairs in self._assigned.items():
             node_state = self._node_states[name]
@@ -195,7 +198,7 @@ class Candidates:
     def _repartition(
         self, node_state: SlurmNodeState, pairs: Sequence[tuple[int, dict[str, int]]], found: NodeLayout | None
     ) -> Repartition:
-        assert found is not None, "it was there when the record was chosen"
+        assert found is not None, "the layout existed when the node was chosen"
         return Repartition(
             node_name=node_state.name,
             placements={pci: found.placements[pci] for pci in found.changed or found.placements},
@@ -208,7 +211,7 @@ class Candidates:
         )
 
     def _needs(self, node_state: SlurmNodeState, demand: JobDemand) -> list[dict[str, int]]:
-        """What a job needs of a record: one way, or one for each layout that it takes."""
+        """Return the devices that a job needs on a node: one set, or one for each layout that it accepts."""
         if not demand.layouts:
             return [dict(demand.need)]
         out = []
@@ -233,7 +236,7 @@ class Candidates:
         return keeping.bounds(node_state, self._node_states.values(), self._settings, self._kinds)
 
     def _features(self, node_state: SlurmNodeState, found: NodeLayout) -> tuple[str, ...] | None:
-        """The node's features with those that name what its GPUs become."""
+        """Return the node's features after the change, including those of its new layout, or None for no change."""
         layouts = self._settings.layouts
         if not layouts or node_state.node is None:
             return None
@@ -243,15 +246,15 @@ class Candidates:
 
 
 def _no_layout_reason(node_state: SlurmNodeState) -> str:
-    text = "its GPUs cannot be cut so beside what is in use there, or to be kept"
+    text = "its GPUs cannot have that layout together with the instances that are held or must be kept"
     whole = [gpu.pci for gpu in node_state.gpus if gpu.placed is None and not gpu.mode_changeable]
     if not whole:
         return text
-    return f"{text}; MIG is off on GPU {', '.join(whole)}, and 'modes: true' in the settings would turn it on"
+    return f"{text}; MIG is off on GPU {', '.join(whole)}, and 'modes: true' in the settings allows to turn it on"
 
 
 def _extra_cost(after: NodeLayout, before: NodeLayout) -> tuple[int, ...]:
-    """What one job more costs: records and GPUs touched, instances destroyed and made."""
+    """Return the extra cost of one more job: instances destroyed, nodes and GPUs changed, instances created."""
     return (
         after.destroyed - before.destroyed,
         int(not before.changed),

@@ -1,4 +1,4 @@
-"""Carries out what is decided about CLOUD records: one act of each host per round, from what Slurm says then."""
+"""Applies decisions for CLOUD records: one action per host and round, based on Slurm's current state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def groups(
     history: SlurmHistory,
     now: float,
 ) -> tuple[SiblingGroup, ...]:
-    """Every host's records, with what the history knows of it."""
+    """Return the records of every host, together with the host's history."""
     found = []
     for siblings in settings.siblings:
         current = group(siblings, nodes, busy, history.swaps.get(siblings.host, ""))
@@ -39,13 +39,13 @@ def groups(
 
 
 def node_states(sibling_groups: Iterable[SiblingGroup], busy: Mapping[str, int]) -> list[SlurmNodeState]:
-    """CLOUD records as jobs see them: only the one that is to be open has slices to give."""
+    """Return the CLOUD records as node states: only the target of a host has devices for jobs."""
     return [
         SlurmNodeState(
             host=ManagedNode(node.name),
             node=node,
             names={g.type: g.type.rpartition("_")[2] for g in node.gres if g.name == "gpu"},
-            shut="" if node.name == siblings.target else f"{siblings.target} is the layout of {siblings.host} now",
+            shut="" if node.name == siblings.target else f"the current layout of {siblings.host} is {siblings.target}",
             jobs=busy.get(node.name, 0),
             cloud=True,
         )
@@ -55,7 +55,7 @@ def node_states(sibling_groups: Iterable[SiblingGroup], busy: Mapping[str, int])
 
 
 def apply_actions(sibling_groups: Iterable[SiblingGroup], slurm: Slurm, log_once: LogOnce) -> None:
-    """The next act of each host whose records are not as they should be."""
+    """Apply the next action of each host whose records differ from the target."""
     for siblings in sibling_groups:
         step = siblings.action
         log_once.report(siblings.host, f"{step.verb} {step.node_name}: {step.why}" if step.why else "")
@@ -63,7 +63,7 @@ def apply_actions(sibling_groups: Iterable[SiblingGroup], slurm: Slurm, log_once
 
 
 def _unless_held(slurm: Slurm, step: SiblingAction) -> None:
-    """What was decided a moment ago is done, unless somebody else has drained the record since."""
+    """Apply an action, unless someone else has drained the record since the decision."""
     if step.verb in ("open", "drain"):
         node = slurm.node(step.node_name)
         if node.draining and not drained_by_us(node):

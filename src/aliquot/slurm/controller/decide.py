@@ -1,8 +1,8 @@
-"""Which records are cut anew, for which jobs: a pure function of the cluster, the queue and the settings.
+"""The decision which nodes to repartition for which jobs: a pure function of the cluster, the queue and the settings.
 
-Jobs are taken in their order. One that free slices suit has them promised, and nobody cuts them for a while. For one
-that none suit, an idle record is looked for that can be cut so: the one where the least is destroyed. No record that
-has a job is ever cut.
+Jobs are served in their order. If free devices suit a job, they are promised to it and not repartitioned for a while.
+Otherwise an idle node is repartitioned, the one where the fewest instances are destroyed. A node with a job is never
+repartitioned.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from aliquot.slurm.controller.sibling_groups import SiblingSwap
 
 
 def decide(state: SlurmState, queue: JobQueue, settings: SlurmControllerSettings, now: float) -> SlurmDecision:
-    """What to do now (seconds of the epoch)."""
+    """Decide what to do at the time ``now`` (seconds since the epoch)."""
     return _Round(state, queue, settings, now).decision()
 
 
 def types_text(need: dict[str, int]) -> str:
-    """``a100_3g.20gb:2,a100_1g.5gb``: as jobs ask for it."""
+    """Format device counts as jobs request them: ``a100_3g.20gb:2,a100_1g.5gb``."""
     return ",".join(kind if n == 1 else f"{kind}:{n}" for kind, n in need.items())
 
 
@@ -77,18 +77,19 @@ class _Round:
         self.verdicts[job] = JobVerdict(job, state, sentence, tuple(node_names), tuple(why))
 
     def _allowed(self) -> list[JobDemand]:
-        """Wants of partitions that may bring about a change."""
+        """Return the demands whose partitions may cause changes."""
         fine = []
         for demand in self.queue.demands:
             rules = [self.settings.partition(p) for p in demand.partitions] or [self.settings.partition("")]
             wanted = {name for r in self.state.node_states for kind, name in r.names.items() if kind in demand.need}
             if not any(r.demands for r in rules):
                 self._set_verdict(
-                    demand.job, "alone", f"nothing is cut for jobs of partition {','.join(demand.partitions)}"
+                    demand.job, "alone", f"jobs of partition {','.join(demand.partitions)} do not cause changes"
                 )
             elif not any(r.demands and (r.profiles is None or wanted <= set(r.profiles)) for r in rules):
                 text = ", ".join(sorted(wanted))
-                self._set_verdict(demand.job, "alone", f"partition {','.join(demand.partitions)} is not allowed {text}")
+                names = ",".join(demand.partitions)
+                self._set_verdict(demand.job, "alone", f"partition {names} does not allow {text}")
             else:
                 fine.append(demand)
         return fine
@@ -96,7 +97,7 @@ class _Round:
     # -- what is there
 
     def _uncovered(self, demands: list[JobDemand]) -> list[JobDemand]:
-        """Wants that no free slices suit. Those that some do have them promised, in their order."""
+        """Return the demands that no free devices suit, and promise free devices to the others in their order."""
         free = {r.name: r.free for r in self.state.node_states}
         self._promised: dict[str, JobDemand] = {}
         self._suited: dict[int, int] = {}
@@ -112,9 +113,8 @@ class _Round:
             self.covered.append(demand.job)
             since = self.state.promised.get(demand.job, self.now)
             if self.now - since > self.settings.promise_s:
-                text = (
-                    f"free slices suit it for {self.now - since:.0f} s, and Slurm does not start it ({demand.reason})"
-                )
+                text = f"free devices have suited it for {self.now - since:.0f} s, but Slurm did not start it"
+                text += f" ({demand.reason})"
                 self._set_verdict(demand.job, "stuck", text, (r.name for r in suits[: demand.nodes]))
                 continue
             best = sorted(suits, key=lambda r: (r.name not in self._promised, sum(free[r.name].values()), r.name))
@@ -122,7 +122,7 @@ class _Round:
                 free[node_state.name] -= Counter(demand.need)
                 self._promised.setdefault(node_state.name, demand)
             where = [r.name for r in best[: demand.nodes]]
-            self._set_verdict(demand.job, "covered", f"free slices of {', '.join(where)} suit it", where)
+            self._set_verdict(demand.job, "covered", f"free devices of {', '.join(where)} suit it", where)
         return left
 
     def _has(self, node_state: SlurmNodeState, demand: JobDemand, free: Counter[str]) -> bool:
@@ -138,16 +138,16 @@ class _Round:
     def _serve(self, demand: JobDemand, chosen: Candidates) -> None:
         if self.now - self.state.stuck.get(demand.job, float("-inf")) < 5 * self.settings.promise_s:
             self._set_verdict(
-                demand.job, "stuck", f"slices were cut for it, and Slurm did not start it ({demand.reason})"
+                demand.job, "stuck", f"devices were created for it, but Slurm did not start it ({demand.reason})"
             )
             return
         soon = self.state.partitioning.get(demand.job, ())
         if soon and len(soon) + self._suited[demand.job] >= demand.nodes:
-            # Another record beside it would be cut for nothing; should the change fail, it is looked at again.
+            # Another node would be repartitioned in vain. If the change fails, the next round decides again.
             self._set_verdict(
                 demand.job,
                 "cut",
-                f"{', '.join(soon)} {'is' if len(soon) == 1 else 'are'} being cut for it",
+                f"{', '.join(soon)} {'is' if len(soon) == 1 else 'are'} being repartitioned for it",
                 soon,
             )
             return
@@ -167,12 +167,12 @@ class _Round:
             self._patience(demand, chosen, lines)
 
     def _swap(self, demand: JobDemand) -> tuple[str, ...]:
-        """Another CLOUD record of a host is opened for a job; or why none is."""
+        """Choose another CLOUD record of a host for a job. Returns the reasons why others are not chosen."""
         taken = {s.host for s in self.swaps}
         groups = [g for g in self.state.groups if g.host not in taken]
         soon = cloud.opening_node(groups, demand)
         if soon and demand.nodes == 1:
-            self._set_verdict(demand.job, "cut", f"{soon} is being opened, and suits it", (soon,))
+            self._set_verdict(demand.job, "cut", f"{soon} is being opened and suits it", (soon,))
             return ()
         found: list[SiblingSwap] = []
         why = []
@@ -189,7 +189,7 @@ class _Round:
             s.user == demand.user for s in self.swaps
         )
         if demand.user and mine + demand.nodes > closed.share(self.settings.per_hour):
-            return (*why, f"{demand.user} has caused {mine} changes in the last hour: the next ones are for others")
+            return (*why, closed.user_share_text(demand.user, mine))
         if len(found) >= demand.nodes and self.state.recent + len(self.swaps) + demand.nodes <= self.settings.per_hour:
             self.swaps += found[: demand.nodes]
             names = [s.node_name for s in found[: demand.nodes]]
@@ -197,8 +197,9 @@ class _Round:
         return tuple(why)
 
     def _patience(self, demand: JobDemand, chosen: Candidates, lines: tuple[str, ...]) -> None:
-        """A busy record stops taking jobs for one that has waited long; no more at a time than may be cut at a time, or
-        one user's queue would close the cluster.
+        """Drain a busy node for a job that has waited long.
+
+        At most ``at_once`` nodes are drained at a time, or one user's queue could block the cluster.
         """
         waited = self.now - max(demand.submitted, demand.eligible)
         more = len(self.drains) < self.settings.at_once
@@ -209,53 +210,54 @@ class _Round:
                 continue
             if chosen.would_serve(node_state, demand):
                 self.drains.append(NodeDrain(node_state.name, demand.job))
-                text = (
-                    f"{node_state.name} takes no new jobs; when the {node_state.jobs} that it has have ended, it is cut"
-                )
+                ended = "job has" if node_state.jobs == 1 else f"{node_state.jobs} jobs have"
+                text = f"{node_state.name} takes no new jobs; it is repartitioned when its {ended} ended"
                 self._set_verdict(demand.job, "drained", text, (node_state.name,), lines)
                 return
-        text = f"no record can be cut for {types_text(demand.need) or ' or '.join(demand.layouts)} now"
+        text = f"no node can be repartitioned for {types_text(demand.need) or ' or '.join(demand.layouts)} now"
         known = {kind for r in self.state.node_states for kind in r.names}
         if not known & set(demand.need) and not demand.layouts:
-            text = f"no GPU of the records can have {types_text(demand.need)}"
+            text = f"no GPU of the managed nodes supports {types_text(demand.need)}"
         self._set_verdict(demand.job, "waits", text, (), lines)
 
     def _follow(self, later: list[JobDemand], chosen: Candidates) -> None:
-        """Jobs whose turn it is not yet: they bring about a change only where nothing that could be served stands
-        before them in their partition, and they take part in changes made for others.
+        """Serve jobs whose turn it is not yet.
+
+        They share nodes that are repartitioned for others. They cause changes of their own only if no job before them
+        in their partition can be served.
         """
         before = {p for v in self.queue.demands if not v.follows and self._moves(v) for p in v.partitions}
         for demand in later:
             if before & set(demand.partitions):
-                self._set_verdict(demand.job, "waits", "other jobs are before it (Priority)")
+                self._set_verdict(demand.job, "waits", "other jobs come first (Priority)")
                 chosen.join(demand)
             else:
                 self._serve(demand, chosen)
                 before |= set(demand.partitions) if self._moves(demand) else set()
 
     def _moves(self, demand: JobDemand) -> bool:
-        """Whether something happens for a job, so that those behind it may wait for it."""
+        """Report whether a job is being served, so that those behind it wait."""
         verdict = self.verdicts.get(demand.job)
         return verdict is None or verdict.state in ("covered", "cut", "drained")
 
     def _mark_partitioning(self, job: int, repartition: Repartition) -> None:
         known = self.verdicts.get(job)
         node_names = sorted({*(known.node_names if known and known.state == "cut" else ()), repartition.node_name})
-        self._set_verdict(job, "cut", f"{', '.join(node_names)} is cut for it", node_names)
+        self._set_verdict(job, "cut", f"{', '.join(node_names)} is repartitioned for it", node_names)
 
 
 def mismatch(node_state: SlurmNodeState, demand: JobDemand) -> str:
-    """Why a job cannot run on a record whatever its GPUs are; "" if it can."""
+    """Return why a job cannot run on a node, regardless of its GPUs, or "" if it can."""
     node = node_state.node
     if node is None:
-        return "Slurm has no such node now"
+        return "Slurm does not have the node now"
     if demand.partitions and not set(demand.partitions) & set(node.partitions):
         return f"not in partition {','.join(demand.partitions)}"
     if (demand.required and node_state.name not in demand.required) or node_state.name in demand.excluded:
-        return "the job asks for other nodes"
+        return "the job requests other nodes"
     missing = [f for f in demand.features if f not in node.features]
     if missing:
-        return f"has no feature {', '.join(missing)}"
+        return f"lacks the feature {', '.join(missing)}"
     if demand.cpus > node.cpus or demand.memory_mib > node.memory_mib:
         return f"too small: {node.cpus} CPUs, {node.memory_mib} MiB"
     return ""

@@ -1,7 +1,7 @@
-"""Busy records that take no new jobs for a while: told to Slurm, each from a look of that very moment.
+"""Drains and resumes busy nodes. Each node is read again right before.
 
-A round may wait a minute for nodes that do not answer. Whoever drained a record meanwhile, or gave another reason, is
-not to be overruled by what was decided from the look before.
+A round may wait a minute for nodes that do not answer. If someone else has drained a node since then, or set another
+reason, the older decision must not override that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from aliquot.slurm.controller.models import WAITING, SlurmDecision
 
 
 def apply_drains(decision: SlurmDecision, slurm: Slurm, log_once: LogOnce, log: Report) -> None:
-    """Drain, and resume, what was decided."""
+    """Drain and resume the nodes of a decision."""
     for name in decision.resume:
         log_once.attempt(f"resume {name}", _resume, slurm, name)
     for drain in decision.drains:

@@ -1,6 +1,6 @@
-"""What the controller must remember over a restart: when it cut what for whom, and what did not help.
+"""State that the controller keeps across restarts: its changes, their jobs and users, and their failures.
 
-Everything else is read from Slurm and from the nodes. A file that is lost costs a pause, nothing more.
+Everything else is read from Slurm and from the nodes. Losing the file only causes a pause.
 """
 
 from __future__ import annotations
@@ -17,23 +17,28 @@ from aliquot.foundation.state_store import StateFile
 
 HOUR_S = 3600.0
 RETRY = Backoff(first=30.0, longest=1800.0)
-"""The pause after a change that failed."""
+"""The pause after a failed change."""
 
 
 class StartedChange(msgspec.Struct, frozen=True):
-    """A change that was begun, for which jobs, and whose first it was. ``when`` in seconds of the epoch."""
+    """A change that was started."""
 
     when: float
+    """Seconds since the epoch."""
     node_name: str = msgspec.field(name="record")
     jobs: tuple[int, ...] = ()
+    """The jobs that the change is for."""
     user: str = ""
+    """The user of the first job."""
 
 
 class ChangeFailure(msgspec.Struct, frozen=True):
-    """A change that failed, how often in a row, and why."""
+    """The failed changes of a node."""
 
     when: float
+    """The time of the last failure, in seconds since the epoch."""
     times: int
+    """The number of consecutive failures."""
     why: str
 
     @property
@@ -42,38 +47,41 @@ class ChangeFailure(msgspec.Struct, frozen=True):
 
 
 class SlurmHistory(msgspec.Struct, frozen=True):
-    """``idle``: since when a record has been seen without jobs. ``promised``: since when free slices have suited a job.
-    ``stuck``: jobs that did not start although slices suited them, and when that was found. ``swaps``: which CLOUD
-    record of a host is to be open.
-    """
+    """The controller's history. Times are in seconds since the epoch."""
 
     changes: tuple[StartedChange, ...] = msgspec.field(default=(), name="cuts")
     failures: dict[str, ChangeFailure] = {}
     idle: dict[str, float] = {}
+    """Since when a node has had no jobs."""
     promised: dict[int, float] = {}
+    """Since when free devices have suited a job."""
     stuck: dict[int, float] = {}
+    """When a job was found that did not start although devices suited it."""
     swaps: dict[str, str] = {}
+    """The CLOUD record of each host that should be open."""
 
     def recent(self, now: float, node_name: str = "") -> int:
-        """Changes of the last hour, of one record or of all."""
+        """Return the number of changes in the last hour, of one node or of all."""
         return sum(now - c.when < HOUR_S and node_name in ("", c.node_name) for c in self.changes)
 
     def causes(self, now: float) -> tuple[tuple[str, str], ...]:
-        """The record and the user of each change of the last hour."""
+        """Return the node and the user of each change in the last hour."""
         return tuple((c.node_name, c.user) for c in self.changes if now - c.when < HOUR_S)
 
     def last_change_time(self, node_name: str) -> float:
-        """When a record was cut last; 0 if never."""
+        """Return when a node was last changed, or 0 if never."""
         change = self.last_change(node_name)
         return change.when if change else 0.0
 
     def last_change(self, node_name: str) -> StartedChange | None:
-        """The change of a record that was begun last."""
+        """Return the last change of a node, or None."""
         return max((c for c in self.changes if c.node_name == node_name), key=lambda c: c.when, default=None)
 
     def with_observation(self, now: float, idle: Iterable[str], pending: Collection[int]) -> SlurmHistory:
-        """After a look: which records have no jobs, which jobs still pend. What is old goes, and what lies ahead: a
-        clock that was wrong for a moment must not stop us until then.
+        """Return the history after an observation of idle nodes and pending jobs.
+
+        Old entries are dropped. Times in the future become ``now``, because a clock that was wrong for a moment must
+        not block changes until then.
         """
         changes = (msgspec.structs.replace(c, when=min(c.when, now)) for c in self.changes)
         failures = {n: msgspec.structs.replace(f, when=min(f.when, now)) for n, f in self.failures.items()}
@@ -87,10 +95,10 @@ class SlurmHistory(msgspec.Struct, frozen=True):
         )
 
     def with_decision(self, now: float, covered: Collection[int], promise_s: float) -> SlurmHistory:
-        """After a decision: jobs that free slices suit, and those that have had them for too long."""
+        """Return the history after a decision. Jobs that have had suitable free devices for too long become stuck."""
         promised = {job: self.promised.get(job, now) for job in covered}
         late = {
-            # One that had another chance since, and did not start, is stuck anew.
+            # A job that had another chance since, and did not start, is stuck again.
             job: max(self.stuck.get(job, now), since)
             for job, since in promised.items()
             if now - since > promise_s
@@ -98,14 +106,14 @@ class SlurmHistory(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, promised=promised, stuck={**self.stuck, **late})
 
     def with_change(self, now: float, node_name: str, jobs: tuple[int, ...], user: str = "") -> SlurmHistory:
-        """A change is begun. Its record has to be idle anew afterwards."""
+        """Return the history after starting a change. Its node must become idle again before the next one."""
         idle = {name: since for name, since in self.idle.items() if name != node_name}
         return msgspec.structs.replace(
             self, changes=(*self.changes, StartedChange(now, node_name, jobs, user)), idle=idle
         )
 
     def with_swap(self, now: float, host: str, node_name: str, jobs: tuple[int, ...], user: str = "") -> SlurmHistory:
-        """Another CLOUD record of a host is to be open from now on."""
+        """Return the history after choosing another CLOUD record of a host."""
         made = self.with_change(now, host, jobs, user)
         return msgspec.structs.replace(made, swaps={**self.swaps, host: node_name})
 
@@ -118,28 +126,29 @@ class SlurmHistory(msgspec.Struct, frozen=True):
 
 
 def read(path: str) -> tuple[SlurmHistory, str]:
-    """The history that belongs to ``path``, and a sentence if it cannot be read: the one before counts then, or
-    limits are counted from now on.
+    """Return the history of ``path``, and a warning if it cannot be read.
+
+    Then the previous history is used, or an empty one.
     """
     file = _file(path)
     try:
         found = file.load()
     except AliquotError as error:
-        return SlurmHistory(), f"{error.brief}: limits are counted from now on"
+        return SlurmHistory(), f"{error.brief}: limits count from now on"
     why = state_store.unreadable.get(file.path)
     if why is None:
         return found, ""
-    start = "now on" if found == SlurmHistory() else "the history before it"
-    return found, f"{why.path} cannot be understood ({why.why}): limits are counted from {start}"
+    start = "now on" if found == SlurmHistory() else "the previous history"
+    return found, f"{why.path} cannot be understood ({why.why}): limits count from {start}"
 
 
 def write(path: str, history: SlurmHistory) -> None:
-    """Whole and on disk when this returns. Raises StorageError."""
+    """Write the history to disk durably and atomically. Raises StorageError."""
     _file(path).save(history)
 
 
 def _file(path: str) -> StateFile[SlurmHistory]:
-    """``path`` is the file in releases before the state store; its lock is the same for all."""
+    """Return the state file. ``path`` is the file of releases before the state store; all share its lock."""
     stem, extension = os.path.splitext(path)
     return StateFile(
         f"{stem}-state{extension}", "slurm-controller", SlurmHistory, SlurmHistory(), legacy_name=os.path.basename(path)

@@ -1,4 +1,4 @@
-"""Which pending jobs want slices, how many of which type on how many nodes, and which of them no cut can help."""
+"""Demand of pending jobs: the GPU types, counts and nodes that they need, and jobs that no repartition can help."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import msgspec
 from aliquot.slurm.client.models import SlurmJob, SlurmPartition
 
 _CURABLE = ("", "none", "resources", "reqnodenotavail", "nodes_required_for_job_are", "nodenotavail")
-"""How reasons begin that slices can be an answer to. A job that was not looked at yet has none."""
+"""Beginnings of pending reasons that new devices can resolve. A job that Slurm has not considered yet has no reason."""
 _PRIORITY = "priority"
 _WORDS = re.compile(r"[A-Za-z_=][A-Za-z0-9_.=\-]*")
 
 
 class JobDemand(msgspec.Struct, frozen=True):
-    """What a pending job waits for: ``need`` devices by type on each of ``nodes`` nodes. ``layouts`` are features that
-    stand for layouts, one of which it asks for. ``features`` are others that its nodes must have. ``follows``: it is
-    not this job's turn, by Slurm's own order.
-    """
+    """The devices that a pending job waits for."""
 
     job: int
     need: dict[str, int]
+    """Devices by type on each node."""
     nodes: int = 1
     priority: int = 0
     submitted: int = 0
     eligible: int = 0
     partitions: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
+    """Other features that its nodes must have."""
     layouts: tuple[str, ...] = ()
+    """Features that stand for layouts; the job requests one of them."""
     required: frozenset[str] = frozenset()
     excluded: frozenset[str] = frozenset()
     cpus: int = 1
@@ -38,24 +38,26 @@ class JobDemand(msgspec.Struct, frozen=True):
     user: str = ""
     reason: str = ""
     follows: bool = False
+    """True if other jobs come first in Slurm's own order."""
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """The order of service: by priority, then by age, then by number."""
+        """Sort key of the order of service: priority, then age, then job number."""
         return -self.priority, self.submitted, self.job
 
 
 class UnservedJob(msgspec.Struct, frozen=True):
-    """A pending job that is left alone, and why. ``reason`` is Slurm's word."""
+    """A pending job that the controller ignores."""
 
     job: int
     why: str
     reason: str = ""
+    """Slurm's pending reason."""
     user: str = ""
 
 
 class JobQueue(msgspec.Struct, frozen=True):
-    """What pends: jobs that want slices in the order of service, and the others that ask for GPUs."""
+    """The pending jobs that request GPUs: ``demands`` in the order of service, and those that are ignored."""
 
     demands: tuple[JobDemand, ...] = ()
     unserved: tuple[UnservedJob, ...] = ()
@@ -64,7 +66,7 @@ class JobQueue(msgspec.Struct, frozen=True):
 def job_queue(
     jobs: Iterable[SlurmJob], partitions: Iterable[SlurmPartition], layouts: Mapping[str, object], now: float
 ) -> JobQueue:
-    """The queue as of ``now`` (seconds of the epoch)."""
+    """Return the queue at the time ``now`` (seconds since the epoch)."""
     up = {p.name for p in partitions if p.up}
     demands: list[JobDemand] = []
     unserved: list[UnservedJob] = []
@@ -77,30 +79,30 @@ def job_queue(
             demands.append(demand)
         else:
             unserved.append(
-                UnservedJob(job.id, why or "it asks for no type of GPU: any that is free will do", job.reason, job.user)
+                UnservedJob(job.id, why or "it requests no GPU type, so any free GPU suits it", job.reason, job.user)
             )
     ordered = sorted(demands, key=lambda w: w.rank)
     return JobQueue(tuple(ordered), tuple(sorted(unserved, key=lambda a: a.job)))
 
 
 def _unserved_reason(job: SlurmJob, up: set[str], now: float) -> str:
-    """Why no cut helps this job; "" if one can."""
+    """Return why no repartition helps this job, or "" if one can."""
     reason = job.reason.lower().replace(" ", "_")
     if job.priority == 0:
         return f"it is held ({job.reason or 'priority 0'})"
     if job.eligible > now:
-        return "it is not to start yet"
+        return "its start time is in the future"
     if job.reservation:
         return f"it waits for the reservation {job.reservation}"
     if job.partitions and not up & set(job.partitions):
-        return f"its partition {job.partitions[0]} is not up"
+        return f"its partition {job.partitions[0]} is not UP"
     if reason == _PRIORITY or any(reason == c or (c and reason.startswith(c)) for c in _CURABLE):
         return ""
     return f"it waits for something else: {job.reason}"
 
 
 def _demand(job: SlurmJob, layouts: Mapping[str, object]) -> JobDemand | None:
-    """None for a job that says no type and no layout."""
+    """Return the demand of a job, or None if it requests neither a type nor a layout."""
     need = per_node(job)
     named = _layouts(job.features, layouts)
     if not need and not named:
@@ -126,8 +128,11 @@ def _demand(job: SlurmJob, layouts: Mapping[str, object]) -> JobDemand | None:
 
 
 def per_node(job: SlurmJob) -> dict[str, int]:
-    """Devices by type that a job needs on each of its nodes, however it asked: per node, job, task or socket. Of what
-    it asks per socket one socket counts: Slurm does not say how many it wants.
+    """Return the devices by type that a job needs on each of its nodes.
+
+    Requests can be per node, job, task or socket.
+
+    A request per socket counts for one socket, because Slurm does not report how many sockets the job wants.
     """
     nodes = max(1, job.node_count)
     need: Counter[str] = Counter()
@@ -139,7 +144,7 @@ def per_node(job: SlurmJob) -> dict[str, int]:
             count = -(-gres.count // nodes)
         elif how == "task":
             count = gres.count * -(-max(1, job.tasks) // nodes)
-        # What is said in two ways (--gpus and --gpus-per-task) is one demand, not two.
+        # The same request in two ways (--gpus and --gpus-per-task) is one demand, not two.
         need[gres.type] = max(need[gres.type], count)
     return {kind: n for kind, n in sorted(need.items()) if n}
 
@@ -149,7 +154,7 @@ def _layouts(expression: str, layouts: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _plain(expression: str, named: tuple[str, ...]) -> tuple[str, ...]:
-    """Features that every node must have. An expression with alternatives says nothing that is sure."""
+    """Return the features that every node must have; none if the expression has alternatives."""
     if re.search(r"[|\[(*]", expression):
         return ()
     return tuple(word for word in _WORDS.findall(expression) if word not in named)

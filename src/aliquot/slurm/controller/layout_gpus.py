@@ -1,4 +1,4 @@
-"""The GPUs of a record as the search for a layout sees them, and the wish that a layout is."""
+"""Conversion of a node's GPUs into input of the layout search, and of its result into a config."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from aliquot.slurm.gpus.gres_types import TypeStyle, slice_type, whole_type
 def searchable_gpus(
     inventory: Inventory, gpus: tuple[str, ...], rules: Rules, style: TypeStyle
 ) -> tuple[LayoutGpu, ...]:
-    """The GPUs that take part. ``gpus`` are the PCI addresses that the record offers, none for all. Left out are those
-    without MIG, those that virtual machines have, and those that have fallen off the bus.
+    """Return the GPUs that can be repartitioned.
+
+    ``gpus`` are the PCI addresses that the node offers; empty means all. Omits GPUs without MIG, GPUs that are used by
+    VMs, and GPUs that have fallen off the bus.
     """
     found = []
     for gpu in inventory.gpus:
@@ -49,14 +51,14 @@ def _searchable_gpu(gpu: Gpu, family: Family, rules: Rules, style: TypeStyle) ->
 
 
 def _plain(instance: GpuInstance, family: Family) -> bool:
-    """One compute instance that fills it: others were made by hand for a purpose, and stay."""
+    """Report whether one default compute instance fills an instance. Others were created manually, and stay."""
     profile = family.by_id.get(instance.profile_id)
     inside = instance.compute_instances
     return profile is not None and len(inside) == 1 and inside[0].profile_id == profile.default_compute.id
 
 
 def profiles_by_type(inventory: Inventory, style: TypeStyle) -> dict[str, str]:
-    """The profile of each type that the node's GPUs can have, ``whole`` for whole GPUs."""
+    """Return the profile of each type that the node's GPUs support; ``whole`` for whole GPUs."""
     out: dict[str, str] = {}
     for gpu in inventory.gpus:
         if not gpu.mig.capable:
@@ -71,22 +73,23 @@ def profiles_by_type(inventory: Inventory, style: TypeStyle) -> dict[str, str]:
 
 
 def makeable(family: Family, rules: Rules) -> set[str]:
-    """The profiles that may be made: those of the rules, else every plain one."""
+    """Return the allowed profiles: those of the rules, else every plain one."""
     if rules.profiles is not None:
         return set(rules.profiles)
     return {p.name for p in family.plain_profiles} | ({WHOLE_NAME} if rules.modes else set())
 
 
 def geometry(gpu: LayoutGpu, placement: PlacedGeometry) -> Counter[str]:
-    """The instances of a GPU by profile."""
+    """Count the instances of a GPU by profile."""
     if placement is None:
         return Counter({WHOLE_NAME: 1})
     return Counter(gpu.family.by_id[p].name for p, _ in placement if p in gpu.family.by_id)
 
 
 def desired_config(chosen: Mapping[str, PlacedGeometry], inventory: Inventory) -> dict[str, object]:
-    """The native config that makes GPUs what was chosen, every instance at its place; what is there already and stays
-    keeps its compute instances.
+    """Return the native config of the chosen layouts, with the placement of every instance.
+
+    Existing instances that stay keep their compute instances.
     """
     entries: list[dict[str, object]] = []
     for pci, placement in sorted(chosen.items()):

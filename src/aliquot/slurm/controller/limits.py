@@ -1,4 +1,4 @@
-"""Why a record is not cut now, whatever else is chosen; "" where nothing speaks against it."""
+"""Reasons why a node is not repartitioned now, regardless of other choices; "" if there is none."""
 
 from __future__ import annotations
 
@@ -9,47 +9,52 @@ from aliquot.slurm.controller.models import MARK, SlurmNodeState
 
 
 def state_blocker(node_state: SlurmNodeState) -> str:
-    """What it is, and what is on it."""
+    """Return what blocks a node because of its state or its jobs."""
     node = node_state.node
     if node_state.host.rules.untouched:
-        return "it is to be left untouched (settings)"
+        return "the settings leave it untouched"
     if node_state.shut or node is None:
-        return node_state.shut or "Slurm has no such node now"
+        return node_state.shut or "Slurm does not have the node now"
     if not node.answers:
         return f"it is {'+'.join(sorted(node.states))} in Slurm ({node.reason or 'no reason given'})"
     if node.draining and not node.reason.startswith(MARK):
-        return f"it was drained by somebody else ({node.reason or 'no reason given'})"
+        return f"another user or program drained it ({node.reason or 'no reason given'})"
     if not node_state.gpus:
-        return "it has no GPU that can be cut"
+        return "it has no GPU that can be partitioned"
     if node_state.jobs:
         return f"{node_state.jobs} {'job has' if node_state.jobs == 1 else 'jobs have'} resources on it"
     return ""
 
 
 def rate_blocker(node_state: SlurmNodeState, now: float) -> str:
-    """How soon after its last change, its last failure, its last job."""
+    """Return what blocks a node because its last change, failure or job was too recent."""
     bound = node_state.host.limits
     if now < node_state.retry_at:
-        return f"the last change failed ({node_state.failure}); tried again in {node_state.retry_at - now:.0f} s"
+        return f"the last change failed ({node_state.failure}); the next try is in {node_state.retry_at - now:.0f} s"
     idle = now - node_state.idle_since
     if idle < bound.idle_s and not node_state.waiting:
-        return f"idle for {idle:.0f} s only, {bound.idle_s:.0f} s are asked (idle)"
+        return f"idle for only {idle:.0f} s of {bound.idle_s:.0f} s (idle)"
     since = now - node_state.last_change
     if since < bound.between_s:
-        return f"cut {since:.0f} s ago, {bound.between_s:.0f} s lie between two changes (between)"
+        return f"changed {since:.0f} s ago, at least {bound.between_s:.0f} s must pass (between)"
     if node_state.recent >= bound.per_hour:
-        return f"cut {node_state.recent} times in the last hour, at most {bound.per_hour} (changes-per-hour)"
+        return f"changed {node_state.recent} times in the last hour, at most {bound.per_hour} (changes-per-hour)"
     return ""
 
 
 def promise_blocker(name: str, promised: Mapping[str, JobDemand], demand: JobDemand) -> str:
-    """Why a job may not have promised slices cut; "" if nothing is promised, or to a job behind it."""
+    """Return why promised devices block a job; "" if nothing is promised, or only to a job behind it."""
     first = promised.get(name)
     if first is None or (demand.rank < first.rank and not demand.follows):
         return ""
-    return f"its free slices are promised to job {first.job}"
+    return f"its free devices are promised to job {first.job}"
 
 
 def share(limit: int) -> int:
-    """How many of an hour's changes one user may cause."""
+    """Return how many of an hour's changes one user may cause: three quarters."""
     return limit - limit // 4
+
+
+def user_share_text(user: str, changes: int) -> str:
+    """Return the reason for a user who has caused all changes of the share."""
+    return f"{user} caused {changes} changes in the last hour: the next ones are reserved for other users"

@@ -1,4 +1,4 @@
-"""What the controller says, once; and acts on Slurm that may fail each by itself."""
+"""Logging without repetitions, and actions on Slurm whose failures are independent."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from aliquot.slurm.client.errors import SlurmError
 
 
 class LogOnce:
-    """``log`` takes a sentence. What was said about something is said again only after another was true of it."""
+    """A log that repeats a message about a subject only after another message."""
 
     def __init__(self, log: Report) -> None:
         self.log = log
         self._reported: dict[str, str] = {}
 
     def report(self, subject: str, sentence: str) -> None:
-        """A sentence about something; "" for nothing to be said of it."""
+        """Log a message about a subject, unless it was the last one. "" means that there is nothing to log."""
         if sentence and self._reported.get(subject) != sentence:
             self.log(f"{subject}: {sentence}")
         self._reported[subject] = sentence
 
     def forget(self, prefix: str, current: Collection[str]) -> None:
-        """What was said about things that are no more, of all whose names begin so: jobs come and go for ever."""
+        """Forget the subjects with a prefix that no longer exist, because jobs come and go forever."""
         self._reported = {a: s for a, s in self._reported.items() if a in current or not a.startswith(prefix)}
 
     def attempt(self, what: str, call: Callable[..., None], *words: object) -> bool:
-        """Does an act on Slurm. One that fails is told, and the next round tries again."""
+        """Perform an action on Slurm and report whether it succeeded. A failure is logged; the next round retries."""
         try:
             call(*words)
         except SlurmError as error:
@@ -38,6 +38,6 @@ class LogOnce:
 
 
 def in_a_line(error: AliquotError) -> str:
-    """An error for a log."""
+    """Format an error as one line for the log."""
     step = f"next: {error.next_step}" if error.next_step else ""
     return "; ".join(filter(None, (error.brief, *error.details[:3], step)))

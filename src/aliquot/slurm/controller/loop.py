@@ -1,7 +1,7 @@
-"""One look at the cluster, one decision, and what follows from it; again and again.
+"""The controller's loop: observe the cluster, decide, and act.
 
-Nothing is carried over from round to round but what ``history`` holds: a controller that is killed and started again
-goes on from what Slurm and the nodes say. A change that was cut off on a node is finished there before anything else.
+Only ``history`` carries state from round to round. A controller that is killed and started again continues from the
+state of Slurm and the nodes. An interrupted change on a node is finished before anything else.
 """
 
 from __future__ import annotations
@@ -32,43 +32,42 @@ from aliquot.slurm.controller.remote_nodes import RemoteChangeOutcome, RemoteNod
 from aliquot.slurm.controller.settings import ManagedNode, SlurmControllerSettings
 
 FRESH_S = 300.0
-"""What a node said of itself is asked again after this long, or when its record in Slurm is another."""
+"""The facts of a node are read again after this many seconds, or when its record in Slurm changes."""
 RETRY_S = 30.0
-"""A node that did not answer, or had something in use, is asked again after this long."""
+"""Seconds after which a node that did not answer, or whose instances were held, is queried again."""
 
 
 _MOST_NAMED_JOBS = 12
-"""As many jobs are named in what Slurm shows of a node."""
+"""The maximum number of jobs in the text that Slurm shows for a node."""
 
 
 class EpochClock(Protocol):
     def now(self) -> float:
-        """Seconds of the epoch."""
+        """Return the time in seconds since the epoch."""
         ...
 
 
 class KnownNode(msgspec.Struct, frozen=True):
-    """What a node said, when, and what its record in Slurm was then. ``busy``: jobs were on it, so that what they had
-    was in use. ``error``: why it said nothing.
-    """
+    """The last answer of a node."""
 
     when: float
     node_key: tuple[object, ...]
+    """Its record in Slurm at that time."""
     busy: bool
+    """Whether jobs were on it, so that their instances were held."""
     facts: RemoteNodeFacts | None = None
     error: str = ""
+    """Why the node did not answer."""
 
     def is_stale(self, now: float, node_key: tuple[object, ...], busy: bool) -> bool:
-        """Whether it may be true no more."""
+        """Report whether the answer may be outdated."""
         used = self.facts is None or any(i.held for gpu in self.facts.inventory.gpus for i in gpu.instances)
         ended = self.busy and not busy
         return ended or node_key != self.node_key or now - self.when > (RETRY_S if used and not busy else FRESH_S)
 
 
 class ControllerPorts(msgspec.Struct, frozen=True):
-    """What the controller works through. ``log`` takes a sentence; ``threads`` run what takes long; ``observer``
-    counts.
-    """
+    """The ports of the controller. ``threads`` run slow calls; ``observer`` collects metrics."""
 
     slurm: Slurm
     hosts: RemoteNodes
@@ -79,7 +78,7 @@ class ControllerPorts(msgspec.Struct, frozen=True):
 
 
 class SlurmController:
-    """``history`` is what is to be kept; whoever runs the controller writes it whenever it changed (``keep``)."""
+    """The controller of one cluster. It passes each new history to ``keep``, which writes it if it has changed."""
 
     def __init__(
         self,
@@ -100,13 +99,13 @@ class SlurmController:
 
     @property
     def working(self) -> bool:
-        """Whether changes are under way."""
+        """True while changes are in progress."""
         return bool(self._work)
 
-    # -- looking
+    # -- observing
 
     def observe(self) -> SlurmObservation:
-        """Read Slurm and the nodes. Raises SlurmError where Slurm does not answer."""
+        """Read Slurm and the nodes. Raises SlurmError if Slurm does not answer."""
         now = self._ports.clock.now()
         self.collect()
         nodes = self._ports.slurm.nodes()
@@ -138,7 +137,7 @@ class SlurmController:
         return decide(observation.state, observation.queue, self.settings, observation.now)
 
     def _query_nodes(self, nodes: Mapping[str, SlurmNode], busy: Mapping[str, int], now: float) -> None:
-        """Nodes say what they have, side by side, where that is not known."""
+        """Query the nodes whose facts are unknown or outdated, in parallel."""
         queries: dict[str, tuple[Future[RemoteNodeFacts], tuple[object, ...]]] = {}
         for host in self.settings.hosts:
             node = nodes.get(host.name)
@@ -152,13 +151,14 @@ class SlurmController:
                 self._known[name] = KnownNode(now, node_key, name in busy, answer.result())
                 self._log_once.report(f"node {name}", "")
             except UnreachableError as error:
-                reason = error.brief.removeprefix(f"{name}: ")
-                self._known[name] = KnownNode(now, node_key, name in busy, None, reason)
-                self._log_once.report(f"node {name}", reason)
+                self._known[name] = KnownNode(now, node_key, name in busy, None, error.why)
+                self._log_once.report(f"node {name}", error.why)
 
     def _partitioning(self, now: float) -> dict[int, tuple[str, ...]]:
-        """The records that are being cut for each job. What an earlier controller began is known from the history; a
-        change of the node's administrator is not for the jobs of a cut that is long over.
+        """Return the nodes that are being repartitioned for each job.
+
+        The history also has changes that an earlier controller started. If such a change is long over, a change that is
+        in progress now is the administrator's, and not for those jobs.
         """
         found: dict[int, tuple[str, ...]] = {}
         for host in self.settings.hosts:
@@ -168,7 +168,7 @@ class SlurmController:
         return found
 
     def _changing(self, name: str) -> bool:
-        """Whether a change of a record is under way, this controller's or another's."""
+        """Report whether a change of a node is in progress, by this controller or by something else."""
         known = self._known.get(name)
         return name in self._work or bool(known and known.facts and known.facts.unfinished)
 
@@ -181,16 +181,18 @@ class SlurmController:
         if failure is not None:
             node_state = msgspec.structs.replace(node_state, failure=failure.why, retry_at=failure.retry_at)
         if facts is None:
-            return msgspec.structs.replace(node_state, shut=f"it says nothing: {known.error if known else 'not asked'}")
+            return msgspec.structs.replace(
+                node_state, shut=f"it does not answer: {known.error if known else 'not queried yet'}"
+            )
         return msgspec.structs.replace(
             node_state,
             gpus=searchable_gpus(facts.inventory, facts.gpus, host.rules, self.settings.style),
             names=profiles_by_type(facts.inventory, self.settings.style),
-            shut="a change of it is under way" if changing else "",
+            shut="a change of it is in progress" if changing else "",
         )
 
     def _with_history(self, node_state: SlurmNodeState) -> SlurmNodeState:
-        """With what the history knows of it."""
+        """Add the node's history."""
         since = self.history.idle.get(node_state.name, self._ports.clock.now())
         return msgspec.structs.replace(
             node_state, idle_since=since, last_change=self.history.last_change_time(node_state.name)
@@ -199,7 +201,10 @@ class SlurmController:
     # -- acting
 
     def round(self) -> SlurmDecision:
-        """Look, decide and act. Raises SlurmError where Slurm does not answer, StorageError where nothing is kept."""
+        """Observe, decide and act.
+
+        Raises SlurmError if Slurm does not answer, and StorageError if the history cannot be written.
+        """
         began = monotonic()
         observation = self.observe()
         self._poll_hint.observation_s = monotonic() - began
@@ -220,12 +225,12 @@ class SlurmController:
         self._keep(self.history)
         self._log_once.forget("job ", {f"job {v.job}" for v in decision.verdicts})
         for verdict in decision.verdicts:
-            self._log_once.report(f"job {verdict.job}", f"{verdict.state}: {verdict.sentence}")
+            self._log_once.report(f"job {verdict.job}", f"{verdict.state_text}: {verdict.sentence}")
         self._ports.observer.on_observation(observation, decision)
         return decision
 
     def _begin(self, repartition: Repartition, now: float) -> None:
-        """A change is on disk before it begins, so that a controller that is killed does not forget its limits."""
+        """Start a change. The history is written before, so that a killed controller does not forget its limits."""
         host = self.settings.host(repartition.node_name)
         facts = self._known[repartition.node_name].facts
         assert host is not None
@@ -235,7 +240,7 @@ class SlurmController:
         self._keep(self.history)
         jobs = ", ".join(map(str, repartition.jobs))
         self._ports.log(
-            f"{repartition.node_name} is cut for job {jobs}: {types_text(repartition.offered) or 'nothing'}"
+            f"{repartition.node_name} is repartitioned for job {jobs}: {types_text(repartition.offered) or 'nothing'}"
         )
         words = ["--jobs", "refuse", "--revision", revision(repartition.jobs)]
         for feature in repartition.features or ():
@@ -246,18 +251,18 @@ class SlurmController:
         )
 
     def _finish(self, observation: SlurmObservation) -> None:
-        """Changes that were cut off with an earlier controller, or by somebody's kill, are finished where they were."""
+        """Finish changes that were interrupted, for example because the controller was killed, on their nodes."""
         for node_state in observation.state.node_states:
             known = self._known.get(node_state.name)
             waits = observation.now < node_state.retry_at
             if known and known.facts and known.facts.unfinished and node_state.name not in self._work and not waits:
-                self._ports.log(f"{node_state.name}: a change was cut off there; it is finished")
+                self._ports.log(f"{node_state.name}: a change was interrupted there; finishing it")
                 finish = self._ports.hosts.finish
                 self._ports.observer.on_change_started(node_state.name, observation.now)
                 self._work[node_state.name] = self._ports.threads.submit(finish, node_state.host, self.settings.apply_s)
 
     def collect(self) -> None:
-        """Takes up changes that have ended."""
+        """Record changes that have ended."""
         now = self._ports.clock.now()
         for name in [n for n, work in self._work.items() if work.done()]:
             outcome = self._work.pop(name).result()
@@ -272,8 +277,9 @@ class SlurmController:
             self._keep(self.history)
 
     def wait(self, stop: Event, seconds: float, *, poll_hints: bool = False) -> None:
-        """Until the next look: so long, or shorter where a change ends, or ``stop`` is set; with ``poll_hints`` also
-        where there is news. Raises SlurmError where Slurm does not answer a glance.
+        """Wait until the next observation: this many seconds, or less if a change ends or ``stop`` is set.
+
+        With ``poll_hints``, polls the jobs and also returns on news. Then raises SlurmError if Slurm does not answer.
         """
         deadline = monotonic() + seconds
         every = self._poll_hint.pause(seconds)
@@ -289,13 +295,13 @@ class SlurmController:
 
 
 def revision(jobs: Sequence[int]) -> str:
-    """What Slurm shows of a change, as the node's Extra and, after "changing to", in its reason."""
+    """Return the text of a change that Slurm shows as the node's Extra and, after "changing to", in its reason."""
     named = ", ".join(map(str, jobs[:_MOST_NAMED_JOBS]))
     return f"a layout for job {named}" + (" and more" if len(jobs) > _MOST_NAMED_JOBS else "")
 
 
 def _busy(jobs: tuple[SlurmJob, ...]) -> dict[str, int]:
-    """How many jobs have resources on a node."""
+    """Count the jobs that have resources on each node."""
     counts: dict[str, int] = {}
     for job in jobs:
         for name in job.nodes if not job.pending else ():

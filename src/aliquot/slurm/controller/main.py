@@ -1,4 +1,4 @@
-"""The controller as a program: exactly one, round after round, until it is told to stop."""
+"""The controller as a program: only one runs at a time, round after round, until a signal stops it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from aliquot.slurm.controller.metrics import SlurmMetrics
 
 UNAVAILABLE_S = 60.0
-"""The longest pause while Slurm does not answer."""
+"""The longest pause in seconds while Slurm does not answer."""
 
 
 POLL_S = 1.0
-"""How soon after the end of another controller this one takes over."""
+"""Interval in seconds at which a waiting controller tries to take over."""
 
 
 class RealClock:
@@ -42,14 +42,15 @@ class RealClock:
 
 
 def hold_lock(path: str) -> AbstractContextManager[None]:
-    """The right to act: one controller per history file. Raises LockedError where another has it, StorageError,
-    PermissionDeniedError.
+    """Hold the lock of a history file: only one controller may act.
+
+    Raises LockedError if another one holds it. Raises StorageError, PermissionDeniedError.
     """
     return FileLock(f"{path}.lock", "is the Slurm controller here", next_step="aliquot slurm demand -f FILE").hold()
 
 
 def history_writer(path: str) -> Callable[[SlurmHistory], None]:
-    """Writes the history where it differs from what was written last."""
+    """Return a function that writes a history if it differs from the last one written."""
     written: list[SlurmHistory] = []
 
     def keep(history: SlurmHistory) -> None:
@@ -69,7 +70,7 @@ def controller(
     persist: bool = True,
     observer: SlurmObserver | None = None,
 ) -> Iterator[SlurmController]:
-    """A controller with its history. ``persist`` False: it only looks, and writes nothing. ``observer`` counts."""
+    """Open a controller with its history. Without ``persist`` it writes nothing. ``observer`` collects metrics."""
     history, warning = histories.read(settings.history)
     if warning:
         log(warning)
@@ -80,7 +81,7 @@ def controller(
 
 
 def _forget(history: SlurmHistory) -> None:
-    """Nothing is kept of a mere look."""
+    """Write nothing, because a dry run keeps no history."""
 
 
 def run(
@@ -91,9 +92,10 @@ def run(
     once: bool = False,
     metrics: SlurmMetrics | None = None,
 ) -> int:
-    """Run until SIGTERM, SIGINT or SIGHUP; with ``once`` one round, and the end of what it began. Changes that are
-    under way then are finished. ``metrics`` is served by its maker. Another controller is waited for; with ``once``
-    that raises LockedError, and SlurmError is raised. Raises StorageError.
+    """Run until SIGTERM, SIGINT or SIGHUP, or with ``once`` for one round. Finishes the changes in progress.
+
+    The caller serves ``metrics``. Waits while another controller runs, and retries if Slurm fails; with ``once`` raises
+    LockedError and SlurmError instead. Raises StorageError.
     """
     if once:
         with hold_lock(settings.history), controller(settings, slurm, log, observer=metrics) as running:
@@ -108,20 +110,20 @@ def run(
         running = held.enter_context(controller(settings, slurm, log, observer=metrics))
         _rounds(running, settings, log, stop, metrics)
         if running.working:
-            log("changes that are under way are let to their end")
+            log("waiting for the changes in progress to end")
         _end(running)
     return 0
 
 
 def _acquire_lock(held: contextlib.ExitStack, path: str, log: Report, stop: threading.Event) -> bool:
-    """Wait until this controller is the only one; False where it is stopped before."""
+    """Wait until this controller is the only one. Returns False if it is stopped before."""
     log_once = LogOnce(log)
     while not stop.is_set():
         try:
             held.enter_context(hold_lock(path))
             return True
         except LockedError as error:
-            log_once.report("lock", f"{error.brief}: this one changes nothing until that one ends")
+            log_once.report("lock", f"{error.brief}: this controller waits until that one ends")
         stop.wait(POLL_S)
     return False
 
@@ -148,12 +150,12 @@ def _rounds(
             failures += 1
             unavailable = isinstance(error, SlurmUnavailableError)
             pause = backoff.pause(failures) if unavailable else max(5.0, settings.interval_s)
-        with contextlib.suppress(SlurmError, ConfigError):  # the look that follows tells it
+        with contextlib.suppress(SlurmError, ConfigError):  # the next round reports it
             running.wait(stop, pause, poll_hints=succeeded)
 
 
 def _end(running: SlurmController) -> None:
-    """Waits for the changes that are under way, and keeps how they ended."""
+    """Wait for the changes in progress, and record their outcomes."""
     while running.working:
         time.sleep(0.1)
         running.collect()

@@ -1,4 +1,4 @@
-"""The Slurm controller's figures, for Prometheus. No name of a job or a user is told."""
+"""Prometheus metrics of the Slurm controller. They contain no names of jobs or users."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from aliquot.slurm.controller.models import (
 _NodeStatus = Literal["idle", "busy", "changing", "shut", "failed"]
 _OUTCOMES = _DONE, _FAILURE = ("done", "failed")
 _OPEN = ("cut", "drained", "waits")
-"""Verdicts on jobs that wait for slices which are not there."""
+"""Verdicts on jobs that wait for devices that do not exist yet."""
 
 
 class SlurmMetrics:
-    """Counts. ``page`` is what is served."""
+    """The observer that collects metrics; ``page`` serves them."""
 
     def __init__(self) -> None:
         registry = make.registry()
@@ -42,7 +42,7 @@ class SlurmMetrics:
         self.page = MetricsPage(registry)
 
     def unavailable(self) -> None:
-        """Slurm does not answer: what was seen of it may be otherwise by now."""
+        """Record that Slurm does not answer, and clear metrics that may be outdated."""
         self._up.set(0)
         for each in (self._jobs, self._nodes, self._free):
             each.clear()
@@ -71,7 +71,7 @@ class SlurmMetrics:
 
     @staticmethod
     def _oldest_wait(observation: SlurmObservation, decision: SlurmDecision) -> float:
-        """Since when the oldest job has been eligible whose slices are not there; 0 where there is none."""
+        """Return since when the oldest job that waits for devices has been eligible; 0 if there is none."""
         waiting = {v.job for v in decision.verdicts if v.state in _OPEN}
         return min(
             (float(max(w.submitted, w.eligible)) for w in observation.queue.demands if w.job in waiting), default=0.0
@@ -87,7 +87,7 @@ class SlurmMetrics:
         return "busy" if node_state.jobs else "idle"
 
     def _starts(self, observation: SlurmObservation, decision: SlurmDecision) -> None:
-        """Jobs that slices were cut for, until they are seen running. One that is gone was cancelled."""
+        """Track jobs that devices were created for, until they run. A job that disappears was canceled."""
         since = {w.job: float(max(w.submitted, w.eligible)) for w in observation.queue.demands}
         for verdict in decision.verdicts:
             if verdict.state == "cut" and verdict.job in since:

@@ -1,4 +1,4 @@
-"""What the controller sees of the cluster, and what it decides: frozen values."""
+"""The controller's observations and decisions, as frozen values."""
 
 from __future__ import annotations
 
@@ -14,34 +14,37 @@ from aliquot.slurm.controller.settings import ManagedNode
 from aliquot.slurm.controller.sibling_groups import SiblingGroup, SiblingSwap
 
 MARK = "aliquot: "
-"""How reasons that we set begin."""
+"""The beginning of every reason that Aliquot sets."""
 WAITING = f"{MARK}its jobs may end, then its GPUs are cut for job "
-"""How the reason of a record begins that this controller drained so that its jobs end."""
+"""The beginning of the reason of a node that this controller drained so that its jobs end."""
 JobState = Literal["covered", "cut", "drained", "waits", "alone", "stuck"]
 
 
 class SlurmNodeState(msgspec.Struct, frozen=True):
-    """One record and its GPUs. ``node`` is None while Slurm has none of that name; ``names`` has the profile of each
-    type. ``jobs`` is the number of jobs with resources on it, ``idle_since`` when it was first seen without any.
-    ``recent`` counts its changes of the last hour. ``shut`` says why nothing can be done here; ``changing``: a change
-    of it is under way, so that Slurm's counts of it are soon others. ``failure`` is what went wrong last, which is not
-    tried again before ``retry_at``. ``cloud``: power saving starts it, so that one which is off has what it is said to
-    have.
-    """
+    """A node and its GPUs."""
 
     host: ManagedNode
     node: SlurmNode | None = None
+    """None while Slurm has no node with that name."""
     gpus: tuple[LayoutGpu, ...] = ()
     names: dict[str, str] = {}
+    """The profile of each GRES type."""
     shut: str = ""
+    """Why nothing can be changed here; "" if it can."""
     changing: bool = False
+    """True while a change is in progress, so that Slurm's counts are about to change."""
     jobs: int = 0
+    """The number of jobs with resources on the node."""
     idle_since: float = 0.0
+    """When the node was first observed without jobs."""
     last_change: float = 0.0
     recent: int = 0
+    """The number of its changes in the last hour."""
     failure: str = ""
+    """The last failure; the next try is not before ``retry_at``."""
     retry_at: float = 0.0
     cloud: bool = False
+    """True if power saving starts the node, so that its configured devices count even while it is off."""
 
     @property
     def name(self) -> str:
@@ -49,7 +52,7 @@ class SlurmNodeState(msgspec.Struct, frozen=True):
 
     @property
     def free(self) -> Counter[str]:
-        """Devices by type that a job could have now."""
+        """The devices by type that a job could get now."""
         node = self.node
         if node is None or node.draining or self.shut:
             return Counter()
@@ -66,53 +69,63 @@ class SlurmNodeState(msgspec.Struct, frozen=True):
 
     @property
     def waiting(self) -> bool:
-        """Drained by this controller, so that its jobs end."""
+        """True if this controller drained the node so that its jobs end."""
         return self.node is not None and self.node.draining and self.node.reason.startswith(WAITING)
 
 
 class SlurmState(msgspec.Struct, frozen=True):
-    """The cluster at one moment. ``promised``: since when slices have been free that suit a job. ``recent`` changes of
-    the last hour in the whole cluster, ``active_changes`` those that are being made; ``causes``: the record and the
-    user of each of the last hour's; ``partitioning``: the records that are being cut for a job.
-    """
+    """The state of the cluster at one moment."""
 
     node_states: tuple[SlurmNodeState, ...]
     promised: dict[int, float] = {}
+    """Since when free devices have suited a job."""
     stuck: dict[int, float] = {}
+    """When a job was found that did not start although devices suited it."""
     recent: int = 0
+    """The number of changes in the whole cluster in the last hour."""
     active_changes: int = 0
+    """The number of changes in progress."""
     groups: tuple[SiblingGroup, ...] = ()
     causes: tuple[tuple[str, str], ...] = ()
+    """The node and the user of each change in the last hour."""
     partitioning: dict[int, tuple[str, ...]] = {}
+    """The nodes that are being repartitioned for each job."""
 
 
 class Repartition(msgspec.Struct, frozen=True):
-    """A record to cut anew. ``placements`` are the GPUs to change; all of them where only Slurm has to be told.
-    ``features`` replace the node's, None leaves them. ``user`` is that of the first job.
-    """
+    """A node to repartition."""
 
     node_name: str = msgspec.field(name="record")
     placements: dict[str, PlacedGeometry] = msgspec.field(name="cards")
+    """The GPUs to change, by PCI address; all GPUs if only Slurm's record has to change."""
     jobs: tuple[int, ...]
     offered: dict[str, int] = {}
     destroyed: int = 0
     created: int = 0
     features: tuple[str, ...] | None = None
+    """The node's new features; None leaves them unchanged."""
     user: str = ""
+    """The user of the first job."""
 
 
 class JobVerdict(msgspec.Struct, frozen=True):
-    """What becomes of a job, in a sentence. ``why`` has a line per record that could not be cut for it."""
+    """The decision about a job."""
 
     job: int
     state: JobState
     sentence: str
     node_names: tuple[str, ...] = msgspec.field(default=(), name="records")
     why: tuple[str, ...] = ()
+    """One line for each node that could not be repartitioned for it."""
+
+    @property
+    def state_text(self) -> str:
+        """The state in texts for people."""
+        return "repartitioning" if self.state == "cut" else self.state
 
 
 class NodeDrain(msgspec.Struct, frozen=True):
-    """A busy record that takes no new jobs, for one that has waited long."""
+    """A busy node to drain for a job that has waited long."""
 
     node_name: str = msgspec.field(name="record")
     job: int
@@ -123,23 +136,25 @@ class NodeDrain(msgspec.Struct, frozen=True):
 
 
 class SlurmDecision(msgspec.Struct, frozen=True):
-    """What to do now. ``swaps``: hosts of which another CLOUD record is to be open. ``resume``: records drained for a
-    job that does not need them any more. ``covered``: jobs that free slices suit.
-    """
+    """The actions of a round, and the verdicts on jobs."""
 
     repartitions: tuple[Repartition, ...] = ()
     swaps: tuple[SiblingSwap, ...] = ()
+    """Hosts of which another CLOUD record is to be opened."""
     drains: tuple[NodeDrain, ...] = ()
     resume: tuple[str, ...] = ()
+    """Nodes that were drained for a job that no longer needs them."""
     covered: tuple[int, ...] = ()
+    """Jobs that free devices suit."""
     verdicts: tuple[JobVerdict, ...] = ()
 
 
 class SlurmObservation(msgspec.Struct, frozen=True):
-    """The cluster as it was found, before anything is decided. ``running`` are jobs that have resources."""
+    """The observed state of the cluster and its queue."""
 
     state: SlurmState
     queue: JobQueue
     nodes: tuple[SlurmNode, ...]
     now: float
     running: frozenset[int] = frozenset()
+    """Jobs that have resources."""

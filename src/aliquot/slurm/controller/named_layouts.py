@@ -1,4 +1,4 @@
-"""Layouts that jobs ask for by name: a node has the feature where every GPU has exactly these instances. Pure."""
+"""Layouts that jobs request by name: a node has the feature if every GPU has exactly these instances. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from aliquot.slurm.controller.settings import SlurmControllerSettings
 def exact_layout(
     node_state: SlurmNodeState, name: str, settings: SlurmControllerSettings, bounds: Bounds
 ) -> NodeLayout | None:
-    """What a record becomes with a layout of the settings. None where a GPU cannot have it, where it may not be made,
-    or where the record would have more or less of a type than ``bounds`` say.
+    """Return the node layout for a named layout of the settings.
+
+    Returns None if a GPU does not support it, if the rules forbid it, or if ``bounds`` for a type would be violated.
     """
     counts = settings.layouts.get(name, {})
     placements: dict[str, PlacedGeometry] = {}

@@ -1,4 +1,4 @@
-"""Who is told what the controller sees and does, to count it."""
+"""Observer of the controller's observations and changes, for metrics."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from aliquot.slurm.controller.models import SlurmDecision, SlurmObservation
 
 
 class SlurmObserver(Protocol):
-    """Who counts."""
+    """An observer that the controller calls."""
 
     def on_observation(self, observation: SlurmObservation, decision: SlurmDecision) -> None: ...
 
     def on_change_started(self, node_name: str, now: float) -> None:
-        """A change of a record is under way."""
+        """Record that a change of a node has started."""
         ...
 
     def on_change_ended(self, node_name: str, now: float, done: bool) -> None:
-        """It is over."""
+        """Record that the change of a node has ended."""
         ...
 
 
 class NullSlurmObserver:
-    """Nobody counts."""
+    """An observer that does nothing."""
 
     def on_observation(self, observation: SlurmObservation, decision: SlurmDecision) -> None:
         return

@@ -1,4 +1,4 @@
-"""Keeps Slurm's placeholders true to what the records can be cut into."""
+"""Keeps Slurm's placeholder nodes in line with the layouts that the managed nodes support."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from aliquot.slurm.controller.models import SlurmNodeState
 from aliquot.slurm.controller.placeholders import REASON
 
 BACKOFF = Backoff(first=5.0, longest=300.0)
-"""What Slurm refused to make is tried again after this long, and after twice as long each time."""
+"""The pause after which a placeholder that Slurm refused is tried again."""
 
 
 class PlaceholderSync:
-    """Remembers what each record was in Slurm: one that is being registered anew counts as it was."""
+    """The synchronization of placeholders.
+
+    It remembers the last record of each node, because a node that is being registered again is missing in Slurm.
+    """
 
     def __init__(self, slurm: Slurm, log_once: LogOnce) -> None:
         self._slurm = slurm
         self._log_once = log_once
         self._last: dict[str, SlurmNode] = {}
         self._refused: dict[str, tuple[float, int]] = {}
-        """By name: until when it is not tried again, and how often it failed in a row."""
+        """By name, when the next try is due, and the number of consecutive failures."""
 
     def sync(
         self,
@@ -35,7 +38,7 @@ class PlaceholderSync:
         layouts: Mapping[str, object],
         now: float,
     ) -> None:
-        """Makes, drains and deletes what differs."""
+        """Create, drain and delete placeholders as needed."""
         nodes, known = tuple(nodes), []
         for node_state in node_states:
             if node_state.node is not None:
@@ -47,9 +50,9 @@ class PlaceholderSync:
         for placeholder in actions.create:
             if self._refused.get(placeholder.name, (now, 0))[0] > now:
                 continue
-            if placeholder.name in names:  # slurmctld was started anew, and forgot its types
+            if placeholder.name in names:  # slurmctld was restarted, and lost its types
                 self._log_once.attempt(f"delete {placeholder.name}", self._slurm.delete, placeholder.name)
-            if self._log_once.attempt(f"make {placeholder.name}", self._slurm.create, placeholder.line):
+            if self._log_once.attempt(f"create {placeholder.name}", self._slurm.create, placeholder.line):
                 self._log_once.report(placeholder.name, f"jobs may wait for {placeholder.gres_text}")
                 self._log_once.attempt(f"drain {placeholder.name}", self._slurm.drain, placeholder.name, REASON)
             else:
@@ -58,10 +61,10 @@ class PlaceholderSync:
         for name in actions.drain:
             self._log_once.attempt(f"drain {name}", self._slurm.drain, name, REASON)
         if all(r.gpus or r.host.rules.untouched for r in known):
-            # A node that says nothing may be what a placeholder stands for: none goes before all have spoken.
+            # A node that does not answer may need a placeholder: delete none until all nodes have answered.
             self.withdraw(tuple(name for name in actions.delete if name not in {p.name for p in actions.create}))
 
     def withdraw(self, names: Iterable[str]) -> None:
-        """Deletes placeholders."""
+        """Delete placeholders."""
         for name in names:
             self._log_once.attempt(f"delete {name}", self._slurm.delete, name)

@@ -1,8 +1,8 @@
-"""Records that stand for layouts which no node has now, so that Slurm lets jobs for them wait and does not refuse them.
+"""Placeholder nodes for layouts that no node has now, so that Slurm queues jobs for them instead of refusing them.
 
-They are FUTURE and drained: Slurm shows them nowhere, and never gives them a job. Such a record outlives a restart of
-slurmctld (22.05, 24.11), but its types do not: each look compares, and makes it anew. A FUTURE line of the same content
-in slurm.conf does as well: then none is made.
+They are FUTURE and drained: Slurm does not show them, and never gives them a job. Such a record survives a restart of
+slurmctld (22.05, 24.11), but its types do not, so each round compares it and creates it again. If slurm.conf has a
+FUTURE line with the same content, no placeholder is created.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from aliquot.slurm.controller.layout_gpus import makeable
 from aliquot.slurm.controller.models import MARK, SlurmNodeState
 
 PREFIX = "aliquot-layouts-"
-REASON = f"{MARK}stands for layouts that GPUs are cut into when jobs ask for them"
+REASON = f"{MARK}placeholder for layouts that GPUs get when jobs request them"
 WORD = re.compile(r"[A-Za-z0-9_.=+:@/-]{1,128}", re.ASCII)
-"""A feature that can stand in a line: a node has chosen it, and what is no word would be further keys of the line."""
+"""A feature that is safe in a node line. Nodes choose features, and other text could add keys to the line."""
 MOST = 16
-"""Records made for one kind of node at most: a job for more nodes of an absent layout is refused by Slurm."""
+"""Limit of placeholders for one kind of node. Slurm refuses a job that needs an absent layout on more nodes."""
 
 
 class Placeholder(msgspec.Struct, frozen=True):
-    """``gres`` are counts by type, the most that one record can have of each. By its ``features`` partitions that are
-    node sets include it.
-    """
+    """A placeholder node."""
 
     gres: tuple[tuple[str, int], ...]
+    """The maximum number of devices that one node can have of each type."""
     features: tuple[str, ...]
+    """Partitions that are node sets include the placeholder because of its features."""
     shape: str
+    """CPUs and memory, as in a node line."""
     number: int = 0
 
     @property
     def name(self) -> str:
-        """Another content has another name: the new one is there before the old one goes."""
+        """The name depends on the content, so that a new placeholder can exist before the old one is deleted."""
         text = repr((self.gres, self.features, self.shape))
         return f"{PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:8]}-{self.number}"
 
@@ -49,13 +50,13 @@ class Placeholder(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """As ``scontrol create`` takes it, and slurm.conf."""
+        """The node line for ``scontrol create`` and slurm.conf."""
         features = f" Feature={','.join(self.features)}" if self.features else ""
         return f"NodeName={self.name} {self.shape} Gres={self.gres_text}{features} State=FUTURE"
 
 
 class PlaceholderActions(msgspec.Struct, frozen=True):
-    """What to do, in this order: records to make, to drain, to delete."""
+    """The placeholders to create, to drain and to delete, in this order."""
 
     create: tuple[Placeholder, ...] = ()
     drain: tuple[str, ...] = ()
@@ -69,7 +70,7 @@ def is_ours(name: str) -> bool:
 def required_placeholders(
     node_states: Iterable[SlurmNodeState], layouts: Mapping[str, object]
 ) -> tuple[Placeholder, ...]:
-    """The placeholders that records need: as many for each kind of record as there are of it, up to ``MOST``."""
+    """Return the placeholders that nodes need: for each kind of node as many as there are nodes, up to ``MOST``."""
     groups: dict[tuple[str, ...], list[SlurmNodeState]] = {}
     for node_state in node_states:
         if node_state.node is not None and node_state.gpus and not node_state.host.rules.untouched:
@@ -88,7 +89,7 @@ def required_placeholders(
 
 
 def max_devices(node_state: SlurmNodeState) -> Counter[str]:
-    """The most devices of each type that a record can be cut into, one type at a time."""
+    """Return the maximum number of devices of each type that a node can be partitioned into, one type at a time."""
     out: Counter[str] = Counter()
     for gpu in node_state.gpus:
         allowed = makeable(gpu.family, node_state.host.rules)
@@ -99,7 +100,7 @@ def max_devices(node_state: SlurmNodeState) -> Counter[str]:
 
 
 def _shape(nodes: Sequence[SlurmNode]) -> str:
-    """CPUs and memory of the biggest: a job must be let in that fits one of them."""
+    """Return the largest CPUs and memory, so that Slurm accepts a job that fits one of the nodes."""
     biggest = max(nodes, key=lambda n: (n.cpus, n.memory_mib, n.name))
     memory = max(n.memory_mib for n in nodes)
     parts = biggest.sockets, biggest.cores, biggest.threads
@@ -111,7 +112,7 @@ def _shape(nodes: Sequence[SlurmNode]) -> str:
 
 
 def plan_actions(nodes: Iterable[SlurmNode], need: Sequence[Placeholder]) -> PlaceholderActions:
-    """What makes Slurm's placeholders those that are needed."""
+    """Compare Slurm's placeholders with the required ones, and return the actions."""
     known = {n.name: n for n in nodes}
     others = [n for n in known.values() if "FUTURE" in n.states and not is_ours(n.name)]
     keep = [p for p in need if not any(_stands_for(n, p) for n in others)]

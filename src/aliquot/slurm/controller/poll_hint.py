@@ -1,4 +1,4 @@
-"""Whether it is worth to look again before it is time: one request instead of a look's three."""
+"""Polls that show whether an early observation is worthwhile: one request instead of three."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from aliquot.slurm.client.models import SlurmJob
 
 HINTS = 5
-"""So many between two looks, and one a second at most."""
+"""The number of polls between two observations, at most one per second."""
 HINT_S = 1.0
 SHARE = 10
-"""A glance waits for so many times as long as the last look took: a large cluster is not looked at all the time."""
+"""A poll waits for this many times the duration of the last observation, to limit the load in a large cluster."""
 
 
 class PollHint:
-    """What the last look saw of the jobs, and how long it took."""
+    """The jobs of the last observation, and its duration."""
 
     def __init__(self) -> None:
         self.observation_s = 0.0
@@ -22,20 +22,21 @@ class PollHint:
         self._running: frozenset[int] | None = None
 
     def observe(self, jobs: Iterable[SlurmJob]) -> None:
-        """These jobs there were."""
+        """Record the pending jobs of an observation."""
         self._pending = frozenset(job.id for job in jobs if job.pending)
 
     def set_running(self, running: frozenset[int], waits: bool) -> None:
-        """``running`` have resources. ``waits``: some wait for GPUs, and one that ends may give them back."""
+        """Record the jobs that have resources. ``waits`` means that others wait for GPUs that these may give back."""
         self._running = running if waits else None
 
     def pause(self, seconds: float) -> float:
-        """Seconds between two glances where ``seconds`` lie between two looks."""
+        """Return the seconds between two polls, given the seconds between two observations."""
         return max(HINT_S, seconds / HINTS, SHARE * self.observation_s)
 
     def has_news(self, jobs: tuple[SlurmJob, ...]) -> bool:
-        """Whether another look may decide otherwise: a job that may want GPUs has come or,
-        while some wait for them, one has begun or ended.
+        """Report whether another observation may change the decision.
+
+        That is so if a job that may need GPUs was submitted, or if a job started or ended while others wait for GPUs.
         """
         if any(j.pending and j.id not in self._pending and (j.requested or j.features) for j in jobs):
             return True

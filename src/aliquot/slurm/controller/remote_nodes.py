@@ -1,7 +1,7 @@
-"""The nodes themselves: ``aliquot slurm node`` and ``aliquot slurm apply`` there, by the words that lead there.
+"""Remote calls of ``aliquot slurm node`` and ``aliquot slurm apply`` on the nodes, through commands such as ssh.
 
-What they answer is not trusted: it is bounded (``far``), judged before anything is computed from it (``believing``),
-and shown without what a terminal would take for orders.
+The answers are not trusted. Their size and time are limited (``bounded_process``), they are validated before use
+(``untrusted_input``), and control characters for a terminal are removed.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ from aliquot.slurm.controller.untrusted_input import InvalidInventoryError, vali
 
 FACTS_TIMEOUT_S = 60.0
 _SHELLS = ("ssh", "rsh", "pdsh")
-"""Programs that put their words together for a shell on the other side."""
+"""Programs that join their arguments for a shell on the remote side."""
 _BEFORE = ("sudo", "doas", "env", "timeout", "nice", "ionice", "setpriv", "runuser", "sshpass")
-"""Programs that run another, perhaps one of those."""
+"""Programs that run another program, perhaps one of those."""
 _LONGEST = 400
-"""Characters of a sentence: it is logged, and kept."""
+"""Limit of a message in characters, because it is logged and stored."""
 
 
 class RemoteNodeFacts(msgspec.Struct, frozen=True):
-    """What a node says of itself. ``gpus`` are the PCI addresses that the record offers, none for all; ``unfinished``:
-    a change was begun and neither finished nor undone.
-    """
+    """The answer of a node."""
 
     inventory: Inventory
     gpus: tuple[str, ...] = ()
+    """The PCI addresses of the GPUs that the node offers; empty means all."""
     unfinished: bool = False
+    """Whether a change was started, but neither finished nor undone."""
 
 
 class RemoteChangeOutcome(msgspec.Struct, frozen=True):
-    """How a change ended. ``code`` is its exit status; ``sentence`` says what happened."""
+    """The outcome of a change on a node."""
 
     code: int
+    """The exit status."""
     sentence: str
 
     @property
@@ -51,40 +52,44 @@ class RemoteChangeOutcome(msgspec.Struct, frozen=True):
 
 
 class RemoteNodes(Protocol):
-    """The machines of records. Every call is bounded."""
+    """The hosts of the managed nodes. Every call has a time limit."""
 
     def facts(self, host: ManagedNode) -> RemoteNodeFacts:
-        """Raises UnreachableError."""
+        """Query a node. Raises UnreachableError."""
         ...
 
     def apply(
         self, host: ManagedNode, config: Mapping[str, object], words: Sequence[str], bound_s: float
     ) -> RemoteChangeOutcome:
-        """Cuts the GPUs and has Slurm follow. ``words`` are further options."""
+        """Apply a config to the GPUs and to Slurm. ``words`` are further options."""
         ...
 
     def finish(self, host: ManagedNode, bound_s: float) -> RemoteChangeOutcome:
-        """Finishes, or undoes, the change that was cut off."""
+        """Finish, or undo, an interrupted change."""
         ...
 
 
 class UnreachableError(BlockedError):
-    """A node does not answer, or not as it should."""
+    """A node does not answer, or its answer is invalid."""
 
     code = "UNREACHABLE"
 
+    def __init__(self, node: str, why: str) -> None:
+        super().__init__(f"{node}: {why}")
+        self.why = why
+
 
 class CommandRemoteNodes:
-    """By programs: ``ssh gpu01 aliquot slurm apply ...``, or this very interpreter where no words lead elsewhere."""
+    """Nodes that are reached through commands: ``ssh gpu01 aliquot slurm apply ...``, or this interpreter if local."""
 
     def facts(self, host: ManagedNode) -> RemoteNodeFacts:
         code, out, err = self._run(host, ["node"], "", FACTS_TIMEOUT_S)
         if code:
-            raise UnreachableError(f"{host.name}: {sentence(code, '', err)}")
+            raise UnreachableError(host.name, sentence(code, "", err))
         try:
             return facts_of(msgspec.json.decode(out))
         except _INVALID as error:
-            raise UnreachableError(f"{host.name}: its answer makes no sense: {printable(str(error))}") from error
+            raise UnreachableError(host.name, f"its answer is invalid: {printable(str(error))}") from error
 
     def apply(
         self, host: ManagedNode, config: Mapping[str, object], words: Sequence[str], bound_s: float
@@ -109,20 +114,20 @@ class CommandRemoteNodes:
             return bounded_process.run(command(host.reach, own), bound_s, text, env=environment)
         except bounded_process.ProcessTimeoutError as late:
             last = f": {sentence(0, '', late.err)}" if late.err.strip() else ""
-            raise UnreachableError(f"{host.name}: no answer in {bound_s:.0f} s{last}") from late
+            raise UnreachableError(host.name, f"no answer in {bound_s:.0f} s{last}") from late
         except OSError as error:
-            raise UnreachableError(f"{host.name}: {shlex.join(host.reach)}: {error.strerror or error}") from error
+            raise UnreachableError(host.name, f"{shlex.join(host.reach)}: {error.strerror or error}") from error
 
 
 def command(reach: Sequence[str], own: Sequence[str]) -> list[str]:
-    """The command line for a verb of ours, here or there."""
+    """Return the command line for one of our verbs, local or remote."""
     if not reach:
         return [sys.executable, "-m", "aliquot", *own]
     return [*reach, *([shlex.join(["aliquot", *own])] if uses_shell(reach) else ["aliquot", *own])]
 
 
 def uses_shell(reach: Sequence[str]) -> bool:
-    """Whether a shell on the other side reads what comes behind these words: ``ssh n1``, ``sudo -u slurm ssh n1``."""
+    """Report whether a remote shell parses the arguments after these: ``ssh n1``, ``sudo -u slurm ssh n1``."""
     programs = [os.path.basename(word) for word in reach]
     return programs[0] in _SHELLS or (programs[0] in _BEFORE and any(p in _SHELLS for p in programs))
 
@@ -139,7 +144,7 @@ _INVALID = (
 
 
 def facts_of(answer: Any) -> RemoteNodeFacts:
-    """The answer of ``aliquot slurm node -o json``. Raises one of ``_INVALID`` for what is none."""
+    """Parse the answer of ``aliquot slurm node -o json``. Raises one of ``_INVALID`` if it is invalid."""
     return RemoteNodeFacts(
         inventory=validate_inventory(answer["inventory"]),
         gpus=msgspec.convert(answer["settings"]["gpus"], tuple[str, ...]),
@@ -148,12 +153,12 @@ def facts_of(answer: Any) -> RemoteNodeFacts:
 
 
 def printable(text: str) -> str:
-    """A node's words in one line that a log may have."""
+    """Return a text of a node in one line that is safe to log."""
     return "".join(c if c.isprintable() else " " for c in text[: 4 * _LONGEST]).strip()[:_LONGEST]
 
 
 def sentence(code: int, out: str, err: str) -> str:
-    """How a change ended, in a line: what its outcome says, else its error, else its last words."""
+    """Return the outcome of a change in one line: the reason of its result, else its error, else its last output."""
     for text, keys in ((out, ("why", "reason")), (err[err.find("{") :], ("message",))):
         try:
             document = msgspec.json.decode(text, type=dict[str, Any])

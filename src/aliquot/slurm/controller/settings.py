@@ -1,4 +1,4 @@
-"""What the Slurm controller may do: which records, how they are reached, and within which limits."""
+"""Settings of the Slurm controller: the managed nodes, the commands that reach them, and limits."""
 
 from __future__ import annotations
 
@@ -8,54 +8,57 @@ from aliquot.slurm.gpus.gres_types import TypeStyle
 
 VERSION = "aliquot-slurm/v1"
 WHOLE = "whole"
-"""Stands for a profile: the GPU as one device, MIG off."""
+"""Replaces a profile name for the whole GPU as one device, with MIG off."""
 EVERY = "*"
-"""Stands for every partition that has no rules of its own."""
+"""Stands for every partition without rules of its own."""
 DYNAMIC, CLOUD = KINDS = ("dynamic", "cloud")
-"""A record is cut and registered anew; or a host has a CLOUD record for each layout, of which one is open."""
+"""A node is repartitioned and registered again; or a host has a CLOUD record for each layout, of which one is open."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much may change. ``idle_s``: how long a record must have had no jobs before it is cut anew. ``between_s``: at
-    least so long between two changes of one record. ``per_hour``: changes of one record, of which the jobs of one user
-    may cause three quarters. ``patience_s``: a job that waits longer has a busy record drained for it (its jobs end by
-    themselves); None: never.
-    """
+    """Limits of the changes of a node."""
 
     idle_s: float = 10.0
+    """Seconds that a node must have had no jobs before it is repartitioned."""
     between_s: float = 60.0
+    """Minimum seconds between two changes."""
     per_hour: int = 12
+    """Changes per hour; the jobs of one user may cause three quarters of them."""
     patience_s: float | None = None
+    """A job that waits longer has a busy node drained for it, whose jobs run to their end. None means never."""
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What a record may become. ``profiles`` may be made, None: every plain one. ``keep`` and ``most`` devices of a
-    profile, those in use counted; ``fill``: what room left over becomes, after more of what was asked. ``modes``: MIG
-    may be turned on and off. ``untouched``: nothing is ever changed here.
-    """
+    """The layouts that a node may get."""
 
     profiles: tuple[str, ...] | None = None
+    """The profiles that may be created; None means every plain one."""
     keep: dict[str, int] = {}
+    """The minimum number of devices of a profile, including those in use."""
     most: dict[str, int] = {}
+    """The maximum number of devices of a profile, including those in use."""
     fill: tuple[str, ...] = ()
+    """Profiles for the remaining slices, after more of the requested ones."""
     modes: bool = False
+    """Whether MIG mode may be turned on and off."""
     untouched: bool = False
+    """Whether the node is never changed."""
 
 
 class ManagedNode(msgspec.Struct, frozen=True):
-    """A record: a node name in Slurm, and the way to the machine that it stands for. ``reach`` are words before
-    ``aliquot``, none for this machine; ``options`` are added to every ``aliquot slurm apply`` and ``node`` there.
-    """
+    """A node name in Slurm, and the way to reach its host."""
 
     name: str
     reach: tuple[str, ...] = ()
+    """The words before ``aliquot`` in the command line; empty for this host."""
     options: tuple[str, ...] = ()
+    """Options that are added to every ``aliquot slurm apply`` and ``aliquot slurm node`` there."""
     rules: Rules = Rules()
     limits: Limits = Limits()
 
 
 class Siblings(msgspec.Struct, frozen=True):
-    """The CLOUD records of one host, one per layout (``aliquot slurm siblings`` makes them)."""
+    """The CLOUD records of one host, one per layout (``aliquot slurm siblings`` writes their lines)."""
 
     host: str
     nodes: tuple[str, ...]
@@ -64,42 +67,46 @@ class Siblings(msgspec.Struct, frozen=True):
 
 
 class PartitionRules(msgspec.Struct, frozen=True):
-    """What jobs of a partition may bring about. ``demands`` False: nothing is cut for them. ``profiles``: only these
-    are made for them. ``keep`` and ``most``: devices over all records of the partition.
-    """
+    """The changes that jobs of a partition may cause."""
 
     demands: bool = True
+    """Whether nodes are repartitioned for its jobs."""
     profiles: tuple[str, ...] | None = None
+    """The only profiles that may be created for its jobs; None means all."""
     keep: dict[str, int] = {}
+    """The minimum number of devices of a profile in the whole partition."""
     most: dict[str, int] = {}
+    """The maximum number of devices of a profile in the whole partition."""
 
 
 class SlurmControllerSettings(msgspec.Struct, frozen=True):
-    """``interval_s`` between two looks. ``per_hour`` changes in the whole cluster, three quarters of them for one
-    user's jobs at most; ``at_once`` side by side, and no more busy records drained for jobs at a time.
-    ``promise_s``: how long free slices are left to the job that they suit, before others may have them cut.
-    ``layouts`` are node features that jobs may ask for: name -> the instances of each GPU, profile -> number.
-    ``history`` is the controller's own file; its lock lies beside it. ``listen`` is where figures for Prometheus are
-    served, ``127.0.0.1:9838``; "": nowhere.
-    """
+    """The settings of the controller."""
 
     hosts: tuple[ManagedNode, ...]
     siblings: tuple[Siblings, ...] = ()
     partitions: dict[str, PartitionRules] = {}
     layouts: dict[str, dict[str, int]] = {}
+    """Node features that jobs may request: by name, the number of instances of each profile on every GPU."""
     style: TypeStyle = "short"
     placeholders: bool = True
     interval_s: float = 5.0
+    """Seconds between two observations."""
     per_hour: int = 60
+    """Changes per hour in the whole cluster; the jobs of one user may cause three quarters of them."""
     at_once: int = 4
+    """Changes in parallel; also the limit of busy nodes that are drained for jobs at a time."""
     promise_s: float = 120.0
+    """Seconds that free devices are reserved for a job that they suit, before others may have them repartitioned."""
     apply_s: float = 900.0
+    """Time limit of a change in seconds."""
     history: str = "/var/lib/aliquot/slurm-controller.json"
+    """The controller's own file; its lock is next to it."""
     listen: str = ""
+    """The address for Prometheus, such as ``127.0.0.1:9838``; "" turns it off."""
 
     def host(self, name: str) -> ManagedNode | None:
         return next((h for h in self.hosts if h.name == name), None)
 
     def partition(self, name: str) -> PartitionRules:
-        """The rules of a partition: its own, else those of ``*``, else that all is allowed."""
+        """Return the rules of a partition: its own, else those of ``*``, else rules that allow everything."""
         return self.partitions.get(name) or self.partitions.get(EVERY) or PartitionRules()

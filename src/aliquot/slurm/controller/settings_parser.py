@@ -1,17 +1,19 @@
-"""The controller's settings from a YAML file; every fault is told at once, with its place.
+"""Parser of the controller's settings, a YAML file. It reports all errors at once, with their locations.
 
+``
 version: aliquot-slurm/v1
 records:
 - nodes: gpu[01-04]
-  reach: ssh {host}                 # words before 'aliquot'; "" for this machine
+  reach: ssh {host}                 # words before 'aliquot'; "" for this host
   options: [--conf-dir, /etc/slurm] # added to every 'aliquot slurm apply' there
-  profiles: [1g.5gb, 3g.20gb]       # what may be made
+  profiles: [1g.5gb, 3g.20gb]       # the profiles that may be created
   keep: {1g.5gb: 2}
   idle: 10
 partitions:
   train: {profiles: [3g.20gb]}
   debug: {demands: false}
 limits: {changes-per-hour: 60}
+``
 
 A host with one CLOUD record per layout is an entry with ``way: cloud``, ``host: h1``, ``nodes: [h1-2x3g, h1-7x1g]``.
 """
@@ -54,10 +56,10 @@ Word = TypeVar("Word", bound=str)
 
 
 def load(text: str, source: str) -> SlurmControllerSettings:
-    """Raises ConfigError with all faults, each ``source:line:column: ...``."""
+    """Parse the settings. Raises ConfigError with all errors, each as ``source:line:column: ...``."""
     document = yaml.read(text, source)
     if not isinstance(document.root, Map):
-        raise ConfigError(f"{source} is no settings file: it has no mapping with 'version' and 'records'")
+        raise ConfigError(f"{source} is not a settings file: it needs a mapping with 'version' and 'records'")
     reading = _Reading(source)
     reading.duplicates(document)
     settings = reading.top(document.root)
@@ -74,7 +76,7 @@ class _Reading(YamlReader):
             self.diagnostics.add(version[1] if version else root, f"the file must say version: {VERSION}")
         hosts, siblings = self.node_entries(fields["records"][1]) if "records" in fields else ((), ())
         if "records" not in fields:
-            self.diagnostics.add(root, "the key 'records' is missing: which nodes may be cut?")
+            self.diagnostics.add(root, "the key 'records' is missing: list the nodes that may be repartitioned")
         cluster = self._group(fields, "limits", _CLUSTER)
         usual = SlurmControllerSettings(())
         return SlurmControllerSettings(
@@ -119,14 +121,14 @@ class _Reading(YamlReader):
         return tuple(found), tuple(siblings)
 
     def siblings(self, item: Node, fields: dict[str, Field], names: tuple[str, ...], limits: Limits) -> Siblings:
-        """The records of one host. What they are cut into is said by slurm.conf, and done by power saving."""
+        """Parse the CLOUD records of one host. slurm.conf defines their layouts, and power saving applies them."""
         for key in fields:
             if key not in ("nodes", "way", "host", "untouched", *_LIMITS) or key == "patience":
                 self.diagnostics.add(
-                    fields[key][0], f"{key!r} says nothing for the way cloud: each record has its layout"
+                    fields[key][0], f"{key!r} has no effect with 'way: cloud': each record has its own layout"
                 )
         if "host" not in fields:
-            self.diagnostics.add(item, "the entry lacks the key 'host': the machine whose layouts these records are")
+            self.diagnostics.add(item, "the entry lacks the key 'host': the host that these records belong to")
         return Siblings(self.word(fields, "host", ""), names, limits, self.flag(fields, "untouched", False))
 
     def names(self, node: Node) -> tuple[str, ...]:
@@ -248,13 +250,13 @@ class _Reading(YamlReader):
         return word
 
     def reach(self, fields: dict[str, Field], name: str) -> tuple[str, ...]:
-        """``ssh {host}`` as words. ``{host}`` is 'host', in which as everywhere ``{node}`` is the name in Slurm."""
+        """Split ``ssh {host}`` into words. ``{host}`` is the key 'host', and ``{node}`` the name in Slurm."""
         host = self._filled(fields, "host", {"node": name}) or name
         text = self._filled(fields, "reach", {"node": name, "host": host})
         try:
             return tuple(shlex.split(text))
         except ValueError as error:
-            self.diagnostics.add(fields["reach"][1], f"'reach' is no command: {error}")
+            self.diagnostics.add(fields["reach"][1], f"'reach' is not a command: {error}")
             return ()
 
     def _filled(self, fields: dict[str, Field], key: str, values: dict[str, str]) -> str:
@@ -266,7 +268,7 @@ class _Reading(YamlReader):
             return text.format_map(values)
         except (KeyError, ValueError, IndexError):
             known = " and ".join(f"{{{each}}}" for each in values)
-            self.diagnostics.add(node, f"{key!r} may have {known} in it, and no other braces")
+            self.diagnostics.add(node, f"{key!r} may contain {known}, but no other braces")
             return ""
 
     def options(self, fields: dict[str, Field]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""Hosts with one CLOUD record per layout: which of them should be open, for which jobs. Pure.
+"""Hosts with one CLOUD record per layout: the choice of the record that should be open, and for which jobs. Pure.
 
-A host's open record is left for another where no job is on it, none is about to be, and the limits allow it. How the
-swap goes, act by act, is ``layouts.cloud_siblings``' to say; power saving does the rest.
+A host's open record is swapped for another one if it has no jobs, is about to get none, and the limits allow it.
+``layouts.cloud_siblings`` defines the steps of a swap; power saving does the rest.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from aliquot.slurm.layouts.cloud_siblings import SiblingAction, best_open, is_op
 
 
 class SiblingGroup(msgspec.Struct, frozen=True):
-    """One host and its records as Slurm has them. ``target`` is the record that is to be open, ``action`` the next
-    thing to do for that. ``jobs`` are on any of its records.
-    """
+    """A host and its records in Slurm."""
 
     host: str
     nodes: tuple[SlurmNode, ...]
     limits: Limits
     target: str
+    """The record that should be open."""
     action: SiblingAction
+    """The next action to open the target."""
     jobs: int = 0
+    """The number of jobs on all its records."""
     idle_since: float = 0.0
     last: float = 0.0
     recent: int = 0
@@ -34,7 +35,7 @@ class SiblingGroup(msgspec.Struct, frozen=True):
 
 
 class SiblingSwap(msgspec.Struct, frozen=True):
-    """Of a host another record is to be open from now on, for a job."""
+    """The choice of another record of a host, for some jobs."""
 
     host: str
     node_name: str
@@ -45,8 +46,9 @@ class SiblingSwap(msgspec.Struct, frozen=True):
 def group(
     siblings: Siblings, nodes: Mapping[str, SlurmNode], busy: Mapping[str, int], target: str
 ) -> SiblingGroup | None:
-    """A host's records now. Without a ``target`` it is the one with the best right to be open. None where Slurm has
-    none of them.
+    """Return the group of a host's records, or None if Slurm has none of them.
+
+    If ``target`` is not one of them, the open record with the highest precedence becomes the target.
     """
     found = tuple(nodes[name] for name in siblings.nodes if name in nodes)
     if not found:
@@ -68,10 +70,10 @@ def group(
 
 
 def blocker(group: SiblingGroup, promised: Collection[str], now: float) -> str:
-    """Why another record of a host is not opened now; "" if one may be."""
+    """Return why no other record of a host is opened now, or "" if one may be."""
     limits = group.limits
     if group.untouched:
-        return "it is to be left untouched (settings)"
+        return "the settings leave it untouched"
     if group.action.verb == "blocked":
         return group.action.why
     if group.action.verb != "done":
@@ -79,25 +81,25 @@ def blocker(group: SiblingGroup, promised: Collection[str], now: float) -> str:
     if group.jobs:
         return f"{group.jobs} {'job has' if group.jobs == 1 else 'jobs have'} resources on {group.target}"
     if group.target in promised:
-        return f"the free slices of {group.target} are promised to another job"
+        return f"the free devices of {group.target} are promised to another job"
     if now - group.idle_since < limits.idle_s:
-        return f"idle for {now - group.idle_since:.0f} s only, {limits.idle_s:.0f} s are asked (idle)"
+        return f"idle for only {now - group.idle_since:.0f} s of {limits.idle_s:.0f} s (idle)"
     if now - group.last < limits.between_s:
-        return f"swapped {now - group.last:.0f} s ago, {limits.between_s:.0f} s lie between two changes (between)"
+        return f"swapped {now - group.last:.0f} s ago, at least {limits.between_s:.0f} s must pass (between)"
     if group.recent >= limits.per_hour:
         return f"swapped {group.recent} times in the last hour, at most {limits.per_hour} (changes-per-hour)"
     return ""
 
 
 def offers(node: SlurmNode, demand: JobDemand) -> bool:
-    """Whether a record, when it is open, has what a job needs."""
+    """Report whether a record has the devices that a job needs, if it is open."""
     if demand.layouts and not set(demand.layouts) & set(node.features):
         return False
     return all(node.count(kind) >= n for kind, n in demand.need.items())
 
 
 def opening_node(groups: Sequence[SiblingGroup], demand: JobDemand) -> str:
-    """The record that is being opened and will suit a job; "" if there is none."""
+    """Return the record that is being opened and will suit a job, or ""."""
     for each in groups:
         if each.action.verb not in ("done", "blocked"):
             target = next((n for n in each.nodes if n.name == each.target), None)

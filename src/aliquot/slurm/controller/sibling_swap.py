@@ -1,4 +1,4 @@
-"""The one-record rule carried out: a look at a host's CLOUD records, one decision, one word to Slurm."""
+"""Enforces that one CLOUD record of a host is open: read the records, decide, and send one request to Slurm."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ POLL_S = 1.0
 
 
 def step(slurm: Slurm, wanted: str, hosts: Mapping[str, str]) -> SiblingAction:
-    """Look, decide and do one act so that ``wanted`` becomes the open record of its host; what was done. ``hosts`` is
-    the host of each record. Raises NoNodeError for what is no host's record, SlurmError.
+    """Take one step toward ``wanted`` being the only open record of its host, and return the action.
+
+    ``hosts`` maps each record to its host. Raises NoNodeError if ``wanted`` is not one of several records of a host.
+    Raises SlurmError.
     """
     mine = next((g for g in groups(slurm.nodes(), hosts).values() if any(n.name == wanted for n in g)), None)
     if mine is None:
         raise NoNodeError(
-            f"{wanted} is none of several CLOUD records of one host", next_step="aliquot slurm siblings --check"
+            f"{wanted} is not one of several CLOUD records of a host", next_step="aliquot slurm siblings --check"
         )
     names = {node.name for node in mine}
     busy = {name for job in slurm.jobs() if not job.pending for name in job.nodes} & names
@@ -29,7 +31,7 @@ def step(slurm: Slurm, wanted: str, hosts: Mapping[str, str]) -> SiblingAction:
 
 
 def apply_action(slurm: Slurm, action: SiblingAction) -> None:
-    """Tell Slurm. ``wait``, ``done`` and ``blocked`` need no word."""
+    """Send an action to Slurm. ``wait``, ``done`` and ``blocked`` need no request."""
     if action.verb == "drain":
         slurm.drain(action.node_name, action.why)
     elif action.verb == "power-down":
@@ -46,8 +48,10 @@ def swap(
     clock: tuple[Callable[[], float], Callable[[float], None]],
     report: Callable[[SiblingAction], None],
 ) -> None:
-    """Act until the wanted record is open alone. ``clock`` is (now, sleep). Raises BlockedError where somebody else's
-    hand is on a record, or jobs do not end in time: all that was done holds, and the same call goes on.
+    """Act until ``wanted`` is the only open record of its host. ``clock`` is (now, sleep).
+
+    Raises BlockedError if someone else has drained a record, or if jobs do not end in time. The steps so far stay in
+    effect, and the same call continues.
     """
     now, sleep = clock
     deadline = now() + timeout_s
@@ -64,7 +68,7 @@ def swap(
         if now() > deadline:
             raise BlockedError(
                 f"{wanted} is not open after {timeout_s:g} s: {action.why}",
-                details=("its siblings are drained, so nothing new starts on them",),
+                details=("The other records of its host are drained, so no new jobs start on them.",),
                 next_step=f"aliquot slurm siblings --open {wanted} --timeout 3600",
             )
         sleep(POLL_S if action.verb == "wait" else 0.2)

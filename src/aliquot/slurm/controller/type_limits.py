@@ -1,4 +1,4 @@
-"""How many devices of each type a record has to keep, and may have at most: by its own rules and its partitions'."""
+"""Minimum and maximum number of devices of each type on a node, from its own rules and those of its partitions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def bounds(
     settings: SlurmControllerSettings,
     kinds: Iterable[str],
 ) -> Bounds:
-    """The record's own rules and what its partitions need of it among all ``node_states``, by type. Room that is left
-    over is filled with ``kinds``.
+    """Return the bounds of a node by type, from its own rules and from what its partitions need of it.
+
+    The other ``node_states`` count toward the partitions' rules. The remaining slices are filled with ``kinds``.
     """
     rules = node_state.host.rules
     least, most = Counter(counts_by_type(node_state, rules.keep)), dict(counts_by_type(node_state, rules.most))
@@ -40,18 +41,18 @@ def bounds(
 def _count_on_others(
     node_state: SlurmNodeState, node_states: Collection[SlurmNodeState], partition: str, kind: str
 ) -> int:
-    """How many devices of a type the partition's other records have."""
+    """Return how many devices of a type the partition's other nodes have."""
     others = (r for r in node_states if r.name != node_state.name and partition in partitions(r))
     return sum(r.node.count(kind) for r in others if r.node is not None and r.node.answers)
 
 
 def counts_by_type(node_state: SlurmNodeState, counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts by type, of counts by profile."""
+    """Convert counts by profile into counts by type."""
     return {kind: counts[profile] for kind, profile in node_state.names.items() if profile in counts}
 
 
 def is_counted(partition: str, settings: SlurmControllerSettings) -> bool:
-    """Whether counts are kept in a partition."""
+    """Report whether a partition has rules for counts."""
     rules = settings.partition(partition)
     return bool(rules.keep or rules.most)
 

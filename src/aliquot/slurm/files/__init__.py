@@ -1,1 +1,1 @@
-"""What is written into Slurm's files: gres.conf, node lines, helpers.conf, the block that is ours."""
+"""Content of Slurm's files: gres.conf, node lines, helpers.conf, and our managed block."""

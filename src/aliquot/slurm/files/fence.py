@@ -1,32 +1,35 @@
-"""What jobs of a Slurm node must not open although no line of the node hands it out: the administrators' capabilities,
-and GPUs of the same host that another node of Slurm has, or nobody. Pure.
+"""The fence: device files that jobs of a Slurm node must not open although none of its lines offers them. Pure.
 
-``ConstrainDevices`` fences the files of a slurmd's own lines in gres.conf, and no others. ``nvidia-cap2`` (mig/monitor)
-is open to all users by the driver's mode, ``nvidia-cap1`` (mig/config) to root's jobs; and where each GPU has a slurmd
-of its own, a job of one could open the GPUs of all. So these files stand there, too, as one GRES of another name:
+These are the administrators' capabilities, and GPUs of the same host that belong to another Slurm node or to none.
+
+``ConstrainDevices`` only constrains files of a slurmd's own lines in gres.conf. The driver's mode opens ``nvidia-cap2``
+(mig/monitor) to all users and ``nvidia-cap1`` (mig/config) to root's jobs. If each GPU has its own slurmd, a job of one
+could open the GPUs of all. So these files are listed too, as one GRES with another name:
 
     slurm.conf   GresTypes=gpu,nic
                  NodeName=n1-gpu0 Gres=gpu:a100_3g.20gb:2,nic:no_consume:1
     gres.conf    NodeName=n1-gpu0 Name=nic MultipleFiles=/dev/nvidia1,/dev/nvidia-caps/nvidia-cap1,...
 
-``nic`` is the one name that every release has a plugin for and that says nothing to a job (before 24.11 a GRES without
-one has no files); a site that has NICs by that name in Slurm cannot have this fence. slurmd drops the line unless it is
-counted in ``Gres=``, where slurmd reads that.
+``nic`` is the only name for which every release has a plugin and which sets no variables in jobs (before 24.11 a GRES
+without a plugin has no files). A site that has NICs with that name in Slurm cannot use this fence. slurmd drops the
+line unless ``Gres=`` counts it.
 
-No job may be given it: its batch script would have all of its files. So slurmctld is told to forget it once slurmd has
-registered (``scontrol update nodename=n1-gpu0 gres=...`` without it): whoever asks for it is refused, nobody sees it,
-and slurmd fences all the same. It has no type: 24.11 sets a node INVALID that reports a type unknown to slurmctld.
+No job may get this GRES, because its batch script could open all of its files. So after slurmd has registered,
+slurmctld's record is updated without it (``scontrol update nodename=n1-gpu0 gres=...``). Slurm then refuses requests
+for it and does not show it, but slurmd keeps the fence. It has no type, because 24.11 sets a node INVALID if it reports
+a type unknown to slurmctld.
 
-For a dynamic node that holds through restarts of either daemon: one slurmd per GPU should be a dynamic node. For a node
-in slurm.conf it holds until slurmctld reads that again. From then on, until the same command or the next change, most
-jobs are kept out as before, but not the batch script of one with ``--exclusive`` or ``--gres=nic:1``; ``no_consume``
-lets only the first of them in. ``aliquot slurm apply`` without a wish behind every start of slurmctld ends that, or two
-lines in job_submit.lua.
+For a dynamic node, this survives restarts of both daemons, so a slurmd per GPU should be a dynamic node. For a node in
+slurm.conf, it holds until slurmctld reads the file again. From then until the next change, the batch script of a job
+with ``--exclusive`` or ``--gres=nic:1`` can open the files, and ``no_consume`` prevents that only for ``--gres=nic:1``.
+Running ``aliquot slurm apply`` without a request after every start of slurmctld closes this gap; so do two lines in
+job_submit.lua.
 
-Tried on 22.05 and 24.11: tests/system/slurm/test_fence.py.
+Tested on 22.05 and 24.11 in tests/system/slurm/test_fence.py.
 
-The list is read when slurmd starts. The GPUs' own nodes never change, and nothing of a GPU works without: a neighbour
-may be cut anew meanwhile. Nodes of capabilities that are left over, or newer than the list, open nothing by themselves.
+slurmd reads the list when it starts. The device nodes of GPUs never change, and nothing on a GPU works without them, so
+another node's GPU may be repartitioned in the meantime. Capability nodes that are outdated, or newer than the list,
+give no access on their own.
 """
 
 from __future__ import annotations
@@ -38,16 +41,17 @@ from aliquot.slurm.client.models import Gres
 
 NAME = "nic"
 VALUE = f"{NAME}:no_consume:1"
-"""What a fenced node has in ``Gres=`` beside its GPUs."""
+"""The entry of a fenced node in ``Gres=``, in addition to its GPUs."""
 
 ADMIN = (1, 2)
-"""Capabilities by which one cuts a GPU (mig/config) and watches all of its instances (mig/monitor)."""
+"""Minors of the capabilities to partition a GPU (mig/config) and to monitor all of its instances (mig/monitor)."""
 
 
 def files(gpus: Iterable[Gpu], taken: Collection[str], dev: str = "/dev") -> tuple[str, ...]:
-    """Return the device nodes of a host that no job of a Slurm node may open, for its fence: the GPUs that are not
-    ``taken`` by devices of that node, with their instances, and the administrators' capabilities where a GPU of the
-    host is cut. A GPU that a virtual machine has has no node.
+    """Return the device nodes of a host that no job of a Slurm node may open.
+
+    These are the GPUs that are not ``taken`` by devices of that node, with their instances, and the administrators'
+    capabilities if a GPU of the host has instances. A GPU that is passed through to a VM has no device node.
     """
     every = list(gpus)
     whole = [file for gpu in every for file in _own(gpu, dev) if file not in taken]
@@ -57,39 +61,39 @@ def files(gpus: Iterable[Gpu], taken: Collection[str], dev: str = "/dev") -> tup
 
 
 def has_instances(gpus: Iterable[Gpu]) -> bool:
-    """Return whether a GPU of the host is cut, so that there is something to change and to watch by ``ADMIN``."""
+    """Report whether a GPU of the host has instances, so that the ``ADMIN`` capabilities give access to something."""
     return any(gpu.instances for gpu in gpus)
 
 
 def line(node: str, fenced: Sequence[str]) -> str:
-    """The line of gres.conf: one GRES, however many files it has."""
+    """Return the fence line of gres.conf: one GRES with all files."""
     key = "MultipleFiles" if len(fenced) > 1 else "File"
     return f"NodeName={node} Name={NAME} {key}={','.join(fenced)}"
 
 
 def is_fence(entry: str) -> bool:
-    """Whether an entry of ``Gres=`` is a fence: ``nic:no_consume:1``, or ``nic:1``, which jobs could be given."""
+    """Report whether an entry of ``Gres=`` is a fence: ``nic:no_consume:1``, or ``nic:1``, which jobs could get."""
     name, *rest = entry.partition("(")[0].split(":")
     return name == NAME and all(word == "no_consume" or word.isdigit() for word in rest)
 
 
 def gres_entry(gres: Gres) -> str:
-    """An entry of ``Gres=`` from what Slurm says of a node: releases before 24.11 leave ``no_consume`` out."""
+    """Return an entry of ``Gres=`` for a GRES that Slurm reports: releases before 24.11 omit ``no_consume``."""
     return VALUE if (gres.name, gres.type) == (NAME, "") else str(gres)
 
 
 def without_fence(text: str) -> str:
-    """A value of ``Gres=`` for slurmctld, which is to know of no fence."""
+    """Return a value of ``Gres=`` for slurmctld, without the fence."""
     return ",".join(part for part in text.split(",") if not is_fence(part))
 
 
 def with_fence(text: str, lines: Iterable[str]) -> str:
-    """What slurmctld has forgotten, for slurmd again: a value of ``Gres=`` with the fence that these lines have."""
+    """Return slurmctld's value of ``Gres=`` for slurmd, with the fence if these lines have one."""
     return ",".join(filter(None, (without_fence(text), VALUE))) if has_fence(lines) else text
 
 
 def has_fence(lines: Iterable[str]) -> bool:
-    """Whether a node's lines in gres.conf have a fence."""
+    """Report whether a node's lines in gres.conf have a fence."""
     return any(f" Name={NAME} " in line for line in lines)
 
 

@@ -1,9 +1,9 @@
-"""Slurm's numbers of a node's GPUs, on disk: what makes SLURM_STEP_GPUS=2 a device. Written whenever gres.conf is.
+"""The numbering of a node's GPUs, on disk, which maps SLURM_STEP_GPUS=2 to a device. Written together with gres.conf.
 
-Slurm tells a task which GRES of the node it has as ordinals in the node's list (type by type as ``Gres=`` lists them,
-gres.conf's lines within one), and puts the same, or with ConstrainDevices the position among the job's own, into
-CUDA_VISIBLE_DEVICES. CUDA takes neither for a MIG device: it wants the UUID. Asking NVML for it in every task would
-cost more than many tasks last.
+Slurm identifies the GRES of a task by ordinals in the node's list: type by type as in ``Gres=``, and by gres.conf's
+lines within a type. It puts the ordinals into CUDA_VISIBLE_DEVICES, or with ConstrainDevices the positions among the
+job's own GRES. For a MIG device, CUDA needs the UUID instead. A query of NVML in every task would take longer than many
+tasks last.
 """
 
 from __future__ import annotations
@@ -15,35 +15,37 @@ import msgspec
 
 from aliquot.errors import StorageError
 from aliquot.foundation import atomic_file
+from aliquot.slurm.files.gres_conf import AutoDetect
 from aliquot.slurm.files.job_devices import GresDevice, OfferedDevices
 
 RUN_FOLDER = "/run/aliquot/slurm"
-"""Goes with a reboot, as MIG devices do."""
+"""A reboot clears it, as it does MIG devices."""
 
 RUN_FOLDER_VARIABLE = "ALIQUOT_SLURM_RUN"
-"""Another place, for several worlds on one machine."""
+"""Overrides the directory, for several clusters on one host."""
 
 
 class Numbering(msgspec.Struct, frozen=True):
-    """A node's devices by their ordinal. ``detected``: slurmd found them by itself (AutoDetect), in its own order; then
-    jobs get UUIDs from Slurm, and the ordinals here mean nothing.
-    """
+    """A node's devices by ordinal."""
 
     node: str
     devices: tuple[GresDevice, ...] = ()
     detected: bool = False
+    """True if slurmd detects the devices (AutoDetect), in its own order. Then jobs get UUIDs from Slurm, and the
+    ordinals here have no meaning.
+    """
 
     @classmethod
-    def from_offered(cls, node: str, offered: OfferedDevices, autodetect: str = "none") -> Numbering:
+    def from_offered(cls, node: str, offered: OfferedDevices, autodetect: AutoDetect = "none") -> Numbering:
         return cls(node, offered.devices, autodetect not in ("none", "off"))
 
     def devices_at(self, ordinals: tuple[int, ...]) -> tuple[GresDevice, ...]:
-        """The devices of these ordinals; those that there are none of are left out."""
+        """Return the devices of some ordinals; unknown ordinals are omitted."""
         return tuple(self.devices[n] for n in ordinals if n < len(self.devices)) if not self.detected else ()
 
 
 def run_folder(environ: Mapping[str, str]) -> str:
-    """Where numberings lie."""
+    """Return the directory of the numberings."""
     return environ.get(RUN_FOLDER_VARIABLE) or RUN_FOLDER
 
 
@@ -52,8 +54,10 @@ def path(node: str, folder: str = RUN_FOLDER) -> str:
 
 
 def read(node: str, folder: str = RUN_FOLDER) -> Numbering | None:
-    """A node's numbering; None where there is none, or none that can be read. A name that leads elsewhere is none:
-    users' processes say such names, and whoever asks may be root.
+    """Return a node's numbering, or None if it does not exist or cannot be read.
+
+    A name that leads to another directory counts as missing: names come from users' processes, and the caller may be
+    root.
     """
     if os.sep in node or node.startswith("."):
         return None
@@ -65,7 +69,7 @@ def read(node: str, folder: str = RUN_FOLDER) -> Numbering | None:
 
 
 def read_all(folder: str = RUN_FOLDER) -> tuple[Numbering, ...]:
-    """The numberings of all Slurm nodes of this host."""
+    """Return the numberings of all Slurm nodes of this host."""
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and not name.startswith("."))
     except OSError:
@@ -75,7 +79,7 @@ def read_all(folder: str = RUN_FOLDER) -> tuple[Numbering, ...]:
 
 
 def write(numbering: Numbering, folder: str = RUN_FOLDER) -> str:
-    """Put it where every job's tasks can read it, whole or not at all; its path. Raises StorageError."""
+    """Write a numbering atomically where all tasks can read it, and return its path. Raises StorageError."""
     target = path(numbering.node, folder)
     try:
         atomic_file.replace(target, msgspec.json.encode(numbering) + b"\n")

@@ -1,9 +1,9 @@
-"""From GPUs to what jobs can be given: one ``GresDevice`` per MIG device or whole GPU, each GPU counted once. Pure.
+"""The devices that jobs can get: one ``GresDevice`` per MIG device or whole GPU, each GPU counted once. Pure.
 
 A job that may open ``/dev/nvidia0`` and the capability nodes of one GPU instance and one compute instance has exactly
-that MIG device. Minors of capabilities: GPU instance 3 + 135 gpu + 9 gi, compute instance that + 1 + ci, where gpu is
-the N of ``/dev/nvidiaN`` (MIG User Guide; nv-caps.c of open-gpu-kernel-modules). 1 (mig/config) and 2 (mig/monitor)
-let their holder change and see every instance: no device here ever has them.
+that MIG device. The minor of a GPU instance is 3 + 135 * gpu + 9 * gi, and that of a compute instance is 1 + ci more.
+Here gpu is the N of ``/dev/nvidiaN`` (MIG User Guide; nv-caps.c of open-gpu-kernel-modules). Minors 1 (mig/config) and
+2 (mig/monitor) allow to change and to monitor every instance, so no device here ever has them.
 """
 
 from __future__ import annotations
@@ -20,44 +20,48 @@ from aliquot.slurm.gpus import gres_types as types
 from aliquot.slurm.gpus.gres_types import TypeStyle
 
 MOST = 1024
-"""Slurm takes no more GRES of one type with device files on a node (gres.conf(5))."""
+"""Slurm's limit of GRES of one type with device files on a node (gres.conf(5))."""
 
 _TYPE = re.compile(r"[A-Za-z0-9_.+-]+")
-"""``+`` and ``-`` in types work from gres.conf to ``--gres`` and ``--gpus`` (tried on 22.05 and 24.11)."""
+"""``+`` and ``-`` in types work from gres.conf to ``--gres`` and ``--gpus`` (tested on 22.05 and 24.11)."""
 
 
 class GresDevice(msgspec.Struct, frozen=True):
-    """One GRES: a MIG device, or a whole GPU (``instance`` and ``compute`` None). ``files`` are its device nodes, the
-    GPU's first. ``uuid`` is what CUDA_VISIBLE_DEVICES takes, ``gpu`` the GPU's index, ``minor`` the N of /dev/nvidiaN.
-    """
+    """A GRES: a MIG device, or a whole GPU (``instance`` and ``compute`` are None)."""
 
     type: str
     files: tuple[str, ...]
+    """Its device nodes; that of the GPU comes first."""
     uuid: str
+    """The value for CUDA_VISIBLE_DEVICES."""
     pci: str
     gpu: int
+    """The GPU's index."""
     minor: int
+    """The N of /dev/nvidiaN."""
     instance: int | None = None
     compute: int | None = None
     detected: str = ""
-    """What Slurm's NVML plugin would call it."""
+    """The name that Slurm's NVML plugin would give it."""
 
 
 class OfferedDevices(msgspec.Struct, frozen=True):
-    """What a Slurm node offers. ``devices`` are in Slurm's order: it numbers the GRES of a node type by type as
-    ``Gres=`` lists them, and by gres.conf's lines within one; here both follow from this order. ``notes`` say why some
-    GPU offers nothing; ``visible`` are those of such GPUs that slurmd's own detection would find all the same.
-    ``fenced`` are files of the host's other GPUs, which no job of the node is to open (see ``fence``).
-    """
+    """The devices that a Slurm node offers."""
 
     devices: tuple[GresDevice, ...]
+    """In Slurm's order: type by type as in ``Gres=``, and by gres.conf's lines within a type. Both are written in this
+    order.
+    """
     notes: tuple[str, ...] = ()
+    """Reasons why a GPU offers nothing."""
     visible: tuple[str, ...] = ()
+    """Reasons of GPUs that offer nothing, but that slurmd's own detection would find."""
     fenced: tuple[str, ...] = ()
+    """Files of the host's other GPUs, which jobs of the node must not open (see ``fence``)."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each type, in order."""
+        """The number of devices of each type, in order."""
         found: dict[str, int] = {}
         for device in self.devices:
             found[device.type] = found.get(device.type, 0) + 1
@@ -65,25 +69,30 @@ class OfferedDevices(msgspec.Struct, frozen=True):
 
 
 class GresChoice(msgspec.Struct, frozen=True):
-    """Which GPUs (PCI addresses; all if None), how types are named, and the folder of device nodes. ``fence``: jobs are
-    kept from the host's GPUs that are not offered.
-    """
+    """The choice of GPUs and names for a Slurm node."""
 
     gpus: tuple[str, ...] | None = None
+    """PCI addresses; None means all GPUs."""
     style: TypeStyle = "short"
+    """The style of type names."""
     dev: str = "/dev"
+    """The directory of device nodes."""
     fence: bool = False
+    """Whether to deny jobs access to GPUs of the host that the node does not offer."""
 
 
 def offered_devices(inventory: Inventory, choice: GresChoice | None = None) -> OfferedDevices:
-    """What the GPUs offer now. Raises BlockedError where a device node cannot be named, or is named wrongly."""
+    """Return the devices that the GPUs offer now.
+
+    Raises BlockedError if a device node's name is unknown or wrong, a type name is invalid, or a type has too many.
+    """
     chosen = choice or GresChoice()
     devices: list[GresDevice] = []
     notes: list[str] = []
     visible: list[str] = []
     for gpu in inventory.gpus:
         if chosen.gpus is not None and gpu.pci not in chosen.gpus:
-            visible.append(f"{_named(gpu)} is not among those chosen")
+            visible.append(f"{_named(gpu)} is not among the chosen GPUs")
             continue
         reason = _unusable_reason(gpu)
         if reason:
@@ -99,17 +108,20 @@ def offered_devices(inventory: Inventory, choice: GresChoice | None = None) -> O
     for kind, count in found.counts.items():
         if not _TYPE.fullmatch(kind):
             raise BlockedError(
-                f"{kind!r} can be no GRES type: only letters, digits and _ . + - stand in one",
+                f"invalid GRES type {kind!r}: use letters, digits and _ . + -",
                 next_step="aliquot slurm render --type-style profile",
             )
         if count > MOST:
-            raise BlockedError(f"{count} GRES of type {kind}: Slurm takes {MOST} on a node", next_step="aliquot show")
+            raise BlockedError(
+                f"{count} GRES of type {kind}: Slurm accepts at most {MOST} on a node", next_step="aliquot show"
+            )
     return found
 
 
 def disagreements(devices: tuple[GresDevice, ...], listed: Mapping[str, int]) -> tuple[str, ...]:
-    """Where the kernel's own list of capabilities (``/proc/driver/nvidia-caps/mig-minors``: ``gpu0/gi7/access`` to
-    minor) says other nodes than a device has.
+    """Return the devices whose nodes differ from the kernel's list of capabilities, as sentences.
+
+    The list is ``/proc/driver/nvidia-caps/mig-minors``; it maps ``gpu0/gi7/access`` to a minor.
     """
     wrong = []
     for device in devices:
@@ -132,15 +144,15 @@ def _named(gpu: Gpu) -> str:
 
 
 def _unusable_reason(gpu: Gpu) -> str:
-    """Why a GPU has nothing for jobs; "" if it has."""
+    """Return why a GPU has no devices for jobs, or ""."""
     if gpu.lost:
         return "it has fallen off the bus"
     if gpu.passthrough:
-        return "it is handed out whole, to a virtual machine"
+        return "it is passed through to a VM"
     if gpu.vgpus:
-        return "it carries vGPUs"
+        return "it hosts vGPUs"
     if gpu.mig.enabled and not gpu.instances:
-        return "MIG mode is on and it has no instance"
+        return "it is in MIG mode without instances"
     if gpu.mig.enabled and not any(i.compute_instances for i in gpu.instances):
         return "its instances have no compute instance"
     return ""
@@ -167,7 +179,7 @@ def _whole(gpu: Gpu, choice: GresChoice) -> GresDevice:
 
 
 def _slices(gpu: Gpu, choice: GresChoice) -> list[GresDevice]:
-    """In NVML's order: by GPU instance, then compute instance."""
+    """Return the MIG devices of a GPU in NVML's order: by GPU instance, then by compute instance."""
     found = []
     for instance in sorted(gpu.instances, key=lambda i: i.id):
         for compute in sorted(instance.compute_instances, key=lambda c: c.id):
@@ -198,7 +210,7 @@ def _slice(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, choice: Gr
 def _gpu_file(gpu: Gpu, choice: GresChoice) -> str:
     if gpu.minor < 0:
         raise BlockedError(
-            f"the device minor of {_named(gpu)} is not known: its device node cannot be named",
+            f"the device minor of {_named(gpu)} is unknown, so its device node cannot be named",
             next_step="aliquot show",
         )
     return f"{choice.dev}/nvidia{gpu.minor}"
@@ -207,8 +219,8 @@ def _gpu_file(gpu: Gpu, choice: GresChoice) -> str:
 def _cap_file(gpu: Gpu, minor: int, expected: int, choice: GresChoice) -> str:
     if minor != expected:
         raise BlockedError(
-            f"the capability of an instance of {_named(gpu)} is not what it must be: minor {minor}, not {expected}",
-            details=("a node that opens something else must never be handed to a job",),
+            f"an instance of {_named(gpu)} has an unexpected capability: minor {minor}, not {expected}",
+            details=("A job must never get a device node that gives access to something else.",),
             next_step="aliquot show",
         )
     return f"{choice.dev}/nvidia-caps/nvidia-cap{minor}"

@@ -1,10 +1,10 @@
-"""The lines of a gres.conf that are ours, in a file that others may write, too: one block per Slurm node. Pure.
+"""Our lines in a gres.conf that others may edit too: one managed block per Slurm node. Pure.
 
     # aliquot: begin n1 5f2a91c07b3e
     NodeName=n1 Name=gpu ...
     # aliquot: end n1
 
-The digest is that of the lines between: one that does not fit tells of a hand edit.
+The digest covers the lines in between: a digest that does not match means a manual edit.
 """
 
 from __future__ import annotations
@@ -18,35 +18,36 @@ END = "# aliquot: end {node}"
 
 
 class ManagedBlock(msgspec.Struct, frozen=True):
-    """A node's block. ``first`` and ``last`` are the numbers of the marks' lines, from 1; without an end mark ``last``
-    is the last line before the next beginning, or of the file.
-    """
+    """A node's managed block."""
 
     node: str
     first: int
+    """The line number of the begin mark, from 1."""
     last: int
+    """The line number of the end mark. Without an end mark, the last line before the next begin mark, or of the file.
+    """
     digest: str
     lines: tuple[str, ...]
 
     @property
     def edited(self) -> bool:
-        """Somebody else has changed it since."""
+        """True if the lines were edited after they were written."""
         return digest(self.lines) != self.digest
 
 
 def digest(body: tuple[str, ...]) -> str:
-    """Of the lines between the marks; spaces at their ends do not count."""
+    """Return the digest of the lines between the marks, ignoring trailing white space."""
     return hashlib.sha256("\n".join(line.rstrip() for line in body).encode(errors="surrogateescape")).hexdigest()[:12]
 
 
 def render_block(node: str, body: tuple[str, ...]) -> str:
-    """A block as text, each line ended."""
+    """Return a block as text; each line ends with a newline."""
     marks = BEGIN.format(node=node, digest=digest(body)), END.format(node=node)
     return "\n".join([marks[0], *body, marks[1]]) + "\n"
 
 
 def blocks(text: str) -> tuple[ManagedBlock, ...]:
-    """The blocks of a file, in order."""
+    """Return the blocks of a file, in order."""
     found: list[ManagedBlock] = []
     every = text.split("\n")
     if every[-1] == "":
@@ -71,13 +72,14 @@ def _made(begin: tuple[int, str, str], last: int, body: list[str]) -> ManagedBlo
 
 
 def block_of(text: str, node: str) -> ManagedBlock | None:
-    """The block of one node; the first, where somebody copied it."""
+    """Return the first block of a node, or None."""
     return next((each for each in blocks(text) if each.node == node), None)
 
 
 def replace_block(text: str, node: str, body: tuple[str, ...]) -> str:
-    """A file with a node's block made so: in its place, or at the end. Everything else stays byte for byte. Without
-    lines the block goes.
+    """Return a file with a node's block replaced, or appended if it is new. All other bytes stay the same.
+
+    Without lines, the block is removed.
     """
     mine = [each for each in blocks(text) if each.node == node]
     new = [render_block(node, body)] if body else []

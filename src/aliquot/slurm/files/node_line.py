@@ -1,4 +1,4 @@
-"""slurm.conf: what a node's line says about GPUs, and the keys that GPUs need beside it. Pure."""
+"""GPU settings of slurm.conf: a node's line, and the keys that GPUs need in addition. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NAME = "gpu"
 
 
 class NodeHardware(msgspec.Struct, frozen=True):
-    """The shape of a machine as slurm.conf says it; keys as ``slurmd -C`` prints them (CPUs, SocketsPerBoard ...)."""
+    """The hardware of a host in slurm.conf, with keys as ``slurmd -C`` prints them (CPUs, SocketsPerBoard ...)."""
 
     keys: Mapping[str, str] = {}
 
     @classmethod
     def parse(cls, text: str) -> NodeHardware:
-        """From what ``slurmd -C`` prints; its node name and uptime are left out."""
+        """Parse the output of ``slurmd -C``, without its node name and uptime."""
         words = [w.partition("=") for line in text.splitlines() if line.startswith("NodeName=") for w in line.split()]
         return cls({key: value for key, _, value in words if key != "NodeName" and value})
 
@@ -28,21 +28,22 @@ class NodeHardware(msgspec.Struct, frozen=True):
 
 
 class RenderedNodeLine(msgspec.Struct, frozen=True):
-    """One node record. ``features`` must hold static ones only where node_features/helpers is in use: changeable ones
-    that stand in ``Feature=``, too, make the node INVALID (23.02 and later).
-    """
+    """A node record."""
 
     name: str
     gres: str
     features: tuple[str, ...] = ()
+    """Only static features if node_features/helpers is in use: changeable ones in ``Feature=`` make the node INVALID
+    (23.02 and later).
+    """
     hardware: NodeHardware = NodeHardware()
 
     def static(self) -> str:
-        """A line of slurm.conf."""
+        """Return the line for slurm.conf."""
         return f"NodeName={self.name} {self._rest()}".rstrip()
 
     def dynamic(self) -> str:
-        """slurmd's options for a node that registers itself (22.05): ``-Z --conf "..."``."""
+        """Return slurmd's options for a node that registers itself (22.05): ``-Z --conf "..."``."""
         return f'-Z -N {self.name} --conf "{self._rest()}"'
 
     def _rest(self) -> str:
@@ -53,21 +54,25 @@ class RenderedNodeLine(msgspec.Struct, frozen=True):
 
 
 def gres_value(offered: OfferedDevices) -> str:
-    """The value of ``Gres=``: ``gpu:a100_3g.20gb:2,gpu:a100:1``, and the node's fence if it has one; "" for a node
-    without GPUs to offer.
+    """Return the value of ``Gres=``, such as ``gpu:a100_3g.20gb:2,gpu:a100:1``, with the node's fence if it has one.
+
+    Returns "" for a node without devices.
     """
     words = [f"{NAME}:{kind}:{count}" for kind, count in offered.counts.items()]
     return ",".join([*words, *([fence.VALUE] if offered.fenced else [])])
 
 
 def tracked(offerings: Iterable[OfferedDevices]) -> str:
-    """The value of ``AccountingStorageTRES=``: each type of these nodes once, so that usage is kept by type."""
+    """Return the value of ``AccountingStorageTRES=``: each type of these nodes once, to account usage by type."""
     kinds = dict.fromkeys(kind for each in offerings for kind in each.counts)
     return ",".join([f"gres/{NAME}", *(f"gres/{NAME}:{kind}" for kind in kinds)])
 
 
 def keys(offerings: Iterable[OfferedDevices], task_prolog: str = "") -> tuple[str, ...]:
-    """What slurm.conf needs once for a cluster with these nodes. Plugins are named as lists: keep what yours have."""
+    """Return the keys that slurm.conf needs once for a cluster with these nodes.
+
+    Values that list plugins must be merged with those of the site.
+    """
     every = list(offerings)
     kinds = f"{NAME},{fence.NAME}" if any(each.fenced for each in every) else NAME
     found = (

@@ -1,4 +1,4 @@
-"""What a set of Slurm nodes needs in gres.conf, slurm.conf and cgroup.conf. Pure: inventories in, lines out."""
+"""Lines of gres.conf, slurm.conf and cgroup.conf for a set of Slurm nodes. Pure: inventories in, lines out."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from aliquot.slurm.files.job_devices import OfferedDevices
 from aliquot.slurm.files.node_line import RenderedNodeLine
 
 CGROUP_CONF = ("ConstrainDevices=yes",)
-"""The lines of cgroup.conf that GPUs need; yours may have more. Without it every job can open every instance, and the
-number in CUDA_VISIBLE_DEVICES is the only fence. It needs ProctrackType=proctrack/cgroup and TaskPlugin=task/cgroup."""
+"""The lines of cgroup.conf that GPUs need; a site may have more. Without them every job can open every instance, and
+only the number in CUDA_VISIBLE_DEVICES separates jobs. Needs ProctrackType=proctrack/cgroup and TaskPlugin=task/cgroup.
+"""
 _ANY = "\0"
-"""Stands for a node's name while lines of several nodes are compared."""
+"""Replaces a node's name while lines of several nodes are compared."""
 
 
 class RenderedNode(msgspec.Struct, frozen=True):
-    """A Slurm node: what it offers, its line, and how gres.conf says it."""
+    """A Slurm node: its line, its devices, and the form of its lines in gres.conf."""
 
     line: RenderedNodeLine
     offered: OfferedDevices
@@ -32,12 +33,12 @@ class RenderedNode(msgspec.Struct, frozen=True):
         return self.line.name
 
     def gres_lines(self) -> tuple[str, ...]:
-        """Raises as ``gres_conf.lines``."""
+        """Return the node's lines in gres.conf. Raises as ``gres_conf.lines``."""
         return gres.lines(self.name, self.offered, self.form)
 
 
 def gres_conf(nodes: Iterable[RenderedNode]) -> tuple[str, ...]:
-    """gres.conf's lines. Nodes with the same devices share lines: ``n[1-4]``. Raises as ``gres_conf.lines``."""
+    """Return the lines of gres.conf. Equal nodes share lines: ``n[1-4]``. Raises as ``gres_conf.lines``."""
     return tuple(
         line.replace(_ANY, names)
         for names, lines in _shared((r.name, gres.lines(_ANY, r.offered, r.form)) for r in nodes)
@@ -46,18 +47,18 @@ def gres_conf(nodes: Iterable[RenderedNode]) -> tuple[str, ...]:
 
 
 def node_lines(nodes: Iterable[RenderedNode]) -> tuple[str, ...]:
-    """slurm.conf's node lines, equal ones as one."""
+    """Return the node lines of slurm.conf; nodes with equal lines share one."""
     lines = ((r.name, (msgspec.structs.replace(r.line, name=_ANY).static(),)) for r in nodes)
     return tuple(line.replace(_ANY, names) for names, shared in _shared(lines) for line in shared)
 
 
 def keys(nodes: Iterable[RenderedNode], task_prolog: str = "") -> tuple[str, ...]:
-    """slurm.conf's keys beside the nodes."""
+    """Return the keys of slurm.conf that the nodes need."""
     return nodeline.keys([r.offered for r in nodes], task_prolog)
 
 
 def _shared(lines: Iterable[tuple[str, tuple[str, ...]]]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Node names, as one word, by the lines that they share; in order of their first."""
+    """Yield host lists with the lines that their nodes share, in the order of their first nodes."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, each in lines:
         groups.setdefault(each, []).append(name)

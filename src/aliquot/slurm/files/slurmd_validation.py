@@ -1,7 +1,7 @@
-"""What Slurm itself makes of files before they are put in place: ``slurmd -G`` on a scratch copy.
+"""Validation of files by Slurm itself before they are installed: ``slurmd -G`` on a temporary copy.
 
-slurmctld takes a malformed count without a word (``scontrol reconfigure`` exits 0), so the list that slurmd parsed is
-held against what was meant. Device nodes that are not there are stood in for: slurmd would not go on without them.
+slurmctld silently accepts a malformed count (``scontrol reconfigure`` exits 0), so the list that slurmd parsed is
+compared with the intended one. Files stand in for missing device nodes, because slurmd stops without them.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _HARMLESS = (
 
 
 _PLUGINS = ("disabled", "cgroup/v1", "cgroup/v2")
-"""Of which 22.05 does not know the first."""
+"""22.05 does not know the first."""
 
 
 class ParsedFiles(msgspec.Struct, frozen=True):
-    """What slurmd made of the files. ``devices`` are type, count and device files in its own order; ``missing`` the
-    device nodes that are not on this machine.
-    """
+    """The files as slurmd parsed them."""
 
     devices: tuple[tuple[str, int, tuple[str, ...]], ...]
+    """Type, count and device files, in slurmd's order."""
     errors: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    """The device nodes that this host lacks."""
     failed: bool = False
 
     @property
@@ -59,12 +59,12 @@ class ParsedFiles(msgspec.Struct, frozen=True):
 def parse(
     files: Mapping[str, str], node: str, slurmd: Sequence[str] = ("slurmd",), *, real: bool = False
 ) -> ParsedFiles:
-    """Files by name (slurm.conf, gres.conf ...) as slurmd would read them for a node. ``slurmd`` is its command line.
-    With ``real`` nothing is stood in for.
+    """Parse files (by name: slurm.conf, gres.conf ...) with slurmd for a node.
 
-    Raises NoSlurmError where there is no slurmd, or it does not come to an end.
+    ``slurmd`` is its command line. With ``real``, missing device nodes are not replaced. Raises NoSlurmError if slurmd
+    is not installed or does not end in time.
     """
-    # Of everyone's to enter: slurmd may run in another root, as another user.
+    # Readable for everyone, because slurmd may run in another root directory as another user.
     with tempfile.TemporaryDirectory(prefix="aliquot-slurm-") as folder:
         os.chmod(folder, 0o755)
         texts = dict(files)
@@ -78,8 +78,10 @@ def parse(
 
 
 def _listing(slurmd: Sequence[str], node: str, folder: str) -> ProcessResult:
-    """Return what slurmd lists. slurmd exits, 22.05 without a message, if the control groups that cgroup.conf names do
-    not exist yet, or are not those of the host. They do not matter for the list: try the other plugins then.
+    """Return the output of slurmd.
+
+    slurmd fails (22.05 without a message) if the control groups of cgroup.conf do not exist, or do not belong to the
+    host. They do not matter here, so the other plugins are tried.
     """
     first = done = _run(slurmd, node, folder)
     for guess in _PLUGINS:
@@ -92,7 +94,7 @@ def _listing(slurmd: Sequence[str], node: str, folder: str) -> ProcessResult:
 
 
 def minimal(node: str, gres: str) -> str:
-    """A slurm.conf that says of a node what matters here and nothing else."""
+    """Return a minimal slurm.conf for validating a node's GRES."""
     return (
         f"ClusterName=aliquot-check\nSlurmctldHost=localhost\nAuthType=auth/none\nCredType=cred/none\n"
         f"GresTypes={NAME},{fence.NAME}\nProctrackType=proctrack/linuxproc\n"
@@ -102,12 +104,14 @@ def minimal(node: str, gres: str) -> str:
 
 
 def differences(expected: OfferedDevices, parsed: ParsedFiles, configured: str) -> tuple[str, ...]:
-    """Where what slurmd read, or the value of ``Gres=`` says, is not what was meant: a sentence each. slurmd lists
-    gres.conf's devices whatever count ``Gres=`` has for them, and takes a count that is no number.
+    """Return the differences between the expected devices, slurmd's list and the value of ``Gres=``, as sentences.
+
+    ``Gres=`` is checked separately: slurmd lists the devices of gres.conf regardless of it, and accepts a count that is
+    not a number.
     """
     wrong = [*parsed.errors, *_miscounted(expected, configured)]
     if parsed.failed and not wrong:
-        wrong.append("slurmd refused the files without a word")
+        wrong.append("slurmd refused the files without a message")
     for kind in dict.fromkeys((*expected.counts, *parsed.counts)):
         ours, theirs = expected.counts.get(kind, 0), parsed.counts.get(kind, 0)
         if ours != theirs:
@@ -115,7 +119,7 @@ def differences(expected: OfferedDevices, parsed: ParsedFiles, configured: str) 
     expected_devices = {(d.type, frozenset(d.files)) for d in expected.devices}
     for kind, _, paths in parsed.devices:
         if expected.counts.get(kind) == parsed.counts.get(kind) and (kind, frozenset(paths)) not in expected_devices:
-            wrong.append(f"slurmd reads other device files for {kind}: {', '.join(paths)}")
+            wrong.append(f"slurmd reads unexpected device files for {kind}: {', '.join(paths)}")
     return tuple(wrong)
 
 
@@ -130,14 +134,14 @@ def _miscounted(expected: OfferedDevices, configured: str) -> tuple[str, ...]:
             counts[each.type] = counts.get(each.type, 0) + each.count
     kinds = dict.fromkeys((*expected.counts, *counts))
     return tuple(
-        f"Gres= says {counts.get(kind, 0)} of type {kind}, and gres.conf {expected.counts.get(kind, 0)}"
+        f"Gres= has {counts.get(kind, 0)} of type {kind}, but gres.conf has {expected.counts.get(kind, 0)}"
         for kind in kinds
         if counts.get(kind, 0) != expected.counts.get(kind, 0)
     )
 
 
 def out_of_order(expected: OfferedDevices, parsed: ParsedFiles) -> bool:
-    """Whether slurmd numbers the devices otherwise: then SLURM_STEP_GPUS means other ones than we think."""
+    """Report whether slurmd numbers the devices differently, so that SLURM_STEP_GPUS would mean other devices."""
     return [frozenset(d.files) for d in expected.devices] != [frozenset(paths) for _, _, paths in parsed.devices]
 
 
@@ -148,7 +152,7 @@ def _device_files(gres: str) -> Iterator[str]:
 
 
 def _with_stand_ins(gres: str, missing: Iterable[str], folder: str) -> str:
-    """The text with missing device nodes replaced by empty files of the same names."""
+    """Return gres.conf with empty files in place of missing device nodes, and create these files."""
     absent = set(missing)
     for path in absent:
         os.makedirs(os.path.dirname(folder + path), exist_ok=True)
@@ -167,18 +171,18 @@ def _run(slurmd: Sequence[str], node: str, folder: str) -> ProcessResult:
         return bounded_process.run([*slurmd, "-G", "-N", node, "-f", conf], BOUND_S, env=environment)
     except FileNotFoundError as absent:
         raise NoSlurmError(
-            f"{slurmd[0]} is not on this host: the files cannot be checked here",
+            f"{slurmd[0]} is not installed on this host, so the files cannot be validated",
             next_step="apt-get install slurmd, or dnf install slurm-slurmd",
         ) from absent
     except OSError as failure:  # a TimeoutError too
-        raise NoSlurmError(f"{slurmd[0]} -G did not come to an end: {failure}", next_step="slurmd -V") from failure
+        raise NoSlurmError(f"{slurmd[0]} -G failed: {failure}", next_step="slurmd -V") from failure
 
 
 def _read(done: ProcessResult, folder: str, missing: tuple[str, ...]) -> ParsedFiles:
     output = (done.err + done.out).replace(folder + "/dev", "/dev").replace(folder + "/", "")
     if done.code and "cannot create auth context" in output:
         raise NoSlurmError(
-            "slurmd -G cannot be asked: it has no auth/none, or the files name a way to authenticate that does not "
+            "slurmd -G cannot validate the files: it has no auth/none, or the authentication of the files does not "
             "work here",
             details=tuple(output.strip().splitlines()[-3:]),
             next_step="slurmd -G",
@@ -192,7 +196,7 @@ def _read(done: ProcessResult, folder: str, missing: tuple[str, ...]) -> ParsedF
 
 
 def listed_devices(output: str) -> tuple[tuple[str, int, tuple[str, ...]], ...]:
-    """The GPUs in what ``slurmd -G`` prints: type, count and device files."""
+    """Parse the GPUs in the output of ``slurmd -G``: type, count and device files."""
     found = (_LISTED.search(line) for line in output.splitlines())
     mine = (match for match in found if match and match[1] == NAME)
     return tuple(("" if m[2] == "(null)" else m[2], int(m[3]), tuple(m[4].split(","))) for m in mine)

@@ -1,1 +1,1 @@
-"""GPUs as Slurm counts them: types and cores."""
+"""GPUs in Slurm's terms: GRES types and cores."""

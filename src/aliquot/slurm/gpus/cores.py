@@ -1,9 +1,9 @@
-"""``Cores=``: which cores are near a GPU, in Slurm's numbers. Files of sysfs in, text out.
+"""The cores near a GPU for ``Cores=``, in Slurm's numbers, from sysfs.
 
-Slurm numbers cores as hwloc does: package by package, within one by what cores share (die, L3), each group in the order
-of its first processor. The kernel's processor numbers are others wherever there are threads. Slurm schedules GRES by
-whole sockets: cores near a GPU that are no whole sockets do harm (gres.conf(5)), unless NUMA nodes or L3 caches count
-as sockets (SlurmdParameters).
+Slurm numbers cores as hwloc does: package by package, and within a package by what cores share (die, L3), each group in
+the order of its first processor. With threads, the kernel's processor numbers differ. Slurm schedules GRES by whole
+sockets, so cores near a GPU that are not whole sockets do harm (gres.conf(5)), unless NUMA nodes or L3 caches count as
+sockets (SlurmdParameters).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
 
 class Processor(msgspec.Struct, frozen=True):
-    """What a processor (a thread of a core) is part of: the lowest processor of each, from the package down."""
+    """The groups that a processor (a thread of a core) belongs to, each named by its lowest processor."""
 
     package: int
     die: int
@@ -31,15 +31,19 @@ class Processor(msgspec.Struct, frozen=True):
 
 
 class Cores(msgspec.Struct, frozen=True):
-    """Slurm's core numbers by PCI address, where they say something; ``notes`` say why not."""
+    """The near cores of GPUs."""
 
     by_pci: Mapping[str, str] = {}
+    """Slurm's core numbers by PCI address, for GPUs that have near cores."""
     notes: tuple[str, ...] = ()
+    """Reasons why a GPU is omitted."""
 
 
 def near_cores(addresses: Iterable[str], choice: str = AUTO, root: str = "/") -> Cores:
-    """The cores near GPUs, from sysfs below a root. ``auto`` says only what holds for whole sockets, ``near`` whatever
-    is near, ``none`` nothing. A GPU whose place nobody knows, or that is as near to all cores, is left out.
+    """Return the cores near GPUs, from sysfs below a root directory.
+
+    ``auto`` returns only whole sockets, ``near`` all near cores, and ``none`` nothing. Omits a GPU whose location is
+    unknown or that is equally near to all cores.
     """
     if choice == NONE:
         return Cores()
@@ -62,13 +66,13 @@ def near_cores(addresses: Iterable[str], choice: str = AUTO, root: str = "/") ->
 
 def _partial(parts: list[str]) -> str:
     return (
-        f"the cores near {', '.join(parts)} are a part of a socket, and Slurm takes whole sockets: Cores is left out "
-        "(with SlurmdParameters=numa_node_as_socket, --cores near says them)"
+        f"the cores near {', '.join(parts)} are part of a socket, but Slurm schedules whole sockets: Cores= is omitted "
+        "(with SlurmdParameters=numa_node_as_socket, use --cores near)"
     )
 
 
 def numbered(processors: Mapping[int, Processor]) -> dict[int, int]:
-    """Slurm's number of each processor's core."""
+    """Return Slurm's core number of each processor."""
     positions = {n: (p.package, p.die, p.cache, p.core) for n, p in processors.items()}
     order = {position: n for n, position in enumerate(sorted(set(positions.values())))}
     return {n: order[position] for n, position in positions.items()}
@@ -80,8 +84,10 @@ def _whole_sockets(near: set[int], processors: Mapping[int, Processor]) -> bool:
 
 
 def members(text: str) -> tuple[int, ...]:
-    """A kernel's list, ``0-3,8``, number by number; () for what is none, or has more than ``MOST`` in it: Slurm's lists
-    look alike, and come from the environment of users' processes.
+    """Parse a list of numbers such as ``0-3,8``, of the kernel or of Slurm.
+
+    Invalid parts are skipped. Returns () if it has more than ``MOST`` numbers, because lists from the environment of
+    users' processes are not trusted.
     """
     found: list[int] = []
     for part in text.split(","):
@@ -95,7 +101,7 @@ def members(text: str) -> tuple[int, ...]:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """``0-3,8`` of ascending numbers."""
+    """Format ascending numbers as a list such as ``0-3,8``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
@@ -109,7 +115,7 @@ def _processors(root: str) -> dict[int, Processor]:
     found: dict[int, Processor] = {}
     for number in members(_line(root, f"{PROCESSORS}/online")):
         folder = f"{PROCESSORS}/cpu{number}"
-        # Names before Linux 4.20 come second.
+        # The second name is that of kernels before Linux 4.20.
         core = _first(root, f"{folder}/topology/core_cpus_list", f"{folder}/topology/thread_siblings_list")
         package = _first(root, f"{folder}/topology/package_cpus_list", f"{folder}/topology/core_siblings_list")
         if core is None or package is None:
@@ -121,7 +127,7 @@ def _processors(root: str) -> dict[int, Processor]:
 
 
 def _first(root: str, *paths: str) -> int | None:
-    """The lowest processor of the first list that is there."""
+    """Return the lowest processor of the first list that exists, or None."""
     return next((found[0] for path in paths if (found := members(_line(root, path)))), None)
 
 

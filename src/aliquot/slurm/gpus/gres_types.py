@@ -1,12 +1,13 @@
-"""Names of GRES types: ``a100_3g.20gb`` for a slice, ``a100`` for a whole GPU; from the GPU to the name and back.
+"""Names of GRES types, such as ``a100_3g.20gb`` for a MIG device and ``a100`` for a whole GPU, and their profiles.
 
-Slurm's own NVML plugin (``AutoDetect=nvml``) makes a type of the GPU's name, lower-case, spaces as underscores. For a
-MIG device it cuts that at the first ``-`` and adds ``_`` and what NVML's name of the device says after ``MIG``:
-``nvidia_a100_3g.20gb``; a whole GPU keeps all of it: ``nvidia_a100-sxm4-40gb`` (gpu_nvml.c, 23.02 to 26.05). A type in
-slurm.conf or gres.conf agrees with a detected device if it is a *part* of that name: so every style here does.
+Slurm's own NVML plugin (``AutoDetect=nvml``) derives a type from the GPU's name in lower case, with underscores for
+spaces. A whole GPU keeps all of it: ``nvidia_a100-sxm4-40gb``. For a MIG device, the plugin truncates the name at the
+first ``-``, and appends ``_`` and the part of NVML's device name after ``MIG``: ``nvidia_a100_3g.20gb`` (gpu_nvml.c,
+23.02 to 26.05). A type in slurm.conf or gres.conf matches a detected device if it is a *part* of that name. All styles
+here are.
 
-    short     a100_3g.20gb          a100                     usual
-    full      nvidia_a100_3g.20gb   nvidia_a100-sxm4-40gb    what the plugin says, letter by letter
+    short     a100_3g.20gb          a100                     default
+    full      nvidia_a100_3g.20gb   nvidia_a100-sxm4-40gb    exactly the plugin's names
     profile   3g.20gb               a100                     as in many sites' job scripts
 """
 
@@ -28,8 +29,10 @@ _VENDOR = "nvidia_"
 
 
 def type_of(gpu: Gpu, instance: GpuInstance | None, compute: ComputeInstance | None, style: TypeStyle = "short") -> str:
-    """The type of a MIG device, or of a whole GPU where ``instance`` is None. A compute instance that does not fill its
-    GPU instance has a type of its own (``a100_1c.3g.20gb``); without ``compute`` it is the GPU instance's.
+    """Return the type of a MIG device, or of a whole GPU if ``instance`` is None.
+
+    A compute instance that does not fill its GPU instance has its own type (``a100_1c.3g.20gb``). Without ``compute``,
+    the type is that of the GPU instance.
     """
     if instance is None:
         return whole_type(gpu, style)
@@ -37,23 +40,25 @@ def type_of(gpu: Gpu, instance: GpuInstance | None, compute: ComputeInstance | N
 
 
 def slice_type(gpu: Gpu, profile: str, style: TypeStyle = "short") -> str:
-    """The type of a profile on a GPU, whether it is there or not: what a layout would offer."""
+    """Return the type of a profile on a GPU, whether such an instance exists or not."""
     return profile.lower() if style == "profile" else f"{_model(gpu, style)}_{profile.lower()}"
 
 
 def whole_type(gpu: Gpu, style: TypeStyle = "short") -> str:
-    """The type of a whole GPU."""
+    """Return the type of a whole GPU."""
     return _plugin_name(gpu) if style == "full" else _model(gpu, "short")
 
 
 def detected_type(gpu: Gpu, instance: GpuInstance | None, compute: ComputeInstance | None) -> str:
-    """What Slurm's NVML plugin calls it (23.02 and later)."""
+    """Return the type that Slurm's NVML plugin detects (23.02 and later)."""
     return type_of(gpu, instance, compute, "full")
 
 
 def profile_of(text: str, gpus: Iterable[Gpu], tables: Iterable[Family] = ()) -> str | None:
-    """The profile that a type of any style means on one of these GPUs: ``3g.20gb`` of ``a100_3g.20gb``. None for a
-    whole GPU, and for what none of these GPUs can have. ``tables`` are the inventory's own, before the catalog's.
+    """Return the profile of a type in any style on one of these GPUs: ``3g.20gb`` for ``a100_3g.20gb``.
+
+    Returns None for a whole GPU, and for a profile that no GPU supports. ``tables`` of the inventory take precedence
+    over the catalog.
     """
     wanted = text.lower()
     for gpu in gpus:
@@ -75,7 +80,7 @@ def _names(table: Family) -> set[str]:
 
 
 def _table(gpu: Gpu, tables: Iterable[Family]) -> Family | None:
-    """None for a GPU whose family no table has: then its driver alone knows what it can be cut into."""
+    """Return a GPU's geometry table, or None if there is none: then only the driver knows its profiles."""
     found = next((t for t in tables if t.name == gpu.family), None)
     if found is not None or gpu.family is None:
         return found
@@ -86,7 +91,7 @@ def _table(gpu: Gpu, tables: Iterable[Family]) -> Family | None:
 
 
 def _model(gpu: Gpu, style: TypeStyle) -> str:
-    """What stands before a profile: the name up to its first ``-``."""
+    """Return the part of a type before the profile: the GPU's name up to its first ``-``."""
     name = _plugin_name(gpu).partition("-")[0]
     return name if style == "full" else name.removeprefix(_VENDOR)
 

@@ -1,1 +1,1 @@
-"""What Slurm's jobs have on this host."""
+"""Slurm jobs as holders of GPUs on this host."""

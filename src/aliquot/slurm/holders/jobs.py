@@ -1,49 +1,48 @@
-"""Who of Slurm has which GPU of this host, found in /proc: what must not be destroyed although no process is on it.
+"""GPUs of this host that Slurm jobs hold, from /proc. They must not be destroyed even if no process uses them.
 
-A job's processes are those below a slurmstepd (``stepds``), and in the environment that Slurm started them with stands
-what they have: MIG UUIDs where Slurm or our TaskProlog gave them, else ordinals of the node's GRES (SLURM_STEP_GPUS, or
-SLURM_JOB_GPUS in batch scripts), which the numbering on disk makes devices. A user may write something else there: that
-holds too much in the name of a job of hers, or too little of her own. An allocation without any process here is not
-seen: ``aliquot slurm apply`` asks slurmctld.
+A job's processes run below a slurmstepd (``steps``). Their initial environment names their devices: MIG UUIDs that
+Slurm or our TaskProlog set, else ordinals of the node's GRES (SLURM_STEP_GPUS, or SLURM_JOB_GPUS in batch scripts). The
+numbering on disk maps ordinals to devices. A user can change the environment, and then holds too much or too little,
+but only in the name of their own job. An allocation without a process here is not visible: ``aliquot slurm apply``
+queries slurmctld.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aliquot.core.model.claims import Claim, Claims
 from aliquot.core.model.inventory import Gpu, Holder
 
-if TYPE_CHECKING:  # every plan asks for jobs; where there are none, the rest is not even imported
+if TYPE_CHECKING:  # every plan reads the jobs; if there are none, the rest is not even imported
     from aliquot.slurm.files.gpu_numbering import Numbering
     from aliquot.slurm.files.job_devices import GresDevice
     from aliquot.slurm.holders.steps import JobSteps
 
-JOB = "job"
-"""The kind of the holders made here; their id is ``slurm:7``, never the bare number: whoever ends a holder takes that
-for a process.
-"""
+JOB: Final = "job"
+"""The kind of these holders. Their id is ``slurm:7``, never the bare number, which would stand for a process."""
 
 _NODE, _USER, _NAME = "SLURMD_NODENAME", "SLURM_JOB_USER", "SLURM_JOB_NAME"
 _WANTED = (_NODE, _USER, _NAME, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
 _USUAL, _LARGEST = 1 << 13, 1 << 20
-"""Bytes of an environment. Room for the largest is dear to make, and every process is looked at before each destroy."""
+"""Bytes of an environment. A large buffer is expensive, and every process is read before each destroy."""
 _LONGEST = 64
-"""Of a name: it is shown to administrators, and a user has chosen it."""
+"""Limit of a name in characters, because users choose it and administrators see it."""
 
 
 def source(simulated: str) -> Claims:
-    """Return what asks for the claims of Slurm's jobs on this machine, or on a simulated node: a ``HolderSource``."""
+    """Return a ``HolderSource`` for the claims of Slurm's jobs on this host, or on a simulated node."""
     return lambda gpus: claims(gpus, os.environ.get("ALIQUOT_SLURM_RUN", ""), simulated=bool(simulated))
 
 
 def claims(gpus: Sequence[Gpu], folder: str = "", proc: str = "/proc", *, simulated: bool = False) -> tuple[Claim, ...]:
-    """A claim for each Slurm job here that has any of these GPUs. One that has GRES which nobody can tell any more (the
-    numbering is gone) claims them all: better refused than destroyed under a job. Not so on a simulated node, whose
-    machine may have other ones: there only jobs of this mount namespace count, by what is known. ``folder`` is where
-    numberings lie, if not where a machine's do.
+    """Return a claim for each Slurm job on this host that has any of these GPUs.
+
+    A job whose GRES are unknown, because the numbering is missing, claims all GPUs: a refusal is better than a destroy
+    under a job. On a simulated node, whose host may have jobs for other GPUs, only known devices of jobs in this mount
+    namespace count. ``folder`` is the directory of the numberings, if not the default.
     """
     known: dict[str, Numbering | None] = {}
     devices: dict[str, set[str]] = {}
@@ -65,7 +64,7 @@ def claims(gpus: Sequence[Gpu], folder: str = "", proc: str = "/proc", *, simula
 
 
 def any_job(proc: str = "/proc") -> bool:
-    """Whether any job of Slurm's has a process here."""
+    """Report whether a Slurm job has a process on this host."""
     return next(_environments(proc), None) is not None
 
 
@@ -76,12 +75,12 @@ def _numbering(node: str, folder: str) -> Numbering | None:
 
 
 def _shown(name: str) -> str:
-    """A name without what a terminal would take for orders."""
+    """Return a name without control characters."""
     return "".join(c for c in name[:_LONGEST] if c.isprintable())
 
 
 def devices_by_job(folder: str = "", proc: str = "/proc") -> dict[str, tuple[GresDevice, ...]]:
-    """The jobs that have a process on this host, and those of their devices that are known."""
+    """Return the jobs that have a process on this host, with their known devices."""
     from aliquot.slurm.files import gpu_numbering as numbering
     from aliquot.slurm.jobs import task_prolog as taskprolog
 
@@ -99,7 +98,7 @@ def devices_by_job(folder: str = "", proc: str = "/proc") -> dict[str, tuple[Gre
 
 
 def _devices(environ: Mapping[str, str], numbered: Numbering | None, gpus: Sequence[Gpu]) -> set[str] | None:
-    """The UUIDs among these GPUs' that a process has; None where it has some that nobody can tell."""
+    """Return the UUIDs of these GPUs and instances that a process has, or None if some of its devices are unknown."""
     from aliquot.slurm.jobs import task_prolog as taskprolog
 
     ours = {gpu.uuid for gpu in gpus} | {c.uuid for gpu in gpus for i in gpu.instances for c in i.compute_instances}
@@ -114,8 +113,9 @@ def _devices(environ: Mapping[str, str], numbered: Numbering | None, gpus: Seque
 
 
 def _environments(proc: str, mount_namespace: str = "") -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Of every process that belongs to a job, the job, and what stands in its environment about GPUs. Equal ones once.
-    ``mount_namespace`` is a mount namespace to which they must belong.
+    """Yield the job, and the GPU variables of the environment, of every process that belongs to a job.
+
+    Equal pairs are yielded once. ``mount_namespace`` limits this to processes of one mount namespace.
     """
     seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
     steps: JobSteps | None = None
@@ -125,7 +125,7 @@ def _environments(proc: str, mount_namespace: str = "") -> Iterator[tuple[str, M
         return
     for pid in pids:
         words = _environment(f"{proc}/{pid}/environ")
-        # A shell of salloc has a job, too, on whatever host: slurmd's own children alone know the name of their node.
+        # A shell of salloc has a job too, on any host. Only slurmd's own children know the name of their node.
         if not words.get(_NODE):
             continue
         if steps is None:
@@ -149,8 +149,9 @@ def _namespace(process: str) -> str:
 
 
 def _environment(path: str) -> dict[str, str]:
-    """Only the variables that matter; {} for a process that is gone, or not ours to look at. Without a file object: a
-    node has thousands of processes.
+    """Return the relevant variables of a process; {} if it has ended or is not accessible.
+
+    Reads without a file object, because a node has thousands of processes.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

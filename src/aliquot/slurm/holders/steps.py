@@ -1,9 +1,9 @@
-"""Which job a process of this host belongs to, as the ``slurmstepd`` above it says.
+"""The job of a process on this host, from the ``slurmstepd`` above it.
 
-What a process has in its environment anybody can write: a process without a job could hold every GPU of the host, in
-another user's name. A step's daemon is root's, nobody else can start one, and its title names the step:
-``slurmstepd: [7.batch]``, ``[7.0]``, ``[7+1.0]`` for a part of a heterogeneous job. What a process leaves behind when
-it ends its step (Slurm ends them all, unless it was told to track them by session alone) belongs to no job.
+The environment alone is not enough, because any process can write it: a process without a job could hold every GPU of
+the host in another user's name. The daemon of a step belongs to root, no other user can start one, and its title names
+the step: ``slurmstepd: [7.batch]``, ``[7.0]``, ``[7+1.0]`` for a part of a heterogeneous job. A process that outlives
+its step belongs to no job (Slurm ends them all, unless it is configured to track them only by session).
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ import msgspec
 _TITLE = re.compile(rb"slurmstepd: \[(\d{1,10})(?:\+(\d{1,4}))?\.", re.ASCII)
 _NAME = "slurmstepd"
 _GONE = " (deleted)"
-"""How the kernel ends the name of a program whose file was replaced since: by an upgrade of Slurm."""
+"""Suffix that the kernel adds to the name of a program whose file was replaced, for example by an upgrade of Slurm."""
 _DEEPEST = 256
 
 
 class StepProcess(msgspec.Struct, frozen=True):
-    """``owner`` is the real user id: a program that lends its own rights has that of whoever started it."""
+    """The parent and the owner of a process."""
 
     parent: int
     owner: int
+    """The real user id: for a setuid program, that of the user who started it."""
 
 
 class JobSteps:
-    """A look at one host's processes; what was looked up once is not read again."""
+    """The jobs of one host's processes; each process is read once."""
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
         self._known: dict[int, str | None] = {}
 
     def job_of(self, pid: int) -> str | None:
-        """The job whose step a process is part of, as digits; None for no job's."""
+        """Return the job id of a process as digits, or None if it belongs to no job."""
         above: list[int] = []
         found: str | None = None
         while pid > 1 and len(above) < _DEEPEST:
@@ -54,7 +55,10 @@ class JobSteps:
         return found
 
     def _step(self, pid: int, process: StepProcess) -> str | None:
-        """The job of a step's daemon; None for any other process. One's own are trusted, too: slurmd without root."""
+        """Return the job of a step's daemon, or None for any other process.
+
+        Daemons of our own user are trusted too, for slurmd without root.
+        """
         if process.owner not in (0, os.geteuid()):
             return None
         try:

@@ -1,1 +1,1 @@
-"""What a job is told: device variables, DCGM's job mapping."""
+"""Information for jobs and about jobs: device variables, and DCGM's job mapping."""

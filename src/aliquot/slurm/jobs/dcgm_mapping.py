@@ -1,9 +1,11 @@
-"""Job ids for dcgm-exporter (``--hpc-job-mapping-dir``): a file per GPU, ``0``, or per GPU instance, ``0.7``, with the
-jobs on it, a line each; the exporter adds a label ``hpc_job`` to each metric of it (dcgm-exporter, hpc.go).
+"""Job ids for dcgm-exporter (``--hpc-job-mapping-dir``).
 
-The exporter drops a whole scrape where a file is gone between listing and reading: files are emptied, not removed, and
-replaced by renaming. It reads names of digits alone, so that names with a dot before are ours to use. GPUs are numbered
-as NVML does, GPU instances by NVML's id.
+There is a file for each GPU (``0``) or GPU instance (``0.7``), with one line for each of its jobs. The exporter adds a
+label ``hpc_job`` to each metric of it (dcgm-exporter, hpc.go).
+
+The exporter drops a whole scrape if a file disappears between listing and reading. So files are emptied instead of
+removed, and replaced by renaming. It only reads names of digits, so names that begin with a dot are free for our use.
+GPUs have NVML's index, GPU instances NVML's id.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ _LOCK = ".lock"
 
 
 def name(device: GresDevice) -> str:
-    """The file of a device. Compute instances of one GPU instance share it."""
+    """Return the file name of a device. Compute instances of one GPU instance share it."""
     return f"{device.gpu}" if device.instance is None else f"{device.gpu}.{device.instance}"
 
 
 def begin(job: str, devices: Iterable[GresDevice], folder: str = JOBS_FOLDER) -> tuple[str, ...]:
-    """A job has these devices now; the files that say so. Raises StorageError."""
+    """Record that a job has devices, and return their files. Raises StorageError."""
     names = tuple(dict.fromkeys(name(d) for d in devices))
     with _locked(folder):
         for each in names:
@@ -42,7 +44,7 @@ def begin(job: str, devices: Iterable[GresDevice], folder: str = JOBS_FOLDER) ->
 
 
 def end(job: str, folder: str = JOBS_FOLDER) -> tuple[str, ...]:
-    """A job is over, wherever it was; the files that said otherwise. Raises StorageError."""
+    """Record that a job has ended, and return the files that changed. Raises StorageError."""
     changed = []
     with _locked(folder):
         for each in _names(folder):
@@ -56,10 +58,11 @@ def end(job: str, folder: str = JOBS_FOLDER) -> tuple[str, ...]:
 def refresh(
     running: Mapping[str, Iterable[GresDevice]], folder: str = JOBS_FOLDER, *, now: float | None = None
 ) -> tuple[str, ...]:
-    """Makes the files say which jobs are ``running``, and on what; the files that changed. Slurm tells a Prolog only
-    one type of a job that has several, and no Epilog runs where slurmd died: processes tell the rest. What a Prolog
-    wrote in the last ``GRACE_S`` seconds stays: its job has no process yet. ``now`` is seconds of the epoch. Raises
-    StorageError.
+    """Update the files to the ``running`` jobs and their devices, and return the files that changed.
+
+    The processes complete what Prolog and Epilog miss: Slurm passes a Prolog only one type of a job that has several,
+    and runs no Epilog if slurmd died. Entries that a Prolog wrote in the last ``GRACE_S`` seconds stay, because their
+    jobs have no process yet. ``now`` is in seconds since the epoch. Raises StorageError.
     """
     wanted: dict[str, list[str]] = {}
     for job, devices in running.items():
@@ -80,7 +83,7 @@ def refresh(
 
 
 def jobs(folder: str = JOBS_FOLDER) -> dict[str, tuple[str, ...]]:
-    """What is said now, by file; empty ones left out."""
+    """Return the jobs in each file that is not empty."""
     found = {each: _jobs(folder, each) for each in _names(folder)}
     return {each: listed for each, listed in found.items() if listed}
 
@@ -114,10 +117,10 @@ def _write(folder: str, each: str, jobs: tuple[str, ...]) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """One writer at a time: Prologs and Epilogs of several jobs run side by side. A killed one leaves no lock."""
+    """Hold the lock, because Prologs and Epilogs of several jobs run in parallel. A killed process leaves no lock."""
     try:
         os.makedirs(folder, mode=0o755, exist_ok=True)
-        # Whoever can open it, be it for reading, can hold it, and every Prolog would wait: nobody else can.
+        # Only we may open the file: a process that can read it can lock it, and every Prolog would wait.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         with open(os.open(os.path.join(folder, _LOCK), flags, 0o600), "r+") as file:
             os.fchmod(file.fileno(), 0o600)

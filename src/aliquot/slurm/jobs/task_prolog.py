@@ -1,8 +1,8 @@
-"""Which devices a task has, and what its TaskProlog says: ``export CUDA_VISIBLE_DEVICES=MIG-...``.
+"""The devices of a task, and the output of its TaskProlog: ``export CUDA_VISIBLE_DEVICES=MIG-...``.
 
-Slurm runs TaskProlog as the job's user, in the task's control group, with the task's environment, and takes lines
-``export NAME=value`` from it. The device is found by Slurm's ordinals (SLURM_STEP_GPUS, per task where tasks are bound)
-and held against what the task can open: with ConstrainDevices a capability of somebody else says EPERM.
+Slurm runs TaskProlog as the job's user, in the task's control group, with the task's environment, and reads lines
+``export NAME=value`` from it. Slurm's ordinals (SLURM_STEP_GPUS, per task if tasks are bound) identify the devices. The
+devices are compared with what the task can open: with ConstrainDevices, another job's capability fails with EPERM.
 """
 
 from __future__ import annotations
@@ -24,51 +24,54 @@ STEP_GPUS, JOB_GPUS, CUDA, NVIDIA = (
 _OURS = ("MIG-", "GPU-")
 
 Opens = Callable[[str], bool]
-"""Whether this process may open a device node."""
+"""Reports whether this process may open a device node."""
 
 
 class TaskDevices(msgspec.Struct, frozen=True):
-    """A task's devices. ``error`` is a sentence where they cannot be told for sure; then there are none."""
+    """The devices of a task."""
 
     devices: tuple[GresDevice, ...] = ()
     error: str = ""
+    """Why the devices are uncertain; then ``devices`` is empty."""
 
 
 def ordinals(environ: Mapping[str, str]) -> tuple[int, ...]:
-    """The numbers of the GRES that a task has, or a job on this node (``0,2``, ``0-2``); () where Slurm says none."""
+    """Return the ordinals of the GRES of a task, or of a job on this node (``0,2``, ``0-2``); () if Slurm sets none."""
     from aliquot.slurm.gpus.cores import members
 
     return members(environ.get(STEP_GPUS) or environ.get(JOB_GPUS) or "")
 
 
 def uuids(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The UUIDs that Slurm itself gave, which it does with AutoDetect."""
+    """Return the UUIDs that Slurm itself set, as it does with AutoDetect."""
     words = environ.get(CUDA, "").split(",")
     return tuple(words) if words[0].startswith(_OURS) else ()
 
 
 def task_devices(environ: Mapping[str, str], numbering: Numbering, opens: Opens) -> TaskDevices:
-    """A task's devices by its environment and by what it can open."""
+    """Return a task's devices from its environment and from what it can open."""
     mine = numbering.devices_at(ordinals(environ))
     openable = tuple(d for d in numbering.devices if all(opens(file) for file in d.files))
     if len(openable) == len(numbering.devices):
-        return TaskDevices(mine)  # no fence, or all of it is ours: the numbers are all there is
+        return TaskDevices(mine)  # not constrained, or all devices are ours: only the ordinals tell
     if not mine and not numbering.detected:
-        # Slurm 22.05 sets no variable in tasks of --gpus-per-task with a type: what opens is the step's.
+        # Slurm 22.05 sets no variable in tasks of --gpus-per-task with a type: the step has what it can open.
         return TaskDevices(openable)
     if all(d in openable for d in mine):
         return TaskDevices(mine)
     if len(openable) == len(mine):
         return TaskDevices(openable)
     return TaskDevices(
-        error=f"gres.conf of {numbering.node} and the numbers that Aliquot keeps differ: by Slurm's numbers the task "
-        f"has {', '.join(d.uuid for d in mine)}, and it can open {', '.join(d.uuid for d in openable) or 'none'}"
+        error=f"gres.conf of {numbering.node} and Aliquot's numbering differ: by Slurm's numbers the task "
+        f"has {', '.join(d.uuid for d in mine)}, but it can open {', '.join(d.uuid for d in openable) or 'none'}"
     )
 
 
 def exports(devices: tuple[GresDevice, ...], numbering: Numbering) -> tuple[str, ...]:
-    """The lines for Slurm. None on a node without MIG, where Slurm's numbers are CUDA's; beside MIG devices even a
-    whole GPU's number is another to CUDA. Of several MIG devices a process uses the first alone.
+    """Return the lines for Slurm; none on a node without MIG, where Slurm's numbers are those of CUDA.
+
+    If a node has MIG devices, CUDA numbers even whole GPUs differently. A process uses only the first of several MIG
+    devices.
     """
     sliced = any(d.instance is not None for d in numbering.devices)
     if not devices or not sliced or not all(d.uuid for d in devices):
@@ -78,7 +81,9 @@ def exports(devices: tuple[GresDevice, ...], numbering: Numbering) -> tuple[str,
 
 
 def may_open(file: str) -> bool:
-    """By access(2), which asks the control group's fence, too, and opens nothing: opening its node wakes a GPU. What is
-    not there says nothing.
+    """Report whether this process may open a device node.
+
+    access(2) also checks the control group, and does not open the node, which would wake the GPU. A missing file counts
+    as openable.
     """
     return os.access(file, os.R_OK) or not os.path.exists(file)

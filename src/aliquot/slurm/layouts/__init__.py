@@ -1,1 +1,1 @@
-"""Layouts that nodes may have, as features or as cloud nodes."""
+"""Layouts of nodes, as features or as CLOUD nodes."""

@@ -1,8 +1,8 @@
-"""The records of a host that power saving starts and stops: one CLOUD node name for each layout. Pure.
+"""CLOUD records of a host, which power saving starts and stops: one node name for each layout. Pure.
 
-Each has its own port and what the GPUs offer in that layout; slurmd is started as one of them (``slurmd -b -N NAME``).
-A powered-down record is not shown by releases before 23.11 unless ``PrivateData`` has ``cloud``: then nobody, our own
-controller included, could see that it is drained.
+Each record has its own port and the GRES of its layout. slurmd is started as one of them (``slurmd -b -N NAME``).
+Releases before 23.11 only show a powered-down record if ``PrivateData`` has ``cloud``. Otherwise users and our
+controller could not see that it is drained.
 """
 
 from __future__ import annotations
@@ -20,33 +20,36 @@ from aliquot.slurm.gpus.gres_types import TypeStyle, slice_type
 from aliquot.slurm.layouts.families import FeatureLayout
 
 SHOWN = Version(23, 11)
-"""From here on powered-down CLOUD nodes are shown to everybody."""
+"""From this release, all users see powered-down CLOUD nodes."""
 ABSENT = "/dev/aliquot-absent"
-"""How device files are called in lines of a record whose layout is not there."""
+"""Prefix of placeholder device files in lines of a record whose layout is not applied."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9]+")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
 
 class Sibling(msgspec.Struct, frozen=True):
-    """One record. ``profiles`` is what each of the ``gpus`` (PCI addresses) is cut into, ``port`` slurmd's."""
+    """A CLOUD record of a host."""
 
     node_name: str = msgspec.field(name="record")
     host: str
     port: int
+    """The port of its slurmd."""
     feature: str
     profiles: tuple[str, ...]
+    """The instances of each GPU."""
     gpus: tuple[str, ...]
+    """PCI addresses."""
     gres: tuple[Gres, ...]
     address: str = ""
 
 
 class CloudNodeShape(msgspec.Struct, frozen=True):
-    """What the records of a host have in common: ``keys`` is the machine's CPUs and memory as slurm.conf says them, and
-    whatever else a node line is to say; ``features`` are the static ones.
-    """
+    """The common settings of a host's records."""
 
     keys: str = ""
+    """CPUs, memory and other keys of the node line."""
     features: tuple[str, ...] = ("mig",)
+    """The static features."""
     address: str = ""
     first_port: int = 6820
     style: TypeStyle = "short"
@@ -55,15 +58,15 @@ class CloudNodeShape(msgspec.Struct, frozen=True):
 def siblings(
     host: str, gpus: Sequence[Gpu], layouts: Sequence[FeatureLayout], shape: CloudNodeShape
 ) -> tuple[Sibling, ...]:
-    """One record per layout. Raises ConfigError for names that Slurm does not take, and layouts given twice."""
+    """Return one record per layout. Raises ConfigError for invalid host names, and for duplicate layouts."""
     if not _HOST.fullmatch(host):
-        raise ConfigError(f"{host!r} is no name of a host", next_step="aliquot slurm siblings --help")
+        raise ConfigError(f"invalid host name {host!r}", next_step="aliquot slurm siblings --help")
     twice = [str(each) for each, n in Counter(layouts).items() if n > 1]
     if twice or not layouts:
         message = f"the layout {twice[0]} is given twice" if twice else "no layout is given"
         raise ConfigError(message, next_step="aliquot slurm families")
     if not 0 < shape.first_port <= 65536 - len(layouts):
-        raise ConfigError(f"{shape.first_port} is no port that {len(layouts)} records could have their ports from")
+        raise ConfigError(f"invalid first port {shape.first_port}: {len(layouts)} records need ports from 1 to 65535")
     return tuple(
         Sibling(
             node_name=sibling_name(host, layout),
@@ -80,18 +83,18 @@ def siblings(
 
 
 def sibling_name(host: str, layout: FeatureLayout) -> str:
-    """The record's name: ``n1-2x3g-20gb``. Not a dot: Slurm cuts a name at its first."""
+    """Return the record's name: ``n1-2x3g-20gb``. It has no dots, because Slurm truncates names at the first one."""
     return f"{host}-{_NOT_IN_NAMES.sub('-', layout.short)}"
 
 
 def gres(gpus: Sequence[Gpu], layout: FeatureLayout, style: TypeStyle = "short") -> tuple[Gres, ...]:
-    """What GPUs offer once they are all in a layout."""
+    """Return the GRES of GPUs that are all in a layout."""
     counts = Counter(slice_type(gpu, profile, style) for gpu in gpus for profile in layout.profiles)
     return tuple(Gres("gpu", kind, count) for kind, count in counts.items())
 
 
 def node_line(sibling: Sibling, shape: CloudNodeShape) -> str:
-    """The record's line in slurm.conf."""
+    """Return the record's line in slurm.conf."""
     words = [
         f"NodeName={sibling.node_name}",
         f"NodeHostname={sibling.host}",
@@ -106,10 +109,12 @@ def node_line(sibling: Sibling, shape: CloudNodeShape) -> str:
 
 
 def absent_gres_lines(node_name: str, offered: Sequence[Gres]) -> tuple[str, ...]:
-    """The record's lines in gres.conf while its layout is not there: as many devices of each type as it will have, by
-    names that no device has. slurmctld reads them when it starts, and looks at no file; a record without lines, or
-    with ``Count=`` alone, has no devices for it, and is set INVALID as soon as slurmd says otherwise and a job waits.
-    A slurmd that read them would not start. Tried on 22.05 and 24.11: tests/system/slurm/test_cloud.py.
+    """Return the record's lines in gres.conf while its layout is not applied.
+
+    They have as many devices of each type as the layout, with placeholder names. slurmctld reads them when it starts,
+    without checking the files. Without lines, or with only ``Count=``, slurmctld counts no devices, and sets the record
+    INVALID if slurmd registers others while a job waits. A slurmd that reads these lines does not start. Tested on
+    22.05 and 24.11 in tests/system/slurm/test_cloud.py.
     """
     lines = []
     first = 0
@@ -122,8 +127,10 @@ def absent_gres_lines(node_name: str, offered: Sequence[Gres]) -> tuple[str, ...
 
 
 def keys(version: Version, programs: Mapping[str, str], idle_s: int) -> tuple[str, ...]:
-    """What slurm.conf needs once. ``programs`` are the paths of ``resume`` and ``suspend``; a record that had no job
-    for ``idle_s`` seconds is powered down.
+    """Return the keys that slurm.conf needs once.
+
+    ``programs`` are the paths of ``resume`` and ``suspend``. A record without jobs for ``idle_s`` seconds is powered
+    down.
     """
     found = [
         f"ResumeProgram={programs['resume']}",

@@ -1,10 +1,10 @@
-"""Layouts of one GPU by how many devices they make: what node_features/helpers can switch between, and what it cannot.
+"""Layouts of one GPU by their number of devices: node_features/helpers can only switch within one number.
 
-Slurm compares the number of devices that a node registers with the number that is configured, so only layouts of one
-number can be features of one node. The names of features here say the whole layout (``mig_2x3g.20gb``,
-``mig_1x4g.20gb_1x3g.20gb``), so that a helper program needs no table beside it. Slurm's alphabet for changeable
-features: a letter, ``_`` or ``=``, then letters, digits, ``_``, ``.``, ``=``; so ``1g.5gb+me`` becomes ``1g.5gb.me``
-and ``1g.5gb-me`` ``1g.5gb.no.me``. Source: slurm.schedmd.com/helpers.conf.html.
+Slurm compares the number of devices that a node registers with the configured one, so only layouts with the same number
+of devices can be features of one node. The names of features contain the whole layout (``mig_2x3g.20gb``,
+``mig_1x4g.20gb_1x3g.20gb``), so a helper program needs no table. Changeable features start with a letter, ``_`` or
+``=``, and continue with letters, digits, ``_``, ``.``, ``=``. So ``1g.5gb+me`` becomes ``1g.5gb.me``, and ``1g.5gb-me``
+becomes ``1g.5gb.no.me``. Source: slurm.schedmd.com/helpers.conf.html.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aliquot.errors import ConfigError
 from aliquot.foundation.decimals import decimal
 
 PREFIX = "mig_"
-"""What features that name a layout begin with."""
+"""The prefix of features that name a layout."""
 _FEATURE = re.compile(r"[A-Za-z_=][A-Za-z0-9_.=]*")
 _PART = re.compile(r"([1-9]\d{0,8})x(.+)")
 
@@ -36,20 +36,19 @@ class FamilyError(ConfigError):
 
 
 class FeatureLayout(msgspec.Struct, frozen=True, order=True):
-    """What one GPU is cut into: profile names with repeats, widest first. Each instance is one device: it has one
-    compute instance that covers it.
-    """
+    """The layout of one GPU. Each instance is one device: one compute instance fills it."""
 
     profiles: tuple[str, ...]
+    """Profile names with repetitions, widest first."""
 
     @property
     def devices(self) -> int:
-        """How many devices one GPU has in it."""
+        """The number of devices of one GPU."""
         return len(self.profiles)
 
     @property
     def uniform(self) -> bool:
-        """Whether all its devices are alike, so that a job that asks for any one of them knows what it gets."""
+        """True if all devices are alike, so that a job that requests any one of them knows what it gets."""
         return len(set(self.profiles)) == 1
 
     @property
@@ -59,7 +58,7 @@ class FeatureLayout(msgspec.Struct, frozen=True, order=True):
 
     @property
     def feature(self) -> str:
-        """The name of the feature that stands for it."""
+        """The name of its feature."""
         return PREFIX + self.short
 
     def __str__(self) -> str:
@@ -67,26 +66,26 @@ class FeatureLayout(msgspec.Struct, frozen=True, order=True):
 
 
 def encode_profile(profile: str) -> str:
-    """A profile's name in Slurm's alphabet. One name of a geometry table each, so that it can be read back."""
+    """Encode a profile name in Slurm's alphabet. Within a geometry table the result is unique and can be decoded."""
     return profile.replace("+", ".").replace("-", ".no.").replace(",", ".")
 
 
 def is_valid_feature(name: str) -> bool:
-    """Whether Slurm takes a name for a changeable feature."""
+    """Report whether Slurm accepts a name as a changeable feature."""
     return _FEATURE.fullmatch(name) is not None
 
 
 def ordered_layout(family: Family, names: Iterable[str]) -> FeatureLayout:
-    """A layout from profile names in any order. Raises KeyError for a name that the family's table lacks."""
+    """Build a layout from profile names in any order. Raises KeyError for a name that the family's table lacks."""
     table = compiled_table(family)
     ids = table.canonical(family.by_name[name].id for name in names)
     return FeatureLayout(tuple(table.profiles[each].name for each in ids))
 
 
 def parse_layout(family: Family, text: str) -> FeatureLayout:
-    """A layout as a person types it: ``3g.20gb,3g.20gb``, ``2x3g.20gb``, ``3g.20gb:2`` or a feature's name.
+    """Parse a layout as a user types it: ``3g.20gb,3g.20gb``, ``2x3g.20gb``, ``3g.20gb:2`` or a feature's name.
 
-    Raises FamilyError for a word that is no profile of these GPUs.
+    Raises FamilyError for a word that is not a profile of these GPUs.
     """
     names: list[str] = []
     for word in text.removeprefix(PREFIX).replace("_", ",").replace(" ", "").split(","):
@@ -96,29 +95,31 @@ def parse_layout(family: Family, text: str) -> FeatureLayout:
         found = _profile(family, match.group(2) if match else name)
         if found is None or not count:
             known = ", ".join(p.name for p in family.profiles)
-            raise FamilyError(f"{word!r} in the layout {text!r} is no profile of {family.title}", details=(known,))
-        # No GPU has more instances than slices: an absurd count must not fill the memory.
+            raise FamilyError(f"{word!r} in the layout {text!r} is not a profile of {family.title}", details=(known,))
+        # A GPU cannot have more instances than slices, and a huge count must not exhaust the memory.
         names += [found] * min(count, 2 * family.memory_slices)
     return ordered_layout(family, names)
 
 
 def _profile(family: Family, word: str) -> str | None:
-    """A profile by its name, its alias, or its name in Slurm's alphabet."""
+    """Find a profile by its name, its alias, or its encoded name."""
     if word in family.by_name:
         return family.by_name[word].name
     return next((p.name for p in family.profiles if encode_profile(p.name) == word), None)
 
 
 def layout_of(family: Family, feature: str) -> FeatureLayout:
-    """What a feature asks for. Raises FamilyError for a name that says no layout of these GPUs."""
+    """Return the layout of a feature. Raises FamilyError for a name that is not a layout of these GPUs."""
     if not feature.startswith(PREFIX):
-        raise FamilyError(f"the feature {feature!r} names no layout: those begin with {PREFIX}")
+        raise FamilyError(f"the feature {feature!r} does not name a layout: use a name that begins with {PREFIX}")
     return parse_layout(family, feature)
 
 
 def current_layout(family: Family, gpus: Sequence[Gpu]) -> FeatureLayout | None:
-    """The layout that some GPUs of one family are in; None where they differ, where MIG is off, or where an instance
-    has not exactly one compute instance that covers it: no feature says that.
+    """Return the current layout of GPUs of one family.
+
+    Returns None if no feature describes it: the GPUs differ, MIG is off, or an instance is not filled by exactly one
+    compute instance.
     """
     found: set[FeatureLayout] = set()
     for gpu in gpus:
@@ -131,8 +132,9 @@ def current_layout(family: Family, gpus: Sequence[Gpu]) -> FeatureLayout | None:
 
 
 def maximal_layouts(family: Family, *, attributes: bool = False) -> tuple[FeatureLayout, ...]:
-    """Every layout beside which nothing more fits, fewest devices first; of plain profiles unless ``attributes``
-    (or a GPU has no others).
+    """Return every layout to which no further instance can be added, fewest devices first.
+
+    Uses only plain profiles unless ``attributes`` is set or the GPU has no plain ones.
     """
     table = compiled_table(family)
     ids = table.canonical(p.id for p in (family.profiles if attributes else family.plain_profiles or family.profiles))
@@ -154,7 +156,7 @@ def _with(counts: _Counts, profile_id: int) -> _Counts:
 
 
 def _legal(table: PlacementTable, ids: Sequence[int]) -> set[_Counts]:
-    """Every multiset of profiles that one GPU can have. What is legal stays legal when an instance is taken away."""
+    """Return every multiset of profiles that fits on one GPU. A subset of one that fits always fits."""
     found: set[_Counts] = {frozenset()}
     frontier: list[tuple[_Counts, int]] = [(frozenset(), 0)]
     while frontier:
@@ -168,12 +170,12 @@ def _legal(table: PlacementTable, ids: Sequence[int]) -> set[_Counts]:
 
 
 def fits(table: PlacementTable, counts: dict[int, int]) -> bool:
-    """Whether one GPU can have these instances, at any placement."""
+    """Report whether one GPU can have these instances in some placement."""
     return allowed(table, counts) and next(arrangements(table, counts), None) is not None
 
 
 def families(layouts: Iterable[FeatureLayout]) -> dict[int, tuple[FeatureLayout, ...]]:
-    """Layouts by the number of devices: those of one number can be features of one node."""
+    """Group layouts by their number of devices: those with the same number can be features of one node."""
     found: dict[int, list[FeatureLayout]] = {}
     for each in layouts:
         found.setdefault(each.devices, []).append(each)
@@ -181,8 +183,10 @@ def families(layouts: Iterable[FeatureLayout]) -> dict[int, tuple[FeatureLayout,
 
 
 def require_same_count(family: Family, layouts: Sequence[FeatureLayout]) -> int:
-    """The number of devices per GPU that all these layouts have. Raises FamilyError with every reason why they cannot
-    be features of one node: one that does not fit, twice the same, or numbers that differ.
+    """Return the number of devices per GPU of these layouts.
+
+    Raises FamilyError with every reason why they cannot be features of one node: a layout does not fit or occurs twice,
+    or the numbers differ.
     """
     errors = list(_family_errors(family, layouts))
     if errors:
@@ -192,22 +196,22 @@ def require_same_count(family: Family, layouts: Sequence[FeatureLayout]) -> int:
 
 def _family_errors(family: Family, layouts: Sequence[FeatureLayout]) -> Iterator[str]:
     if len(layouts) < 2:
-        yield "a node that changes between layouts needs two of them at least"
+        yield "a node that switches between layouts needs at least two of them"
     table = compiled_table(family)
     for each, n in Counter(layouts).items():
         counts = Counter(family.by_name[name].id for name in each.profiles)
         if n > 1:
             yield f"{each} is given {n} times"
         if not fits(table, counts):
-            why = next((r.message for r in refusals(table, counts)), "its instances overlap wherever they are put")
+            why = next((r.message for r in refusals(table, counts)), "its instances overlap in every placement")
             yield f"{each} does not fit on one GPU: {why}"
         if not is_valid_feature(each.feature):
-            yield f"{each.feature}: Slurm takes no such name for a feature"
+            yield f"{each.feature}: Slurm does not accept this name for a feature"
     if len(families(layouts)) > 1:
-        counts_text = "; ".join(f"{each} makes {each.devices}" for each in layouts)
+        counts_text = "; ".join(f"{each} has {each.devices}" for each in layouts)
         yield (
-            f"the layouts make different numbers of devices per GPU ({counts_text}): Slurm sets a node whose number "
-            "falls INVALID and ends the job that it was changed for; use dynamic nodes or CLOUD records for these"
+            f"the layouts have different numbers of devices per GPU ({counts_text}): if the number decreases, Slurm "
+            "sets the node INVALID and ends the job that it was changed for; use dynamic nodes or CLOUD records instead"
         )
 
 

@@ -1,8 +1,8 @@
-"""What power saving asks for, and who of a host's records gets it: read from ResumeProgram's file. Pure.
+"""Requests of power saving, read from ResumeProgram's file, and the choice among a host's records. Pure.
 
-Slurm gives ResumeProgram a host list, and in SLURM_RESUME_FILE (gone when the program ends) JSON about the jobs that
-wait: ``nodes_resume`` since 23.02, ``nodes`` before. Source: slurm.schedmd.com/power_save.html, and what 22.05 and
-24.11 wrote in tests/system/slurm/test_cloud.py.
+Slurm passes ResumeProgram a host list, and in SLURM_RESUME_FILE (deleted when the program ends) JSON with the waiting
+jobs: ``nodes_resume`` since 23.02, ``nodes`` before. Source: slurm.schedmd.com/power_save.html, and output of 22.05 and
+24.11 in tests/system/slurm/test_cloud.py.
 """
 
 from __future__ import annotations
@@ -20,32 +20,34 @@ KIND = "SlurmSiblings"
 
 
 class SiblingHost(msgspec.Struct, frozen=True):
-    """A host's records as ``aliquot slurm siblings -o json`` prints them. ``reach`` is the command that runs others on
-    the host ("" here), ``run`` the options of ``power start`` and ``stop`` there.
-    """
+    """A host's records, as ``aliquot slurm siblings -o json`` prints them."""
 
     host: str
     siblings: tuple[Sibling, ...]
     reach: str = ""
+    """The command that runs commands on the host; "" for this host."""
     run: tuple[str, ...] = ()
+    """Options of ``power start`` and ``stop`` on the host."""
     kind: str = KIND
 
 
 class StartSelection(msgspec.Struct, frozen=True):
-    """Who starts, who has to give way to whom (record to record), and which names no file of siblings has."""
+    """The records to start."""
 
     start: tuple[str, ...]
     losers: tuple[tuple[str, str], ...] = ()
+    """Requested records that do not start, each with the record that starts instead."""
     unknown: tuple[str, ...] = ()
+    """Names that no file of siblings has."""
 
 
 def host_of(text: str, source: str) -> SiblingHost:
-    """A file's host. Raises ConfigError."""
+    """Parse the file of a host. Raises ConfigError."""
     try:
         host = msgspec.json.decode(text, type=SiblingHost)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise ConfigError(
-            f"{source}: these are no siblings: {error}", next_step="aliquot slurm siblings -o json > FILE"
+            f"{source} is not a file of siblings: {error}", next_step="aliquot slurm siblings -o json > FILE"
         ) from error
     if host.kind != KIND:
         raise ConfigError(f"{source} is a {host.kind}, not {KIND}", next_step="aliquot slurm siblings -o json > FILE")
@@ -53,7 +55,7 @@ def host_of(text: str, source: str) -> SiblingHost:
 
 
 def first_jobs(data: bytes) -> dict[str, int]:
-    """The earliest job that waits for each record; {} where the file says nothing that can be read."""
+    """Return the earliest job that waits for each record; {} if the data is invalid."""
     try:
         plain: Any = msgspec.json.decode(data)
         jobs = [(int(job["job_id"]), job.get("nodes_resume") or job.get("nodes") or "") for job in plain["jobs"]]
@@ -69,8 +71,9 @@ def first_jobs(data: bytes) -> dict[str, int]:
 def select_starts(
     names: Iterable[str], hosts: Mapping[str, Sequence[str]], waiting: Mapping[str, int]
 ) -> StartSelection:
-    """One record per host: that of the earliest job, else the first that was named. ``hosts`` are all records by
-    host.
+    """Select one record per host: that of the earliest job, else the first in ``names``.
+
+    ``hosts`` has all records of each host.
     """
     requested = list(dict.fromkeys(names))
     host_by_record = {record: host for host, records in hosts.items() for record in records}

@@ -1,1 +1,1 @@
-"""A Slurm node changes its GPUs: drained, changed through the planner, registered with what is true, resumed."""
+"""Changes of a Slurm node's GPUs: drain, change through the planner, register the new GRES, resume."""

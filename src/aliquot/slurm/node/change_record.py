@@ -1,7 +1,7 @@
-"""The record of a change of a Slurm node: on disk before each step, so that a kill at any instant costs nothing.
+"""The record of a change of a Slurm node, on disk before each step, so that a kill at any time does no harm.
 
-One file per Slurm node, ``slurm-changes/NAME.json`` beside the journal. It holds what is asked, what was before, and
-the step that is under way; a step that was under way is done again, and every step may be.
+There is one file per Slurm node, ``slurm-changes/NAME.json`` next to the journal. It holds the request, the state
+before, and the current step. An interrupted step is repeated; every step is idempotent.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ ChangeStatus = Literal["open", "done", "undone", "refused"]
 
 
 class ExpectedGres(msgspec.Struct, frozen=True):
-    """What Slurm should say of the node, from the GPUs as they are: types and counts, and the lines of gres.conf.
-    ``devices`` are in the order of the ordinals that jobs get. ``fenced``: the lines keep jobs from other GPUs, too.
-    """
+    """The GRES that Slurm should have for the node, given the current GPUs."""
 
     gres: tuple[Gres, ...] = ()
+    """Types and counts."""
     lines: tuple[str, ...] = ()
+    """The lines of gres.conf."""
     notes: tuple[str, ...] = ()
     devices: tuple[GresDevice, ...] = ()
+    """In the order of the ordinals that jobs get."""
     fenced: bool = False
+    """Whether the lines also deny jobs access to other GPUs."""
 
     @property
     def text(self) -> str:
@@ -47,39 +49,44 @@ class ExpectedGres(msgspec.Struct, frozen=True):
 
 
 class NodeRestorePoint(msgspec.Struct, frozen=True):
-    """What there was before anything was touched: the way back. ``lines`` are those of our block in gres.conf, ``gres``
-    the value that Slurm had (for a static node: its line), ``node_conf`` a dynamic node's other words. ``reason`` is
-    that of whoever had drained the node before us. ``attributes`` is what else its record had. ``slurmd_start`` is 0
-    for a node that never was registered.
-    """
+    """The state before the change, for undoing it."""
 
     desired: Desired = Desired(())
     lines: tuple[str, ...] = ()
+    """The lines of our managed block in gres.conf."""
     gres: tuple[Gres, ...] = ()
+    """The GRES that Slurm had; for a static node, those of its line."""
     gres_text: str = ""
     features: tuple[str, ...] | None = None
     node_conf: str = ""
+    """The other keys of a dynamic node."""
     reason: str = ""
+    """The reason of a drain that someone else had set before."""
     slurmd_start: int = 0
+    """0 for a node that was never registered."""
     attributes: NodeAttributes = msgspec.field(default=NodeAttributes(), name="beside")
+    """The other attributes of the node's record."""
 
 
 class ChangeRecord(msgspec.Struct, frozen=True):
-    """``phase`` is the step under way, "" before the first. ``undoing``: the change failed (``why``) and is being
-    undone. ``drained`` says that we drained the node, so that we resume it; ``touched`` that something may differ from
-    before, ``restart`` that slurmd is started anew whatever the release: it does not run, or would keep a GPU from its
-    reset.
-    """
+    """A change of a Slurm node, and its progress."""
 
     run: str
     change: SlurmChange
     kind: Stored[NodeKind]
     status: Stored[ChangeStatus] = "open"
     phase: Stored[SlurmStep | Literal[""]] = ""
+    """The current step; "" before the first."""
     undoing: bool = msgspec.field(default=False, name="back")
+    """True if the change is being undone, because of ``why``."""
+    undo_requested: bool = False
+    """True if the user requested the undo: its end is then a success, also of one that a failure began."""
     drained: bool = False
+    """True if we drained the node, so that we resume it."""
     touched: bool = False
+    """True if something may differ from before."""
     restart: bool = False
+    """True if slurmd must be restarted in any release: it does not run, or it would prevent the reset of a GPU."""
     why: str = ""
     began: float = 0.0
     started: float = 0.0
@@ -87,7 +94,7 @@ class ChangeRecord(msgspec.Struct, frozen=True):
     restore_point: NodeRestorePoint = msgspec.field(default=NodeRestorePoint(), name="before")
     expected: ExpectedGres = msgspec.field(default=ExpectedGres(), name="meant")
     steps: tuple[tuple[str, float], ...] = ()
-    """What was done, and how long each step took in seconds."""
+    """The completed steps, each with its duration in seconds."""
 
     @property
     def name(self) -> str:
@@ -99,8 +106,9 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 class ChangeRecordFile:
-    """The record of one Slurm node below ``directory``. One that cannot be understood is reported and counts as the one
-    before: the step that it names is done again.
+    """The file of the record of one Slurm node below ``directory``.
+
+    If the record cannot be understood, this is reported, and the previous one is used: its step is repeated.
     """
 
     def __init__(self, directory: str, name: str) -> None:
@@ -111,16 +119,16 @@ class ChangeRecordFile:
         )
 
     def read(self) -> ChangeRecord | None:
-        """None where there is none. Raises StorageError where the file system refuses."""
+        """Read the record, or return None if there is none. Raises StorageError if the file system fails."""
         return self._file.load().change
 
     def write(self, record: ChangeRecord) -> None:
-        """On disk when this returns. Raises StorageError."""
+        """Write the record durably. Raises StorageError."""
         self._file.save(_Stored(record))
 
 
 def _older(body: bytes) -> _Stored:
-    """What releases before the state store wrote."""
+    """Decode the format of releases before the state store."""
     return _Stored(msgspec.json.decode(body, type=ChangeRecord))
 
 
@@ -134,7 +142,7 @@ def recorded_names(directory: str) -> list[str]:
 
 
 def write_file(path: str, data: bytes, mode: int, *, owner: tuple[int, int] | None = None) -> None:
-    """A whole file or the former one, and on disk when this returns. Raises StorageError."""
+    """Write a file atomically and durably. Raises StorageError."""
     try:
         atomic_file.replace(path, data, mode=mode, owner=owner)
     except OSError as error:

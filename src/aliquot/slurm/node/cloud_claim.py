@@ -1,7 +1,7 @@
-"""Which CLOUD record a host is now: started and stopped by Slurm's power saving, one at a time.
+"""The claim of a host by one CLOUD record. Slurm's power saving starts and stops the records, one at a time.
 
-The claim is a file that a reboot takes away, as it does slurmd. Who has it has the GPUs: another record is not started
-beside it, however many Slurm asks for at once.
+The claim is a file that a reboot removes, as it ends slurmd. The record that has it owns the GPUs: no other record is
+started at the same time, however many Slurm requests.
 """
 
 from __future__ import annotations
@@ -23,31 +23,30 @@ from aliquot.slurm.node.request import SlurmNodeSettings
 from aliquot.slurm.node.slurmd import START_S, daemon_of, run_shell
 
 UNIT = "aliquot-slurmd@{record}.service"
-"""deploy/systemd: a unit per record, whose slurmd says which one it is (``-b -N RECORD``)."""
+"""A unit per record (deploy/systemd), whose slurmd runs as that record (``-b -N RECORD``)."""
 
 
 class TakenError(BlockedError):
-    """The host is another record now."""
+    """The host runs as another CLOUD record."""
 
     code = "HOST_TAKEN"
 
 
 class CloudClaim(msgspec.Struct, frozen=True):
-    """Whose the host is, empty for none. ``absent_gres_lines`` are that record's lines in gres.conf for when it is so
-    no more.
-    """
+    """The record that owns the host; an empty name for none."""
 
     node_name: str = msgspec.field(name="record")
     absent_gres_lines: tuple[str, ...] = msgspec.field(default=(), name="resting")
+    """The record's lines in gres.conf after it has released the host."""
 
 
 def path(context: SlurmChangeContext) -> str:
-    """Where a reboot takes it away; a simulated node has its own folder, since several are one machine."""
+    """Return the path of the claim, which a reboot clears. Each simulated node of a host has its own directory."""
     return os.path.join(context.folders.lib if context.folders.simulated else context.folders.run, "cloud-claim.json")
 
 
 def read(context: SlurmChangeContext) -> CloudClaim | None:
-    """None where no record has the host. Raises StorageError where the file system refuses."""
+    """Read the claim, or return None if no record owns the host. Raises StorageError if the file system fails."""
     found = file(context).load()
     return found if found.node_name else None
 
@@ -60,8 +59,9 @@ def file(context: SlurmChangeContext) -> StateFile[CloudClaim]:
 def start(
     layout: FeatureLayout, group: switch.GpuGroup, settings: SlurmNodeSettings, context: SlurmChangeContext
 ) -> ChangeRecord:
-    """Be the record ``settings.name``: cut the GPUs, write the files, start its slurmd. Raises BlockedError while the
-    host is another one, and whatever the change raises; then the host is nobody's.
+    """Start the record ``settings.name``: partition the GPUs, write the files, start its slurmd.
+
+    Raises TakenError while another record owns the host. Raises the errors of the change; then no record owns the host.
     """
     held = read(context)
     if held is not None and held.node_name != settings.name:
@@ -80,22 +80,23 @@ def start(
 
 
 def _refuse_running(held: CloudClaim, settings: SlurmNodeSettings, context: SlurmChangeContext) -> None:
-    """A claim is left over where Slurm knows that its record is off: its stop never came here."""
+    """Raise TakenError if the claiming record is on. If it is off, its stop was lost, and the claim is outdated."""
     try:
         node = context.slurm.node(held.node_name)
     except NoNodeError:
         return
     if not siblings.is_powered_off(node):
         raise TakenError(
-            f"{settings.name} cannot start: this host is {held.node_name} now",
-            details=("of the records of one host one may be open: 'aliquot slurm siblings --check' says which are",),
+            f"{settings.name} cannot start: this host runs as {held.node_name}",
+            details=("Only one record of a host may be open: see 'aliquot slurm siblings --check'.",),
             next_step=f"scontrol update nodename={held.node_name} state=power_down",
         )
 
 
 def stop(settings: SlurmNodeSettings, context: SlurmChangeContext) -> bool:
-    """Be the record no more: its slurmd ends, its lines name no devices any more, the GPUs stay as they are. False
-    where the host was not that record: a late word about one that gave way harms nobody.
+    """Stop the record: end its slurmd, and replace its lines by placeholders. The GPUs stay as they are.
+
+    Returns False if the record did not own the host, so a late stop of another record does no harm.
     """
     held = read(context)
     if held is None or held.node_name != settings.name:
@@ -107,20 +108,20 @@ def stop(settings: SlurmNodeSettings, context: SlurmChangeContext) -> bool:
 
 
 def _release(settings: SlurmNodeSettings, absent_gres_lines: tuple[str, ...], context: SlurmChangeContext) -> None:
-    """The host is nobody's; gres.conf speaks of no device that the next record takes away."""
+    """Release the host, and remove the devices, which the next record destroys, from the record's lines."""
     switch.put_lines(settings, absent_gres_lines)
     file(context).remove()
 
 
 def running(settings: SlurmNodeSettings) -> SlurmNodeSettings:
-    """How the record's slurmd is run: a unit of its own, unless commands are given."""
+    """Return the settings with the unit of the record's own slurmd, unless commands start it."""
     return (
         settings if settings.by_commands else msgspec.structs.replace(settings, unit=UNIT.format(record=settings.name))
     )
 
 
 def _start(settings: SlurmNodeSettings) -> None:
-    """``-b`` says that the machine has just started: Slurm waits for that after it asked for power."""
+    """Start the record's slurmd. ``-b`` reports a boot, for which Slurm waits after it requested power up."""
     if not settings.by_commands:
         daemon_of(running(settings)).start("")
         return

@@ -1,9 +1,8 @@
-"""Which files say what a Slurm node offers, and what they should say. Reading here, writing in ``write_file``: whole or
-not.
+"""The files that define what a Slurm node offers, and their desired content. ``write_file`` writes them atomically.
 
-gres.conf has a block of ours; everything around it stays. slurm.conf names a static node on a line of which only the
-values of Gres (and Feature, if asked) change, in the file that holds it. The options of a dynamic node's slurmd stand
-in the environment file of its unit, where systemd runs it.
+gres.conf has a managed block. Everything around it stays. slurm.conf, or a file that it includes, names a static node
+on a line. Only the values of Gres, and of Feature if requested, change on it. If systemd runs the slurmd of a dynamic
+node, its options are in the environment file of its unit.
 """
 
 from __future__ import annotations
@@ -32,28 +31,28 @@ from aliquot.slurm.node.request import NodeKind, SlurmNodeSettings
 from aliquot.slurm.node.slurmd import OPTIONS_FILES
 
 LOCK = ".aliquot.lock"
-"""Beside the files: they may lie on a server, and hosts that share them must see each other."""
+"""Next to the files, because hosts that share them on a file server must share the lock."""
 _LOCK_S = 10.0
 _OPTIONS = re.compile(r"^(?P<head>\s*SLURMD_OPTIONS\s*=)(?P<value>.*)$", re.MULTILINE)
 
 
 class DesiredFile(msgspec.Struct, frozen=True):
-    """A file as it should be."""
+    """A file and its desired text."""
 
     path: str
     text: str
 
 
 def conf_of(settings: SlurmNodeSettings) -> Conf:
-    """slurm.conf with what it includes. Raises ConfigError where there is none, or Slurm could not read it."""
+    """Read slurm.conf with its includes. Raises ConfigError if it does not exist, or if Slurm could not read it."""
     path = os.path.join(settings.conf_dir, "slurm.conf")
     found = conf.read(path)
     if found is None:
         raise ConfigError(
-            f"there is no {path}",
+            f"{path} does not exist",
             details=(
-                "say which folder it is: --conf-dir",
-                "a configless node has it on the controller: run this where both see the same folder",
+                "Name the directory of Slurm's files with --conf-dir.",
+                "A configless node has them on the controller: run this on a host that shares their directory.",
             ),
             next_step="scontrol show config | grep SLURM_CONF",
         )
@@ -64,21 +63,23 @@ def conf_of(settings: SlurmNodeSettings) -> Conf:
 
 
 def kind_of(settings: SlurmNodeSettings, found: Conf) -> NodeKind:
-    """``static`` for a node that slurm.conf names. Raises ConfigError where that is not what was said."""
+    """Return ``static`` for a node that slurm.conf names, else ``dynamic``. Raises ConfigError if --kind differs."""
     line = node_line(found, settings.name)
     kind: NodeKind = "static" if line else "dynamic"
     if settings.kind and settings.kind != kind:
         where = f"{line.statement.location} names it" if line else f"{found.path} does not name it"
         raise ConfigError(
-            f"{settings.name} is no {settings.kind} node: {where}",
+            f"{settings.name} is not a {settings.kind} node: {where}",
             next_step=f"scontrol show node {settings.name}",
         )
     return kind
 
 
 def has_fence_gres(settings: SlurmNodeSettings, found: Conf) -> bool:
-    """Whether slurm.conf has the GRES that keeps jobs from other GPUs, and no line about it for this node that has a
-    type or no file: slurmd does not start where some have them and others not.
+    """Report whether slurm.conf has the GRES type of the fence, and this node can have a fence line.
+
+    Existing fence lines for the node must have files and no type, because slurmd does not start if lines differ in
+    that.
     """
     if fence.NAME not in {word.strip() for word in found.get("GresTypes").split(",")}:
         return False
@@ -88,7 +89,7 @@ def has_fence_gres(settings: SlurmNodeSettings, found: Conf) -> bool:
 
 
 def _about(statement: ConfStatement, name: str) -> bool:
-    """Whether a line of gres.conf is one of this node's, or of all nodes."""
+    """Report whether a line of gres.conf applies to this node, or to all nodes."""
     about = statement.get("NodeName")
     try:
         return not about or name in hostlist.expand(about)
@@ -99,8 +100,10 @@ def _about(statement: ConfStatement, name: str) -> bool:
 def gres_file(
     settings: SlurmNodeSettings, lines: Sequence[str], *, force: bool, allow_other_lines: bool = False
 ) -> DesiredFile:
-    """gres.conf with our block. Raises ConfigError where somebody wrote in the block, unless ``force``, or beside it
-    about this node, unless ``allow_other_lines``.
+    """Return gres.conf with our managed block.
+
+    Raises ConfigError if the block was edited manually, unless ``force`` is set. Raises ConfigError if other lines
+    offer this node's GPUs, unless ``allow_other_lines`` is set.
     """
     path = os.path.join(settings.conf_dir, "gres.conf")
     text = content(path)
@@ -108,9 +111,12 @@ def gres_file(
     edited = [b for b in mine if b.edited]
     if edited and not force:
         raise ConfigError(
-            f"{path}:{edited[0].first}: somebody changed the lines that are ours",
-            details=tuple(f"{path}:{edited[0].first + 1 + n}: {line}" for n, line in enumerate(edited[0].lines)),
-            next_step="move what must stay out of the block, then run it again with --force",
+            f"{path}:{edited[0].first}: the managed block was edited by hand",
+            details=(
+                *(f"{path}:{edited[0].first + 1 + n}: {line}" for n, line in enumerate(edited[0].lines)),
+                "Move the lines to keep out of the block first: --force replaces it.",
+            ),
+            next_step=f"aliquot slurm apply --node-name {settings.name} --force",
         )
     if not allow_other_lines:
         _refuse_other_lines(path, settings.name, mine)
@@ -118,7 +124,7 @@ def gres_file(
 
 
 def _refuse_other_lines(path: str, name: str, mine: Sequence[block.ManagedBlock]) -> None:
-    """Lines about this node's GPUs that are not ours would count its devices twice."""
+    """Raise ConfigError if lines outside our block offer this node's GPUs, because devices would count twice."""
     found = conf.read(path, "gres.conf")
     if found is None:
         return
@@ -138,14 +144,14 @@ def _refuse_other_lines(path: str, name: str, mine: Sequence[block.ManagedBlock]
             foreign.append(each)
     if foreign:
         raise ConfigError(
-            f"{foreign[0].location} speaks of this node's GPUs, too: a device in two lines is counted twice",
-            details=(*(str(each.location) for each in foreign[1:]), f"aliquot writes all lines about {name}"),
+            f"{foreign[0].location} also offers this node's GPUs: a device in two lines counts twice",
+            details=(*(str(each.location) for each in foreign[1:]), f"Aliquot writes all lines for {name}."),
             next_step=_removal_command(found, foreign, name),
         )
 
 
 def _removal_command(found: Conf, lines: Sequence[ConfStatement], name: str) -> str:
-    """The command that takes lines out of gres.conf. Those that other nodes may read are for people."""
+    """Return the command that removes lines from gres.conf, or opens an editor if other nodes may use these lines."""
     first = lines[0].location
     text = found.source(first.file).text
     alone = all(each.location.file == first.file and each.get("NodeName") == name for each in lines)
@@ -156,8 +162,9 @@ def _removal_command(found: Conf, lines: Sequence[ConfStatement], name: str) -> 
 
 
 def node_file(settings: SlurmNodeSettings, found: Conf, text: str, features: tuple[str, ...] | None) -> DesiredFile:
-    """slurm.conf (or the file it includes) with other values on the node's line. Raises ConfigError for a line that
-    covers other nodes, too: theirs would change with it.
+    """Return slurm.conf, or a file that it includes, with new values on the node's line.
+
+    Raises ConfigError for a line that covers other nodes, because theirs would change too.
     """
     line = node_line(found, settings.name)
     if line is None:
@@ -191,7 +198,7 @@ def _shared(settings: SlurmNodeSettings, line: ConfiguredNodeLine, text: str, gr
     return ConfigError(
         f"{line.statement.location} covers {len(line.names)} nodes: the GRES of one cannot change without the others'",
         details=(
-            "give each its line:",
+            "Give each node its own line:",
             f"NodeName={','.join(others)} {words} Gres={line.get('Gres')}".rstrip(),
             f"NodeName={settings.name} {words} Gres={gres_text}",
         ),
@@ -200,14 +207,14 @@ def _shared(settings: SlurmNodeSettings, line: ConfiguredNodeLine, text: str, gr
 
 
 def options_path(settings: SlurmNodeSettings) -> str:
-    """The environment file of the unit; the first of the usual ones that is there, else Debian's."""
+    """Return the environment file of the unit: the first of the usual ones that exists, else Debian's."""
     every = (settings.options_file,) if settings.options_file else OPTIONS_FILES
     root = settings.root.rstrip("/")
     return next((root + p for p in every if os.path.exists(root + p)), root + every[0])
 
 
 def options_of(settings: SlurmNodeSettings) -> str:
-    """SLURMD_OPTIONS as it stands there; "" where it does not. Raises ConfigError for quotes that do not close."""
+    """Return SLURMD_OPTIONS of the environment file, or "". Raises ConfigError for unclosed quotes."""
     match = _OPTIONS.search(content(options_path(settings)))
     try:
         return " ".join(shlex.split(match["value"])) if match else ""
@@ -216,7 +223,7 @@ def options_of(settings: SlurmNodeSettings) -> str:
 
 
 def options_file(settings: SlurmNodeSettings, words: str) -> DesiredFile:
-    """The environment file with ``-Z --conf '...'`` in SLURMD_OPTIONS; all else stays."""
+    """Return the environment file with ``-Z --conf '...'`` in SLURMD_OPTIONS; everything else stays."""
     path = options_path(settings)
     text = content(path)
     value = nodeconf.with_conf(options_of(settings), words).replace("\\", "\\\\").replace('"', '\\"')
@@ -228,12 +235,15 @@ def options_file(settings: SlurmNodeSettings, words: str) -> DesiredFile:
 
 
 def differs(desired: DesiredFile) -> bool:
-    """Whether a file does not say what it should."""
+    """Report whether a file differs from its desired text."""
     return content(desired.path) != desired.text
 
 
 def write(desired: DesiredFile) -> bool:
-    """Make a file so; False where it is. Mode and owner are kept, links are followed. Raises StorageError."""
+    """Write a file if it differs, and report whether it did. Keeps mode and owner, and follows links.
+
+    Raises StorageError.
+    """
     path = os.path.realpath(desired.path)
     exists = os.path.exists(path)
     if content(path) == desired.text:
@@ -248,10 +258,10 @@ def write(desired: DesiredFile) -> bool:
 
 @contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Several nodes may share one gres.conf: each reads and writes it while no other does. Raises LockedError.
+    """Hold the lock of a directory, because several nodes may share one gres.conf. Raises LockedError.
 
-    The lock is a file that nobody else can open: whoever can open a folder, be it for reading, could hold its lock, and
-    every change of every node would fail half-way.
+    The lock is a file that no other user can open. A lock on the directory itself could be held by anyone who can read
+    it, and every change of every node would fail midway.
     """
     path = os.path.join(folder, LOCK)
     try:
@@ -279,7 +289,7 @@ def _try_lock(handle: int) -> bool:
 
 
 def content(path: str) -> str:
-    """A file's text, "" where there is none."""
+    """Return the text of a file, or "" if it does not exist."""
     try:
         return conf.text_of(path)
     except FileNotFoundError:

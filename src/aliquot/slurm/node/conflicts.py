@@ -1,6 +1,4 @@
-"""Before anything is touched: who else has a part in this node. Other Slurm nodes of the same host, reservations, and
-a reboot that somebody has asked for.
-"""
+"""Conflicts to check before a change: other Slurm nodes of the same host, reservations, and a requested reboot."""
 
 from __future__ import annotations
 
@@ -25,11 +23,11 @@ def refuse_conflicts(
     pcis: Collection[str],
     context: SlurmChangeContext,
 ) -> None:
-    """Raises BlockedError for a node of which somebody else has a part. ``pcis`` are the host's GPUs."""
+    """Raise BlockedError if something else uses the node. ``pcis`` are the PCI addresses of the host's GPUs."""
     others = tuple(_neighbours(settings, context))
     had = {pci for each in others for pci in each.change.settings.gpus or pcis}
     for each in others:
-        _refuse_common(settings, each.change.settings, [pci for pci in pcis if pci not in had], pcis)
+        _refuse_common(settings, each.change.settings, [pci for pci in pcis if pci not in had], pcis, context.command)
         _refuse_slurmd(settings, each.change.settings, kind == each.kind == "dynamic")
     if node is not None:
         _refuse_reboot(node)
@@ -38,7 +36,7 @@ def refuse_conflicts(
 
 
 def _neighbours(settings: SlurmNodeSettings, context: SlurmChangeContext) -> Iterator[ChangeRecord]:
-    """Other nodes that this host is, or was, and that Slurm still has."""
+    """Yield the records of other nodes of this host that Slurm still has."""
     for name in recorded_names(context.folders.lib):
         if name == settings.name:
             continue
@@ -52,18 +50,30 @@ def _neighbours(settings: SlurmNodeSettings, context: SlurmChangeContext) -> Ite
 
 
 def _refuse_common(
-    settings: SlurmNodeSettings, theirs: SlurmNodeSettings, free: Sequence[str], pcis: Collection[str]
+    settings: SlurmNodeSettings,
+    theirs: SlurmNodeSettings,
+    free: Sequence[str],
+    pcis: Collection[str],
+    command: Sequence[str],
 ) -> None:
+    """Raise BlockedError if both nodes would offer a GPU.
+
+    If no GPU is ``free``, the host probably has another name in Slurm, so the next command repeats the command for the
+    other node. It does not delete that node, which may be right.
+    """
     common = set(settings.gpus or pcis) & set(theirs.gpus or pcis)
     if not common:
         return
     name = settings.name
-    offered = [word for pci in free for word in ("--offers", pci)]
+    offered = [word for pci in free for word in ("--capacity", pci)]
     own = shlex.join(["aliquot", "slurm", "apply", "--node-name", name, *offered])
     raise BlockedError(
-        f"Slurm node {theirs.name} offers GPU {min(common)} already: what two nodes offer is given to two jobs",
-        details=(f"is {name} this host's name in Slurm? --node-name, or SLURMD_NODENAME, says it",),
-        next_step=own if free else f"scontrol delete nodename={theirs.name}",
+        f"Slurm node {theirs.name} already offers GPU {min(common)}: Slurm would allocate it to two jobs",
+        details=(
+            f"If {name} is not this host's name in Slurm, set --node-name or SLURMD_NODENAME.",
+            f"If {theirs.name} is to go, delete it first: scontrol delete nodename={theirs.name}",
+        ),
+        next_step=own if free else shlex.join([*command, "--node-name", theirs.name]),
     )
 
 
@@ -72,12 +82,12 @@ def _refuse_slurmd(settings: SlurmNodeSettings, theirs: SlurmNodeSettings, dynam
         return
     if settings.unit.removesuffix(".service") == theirs.unit.removesuffix(".service"):
         raise BlockedError(
-            f"{settings.unit} is the slurmd of {theirs.name}: it cannot be that of {settings.name}, too",
+            f"{settings.unit} runs the slurmd of {theirs.name}: {settings.name} needs its own unit",
             next_step=f"aliquot slurm apply --node-name {settings.name} --slurmd-unit slurmd@{settings.name}.service",
         )
     if dynamic and files.options_path(settings) == files.options_path(theirs):
         raise BlockedError(
-            f"{files.options_path(settings)} says what {theirs.name} has: {settings.name} needs a file of its own",
+            f"{files.options_path(settings)} has the options of {theirs.name}: {settings.name} needs its own file",
             next_step=f"aliquot slurm apply --node-name {settings.name} "
             f"--slurmd-options /etc/default/slurmd-{settings.name}",
         )
@@ -86,15 +96,17 @@ def _refuse_slurmd(settings: SlurmNodeSettings, theirs: SlurmNodeSettings, dynam
 def _refuse_reboot(node: SlurmNode) -> None:
     if node.states & _REBOOTS:
         raise BlockedError(
-            f"a reboot of {node.name} is asked for: Slurm may give it jobs as soon as it is back",
+            f"a reboot of {node.name} is requested: Slurm may start jobs on it as soon as it is back",
             details=(node.reason or "no reason given",),
             next_step=f"scontrol cancel_reboot {node.name}",
         )
 
 
 def refuse_reserved(name: str, context: SlurmChangeContext) -> None:
-    """A reservation is about a record, not about a name: Slurm deletes no record with one that has begun, and one that
-    is to come would be about whatever node takes the record's place. Raises BusyError.
+    """Raise BusyError if a reservation includes the node.
+
+    A reservation refers to a record, not to a name. Slurm does not delete a record with an active reservation. A future
+    reservation would refer to whichever node takes the record's place.
     """
     try:
         found = [each for each in context.slurm.reservations() if name in each.nodes]
@@ -102,15 +114,15 @@ def refuse_reserved(name: str, context: SlurmChangeContext) -> None:
         return
     if found:
         raise BusyError(
-            f"reservation {', '.join(each.name for each in found)} is on {name}: it would be lost when the node is "
-            "registered anew",
-            details=("a static node, with a line in slurm.conf, changes its GPUs within a reservation, too",),
+            f"reservation {', '.join(each.name for each in found)} is on {name}: it would be lost when the node "
+            "registers again",
+            details=("A static node (with a line in slurm.conf) can change its GPUs in spite of a reservation.",),
             next_step=_without(found[0], name),
         )
 
 
 def _without(reservation: SlurmReservation, name: str) -> str:
-    """The command that takes a node out of a reservation, and leaves it to the others that it is on."""
+    """Return the command that removes a node from a reservation and keeps the other nodes in it."""
     others = ",".join(each for each in reservation.nodes if each != name)
     if not others:
         return f"scontrol delete reservationname={reservation.name}"

@@ -1,4 +1,4 @@
-"""Everything outside of one Slurm node's change, bundled: plain attributes, one per port."""
+"""The ports of a Slurm node's change, as plain attributes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ if TYPE_CHECKING:
 
 
 class StateFolders(msgspec.Struct, frozen=True):
-    """``lib`` is the folder of what outlives a reboot, ``run`` where the TaskProlog finds the devices' numbering.
-    ``simulated``: the node is a simulation.
-    """
+    """The directories of state files."""
 
     lib: str
+    """State that survives a reboot."""
     run: str
+    """The directory where the TaskProlog finds the numbering of devices."""
     simulated: bool = False
+    """Whether the node is simulated."""
 
 
 class SlurmChangeContext:
-    """``gpus`` are the engine's ports, ``report`` takes a line of progress for each act. ``last_observation`` is the
-    last look at the node for which its jobs were asked for.
-    """
+    """The ports of a change: ``gpus`` are those of the engine, and ``report`` receives progress messages."""
 
     def __init__(
         self, slurm: Slurm, gpus: Gpus, daemon: SlurmdDaemon, folders: StateFolders, name: str, report: Report
@@ -42,11 +41,16 @@ class SlurmChangeContext:
         self.folders = folders
         self.file = ChangeRecordFile(folders.lib, name)
         self.report = report
+        self.command: tuple[str, ...] = ("aliquot", "slurm", "apply")
+        """The command that requested the change: a next command may repeat it."""
         self.last_observation: SlurmNodeObservation | None = None
+        """The last observation of the node that includes its jobs."""
 
     def save(self, record: ChangeRecord, *, required: bool = True) -> None:
-        """A record, on disk. On the way back, and without ``required``, it is said where the disk takes none: what is
-        there names an earlier step, which may be done again. Raises StorageError.
+        """Write a record. Raises StorageError.
+
+        While undoing, or without ``required``, an error is only reported, because the record on disk then names an
+        earlier step, which can be repeated.
         """
         try:
             self.file.write(record)
@@ -56,7 +60,7 @@ class SlurmChangeContext:
             self.report(f"note: {error.brief}")
 
     def now(self) -> float:
-        """Seconds, monotonic."""
+        """Return the monotonic time in seconds."""
         return self.gpus.clock.now()
 
     def sleep(self, seconds: float) -> None:
@@ -64,20 +68,20 @@ class SlurmChangeContext:
 
 
 class SlurmChangeOutcome(msgspec.Struct, frozen=True):
-    """What became of a change. ``status``: ``nothing`` (all was so already), ``done``, ``undone`` (it failed, and what
-    was is back). ``drained`` says that the node takes no jobs now, and ``reason`` why. ``steps`` are the seconds that
-    each took.
-    """
+    """The outcome of a change."""
 
     status: ChangeStatus | Literal["nothing"]
+    """``nothing`` (already as requested), ``done``, or ``undone`` (it failed, and the previous state is restored)."""
     name: str
     kind: NodeKind
     gres: str
     revision: str = ""
     drained: bool = False
+    """Whether the node takes no jobs now, because of ``reason``."""
     reason: str = ""
     notes: tuple[str, ...] = ()
     steps: tuple[tuple[str, float], ...] = ()
+    """The duration of each step in seconds."""
     why: str = ""
     code: str = ""
     exit_code: int = 0

@@ -1,4 +1,4 @@
-"""From the GPUs as they are to what Slurm should say of them."""
+"""The GRES that Slurm should have for the current GPUs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from aliquot.slurm.node.request import SlurmNodeSettings
 
 
 def offered_by_node(inventory: Inventory, settings: SlurmNodeSettings, *, fenced: bool = False) -> OfferedDevices:
-    """What the node's GPUs offer. Raises BlockedError."""
+    """Return the devices that the node's GPUs offer. Raises BlockedError."""
     return offered_devices(inventory, GresChoice(settings.gpus or None, settings.style, settings.dev, fence=fenced))
 
 
 def expected_gres(
     inventory: Inventory, settings: SlurmNodeSettings, version: str, cores: dict[str, str] | None = None
 ) -> ExpectedGres:
-    """Types, counts and lines. ``cores`` are the near cores by PCI address. Raises BlockedError, OldSlurmError."""
+    """Return types, counts and lines for the current GPUs. ``cores`` are the near cores by PCI address.
+
+    Raises BlockedError, OldSlurmError.
+    """
     found = offered_by_node(inventory, settings, fenced=True)
     notes = found.notes
     if found.fenced and not settings.fence:
@@ -41,21 +44,21 @@ def _open(fenced: tuple[str, ...], name: str) -> str:
     gpus = [file for file in fenced if "/nvidia-caps/" not in file]
     more = f" and {len(fenced) - 1} more" if len(fenced) > 1 else ""
     what = (
-        f"{name} does not offer {fenced[0]}{more}, and Slurm does not keep its jobs from it"
+        f"{name} does not offer {fenced[0]}{more}, but Slurm does not deny its jobs access"
         if gpus
-        else f"jobs of {name} can open {' and '.join(fenced)}, by which all instances are changed and watched"
+        else f"jobs of {name} can open {' and '.join(fenced)}, which allow to change and monitor all instances"
     )
-    return f"{what}: give slurm.conf GresTypes=gpu,{fence.NAME}, restart slurmctld, and run this again"
+    return f"{what}: set GresTypes=gpu,{fence.NAME} in slurm.conf, restart slurmctld, and run this again"
 
 
 def agrees(node: SlurmNode, wanted: tuple[Gres, ...]) -> bool:
-    """Whether Slurm has exactly these types and counts. GRES that are no GPUs are not our affair."""
+    """Report whether Slurm has exactly these GPU types and counts. Ignores GRES that are not GPUs."""
     now = counts(node.gres)
     return now == counts(wanted)
 
 
 def counts(every: tuple[Gres, ...]) -> dict[str, int]:
-    """GPUs by type."""
+    """Count the GPUs by type."""
     found: dict[str, int] = {}
     for each in every:
         if each.name == "gpu" and each.count:

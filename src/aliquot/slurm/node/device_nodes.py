@@ -1,7 +1,7 @@
-"""Device nodes of GPUs and capabilities, made where they are missing: slurmd starts only if every ``File`` is there.
+"""Creates missing device nodes of GPUs and capabilities: slurmd starts only if every ``File`` exists.
 
-As nvidia-modprobe does it: majors from /proc/devices, GPU nodes open to all, capability nodes readable by all (the
-kernel's DeviceFileMode). Nodes of instances that are gone stay, as the driver leaves them.
+Follows nvidia-modprobe: majors from /proc/devices, GPU nodes open to all, capability nodes readable by all (the
+kernel's DeviceFileMode). Nodes of destroyed instances stay, as with the driver.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from aliquot.slurm.files.fence import ADMIN, has_instances
 
 
 def needed(gpus: Iterable[Gpu], majors: Majors, *, fence: bool = False) -> tuple[CdiDeviceNode, ...]:
-    """The nodes that gres.conf's lines for these GPUs name, and nvidiactl, which every client opens first. With
-    ``fence`` those of administrators, too, which that names; their modes are the driver's.
+    """Return the nodes in gres.conf's lines for these GPUs, and nvidiactl, which every client opens first.
+
+    With ``fence``, includes the administrators' capabilities, with the driver's modes.
     """
     found = [CdiDeviceNode("/dev/nvidiactl", majors.gpu, 255)]
     gpus = list(gpus)
@@ -38,10 +39,10 @@ def needed(gpus: Iterable[Gpu], majors: Majors, *, fence: bool = False) -> tuple
 
 
 def make(gpus: Iterable[Gpu], dev_root: str, *, simulated: bool, fence: bool = False) -> tuple[str, ...]:
-    """Make what is missing below ``dev_root``; the paths that were made. ``fence`` as of ``needed``.
+    """Create missing nodes below ``dev_root``, and return their paths. ``fence`` is that of ``needed``.
 
-    Raises BlockedError for a node that is there with other numbers, or a kernel that lists no capability devices;
-    StorageError where a node cannot be made.
+    Raises BlockedError for an existing node with other numbers, or if the kernel lists no capability devices. Raises
+    StorageError if a node cannot be created.
     """
     majors = SIMULATED_MAJORS if simulated else machine_majors()
     return tuple(node.path for node in needed(gpus, majors, fence=fence) if _make(node, dev_root.rstrip("/")))
@@ -51,7 +52,7 @@ def _make(node: CdiDeviceNode, root: str) -> bool:
     path = f"{root}{node.path}"
     if node.major < 0:
         raise BlockedError(
-            f"the kernel lists no device that {node.path} could be: is the nvidia module loaded?",
+            f"the kernel lists no device for {node.path}: check that the nvidia module is loaded",
             next_step="grep nvidia /proc/devices",
         )
     device = os.makedev(node.major, node.minor)
@@ -60,12 +61,12 @@ def _make(node: CdiDeviceNode, root: str) -> bool:
     except FileNotFoundError:
         return _made(path, node.mode, device)
     except OSError as error:
-        raise StorageError(f"cannot look at {path}: {error.strerror or error}", next_step=f"ls -l {path}") from error
+        raise StorageError(f"cannot read {path}: {error.strerror or error}", next_step=f"ls -l {path}") from error
     if not stat.S_ISCHR(found.st_mode) or found.st_rdev != device:
         is_now = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}" if stat.S_ISCHR(found.st_mode) else "no device"
         raise BlockedError(
-            f"{path} is not the device that the driver has there ({is_now}, not {node.major}:{node.minor})",
-            details=("it is left over from another load of the module, or was made by hand",),
+            f"{path} is not the driver's device ({is_now}, not {node.major}:{node.minor})",
+            details=("It is left over from another load of the module, or was created manually.",),
             next_step=f"rm {path}",
         )
     return False
@@ -76,9 +77,9 @@ def _made(path: str, mode: int, device: int) -> bool:
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         os.mknod(temporary, stat.S_IFCHR | mode, device)
-        os.chmod(temporary, mode)  # mknod minds the umask
+        os.chmod(temporary, mode)  # mknod applies the umask
         atomic_file.rename(temporary, path)
     except OSError as error:
         step = "run it as root" if isinstance(error, PermissionError) else f"ls -l {os.path.dirname(path)}"
-        raise StorageError(f"cannot make {path}: {error.strerror or error}", next_step=step) from error
+        raise StorageError(f"cannot create {path}: {error.strerror or error}", next_step=step) from error
     return True

@@ -1,6 +1,6 @@
-"""What a change would do, with nothing touched: the plan for the GPUs, the files as they would be, the steps, the jobs.
+"""Preview of a change, which touches nothing: the plan for the GPUs, the new files, the steps, and the jobs.
 
-The numbers that the driver gives to new instances are foretold, as the planner's own model gives them.
+The planner's model predicts the ids that the driver will give to new instances.
 """
 
 from __future__ import annotations
@@ -28,24 +28,27 @@ from aliquot.slurm.node.waits import job_lines, observe
 
 
 class SlurmPreview(msgspec.Struct, frozen=True):
-    """``status`` is ``nothing`` or ``would``. ``current_gres`` and ``gres`` are the node's GRES now and then, ``plan``
-    what is done to the GPUs, ``files`` differences in the form of ``diff -u``, ``jobs`` those that must end first.
-    """
+    """The preview of a change."""
 
     status: Literal["nothing", "would"]
     name: str
     node_kind: str = ""
     current_gres: str = msgspec.field(default="", name="has")
+    """The node's GRES before the change."""
     gres: str = ""
+    """The node's GRES after the change."""
     plan: Plan | None = None
+    """The plan for the GPUs."""
     files: tuple[str, ...] = ()
+    """The differences of files, as of ``diff -u``."""
     steps: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ()
+    """The jobs that must end first."""
     notes: tuple[str, ...] = ()
 
 
 def preview(change: SlurmChange, context: SlurmChangeContext) -> SlurmPreview:
-    """Look, and say. Raises AliquotError where the change would be refused; jobs on the node are told, not refused."""
+    """Return the preview of a change. Raises AliquotError if it would be refused; jobs are only reported."""
     name = change.settings.name
     record = prepare_change(replace(change, jobs="wait"), context, context.file.read())
     observation = observe(name, context)
@@ -73,23 +76,24 @@ def preview(change: SlurmChange, context: SlurmChangeContext) -> SlurmPreview:
 
 
 def confirm(shown: SlurmPreview, now: SlurmPreview) -> None:
-    """Raises MovedError where what is about to be done is not what a person was shown. Jobs may come and go meanwhile;
-    where nothing is left to do, nothing is done.
+    """Raise StalePlanError if the change differs from the preview that the user confirmed.
+
+    Jobs may come and go in the meantime. If nothing is left to do, nothing is raised.
     """
     if now.status == "nothing":
         return
     differs = {
-        f"GRES: {shown.gres or 'none'} was shown, {now.gres or 'none'} would come": shown.gres != now.gres,
-        f"steps: {' '.join(shown.steps) or 'none'} were shown, {' '.join(now.steps)} would be": shown.steps
+        f"GRES: the preview had {shown.gres or 'none'}, now it is {now.gres or 'none'}": shown.gres != now.gres,
+        f"steps: the preview had {' '.join(shown.steps) or 'none'}, now they are {' '.join(now.steps)}": shown.steps
         != now.steps,
-        "GPUs: other changes would be made than those that were shown": _actions(shown) != _actions(now),
-        "files: other lines would be written than those that were shown": shown.files != now.files,
+        "GPUs: the changes differ from the preview": _actions(shown) != _actions(now),
+        "files: the lines differ from the preview": shown.files != now.files,
     }
     if any(differs.values()):
         raise StalePlanError(
-            f"{shown.name} is not as it was shown any more: nothing was changed",
+            f"{shown.name} has changed since the preview: nothing was done",
             details=tuple(line for line, differ in differs.items() if differ),
-            next_step="run the same command again: it shows what would be done now",
+            next_step="run the same command again for a new preview",
         )
 
 
@@ -98,14 +102,14 @@ def _actions(found: SlurmPreview) -> tuple[Action, ...]:
 
 
 def foretold(inventory: Inventory, made: Plan) -> Inventory:
-    """The GPUs after a plan, with the minors of capabilities that new instances will have."""
+    """Predict the GPUs after a plan, with the capability minors of new instances."""
     for action in made.actions:
         inventory = step(inventory, action)
     return replace(inventory, gpus=tuple(map(_numbered, inventory.gpus)))
 
 
 def _numbered(gpu: Gpu) -> Gpu:
-    """By the kernel's own counting; see ``files.job_devices``."""
+    """Set the capability minors of a GPU's instances by the kernel's formula; see ``files.job_devices``."""
     found = []
     for instance in gpu.instances:
         first = 3 + 135 * gpu.minor + 9 * instance.id

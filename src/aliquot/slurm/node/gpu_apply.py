@@ -1,4 +1,4 @@
-"""The GPUs of a Slurm node cut by the engine, with what follows them on the machine: device nodes."""
+"""Partitions the GPUs of a Slurm node through the engine, and creates their device nodes."""
 
 from __future__ import annotations
 
@@ -15,32 +15,35 @@ from aliquot.slurm.node.context import SlurmChangeContext
 from aliquot.slurm.node.desired_gres import expected_gres
 
 TURN_S = 60.0
-"""How long another change of this host's GPUs is waited for."""
+"""Seconds to wait for another change of this host's GPUs."""
 
 
 def partition_gpus(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
-    """The GPUs as they should be, their device nodes; the record with what Slurm is to say. Raises AliquotError."""
+    """Partition the GPUs, create their device nodes, and return the record with the expected GRES.
+
+    Raises AliquotError.
+    """
     inventory = _changed(record, context)
     settings = record.change.settings
     chosen = named_gpus(inventory, record)
     simulated = context.folders.simulated
     made_nodes = devices.make(chosen, settings.dev_root, simulated=simulated, fence=settings.fence)
     if made_nodes:
-        context.report(f"made {len(made_nodes)} device nodes")
+        context.report(f"created {len(made_nodes)} device nodes")
     return replace(record, expected=expected_gres(inventory, settings, record.version))
 
 
 def named_gpus(inventory: Inventory, record: ChangeRecord) -> tuple[Gpu, ...]:
-    """The GPUs that the node's lines name: those that it offers, and the others of the host where jobs are kept from
-    them.
-    """
+    """Return the GPUs in the node's lines: those that it offers, and with a fence the others of the host."""
     settings = record.change.settings
     return tuple(g for g in inventory.gpus if not settings.gpus or settings.fence or g.pci in settings.gpus)
 
 
 def _changed(record: ChangeRecord, context: SlurmChangeContext) -> Inventory:
-    """The GPUs as they are after the plan. Other nodes of Slurm may be on this host, and other verbs: while one of them
-    is at the GPUs, or was between our look and our turn, it is tried again, bounded. Raises AliquotError.
+    """Apply the plan, and return the inventory after it.
+
+    Retries for ``TURN_S`` seconds while another Slurm node of this host, or another command, changes the GPUs. Raises
+    AliquotError.
     """
     desired = record.restore_point.desired if record.undoing else record.change.desired
     begin = context.now()
@@ -50,7 +53,7 @@ def _changed(record: ChangeRecord, context: SlurmChangeContext) -> Inventory:
         except (LockedError, StalePlanError) as busy:
             if context.now() - begin > TURN_S:
                 raise
-            context.report(f"waiting for its turn: {busy.brief}")
+            context.report(f"waiting for another change of the GPUs: {busy.brief}")
             context.sleep(waiting.SLOW_S)
 
 
@@ -63,10 +66,10 @@ def _planned(desired: Desired, policy: Policy, context: SlurmChangeContext) -> I
     if made is None or not (made.changes or made.blocked):
         return inventory
     if made.reboots:
-        raise BlockedError(f"MIG mode of GPU {', '.join(made.reboots)} changes only with a reboot now")
+        raise BlockedError(f"MIG mode of GPU {', '.join(made.reboots)} now changes only with a reboot")
     outcome = apply(made, context.gpus, context.report)
     if outcome.error is not None:
         raise outcome.error
     if outcome.status == "reboot":
-        raise BlockedError("the GPUs are what was asked only after a reboot")
+        raise BlockedError("the change of the GPUs takes effect only after a reboot")
     return outcome.inventory

@@ -1,4 +1,4 @@
-"""The plan for a Slurm node's GPUs, and whether it can be made at all."""
+"""The plan for a Slurm node's GPUs, and the check that it is feasible."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from aliquot.slurm.node.request import SlurmChange
 
 
 def feasible(change: SlurmChange, inventory: Inventory) -> Plan:
-    """The plan for the GPUs. Raises BlockedError for one that is blocked, or waits for a reboot, UsageError for GPUs
-    that the Slurm node does not offer.
+    """Return the plan for the GPUs.
+
+    Raises BlockedError if the plan is blocked or needs a reboot. Raises UsageError for GPUs that the Slurm node does
+    not offer.
     """
     settings = change.settings
     foreign = [w.pci for w in change.desired.gpus if settings.gpus and w.pci not in settings.gpus]
     if foreign:
         raise UsageError(
             f"{settings.name} does not offer GPU {foreign[0]}: another Slurm node has it",
-            details=tuple(f"it does not offer GPU {pci} either" for pci in foreign[1:]),
-            next_step="leave that GPU out of the wish, or name it with --offers",
+            details=tuple(f"It does not offer GPU {pci} either." for pci in foreign[1:]),
+            next_step="remove that GPU from the request, or name it with --capacity",
         )
     made = plan(inventory, change.desired, change.policy)
     if made.blocked:
@@ -36,19 +38,19 @@ def feasible(change: SlurmChange, inventory: Inventory) -> Plan:
     if made.reboots:
         raise BlockedError(
             f"MIG mode of GPU {', '.join(made.reboots)} changes only with a reboot",
-            details=("set the mode first (aliquot apply --mode-only), and let Slurm reboot the node",),
+            details=("Set the mode first (aliquot apply --mode-only), then let Slurm reboot the node.",),
             next_step=f"scontrol reboot ASAP nextstate=RESUME reason='aliquot: MIG mode' {settings.name}",
         )
     return made
 
 
 def freed(inventory: Inventory, jobs: Collection[int] | None = None) -> Inventory:
-    """The GPUs as if nobody was on them; with ``jobs`` as if those jobs had ended, and whoever else is there stays."""
+    """Return the GPUs as if they were not held; with ``jobs`` as if only these jobs had ended."""
     return replace(inventory, gpus=tuple(_freed(gpu, _ends(jobs)) for gpu in inventory.gpus))
 
 
 def _ends(jobs: Collection[int] | None) -> Callable[[Holder], bool]:
-    """Whether a holder is gone when jobs have ended: it is their claim, or a process below one of their steps."""
+    """Return a test whether a holder ends with these jobs: it is their claim, or a process of one of their steps."""
     if jobs is None:
         return lambda _: True
     numbers = {str(job) for job in jobs}

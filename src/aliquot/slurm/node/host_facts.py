@@ -1,4 +1,4 @@
-"""What this host is to Slurm, for a controller that decides about many of them."""
+"""Facts about this host as a Slurm node, for the Slurm controller."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from aliquot.slurm.node.request import SlurmNodeSettings
 
 
 class SlurmHostFacts(msgspec.Struct, frozen=True):
-    """``offers`` is what the GPUs are worth to Slurm now, as the value of ``Gres=``; ``slurm`` is what it has on record
-    (state and Gres), "" where it has none, or was not asked (``error``). ``slurmd`` is the version here, ``runs`` how
-    slurmd is started. ``last`` is what became of the last change: done, undone, refused, or open, with its step.
-    ``inventory`` are the GPUs, and ``settings`` how the node is run.
-    """
+    """Facts about this host as a Slurm node."""
 
     name: str
     offers: str
+    """The value of ``Gres=`` for the current GPUs."""
     slurm: str
+    """The state and the GRES of the node in Slurm; "" if Slurm does not have it, or was not queried (``error``)."""
     slurmd: str
+    """The version of slurmd on this host."""
     runs: str
+    """How slurmd is started."""
     last: str
+    """The outcome of the last change: done, undone, refused, or open with its step."""
     inventory: Inventory
     settings: SlurmNodeSettings
     why: str = ""
     revision: str = ""
     open: bool = False
     error: str = msgspec.field(default="", name="trouble")
+    """Why Slurm was not queried."""
     notes: tuple[str, ...] = ()
 
 
@@ -44,7 +46,7 @@ def facts(
     slurm: Slurm | None,
     slurm_error: str = "",
 ) -> SlurmHostFacts:
-    """Look. What cannot be told is empty, and ``slurm_error`` or ``notes`` say why."""
+    """Collect the facts. Unknown ones are empty; ``slurm_error`` or ``notes`` contain the reason."""
     notes: tuple[str, ...] = ()
     offers = ""
     try:
@@ -80,7 +82,7 @@ def _slurm_state(name: str, slurm: Slurm) -> str:
 
 
 def slurmd_version() -> str:
-    """``slurmd -V``; "" where there is no slurmd."""
+    """Return the version from ``slurmd -V``, or "" if slurmd is not installed."""
     from aliquot.foundation import bounded_process
 
     try:

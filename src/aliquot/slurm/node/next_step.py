@@ -1,12 +1,13 @@
-"""Which step comes next: a function of the record and of what Slurm says now.
+"""The next step of a change, as a function of the record and of Slurm's current state.
 
-    drain    no new job starts            wait     for the jobs that run
-    stop     slurmd                       gpus     the plan, by the engine
-    files    gres.conf and its kin        forget   the dynamic record
-    tell     slurmctld                    start    slurmd, which registers drained
-    verify   types and counts             resume   the node, if it was we who drained it
+    drain    stop new jobs                wait     wait for the running jobs
+    stop     stop slurmd                  gpus     apply the plan through the engine
+    files    write gres.conf and others   forget   delete the dynamic record
+    tell     update slurmctld             start    start slurmd, which registers drained
+    verify   check types and counts       resume   resume the node, if we drained it
 
-On the way back the same steps put back what was; ``explain`` in the end leaves the node drained, with a sentence.
+When a change is undone, the same steps restore the previous state. The last one, ``explain``, leaves the node drained
+with a reason.
 """
 
 from __future__ import annotations
@@ -21,46 +22,47 @@ from aliquot.slurm.node.change_record import ChangeRecord
 from aliquot.slurm.node.request import QuietStep, SlurmStep
 
 RELOADS = Version(23, 11)
-"""From here on ``scontrol reconfigure`` starts every daemon anew; before, new GRES need a restart of both daemons."""
+"""From this release, ``scontrol reconfigure`` restarts every daemon. Before, new GRES need a restart of both."""
 
 QUIET: tuple[SlurmStep, ...] = get_args(QuietStep)
-"""Steps that no job may live through."""
+"""Steps during which no job may run."""
 
 
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
-"""States of a node with a job on it, or one that is not quite gone; a suspended job leaves none of them."""
+"""States of a node that has a running or completing job. A suspended job causes none of them."""
 
 
 class SlurmNodeObservation(msgspec.Struct, frozen=True):
-    """What Slurm says now: the node, None where it has no such record, and the jobs that have resources on it, which
-    were asked for at ``observed_at`` by the clock of the change.
-    """
+    """The state of a node in Slurm."""
 
     node: SlurmNode | None
+    """None if Slurm has no such record."""
     jobs: tuple[SlurmJob, ...] = ()
+    """The jobs that have resources on the node."""
     observed_at: float = 0.0
+    """When the jobs were read, by the clock of the change."""
 
     @property
     def busy(self) -> bool:
-        """Whether a job is there, or not quite gone."""
+        """True if a job is on the node or completing."""
         states = self.node.states if self.node else frozenset()
         return bool(self.jobs or states & BUSY)
 
 
 def version_of(text: str) -> Version:
-    """A release from its text; 0.00.0 for text that is none."""
+    """Parse a release; returns 0.00.0 for other text."""
     numbers = [int(word) for word in text.split("-")[0].split(".")[:3] if word.isdigit()]
     return Version(*numbers) if len(numbers) >= 2 else Version(0, 0)
 
 
 def route(record: ChangeRecord) -> tuple[SlurmStep, ...]:
-    """The steps of a change, in order."""
+    """Return the steps of a change, in order."""
     middle = _dynamic() if record.kind == "dynamic" else _static(record)
     if record.undoing:
         if not record.touched:
             return ("explain",)
         if not record.restore_point.slurmd_start:
-            # It never was registered: what was not there need not come back.
+            # The node was never registered before, so it need not come back.
             return (*(step for step in middle if step != "start"), "explain")
         return (*middle, "verify", "explain")
     return ("drain", "wait", *middle, "verify", "resume")
@@ -71,21 +73,23 @@ def _dynamic() -> tuple[SlurmStep, ...]:
 
 
 def _static(record: ChangeRecord) -> tuple[SlurmStep, ...]:
-    """A release that reads everything again at ``reconfigure`` keeps its slurmd, unless that must be started anew."""
+    """Return the middle steps for a static node. If ``reconfigure`` reads everything again, slurmd can keep running."""
     if version_of(record.version) < RELOADS:
         return ("stop", "gpus", "files", "tell", "start")
     return ("stop", "gpus", "files", "tell", "start") if record.restart else ("gpus", "files", "tell")
 
 
 def phase_of(record: ChangeRecord) -> SlurmStep:
-    """The step where the record stands; the first one where its route has no such step any more."""
+    """Return the record's current step, or the first one if its route no longer has that step."""
     steps = route(record)
     return next((step for step in steps if step == record.phase), steps[0])
 
 
 def next_step(record: ChangeRecord, observe: Callable[[], SlurmNodeObservation]) -> SlurmStep:
-    """The step to do now; "" when all is done. Whatever the record says: nothing that jobs cannot live through is done
-    on a node that takes jobs, or has some. ``observe`` asks Slurm, for those steps only.
+    """Return the step to execute now.
+
+    Regardless of the record, no quiet step is executed on a node that takes jobs or has some. ``observe`` queries Slurm
+    and is called only for quiet steps.
     """
     phase = phase_of(record)
     if phase not in QUIET:
@@ -97,7 +101,10 @@ def next_step(record: ChangeRecord, observe: Callable[[], SlurmNodeObservation])
 
 
 def following_step(record: ChangeRecord) -> SlurmStep | Literal[""]:
-    """The step behind the record's own; "" behind the last. One done in between (see ``next_step``) moves nothing."""
+    """Return the step after the record's current one; "" after the last.
+
+    A step that ``next_step`` inserts does not change it.
+    """
     steps = route(record)
     n = steps.index(record.phase) if record.phase in steps else -1
     return steps[n + 1] if n + 1 < len(steps) else ""

@@ -1,8 +1,8 @@
-"""What a node's record has in Slurm beside its shape and its GPUs, which deleting the record would lose.
+"""Attributes of a node's record in Slurm, other than hardware and GPUs, that deleting the record would lose.
 
-GRES that are no GPUs, features and weight as an operator set them, comments, and partitions that name the node only in
-slurmctld's memory: whoever gave a node these finds them again after its GPUs changed. Tried on 22.05 and 24.11: all of
-it is gone after ``scontrol delete`` and a new registration. Pending jobs that ask for the node by name live on.
+These are GRES that are not GPUs, features and weight set by an operator, comments, and partitions that have the node
+only in slurmctld's memory. They are restored after a change of GPUs, because ``scontrol delete`` and a new registration
+lose all of them (tested on 22.05 and 24.11). Pending jobs that request the node by name survive.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from aliquot.slurm.files import fence
 
 
 class NodeAttributes(msgspec.Struct, frozen=True):
-    """``gres`` are entries of ``Gres=`` that are no GPUs, as they were written. ``weight`` 0: not known."""
+    """The attributes to preserve."""
 
     gres: tuple[str, ...] = ()
+    """Entries of ``Gres=`` that are not GPUs, as written."""
     weight: int = 0
+    """0 if unknown."""
     comment: str = ""
     extra: str = ""
     partitions: tuple[str, ...] = ()
 
 
 def attributes_of(node: SlurmNode | None, gres_text: str) -> NodeAttributes:
-    """What a node has now. ``gres_text`` is the value of its ``Gres=``."""
+    """Return the current attributes of a node. ``gres_text`` is the value of its ``Gres=``."""
     other = tuple(other_gres(gres_text))
     if node is None:
         return NodeAttributes(other)
@@ -37,20 +39,21 @@ def attributes_of(node: SlurmNode | None, gres_text: str) -> NodeAttributes:
 
 
 def other_gres(gres_text: str) -> Iterator[str]:
-    """The entries of a ``Gres=`` that are neither GPUs nor the fence, which is ours to say."""
+    """Yield the entries of ``Gres=`` that are neither GPUs nor our fence."""
     for part in grestext.parts(gres_text):
         if part.partition(":")[0].lower() != "gpu" and not fence.is_fence(part):
             yield part
 
 
 def joined_gres(gpus: str, attributes: NodeAttributes) -> str:
-    """The value of ``Gres=`` with all of it."""
+    """Return the value of ``Gres=`` for the GPUs and the other GRES."""
     return ",".join([gpus, *attributes.gres])
 
 
 def restore(attributes: NodeAttributes, now: SlurmNode, slurm: Slurm, *, noted: bool) -> tuple[str, ...]:
-    """Give a node that was registered anew what it had; sentences for what Slurm refuses. ``noted``: its Extra says
-    something new.
+    """Restore the attributes of a node that registered again, and return a message for each refusal by Slurm.
+
+    ``noted`` means that Extra has a new value to keep.
     """
     words = {"weight": str(attributes.weight)} if attributes.weight and attributes.weight != now.weight else {}
     words |= {"comment": attributes.comment} if attributes.comment and attributes.comment != now.comment else {}
@@ -64,12 +67,12 @@ def _refusals(words: dict[str, str], partitions: Iterable[str], name: str, slurm
             slurm.describe(name, words)
         except AliquotError as error:
             values = " ".join(f"{key}={value!r}" for key, value in words.items())
-            yield f"{name} had {values}, and Slurm does not take that again: {error.brief}"
+            yield f"{name} had {values}, but Slurm refused to set it again: {error.brief}"
     for partition in partitions:
         try:
             slurm.join(partition, name)
         except AliquotError as error:
             yield (
-                f"{name} was in partition {partition}, and is not any more ({error.brief}): "
+                f"{name} is no longer in partition {partition} ({error.brief}): run "
                 f"scontrol update partitionname={partition} nodes=+{name}"
             )

@@ -1,6 +1,6 @@
-"""The words about a node beside its GPUs: ``CPUs=2 Feature=mig Gres=...``, in slurm.conf or after ``slurmd --conf``.
+"""The keys of a node's configuration: ``CPUs=2 Feature=mig Gres=...``, in slurm.conf or after ``slurmd --conf``.
 
-Pure. Only ``Gres`` (and ``Feature``, where that is asked) is ever another value afterwards.
+Pure. Only ``Gres``, and ``Feature`` if requested, ever get a new value.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from aliquot.slurm.client.models import SlurmNode
 
 _WORD = re.compile(r'(?P<key>[A-Za-z]\w*)=(?P<value>"[^"]*"|\S*)')
 DROPPED = ("nodename", "gres", "state", "reason", "port")
-"""Keys that are ours to say, or that ``--conf`` refuses."""
+"""Keys that we set, or that ``--conf`` refuses."""
 
 
 def words(text: str) -> dict[str, str]:
-    """The words of a node's configuration: keys as they are written, values without quotes."""
+    """Parse a node's configuration: keys as written, values without quotes."""
     return {m["key"]: m["value"].strip('"') for m in _WORD.finditer(text)}
 
 
 def gres_of(text: str) -> str:
-    """The value of ``Gres``; "" where there is none."""
+    """Return the value of ``Gres``, or ""."""
     return next((value for key, value in words(text).items() if key.lower() == "gres"), "")
 
 
 def invalid_words(text: str) -> tuple[str, ...]:
-    """What in a text is no ``Key=value``."""
+    """Return an error for each word that is not ``Key=value``."""
     rest = _WORD.sub("", text).split()
     return tuple(f"{word!r} is not KEY=VALUE" for word in rest)
 
@@ -36,7 +36,7 @@ def joined(pairs: dict[str, str]) -> str:
 
 
 def conf(base: str, gres: str, features: tuple[str, ...] | None = None, *, drained: bool = False) -> str:
-    """What ``slurmd --conf`` is given. ``drained``: the node registers without taking jobs, until it was looked at."""
+    """Return the value of ``slurmd --conf``. With ``drained``, the node registers drained until it is verified."""
     pairs = {k: v for k, v in words(base).items() if k.lower() not in DROPPED}
     if features is not None:
         pairs = {k: v for k, v in pairs.items() if k.lower() not in ("feature", "features")}
@@ -47,7 +47,7 @@ def conf(base: str, gres: str, features: tuple[str, ...] | None = None, *, drain
 
 
 def from_node(node: SlurmNode) -> str:
-    """The words that make a node what Slurm has now."""
+    """Return the configuration that reproduces a node of Slurm."""
     pairs = {"CPUs": node.cpus, "RealMemory": node.memory_mib}
     if node.sockets and node.cores and node.threads and node.sockets * node.cores * node.threads == node.cpus:
         pairs |= {"Sockets": node.sockets, "CoresPerSocket": node.cores, "ThreadsPerCore": node.threads}
@@ -56,7 +56,7 @@ def from_node(node: SlurmNode) -> str:
 
 
 def conf_in_options(options: str) -> str:
-    """What stands after ``--conf`` in slurmd's options; "" where nothing does. Raises ValueError for open quotes."""
+    """Return the value of ``--conf`` in slurmd's options, or "". Raises ValueError for unclosed quotes."""
     parts = shlex.split(options)
     for n, word in enumerate(parts):
         if word == "--conf" and n + 1 < len(parts):
@@ -67,7 +67,7 @@ def conf_in_options(options: str) -> str:
 
 
 def with_conf(options: str, text: str) -> str:
-    """slurmd's options with ``-Z`` and other words after ``--conf``; further options stay as they are."""
+    """Return slurmd's options with ``-Z`` and a new value of ``--conf``; other options stay."""
     parts = shlex.split(options)
     remaining: list[str] = []
     skip = False

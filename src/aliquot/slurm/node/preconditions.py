@@ -1,4 +1,4 @@
-"""Before anything is touched: can this change be made at all? Everything that can be refused is refused here."""
+"""Checks before a change touches anything. Every change that can be refused in advance is refused here."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from aliquot.slurm.node.request import (
 def prepare_change(
     change: SlurmChange, context: SlurmChangeContext, earlier: ChangeRecord | None
 ) -> ChangeRecord | None:
-    """The record of the change, not yet on disk; None where all is so already. ``earlier`` is one that was cut off: its
-    way back is kept. Raises AliquotError; nothing was touched then.
+    """Return the record of the change, not yet on disk, or None if the node is already as requested. The restore point
+    of an interrupted ``earlier`` change is kept. Raises AliquotError if it is refused; then nothing was touched.
     """
     settings = checked(change.settings)
     found = files.conf_of(settings)
@@ -79,8 +79,9 @@ def prepare_change(
 
 
 def _feasible(change: SlurmChange, inventory: Inventory, jobs: tuple[SlurmJob, ...]) -> Plan:
-    """What holds an instance while jobs run may be theirs, and gone when they are: it is looked at again then. Only for
-    jobs that are requeued it matters now who else is there: they would have been stopped for nothing.
+    """Return the plan, ignoring holders that may end with the running jobs; they are checked again after the jobs end.
+
+    If jobs are requeued, other holders count now, or the jobs would be stopped in vain.
     """
     return feasible(change, freed(inventory, _stopped(change, jobs)) if jobs else inventory)
 
@@ -94,8 +95,8 @@ def _node(name: str, kind: NodeKind, context: SlurmChangeContext) -> SlurmNode |
     if node is None:
         if kind == "static":
             raise NoNodeError(
-                f"slurm.conf names {name}, and slurmctld does not know it",
-                details=("was slurmctld told of the change (scontrol reconfigure), and is it the same slurm.conf?",),
+                f"slurm.conf names {name}, but slurmctld does not have it",
+                details=("Run scontrol reconfigure, and check that slurmctld reads the same slurm.conf.",),
                 next_step="scontrol show config | grep SLURM_CONF",
             )
         return None
@@ -104,7 +105,7 @@ def _node(name: str, kind: NodeKind, context: SlurmChangeContext) -> SlurmNode |
     if kind == "dynamic" and not node.dynamic:
         raise BlockedError(
             f"{name} is neither in slurm.conf nor dynamic ({'+'.join(sorted(node.states))})",
-            details=("is --conf-dir the folder that slurmctld reads?",),
+            details=("Check that --conf-dir is the directory that slurmctld reads.",),
             next_step="scontrol show config | grep SLURM_CONF",
         )
     return node
@@ -128,25 +129,23 @@ def _restore_point(
         lines=mine.lines if mine else (),
         gres=node.gres if node else (),
         gres_text=current_gres,
-        # What an operator has set since is in slurmctld alone.
+        # What an operator has set since then is only in slurmctld.
         features=line.features if line else None if node is None or (typed and settings.node_conf) else node.features,
         node_conf=words,
-        reason=""
-        if node is None or _drained_by_us(node, None)
-        else node.reason or "drained before, and nobody said why",
+        reason="" if node is None or _drained_by_us(node, None) else node.reason or "drained before, without a reason",
         slurmd_start=node.slurmd_start if node else 0,
         attributes=node_attributes.attributes_of(node, current_gres or nodeconf.gres_of(words)),
     )
 
 
 def _inherited_restore_point(interrupted: ChangeRecord, node: SlurmNode | None) -> NodeRestorePoint:
-    """What was before a change that was cut off, and who has drained the node since."""
+    """Return the restore point of an interrupted change, with the reason of someone who has drained the node since."""
     reason = node.reason if node and held_by_others(node) else interrupted.restore_point.reason
     return replace(interrupted.restore_point, reason=reason, slurmd_start=node.slurmd_start if node else 0)
 
 
 def _node_conf(change: SlurmChange, node: SlurmNode | None) -> str:
-    """What a dynamic node says of itself beside its GPUs: as typed, as its slurmd was told, or as Slurm has it."""
+    """Return a dynamic node's keys other than GPUs: from the command line, its slurmd's options, or Slurm's record."""
     settings = change.settings
     typed = settings.node_conf
     wrong = nodeconf.invalid_words(typed)
@@ -156,10 +155,10 @@ def _node_conf(change: SlurmChange, node: SlurmNode | None) -> str:
     words = typed or configured or (nodeconf.from_node(node) if node else "")
     if not words:
         raise UsageError(
-            f"Slurm does not know {settings.name} yet: what is it beside its GPUs?",
+            f"Slurm does not have {settings.name} yet: its hardware must be given with --node-conf",
             details=(
-                "say it once: --node-conf 'CPUs=64 RealMemory=500000 Feature=mig'",
-                "slurmd -C prints CPUs and memory; Feature is what NodeSet in slurm.conf goes by",
+                "Give it once: --node-conf 'CPUs=64 RealMemory=500000 Feature=mig'",
+                "slurmd -C prints CPUs and memory. NodeSet in slurm.conf selects nodes by Feature.",
             ),
             next_step="slurmd -C",
         )
@@ -167,17 +166,17 @@ def _node_conf(change: SlurmChange, node: SlurmNode | None) -> str:
 
 
 def _drained_by_us(node: SlurmNode | None, earlier: ChangeRecord | None) -> bool:
-    """Whether the node is to take jobs afterwards: unless somebody else had drained it, or set it down, before."""
+    """Report whether the node should take jobs after the change: not if someone else had drained it or set it DOWN."""
     if node is not None and held_by_others(node):
         return False
     if earlier is not None and earlier.status == "open":
         return earlier.drained or not earlier.restore_point.reason
-    # Drained without a word: not by us, who always say why.
+    # A drain without a reason is not ours.
     return node is None or not node.draining or bool(node.reason)
 
 
 def _refuse(record: ChangeRecord, made: Plan, node: SlurmNode | None, context: SlurmChangeContext) -> None:
-    """Hand edits, lines that cover other nodes, and restarts that nobody may do."""
+    """Raise an error for manual edits, lines that cover other nodes, and restarts that are not possible."""
     change, settings = record.change, record.change.settings
     if "start" in steps.route(record) and (made.changes or not _is_settled(record, node)):
         context.daemon.ready()
@@ -187,7 +186,7 @@ def _refuse(record: ChangeRecord, made: Plan, node: SlurmNode | None, context: S
     assert node is not None
     differs = made.changes or not agrees(node, record.expected.gres)
     if differs:
-        # Which other value it will be is not known yet; that the line can have another one is asked here.
+        # The new value is not known yet; this only checks that the line can get one.
         files.node_file(settings, files.conf_of(settings), "gpu:0", change.features)
     old = steps.version_of(record.version) < steps.RELOADS
     if differs and old and not settings.controller_restart:
@@ -195,7 +194,7 @@ def _refuse(record: ChangeRecord, made: Plan, node: SlurmNode | None, context: S
 
 
 def _is_settled(record: ChangeRecord, node: SlurmNode | None) -> bool:
-    """Whether Slurm, its files and the GPUs agree, and the node is as it should stay."""
+    """Report whether Slurm, its files and the GPUs agree, and the node needs no change."""
     if node is None or not node.answers or not agrees(node, record.expected.gres):
         return False
     if node.draining and is_our_reason(node.reason):

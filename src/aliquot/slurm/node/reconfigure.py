@@ -1,4 +1,4 @@
-"""Slurm told of a node's new GRES: its files are distributed, and slurmctld reads them again or is started anew."""
+"""Updates slurmctld with a node's new GRES: distribute the files, then reconfigure or restart slurmctld."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from aliquot.slurm.node.request import BY_HAND, SlurmNodeSettings
 from aliquot.slurm.node.slurmd import run_shell
 
 COMMAND_S = 300.0
-"""The bound of --push and --slurmctld-restart."""
+"""Time limit of --push and --slurmctld-restart in seconds."""
 
 
 def update_controller(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
-    """Until slurmctld has it. Raises BlockedError where it does not, OldSlurmError where nobody may restart it."""
+    """Wait until slurmctld has the new GRES.
+
+    Raises BlockedError if it does not get them, and OldSlurmError if it needs a restart that is not permitted.
+    """
     settings = record.change.settings
     if settings.push:
         context.report("distributing the files")
@@ -32,7 +35,7 @@ def update_controller(record: ChangeRecord, context: SlurmChangeContext) -> Chan
     record = replace(record, started=waiting.another_second(record, context))
     context.save(record)
     if steps.version_of(record.version) >= steps.RELOADS:
-        context.report("having Slurm read its files again")
+        context.report("reconfiguring Slurm")
         context.slurm.reconfigure()
         waiting.wait_for_controller(context)
         return record
@@ -42,18 +45,18 @@ def update_controller(record: ChangeRecord, context: SlurmChangeContext) -> Chan
 
 
 def _controller_agrees(record: ChangeRecord, context: SlurmChangeContext) -> bool:
-    """Whether slurmctld has the new GRES. Of a node that is INVALID it shows what slurmd said, not what it asks for."""
+    """Report whether slurmctld has the new GRES. For an INVALID node it shows what slurmd registered instead."""
     node = context.slurm.node(record.name)
     return agrees(node, record.expected.gres) and not node.invalid
 
 
 def _restart_controller(record: ChangeRecord, context: SlurmChangeContext) -> None:
-    """A release before 23.11 takes other GRES only when slurmctld starts. Jobs live on."""
+    """Restart slurmctld, which releases before 23.11 need for new GRES. Jobs continue."""
     command = record.change.settings.controller_restart
     if not command:
         raise needs_restart(record.version)
     if command == BY_HAND:
-        context.report("restart slurmctld now: it is waited for")
+        context.report("restart slurmctld now; waiting for it")
         seconds = record.change.timeout_s
     else:
         context.report("restarting slurmctld")
@@ -67,29 +70,30 @@ def _restart_controller(record: ChangeRecord, context: SlurmChangeContext) -> No
         context.sleep(waiting.POLL_S * 5)
     raise BlockedError(
         f"slurmctld does not have the new GRES of {record.name}",
-        details=("was it restarted, and does it read the same slurm.conf (--push distributes it)?",),
+        details=("Check that it was restarted, and that it reads the same slurm.conf (--push distributes it).",),
         next_step="restart slurmctld, then run: aliquot slurm apply --continue",
     )
 
 
 def needs_restart(version: str) -> OldSlurmError:
-    """Why nothing can be done here without a restart of slurmctld."""
+    """Return the error for a change that needs a restart of slurmctld."""
     return OldSlurmError(
-        f"Slurm {version} takes other GRES of a static node only when slurmctld starts",
+        f"Slurm {version} reads new GRES of a static node only when slurmctld starts",
         details=(
-            "from 23.11 on 'scontrol reconfigure' does it",
-            "say how: --slurmctld-restart 'ssh CONTROLLER systemctl restart slurmctld' (jobs live on)",
-            "or --slurmctld-restart by-hand: then it is said when, and waited for as long as --timeout",
-            "a dynamic node (slurmd -Z) needs no restart of slurmctld on any release from 22.05 on",
+            "From 23.11, 'scontrol reconfigure' is enough.",
+            "Give a command: --slurmctld-restart 'ssh CONTROLLER systemctl restart slurmctld' (jobs continue)",
+            "Or restart it manually with --slurmctld-restart by-hand, when asked, within --timeout.",
+            "A dynamic node (slurmd -Z) needs no restart of slurmctld in any release from 22.05.",
         ),
         next_step="aliquot slurm apply --help",
     )
 
 
 def hide_fences(settings: SlurmNodeSettings, context: SlurmChangeContext) -> None:
-    """Have slurmctld forget the fences of this node and of those that share its gres.conf: reading its files again, it
-    has learnt of all that stand in slurm.conf. Whoever may ask for a fence would be given the GPUs that it keeps jobs
-    from. Raises as the port.
+    """Remove the fences of this node, and of those that share its gres.conf, from slurmctld's records.
+
+    After reading its files again, slurmctld has all fences in slurm.conf. A job that requested a fence would get the
+    GPUs behind it. Raises as the port.
     """
     text = files.content(os.path.join(settings.conf_dir, "gres.conf"))
     fenced = {each.node for each in block.blocks(text) if fence.has_fence(each.lines)}

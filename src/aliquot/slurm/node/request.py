@@ -1,4 +1,4 @@
-"""What is asked of one Slurm node, and how that node's Slurm is told."""
+"""The request for a change of one Slurm node, and the settings of that node."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from aliquot.core.model.plan import Policy
 from aliquot.core.model.stored import Stored
 from aliquot.errors import UsageError
 from aliquot.slurm.client.models import SlurmNode
+from aliquot.slurm.files.gres_conf import AutoDetect
 from aliquot.slurm.gpus.gres_types import TypeStyle
 
 NodeKind = Literal["dynamic", "static"]
@@ -19,94 +20,102 @@ JobsPolicy = Literal["refuse", "wait", "requeue"]
 QuietStep = Literal["stop", "gpus", "files", "forget", "tell", "start"]
 SlurmStep = Literal["drain", "wait", QuietStep, "verify", "resume", "explain"]
 MARK = "aliquot: "
-"""How every reason begins that we give Slurm. Whoever drained a node with another one keeps it drained."""
+"""The beginning of every reason that Aliquot sets. A node that was drained for another reason stays drained."""
 
 BY_HAND = "by-hand"
-"""The choice of ``controller_restart`` that leaves it to a person, who is told when."""
+"""The value of ``controller_restart`` for a manual restart, for which the user is asked at the right time."""
 
 _SLURM_REASONS = ("gres/gpu", "Not responding")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
 
 class SlurmNodeSettings(msgspec.Struct, frozen=True):
-    """How one Slurm node is run. Kept in its record, so that ``--continue`` needs none of it typed again.
-
-    ``kind``: ``dynamic`` (``slurmd -Z``), ``static`` (a line in slurm.conf), "" to find out. ``gpus`` are the PCI
-    addresses that it offers, none for all of the host. ``style`` is that of type names. ``form`` is how gres.conf says
-    it: ``none`` for explicit lines, or a way of AutoDetect (see ``files.gres_conf``). slurmd is the systemd
-    unit ``unit``, or run by the shell commands ``start`` and ``stop``. ``node_conf`` are the words of a dynamic node
-    beside Gres (``CPUs=2 Feature=mig``). ``controller_restart`` restarts slurmctld where its release needs that,
-    ``push`` takes files to the other nodes. ``fence`` is found out anew for each change: whether slurm.conf lets jobs
-    be kept from the host's other GPUs (see ``files.fence``).
-    """
+    """The settings of a Slurm node. The record stores them, so that ``--continue`` needs none of them again."""
 
     name: str
     conf_dir: str = "/etc/slurm"
     kind: Stored[NodeKind | Literal[""]] = ""
+    """``dynamic`` (``slurmd -Z``), ``static`` (a line in slurm.conf), or "" to detect it."""
     gpus: tuple[str, ...] = ()
+    """PCI addresses of the GPUs that the node offers; empty means all GPUs of the host."""
     style: Stored[TypeStyle] = "short"
-    form: str = "none"
+    """The style of type names."""
+    form: Stored[AutoDetect] = "none"
+    """The form of gres.conf: ``none`` for explicit lines, or a kind of AutoDetect (see ``files.gres_conf``)."""
     unit: str = "slurmd.service"
+    """The systemd unit of slurmd, unless ``start`` and ``stop`` are set."""
     start: str = ""
+    """The shell command that starts slurmd."""
     stop: str = ""
+    """The shell command that stops slurmd."""
     options_file: str = ""
     node_conf: str = ""
+    """The keys of a dynamic node other than Gres (``CPUs=2 Feature=mig``)."""
     controller_restart: str = ""
+    """The command that restarts slurmctld, for releases that need it."""
     push: str = ""
+    """The command that copies the files to the other nodes."""
     dev_root: str = "/"
     root: str = "/"
     fence: bool = False
+    """Whether slurm.conf allows to deny jobs access to the host's other GPUs (see ``files.fence``). Detected again for
+    each change.
+    """
 
     @property
     def dev(self) -> str:
-        """The folder of device nodes: the same where they are made and where gres.conf says that they are."""
+        """The directory of device nodes, both for creating them and in gres.conf."""
         return f"{self.dev_root.rstrip('/')}/dev"
 
     @property
     def by_commands(self) -> bool:
-        """Whether slurmd is run by commands, not by systemd."""
+        """True if commands start and stop slurmd, not systemd."""
         return bool(self.start or self.stop)
 
 
 class SlurmChange(msgspec.Struct, frozen=True):
-    """One change of one node. ``desired`` names the GPUs to change; none: the GPUs stay, files and Slurm follow them.
-
-    ``jobs``: what becomes of jobs on the node: ``refuse`` to begin while there are any, ``wait`` for their ends
-    ``timeout_s`` seconds at most, or ``requeue`` them (and wait as long). ``policy`` is about processes outside Slurm
-    on the GPUs. ``features`` replace the node's features, None leaves them. ``force`` overwrites hand edits.
-    ``revision`` is shown by Slurm as the node's Extra.
-    """
+    """A change of one node."""
 
     settings: SlurmNodeSettings
     desired: Desired = Desired(())
+    """The GPUs to change. If it is empty, the GPUs stay, and files and Slurm are updated to match them."""
     jobs: Stored[JobsPolicy] = "refuse"
+    """The policy for jobs on the node: ``refuse`` to start while it has any, ``wait`` for them to end, or ``requeue``
+    them and wait.
+    """
     timeout_s: float = 60.0
+    """Time limit of that wait in seconds."""
     policy: Policy = Policy()
+    """The policy for processes outside Slurm on the GPUs."""
     features: tuple[str, ...] | None = None
+    """The node's new features; None leaves them unchanged."""
     force: bool = False
+    """Whether to overwrite manual edits."""
     revision: str = ""
+    """A text that Slurm shows as the node's Extra."""
 
 
 def checked(settings: SlurmNodeSettings) -> SlurmNodeSettings:
-    """The same settings. Raises UsageError for those that make no sense on any machine."""
+    """Return the settings. Raises UsageError if they are invalid on every host."""
     if not _NAME.fullmatch(settings.name):
-        raise UsageError(f"{settings.name!r} is no name of a Slurm node", next_step="aliquot slurm apply --help")
+        raise UsageError(f"invalid Slurm node name {settings.name!r}", next_step="aliquot slurm apply --help")
     if bool(settings.start) != bool(settings.stop):
         raise UsageError(
-            "--slurmd-start and --slurmd-stop go together: slurmd is run by commands, or by its systemd unit",
+            "--slurmd-start and --slurmd-stop need each other: use both commands, or the systemd unit",
             next_step="aliquot slurm apply --help",
         )
     return settings
 
 
 def is_our_reason(reason: str) -> bool:
-    """Whether a node's reason is one that we gave."""
+    """Report whether Aliquot set a node's reason."""
     return reason.startswith(MARK)
 
 
 def held_by_others(node: SlurmNode) -> bool:
-    """Whether somebody else keeps the node from its jobs, so that we must not let it have any. What Slurm itself holds
-    against a node that registered with other GRES, or not at all, ends with a good registration.
+    """Report whether someone else keeps the node out of service, so that we must not resume it.
+
+    Slurm's own reasons, for a node that registered with other GRES or not at all, end with a good registration.
     """
     stopped = node.draining or "DOWN" in node.states
     return (

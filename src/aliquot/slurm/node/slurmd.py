@@ -1,4 +1,4 @@
-"""The node's slurmd, stopped and started: a systemd unit, or shell commands for hosts (and tests) without systemd."""
+"""Stops and starts the node's slurmd: a systemd unit, or shell commands for hosts (and tests) without systemd."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from aliquot.slurm.node.request import SlurmNodeSettings
 STOP_S = 60.0
 START_S = 60.0
 OPTIONS_FILES = ("/etc/default/slurmd", "/etc/sysconfig/slurmd")
-"""Where Slurm's own unit file reads SLURMD_OPTIONS from: Debian's place, and that of Red Hat and SUSE."""
+"""Files from which Slurm's own unit reads SLURMD_OPTIONS: on Debian, and on Red Hat and SUSE."""
 
 
 class SlurmdDaemon(Protocol):
-    """The slurmd of one node. Jobs outlive it: their steps have processes of their own."""
+    """The slurmd of one node. Jobs survive its stop, because their steps have their own processes."""
 
     def ready(self) -> None:
-        """Raises BlockedError where it cannot be stopped and started on this host at all."""
+        """Raise BlockedError if slurmd cannot be stopped and started on this host."""
         ...
 
     def stop(self) -> None:
-        """It runs no more when this returns; fine where it did not run. Raises BlockedError."""
+        """Stop slurmd and wait until it has ended; does nothing if it does not run. Raises BlockedError."""
         ...
 
     def start(self, conf: str) -> None:
-        """``conf`` are the words after ``--conf`` of a dynamic node, "" for a static one. Raises BlockedError."""
+        """Start slurmd. ``conf`` is the value of ``--conf`` for a dynamic node, "" otherwise. Raises BlockedError."""
         ...
 
 
 def daemon_of(settings: SlurmNodeSettings) -> SlurmdDaemon:
-    """How the settings say that it is run."""
+    """Return the slurmd of the settings."""
     return SlurmdCommands(settings) if settings.by_commands else SlurmdUnit(settings)
 
 
 class SlurmdUnit:
-    """A systemd unit. What its slurmd is told stands in the unit's environment file, which ``files`` writes."""
+    """A systemd unit. The options of its slurmd are in the unit's environment file, which ``config_files`` writes."""
 
     def __init__(self, settings: SlurmNodeSettings) -> None:
         name = settings.unit
@@ -67,22 +67,24 @@ class SlurmdUnit:
 
         if not reachable(self._root):
             raise BlockedError(
-                "this host runs no systemd that could restart slurmd",
-                details=("commands can do it instead: --slurmd-stop and --slurmd-start",),
+                "cannot restart slurmd: this host does not run systemd",
+                details=("Give commands instead: --slurmd-stop and --slurmd-start",),
                 next_step="aliquot slurm apply --help",
             )
 
 
 class SlurmdCommands:
-    """Shell commands. ALIQUOT_NODE_NAME is the node, ALIQUOT_SLURMD_CONF what ``--conf`` of a dynamic node is to be,
-    ALIQUOT_SLURMD_OPTIONS the same as options in a shell's quotes (``-Z --conf '...'``), all empty where not needed.
+    """Shell commands, which get these variables.
+
+    ALIQUOT_NODE_NAME is the node, ALIQUOT_SLURMD_CONF the value of ``--conf`` for a dynamic node, and
+    ALIQUOT_SLURMD_OPTIONS the same as shell-quoted options (``-Z --conf '...'``). The last two are empty if not needed.
     """
 
     def __init__(self, settings: SlurmNodeSettings) -> None:
         self._settings = settings
 
     def ready(self) -> None:
-        """A shell can always be asked."""
+        """Accept every host, because a shell is always available."""
 
     def stop(self) -> None:
         self._run(self._settings.stop, "--slurmd-stop", STOP_S, "")
@@ -103,12 +105,13 @@ class SlurmdCommands:
 
 
 def run_shell(command: str, option: str, seconds: float, variables: dict[str, str]) -> None:
-    """Run a shell command to its end. What it leaves running keeps running, whatever becomes of us. Raises BlockedError
-    for one that fails or does not end, with its last words.
+    """Run a shell command to its end. Processes that it leaves running survive this process.
+
+    Raises BlockedError, with its last output, if it fails or does not end in time.
     """
     from aliquot.foundation import bounded_process
 
-    # A slurmd that finds a token speaks by it, and slurmctld takes it for one that does not answer.
+    # A slurmd that finds a token authenticates with it, and slurmctld then treats it as not responding.
     env = {**{k: v for k, v in os.environ.items() if k != "SLURM_JWT"}, **variables}
     try:
         ran = bounded_process.run_starter(["/bin/sh", "-c", command], seconds, env=env)

@@ -1,4 +1,4 @@
-"""Each step of a change carried out. Every one may be done again, and does nothing where its end is reached already."""
+"""Executes the steps of a change. Every step is idempotent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliquot.slurm.files import slurmd_validation as validate
 from aliquot.slurm.files.job_devices import OfferedDevices
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import conflicts as guards
-from aliquot.slurm.node import gpu_apply as cutting
+from aliquot.slurm.node import gpu_apply as applying
 from aliquot.slurm.node import node_attributes, reconfigure, target
 from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import ChangeRecord, ExpectedGres
@@ -25,11 +25,11 @@ from aliquot.slurm.node.desired_gres import expected_gres
 from aliquot.slurm.node.request import SlurmStep, held_by_others, is_our_reason
 
 _CGROUPS = re.compile(r"^[ \t]*(?:CgroupPlugin|CgroupMountpoint|IgnoreSystemd\w*)\b.*$", re.IGNORECASE | re.MULTILINE)
-"""The lines of cgroup.conf that say where control groups are."""
+"""The lines of cgroup.conf that locate control groups."""
 
 
 def execute(step: SlurmStep, record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
-    """Do one step; the record with what was learnt. Raises AliquotError."""
+    """Execute one step, and return the updated record. Raises AliquotError."""
     return _STEPS[step](record, context)
 
 
@@ -68,8 +68,9 @@ def _files(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
 
 
 def _read_by_slurmd(record: ChangeRecord) -> None:
-    """slurmd itself reads our lines before they are in place. Raises BlockedError where it makes something else of
-    them; what it would find by itself (AutoDetect) shows when it registers.
+    """Validate our lines with slurmd before they are written. Raises BlockedError if slurmd reads them differently.
+
+    With AutoDetect, differences only show when slurmd registers.
     """
     if record.change.settings.form not in ("none", "off"):
         return
@@ -78,7 +79,7 @@ def _read_by_slurmd(record: ChangeRecord) -> None:
     texts = {
         "slurm.conf": validate.minimal(record.name, configured),
         "gres.conf": "".join(f"{line}\n" for line in record.expected.lines),
-        # Where control groups are is nothing that slurmd finds out everywhere, and without them it ends.
+        # slurmd cannot locate control groups on every host, and exits without them.
         "cgroup.conf": "\n".join(_CGROUPS.findall(files.content(os.path.join(folder, "cgroup.conf")))) + "\n",
     }
     try:
@@ -86,11 +87,11 @@ def _read_by_slurmd(record: ChangeRecord) -> None:
     except NoSlurmError:
         return
     if wrong:
-        raise BlockedError(f"slurmd does not read gres.conf as it is meant: {wrong[0]}", details=wrong[1:])
+        raise BlockedError(f"slurmd reads the new gres.conf differently: {wrong[0]}", details=wrong[1:])
 
 
 def _written_devices(expected: ExpectedGres) -> tuple[OfferedDevices, str]:
-    """What the lines say, and ``Gres=`` beside them: of a node whose layouts are features neither names types."""
+    """Return the devices of the lines, and the value of ``Gres=``; without types if the node's layouts are features."""
     if not expected.lines or any(" Type=" in line for line in expected.lines):
         return OfferedDevices(expected.devices), expected.text if expected.gres else ""
     plain = tuple(replace(device, type="") for device in expected.devices)
@@ -112,7 +113,7 @@ def _forget(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
 
 
 def _record_remains(record: ChangeRecord, context: SlurmChangeContext) -> bool:
-    """Whether Slurm has the former record still: slurmd registers with it, and nothing of it is lost."""
+    """Report whether Slurm still has the previous record, so that slurmd can register with it and nothing is lost."""
     node, before = waiting.fetch_node(record.name, context), record.restore_point
     if node is None or before.features is None or set(node.features) != set(before.features):
         return False
@@ -122,7 +123,7 @@ def _record_remains(record: ChangeRecord, context: SlurmChangeContext) -> bool:
 def _start(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
     settings = record.change.settings
     words = target.conf(record, drained=True) if record.kind == "dynamic" else ""
-    # What was started and not recorded, before a kill, is started anew: it may have read other files.
+    # A slurmd that was started before a kill, but not recorded, may have read other files: restart it.
     context.daemon.stop()
     if words and not settings.by_commands:
         files.write(files.options_file(settings, words))
@@ -153,12 +154,12 @@ def _verify(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
 
 
 def _refuse_moved(record: ChangeRecord, context: SlurmChangeContext) -> None:
-    """Raises MovedError where the GPUs are not what slurmd was told any more: some other verb has changed them."""
+    """Raise StalePlanError if another command has changed the GPUs after slurmd read its files."""
     now = expected_gres(context.gpus.backend.read(), record.change.settings, record.version)
     if now.devices != record.expected.devices:
         raise StalePlanError(
-            f"the GPUs of {record.name} were changed by something else meanwhile",
-            details=(f"{record.expected.text} was told to Slurm, {now.text} is there",),
+            f"something else changed the GPUs of {record.name} during this change",
+            details=(f"Slurm has {record.expected.text}, but the GPUs now offer {now.text}.",),
             next_step="aliquot show",
         )
 
@@ -176,24 +177,24 @@ def _resume(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
         else:
             _keep_drained(record, context)
     elif held_by_others(node):
-        context.report(f"{record.name} stays drained, as it was: {node.reason}")
+        context.report(f"{record.name} stays drained, as before: {node.reason}")
     elif record.restore_point.reason:
         context.slurm.drain(record.name, record.restore_point.reason)
-        context.report(f"{record.name} stays drained, as it was: {record.restore_point.reason}")
+        context.report(f"{record.name} stays drained, as before: {record.restore_point.reason}")
     return record
 
 
 def _keep_drained(record: ChangeRecord, context: SlurmChangeContext) -> None:
-    """Drain a node again whose slurmd does not answer: what failed may have ended it, or left it half stopped."""
+    """Drain a node again if its slurmd does not answer, because the failure may have stopped it."""
     context.slurm.drain(record.name, f"aliquot: slurmd does not answer; {record.why}"[:250])
     context.report(
-        f"{record.name} stays drained: its slurmd does not answer. When it runs again: "
+        f"{record.name} stays drained: its slurmd does not answer. When it runs again, run "
         f"scontrol update nodename={record.name} state=resume"
     )
 
 
 def _update_reason(record: ChangeRecord, context: SlurmChangeContext) -> None:
-    """24.11 keeps the reason of a node that takes jobs again: it is to say what was, not what is no more."""
+    """Replace our reason of a resumed node, which 24.11 keeps, by the outcome of the change."""
     node = waiting.fetch_node(record.name, context)
     if node is not None and not node.draining and is_our_reason(node.reason):
         what = record.change.revision or "another layout"
@@ -203,12 +204,12 @@ def _update_reason(record: ChangeRecord, context: SlurmChangeContext) -> None:
 
 
 def _explain(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
-    """The end of the way back. Where nothing was touched the node is as usable as before."""
+    """End an undone change: leave the node drained with the reason, or resume it if nothing was touched."""
     if not record.touched:
         return _resume(record, context)
     node = waiting.fetch_node(record.name, context)
     if node is not None and not held_by_others(node):
-        context.slurm.drain(record.name, f"aliquot: {record.why}; undone, the former layout is back"[:250])
+        context.slurm.drain(record.name, f"aliquot: {record.why}; undone, the previous layout is restored"[:250])
     return record
 
 
@@ -216,7 +217,7 @@ _STEPS: dict[SlurmStep, Callable[[ChangeRecord, SlurmChangeContext], ChangeRecor
     "drain": _drain,
     "wait": _wait,
     "stop": _stop,
-    "gpus": cutting.partition_gpus,
+    "gpus": applying.partition_gpus,
     "files": _files,
     "forget": _forget,
     "tell": reconfigure.update_controller,

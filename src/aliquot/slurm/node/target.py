@@ -1,4 +1,4 @@
-"""What a change aims at, by its record: the files as they should be, the value of ``Gres=``, the features."""
+"""The goal of a change, from its record: the desired files, the value of ``Gres=``, the features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aliquot.slurm.node.desired_gres import counts
 
 
 def desired_files(record: ChangeRecord) -> tuple[files.DesiredFile, ...]:
-    """The files as they should be."""
+    """Return the desired files."""
     settings = record.change.settings
     force = record.change.force or record.undoing
     lines = (
@@ -25,22 +25,22 @@ def desired_files(record: ChangeRecord) -> tuple[files.DesiredFile, ...]:
 
 
 def gres_text(record: ChangeRecord) -> str:
-    """The value of ``Gres=``: our GPUs, and what else the node has."""
+    """Return the value of ``Gres=``: our GPUs, and the node's other GRES."""
     previous = record.restore_point.gres_text if _restores_previous(record) else ""
     return previous or node_attributes.joined_gres(record.expected.text, record.restore_point.attributes)
 
 
 def _restores_previous(record: ChangeRecord) -> bool:
-    """Whether the way back ends where the change began. What the GPUs are is told, whatever was said of them before."""
+    """Report whether undoing restores the previous GRES. If the GPUs differ from before, their current GRES count."""
     return record.undoing and counts(record.restore_point.gres) == counts(record.expected.gres)
 
 
 def features(record: ChangeRecord) -> tuple[str, ...] | None:
-    """The node's features, None for those that it has."""
+    """Return the node's features, or None to keep them."""
     unchanged = record.kind == "dynamic" and record.change.features is None
     return record.restore_point.features if record.undoing or unchanged else record.change.features
 
 
 def conf(record: ChangeRecord, *, drained: bool = False) -> str:
-    """What a dynamic node's slurmd is started with; ``drained``: it takes no job before it was looked at."""
+    """Return ``--conf`` of a dynamic node's slurmd. With ``drained``, it takes no jobs until it is verified."""
     return nodeconf.conf(record.restore_point.node_conf, gres_text(record), features(record), drained=drained)

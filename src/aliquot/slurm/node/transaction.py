@@ -1,8 +1,8 @@
-"""One change of one Slurm node, from drain to resume, or back: a loop over small steps, on record before each.
+"""A change of one Slurm node, from drain to resume, or its undo: a loop over small steps, each recorded before.
 
-A kill at any instant costs nothing: the same command, or ``--continue``, does the step again that was under way. A
-failure undoes what was done and leaves the node drained, with the reason. A failure that undoing would not cure
-(slurmctld away) leaves everything as it is, on record. Jobs are never touched unless that was asked.
+A kill at any time does no harm: the same command, or ``--continue``, repeats the interrupted step. After a failure, the
+change is undone, and the node stays drained with the reason. If undoing would not help (slurmctld is unavailable),
+everything stays as it is, on record. Jobs are never touched unless requested.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aliquot.slurm.client.errors import OldSlurmError, SlurmUnavailableError
 from aliquot.slurm.client.models import Gres
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import preconditions as begin
-from aliquot.slurm.node import step_executor as acts
+from aliquot.slurm.node import step_executor as executor
 from aliquot.slurm.node import target
 from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import ChangeRecord
@@ -28,10 +28,10 @@ CONTINUE = "aliquot slurm apply --continue"
 
 
 def apply(change: SlurmChange, context: SlurmChangeContext) -> SlurmChangeOutcome:
-    """Make the change. One that was cut off on this node is taken over: its way back is kept.
+    """Apply a change. It takes over an interrupted change of this node and keeps its restore point.
 
-    Raises AliquotError where nothing was touched, or where the change stops half-way and is on record (the next step
-    says how to go on). A change that failed and was undone is an outcome, with ``why``.
+    Raises AliquotError if nothing was touched, or if the change stops midway and is on record; then the next step says
+    how to continue. A change that failed and was undone is an outcome, with ``why``.
     """
     earlier = context.file.read()
     record = begin.prepare_change(change, context, earlier)
@@ -51,26 +51,34 @@ def apply(change: SlurmChange, context: SlurmChangeContext) -> SlurmChangeOutcom
 
 
 def continue_change(context: SlurmChangeContext, settings: SlurmNodeSettings | None = None) -> SlurmChangeOutcome:
-    """Finish what was cut off; with ``settings``, by those from here on: commands that failed are typed anew. Raises
-    BlockedError where nothing was cut off.
+    """Finish an interrupted change, or its undo if that has begun.
+
+    ``settings`` replace its own, for example to correct commands that failed. Raises BlockedError if no change was
+    interrupted.
     """
-    return _run(_open(context, settings), context)
+    record = _open(context, settings)
+    if record.undoing:
+        context.report(f"{record.name}: finishing the undo of the change ({record.why})")
+    return _run(record, context)
 
 
 def undo_change(context: SlurmChangeContext, settings: SlurmNodeSettings | None = None) -> SlurmChangeOutcome:
-    """Undo what was cut off, as ``continue_change`` finishes it."""
-    record = _open(context, settings)
+    """Undo an interrupted change. ``settings`` are those of ``continue_change``.
+
+    The outcome of an undo that ends is a success: it is what was requested.
+    """
+    record = replace(_open(context, settings), undo_requested=True)
     if not record.undoing:
-        record = replace(record, undoing=True, why="it was called back")
+        record = replace(record, undoing=True, why="--undo was requested")
         record = replace(record, phase=steps.route(record)[0])
-        context.save(record)
+    context.save(record)
     return _run(record, context)
 
 
 def _open(context: SlurmChangeContext, settings: SlurmNodeSettings | None) -> ChangeRecord:
     record = context.file.read()
     if record is None or record.status != "open":
-        raise BlockedError("no change of this node is under way", next_step="aliquot slurm node")
+        raise BlockedError("no change of this node is in progress", next_step="aliquot slurm node")
     return record if settings is None else replace(record, change=replace(record.change, settings=settings))
 
 
@@ -82,7 +90,7 @@ def _run(record: ChangeRecord, context: SlurmChangeContext) -> SlurmChangeOutcom
         except KeyboardInterrupt as stop:
             raise _stopped(record, context, ApplyInterruptedError.from_signal(getattr(stop, "number", 2))) from None
         except Exception as cause:
-            from aliquot.core.engine.gpu_executor import as_aliquot_error
+            from aliquot.core.engine.executor import as_aliquot_error
 
             error = as_aliquot_error(cause)
             if record.undoing or isinstance(error, ApplyInterruptedError) or _is_incurable(record, error):
@@ -97,7 +105,7 @@ def _run(record: ChangeRecord, context: SlurmChangeContext) -> SlurmChangeOutcom
 
 
 def _execute_step(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
-    """The next step, and the record behind it."""
+    """Execute the next step, and return the record after it."""
     begin_s = context.now()
     step = steps.next_step(record, lambda: waiting.observe(record.name, context))
     if step == "drain" and not record.touched:
@@ -105,7 +113,7 @@ def _execute_step(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRe
     if step == record.phase and step not in ("drain", "wait", "resume", "explain"):
         record = replace(record, touched=True)
         context.save(record)
-    record = acts.execute(step, record, context)
+    record = executor.execute(step, record, context)
     record = replace(record, steps=(*record.steps, (step, round(context.now() - begin_s, 3))))
     if step == record.phase:
         record = replace(record, phase=steps.following_step(record))
@@ -115,16 +123,14 @@ def _execute_step(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRe
 
 
 def _is_incurable(record: ChangeRecord, error: AliquotError) -> bool:
-    """Failures that undoing would not cure: Slurm is away, somebody let jobs on the half-changed node, or a restart by
-    hand has not come yet.
-    """
+    """Report whether undoing would not help: Slurm is unavailable or too old, or the update of slurmctld failed."""
     if not record.touched:
         return False
     return isinstance(error, SlurmUnavailableError | OldSlurmError) or record.phase == "tell"
 
 
 def _stopped(record: ChangeRecord, context: SlurmChangeContext, error: AliquotError) -> AliquotError:
-    """The change stands still, on record: the error says so, and what goes on from there."""
+    """Return the error of a change that stops midway, on record, with the commands that continue or undo it."""
     context.save(record, required=False)
     if record.undoing and record.drained and record.touched:
         with suppress(AliquotError):
@@ -133,9 +139,9 @@ def _stopped(record: ChangeRecord, context: SlurmChangeContext, error: AliquotEr
                 context.slurm.drain(record.name, f"aliquot: {record.why}; undoing it failed: {error.brief}"[:250])
     error.details = (
         *error.details,
-        *((f"what may help: {error.next_step}",) if error.next_step else ()),
-        f"the change of {record.name} stands at step '{record.phase}', on record; the node takes no jobs",
-        f"to undo it: aliquot slurm apply --undo --node-name {record.name}",
+        *((f"This may help: {error.next_step}",) if error.next_step else ()),
+        f"The change of {record.name} stopped at step '{record.phase}' and is on record; the node takes no jobs.",
+        f"To undo it: aliquot slurm apply --undo --node-name {record.name}",
     )
     error.next_step = f"{CONTINUE} --node-name {record.name}"
     return error
@@ -162,13 +168,15 @@ def _finish(record: ChangeRecord, context: SlurmChangeContext, failure: AliquotE
         steps=record.steps,
         why=record.why,
         code=failure.code if failure else "",
-        exit_code=failure.exit_code if failure else 20 if record.undoing else 0,
+        exit_code=failure.exit_code if failure else 20 if record.undoing and not record.undo_requested else 0,
     )
 
 
 def _vanished_types(record: ChangeRecord, context: SlurmChangeContext) -> tuple[str, ...]:
-    """A sentence for the types that the change took away and that no record of the cluster has any more: Slurm holds a
-    pending job that asks for one (BadConstraints), and does not let it go by itself. None where Slurm does not answer.
+    """Return a note for types that the change removed and that no node of the cluster has now.
+
+    Slurm holds a pending job that requests one (BadConstraints), and does not release it on its own. Returns no note if
+    Slurm does not answer.
     """
     gone = _types(record.restore_point.gres) - _types(record.expected.gres)
     if not gone:
@@ -180,9 +188,9 @@ def _vanished_types(record: ChangeRecord, context: SlurmChangeContext) -> tuple[
     if not gone:
         return ()
     return (
-        f"no node has {', '.join(sorted(gone))} now: Slurm may hold jobs that ask for it; "
+        f"no node has {', '.join(sorted(gone))} now: Slurm may hold jobs that request it. "
         "'squeue --states=PENDING --Format=JobID,UserName,tres-per-node,tres-per-job,Reason' shows them, and "
-        "'scontrol release JOB' lets one go when a node has it again",
+        "'scontrol release JOB' releases one when a node has it again",
     )
 
 

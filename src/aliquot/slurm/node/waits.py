@@ -1,4 +1,4 @@
-"""Waiting for what Slurm does by itself: jobs that end, a node that registers. Every wait has a bound."""
+"""Waits for jobs that end, and for a node that registers. Every wait has a time limit."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ POLL = Backoff(POLL_S, longest=0.5, factor=1.5)
 SLOW_S = 1.0
 REPORT_EVERY_S = 10.0
 REGISTER_S = 60.0
-"""How long a slurmd has to register. On a loaded machine it takes some seconds; later than that it does not."""
+"""Seconds that slurmd has to register. On a loaded host it takes some seconds; after this limit it will not."""
 
 SETTLE_S = 3.0
 PROCESSES_END_S = 5.0
 RESUME_S = 20.0
 ANSWERED_S = 2.0
-"""An answer that slurmd gave before its end reaches slurmctld within that time; later it would count for the resume."""
+"""Seconds within which slurmctld gets a last answer of a stopped slurmd, so that it does not count for the resume."""
 LONG_S = 5.0
-"""How long the jobs that are waited for count as those of the last look, while the node's record stays the same."""
+"""Seconds for which the last observation of jobs is reused while waiting, if the node's record stays the same."""
 
 HELD = "HELD"
+_WAIT = "To wait for them, add --jobs wait --timeout 3600"
 
 
 def _turns(context: SlurmChangeContext, seconds: float) -> Iterator[None]:
@@ -46,8 +47,10 @@ def _turns(context: SlurmChangeContext, seconds: float) -> Iterator[None]:
 
 
 def observe(name: str, context: SlurmChangeContext, known_s: float = 0.0) -> SlurmNodeObservation:
-    """The node, fresh, and its jobs. slurmctld searches its whole queue for the jobs of one node, so they are asked for
-    only where they may be others than in the last look. On a busy node that look is good for ``known_s`` seconds.
+    """Read the node and its jobs.
+
+    slurmctld searches its whole queue for the jobs of one node. So they are read only if they may have changed after
+    the last observation. On a busy node, that one is reused for ``known_s`` seconds.
     """
     found = fetch_node(name, context)
     if found is None:
@@ -67,8 +70,10 @@ def observe(name: str, context: SlurmChangeContext, known_s: float = 0.0) -> Slu
 
 
 def _moved(last: SlurmNode, now: SlurmNode) -> bool:
-    """Whether a job may have come or gone. One that comes makes the node busy, and Slurm notes when a node was busy for
-    the last time: when a job ended or was suspended, or somebody resumed the node. Tried on 22.05 and 24.11.
+    """Report whether a job may have started or ended.
+
+    A new job makes the node busy. Slurm records when a node was last busy: when a job ended or was suspended, or the
+    node was resumed. Tested on 22.05 and 24.11.
     """
     return not now.last_busy or _use(last) != _use(now)
 
@@ -78,7 +83,7 @@ def _use(node: SlurmNode) -> tuple[object, ...]:
 
 
 def fetch_node(name: str, context: SlurmChangeContext) -> SlurmNode | None:
-    """The node alone, fresh; None where Slurm has no such record. The queue is not read for it."""
+    """Read the node without its jobs, or return None if Slurm has no such record."""
     try:
         return context.slurm.node(name)
     except NoNodeError:
@@ -86,12 +91,12 @@ def fetch_node(name: str, context: SlurmChangeContext) -> SlurmNode | None:
 
 
 def job_lines(jobs: Iterable[SlurmJob]) -> tuple[str, ...]:
-    """Jobs, a line each."""
+    """Format jobs, one per line."""
     return tuple(f"job {j.id} ({j.name or 'no name'} of {j.user or 'unknown'}): {j.state.lower()}" for j in jobs)
 
 
 def wait_for_jobs(record: ChangeRecord, context: SlurmChangeContext) -> None:
-    """Until no job is on the node. Raises BusyError, the jobs named, where the policy or the bound says no."""
+    """Wait until no job is on the node. Raises BusyError with the jobs, by the policy or after the time limit."""
     change, name = record.change, record.name
     observation = observe(name, context)
     if observation.busy and change.jobs == "refuse" and observation.jobs:
@@ -104,9 +109,10 @@ def wait_for_jobs(record: ChangeRecord, context: SlurmChangeContext) -> None:
     while observation.busy:
         waited = context.now() - begin
         lines = job_lines(observation.jobs)
-        # With "refuse" there is no job any more; what completes is waited for all the same.
+        # With "refuse" no job is left; still wait for what is completing.
         if waited > (change.timeout_s if observation.jobs else max(change.timeout_s, REGISTER_S)):
-            raise busy(name, observation.jobs, f"after {waited:.0f} s there are still jobs on it")
+            longer = "To wait longer, give a higher --timeout" if change.jobs != "refuse" else _WAIT
+            raise busy(name, observation.jobs, f"jobs are still on it after {waited:.0f} s", longer)
         if lines != shown or waited - last >= REPORT_EVERY_S:
             what = "; ".join(lines) or "jobs that are being cleaned up"
             context.report(f"waiting for {what} ({max(change.timeout_s - waited, 0):.0f} s left)")
@@ -118,16 +124,16 @@ def wait_for_jobs(record: ChangeRecord, context: SlurmChangeContext) -> None:
 def _observe_patiently(
     name: str, observation: SlurmNodeObservation, context: SlurmChangeContext
 ) -> SlurmNodeObservation:
-    """A fresh look; the last one while slurmctld does not answer: a restart of it is no reason to give a wait up."""
+    """Observe the node; return the last observation while slurmctld does not answer, for example during a restart."""
     try:
         return observe(name, context, LONG_S)
     except SlurmUnavailableError as unavailable:
-        context.report(f"{unavailable.brief}: waiting on")
+        context.report(f"{unavailable.brief}: still waiting")
         return observation
 
 
 def wait_for_processes(record: ChangeRecord, context: SlurmChangeContext) -> None:
-    """Until the processes of jobs that have ended are off the GPUs: moments. Raises BlockedError for what stays."""
+    """Wait briefly until processes of ended jobs have left the GPUs. Raises BlockedError for remaining holders."""
     begin = context.now()
     while True:
         try:
@@ -139,22 +145,22 @@ def wait_for_processes(record: ChangeRecord, context: SlurmChangeContext) -> Non
         context.sleep(POLL_S)
 
 
-def busy(name: str, jobs: tuple[SlurmJob, ...], why: str) -> BusyError:
-    """Why the node cannot be changed now."""
+def busy(name: str, jobs: tuple[SlurmJob, ...], why: str, advice: str = _WAIT) -> BusyError:
+    """Return the error for a node that cannot be changed because of its jobs."""
     return BusyError(
         f"{name} cannot be changed now: {why}",
-        details=(*job_lines(jobs), "the same command waits for them with --jobs wait --timeout 3600"),
+        details=(*job_lines(jobs), advice),
         next_step=f"squeue --nodelist={name}",
     )
 
 
 def _requeue(jobs: tuple[SlurmJob, ...], context: SlurmChangeContext) -> None:
-    """Raises BusyError before any job is touched, if one of them may not be requeued."""
+    """Put jobs back into the queue. Raises BusyError before touching any, if one of them cannot be requeued."""
     fixed = tuple(j for j in jobs if not j.requeue)
     if fixed:
         raise BusyError(
-            f"{len(fixed)} of {len(jobs)} jobs may not be requeued",
-            details=(*job_lines(fixed), "the same command waits for them with --jobs wait --timeout 3600"),
+            f"{len(fixed)} of {len(jobs)} jobs cannot be requeued",
+            details=(*job_lines(fixed), _WAIT),
             next_step=f"squeue --jobs={','.join(str(j.id) for j in fixed)}",
         )
     for job in jobs:
@@ -162,12 +168,13 @@ def _requeue(jobs: tuple[SlurmJob, ...], context: SlurmChangeContext) -> None:
             context.slurm.requeue(job.id)
             context.report(f"requeued job {job.id}")
         except RefusedError as refused:
-            context.report(f"job {job.id} is not requeued, but waited for: {refused.brief}")
+            context.report(f"waiting for job {job.id}, which was not requeued: {refused.brief}")
 
 
 def wait_for_registration(record: ChangeRecord, context: SlurmChangeContext) -> SlurmNode:
-    """The node, registered by the slurmd that we started, with exactly what is meant. Raises BlockedError where it is
-    not so in time, with what Slurm has instead.
+    """Wait until our slurmd has registered the node with exactly the expected GRES, and return it.
+
+    Raises BlockedError, with what Slurm has instead, after the time limit.
     """
     name = record.name
     explained = False
@@ -185,20 +192,23 @@ def wait_for_registration(record: ChangeRecord, context: SlurmChangeContext) -> 
 
 
 def _fresh(node: SlurmNode, record: ChangeRecord) -> bool:
-    """Whether a slurmd that has read the new files speaks."""
+    """Report whether a slurmd that has read the new files has registered."""
     new = node.slurmd_start >= int(record.started) and node.slurmd_start != record.restore_point.slurmd_start
     return new and not node.states & {"UNKNOWN", "FUTURE"}
 
 
 def another_second(record: ChangeRecord, context: SlurmChangeContext) -> float:
-    """The time, in seconds of the epoch, when slurmd's next start can be told from its last: Slurm counts seconds."""
+    """Wait until slurmd's next start differs from its last one, which Slurm stores in whole seconds.
+
+    Returns the time in seconds since the epoch.
+    """
     while int(time.time()) <= record.restore_point.slurmd_start <= time.time() + 1:
         context.sleep(POLL_S)
     return time.time()
 
 
 def _explain_drain(node: SlurmNode, record: ChangeRecord, context: SlurmChangeContext) -> bool:
-    """A dynamic node registers drained, and without a reason: those who look should find one."""
+    """Set a reason, because a dynamic node registers drained without one."""
     if node.draining and (is_our_reason(node.reason) or held_by_others(node)):
         return True
     context.slurm.drain(record.name, reason(record))
@@ -206,8 +216,9 @@ def _explain_drain(node: SlurmNode, record: ChangeRecord, context: SlurmChangeCo
 
 
 def respect_other_drain(record: ChangeRecord, context: SlurmChangeContext) -> ChangeRecord:
-    """The record, and on disk, with the words of whoever has drained the node since we did: they go with the node's
-    record in Slurm, and are said again of the next one. The node is theirs to resume then.
+    """Save the reason of someone who has drained the node after us, because deleting the node's record loses it.
+
+    The reason is set again on the new record, and the node stays drained.
     """
     node = fetch_node(record.name, context)
     if node is None or not held_by_others(node) or node.reason == record.restore_point.reason:
@@ -218,7 +229,7 @@ def respect_other_drain(record: ChangeRecord, context: SlurmChangeContext) -> Ch
 
 
 def reason(record: ChangeRecord) -> str:
-    """What Slurm shows while a change is under way, or the words of whoever drained the node before us."""
+    """Return the reason during a change: ours, or that of someone who drained the node before us."""
     if not record.drained and record.restore_point.reason:
         return record.restore_point.reason
     if record.undoing:
@@ -231,21 +242,23 @@ def _unregistered(node: SlurmNode | None, record: ChangeRecord) -> BlockedError:
     if node is None or not _fresh(node, record):
         return BlockedError(
             f"slurmd did not register {record.name} within {REGISTER_S:.0f} s",
-            details=("its own log says why: SlurmdLogFile in slurm.conf",),
+            details=("Its log has the reason: see SlurmdLogFile in slurm.conf.",),
             next_step="journalctl -u slurmd -n 50",
         )
     has = ",".join(map(str, node.gres)) or "no GRES"
     state = "+".join(sorted(node.states))
     return BlockedError(
-        f"{record.name} registered as {state} with {has}, and {wanted} was meant",
+        f"{record.name} registered as {state} with {has} instead of {wanted}",
         details=tuple(filter(None, (node.reason,))),
         next_step=f"scontrol show node {record.name}",
     )
 
 
 def resume_node(record: ChangeRecord, context: SlurmChangeContext) -> bool:
-    """Resume the node; return whether its slurmd answers. Slurm refuses that for moments after a registration: tried
-    again, bounded. It gives a node no job before slurmd has answered a ping.
+    """Resume the node, and report whether its slurmd answers.
+
+    Slurm refuses that shortly after a registration, so it is retried within a time limit. Slurm starts no job on a node
+    before slurmd has answered a ping.
     """
     if record.undoing:
         context.sleep(ANSWERED_S)
@@ -255,7 +268,7 @@ def resume_node(record: ChangeRecord, context: SlurmChangeContext) -> bool:
         node = context.slurm.node(record.name)
         if held_by_others(node) or (not node.draining and "DOWN" not in node.states):
             if ordered and not node.draining:
-                # On the way back no slurmd has registered that could vouch for itself.
+                # While undoing, no new registration proves that slurmd runs, so wait longer for its answer.
                 node = _trigger_scheduling(node, context, RESUME_S if record.undoing else SETTLE_S)
             return "NOT_RESPONDING" not in node.states
         refused = None
@@ -265,16 +278,17 @@ def resume_node(record: ChangeRecord, context: SlurmChangeContext) -> bool:
         except RefusedError as error:
             refused = error
     raise refused or BlockedError(
-        f"Slurm resumes {record.name}, and it is {'+'.join(sorted(node.states))} again each time",
+        f"{record.name} becomes {'+'.join(sorted(node.states))} again after each resume",
         details=tuple(filter(None, (node.reason,))),
         next_step=f"scontrol show node {record.name}",
     )
 
 
 def _trigger_scheduling(node: SlurmNode, context: SlurmChangeContext, seconds: float) -> SlurmNode:
-    """Slurm looks at its queue when a node is resumed, and gives it no job before it has answered a ping: that look may
-    be over by then, and jobs that wait for this node would go on waiting for the next, up to half a minute later. A
-    word about a node that answers has Slurm look again.
+    """Trigger a scheduling cycle after the node responds.
+
+    Slurm schedules when a node is resumed, but starts no job on it before it has answered a ping. If the cycle ends
+    before, jobs would wait for the next one, up to half a minute. An update of a responding node triggers a new cycle.
     """
     if "NOT_RESPONDING" in node.states:
         node = wait_until_settled(node.name, context, seconds) or node
@@ -283,8 +297,9 @@ def _trigger_scheduling(node: SlurmNode, context: SlurmChangeContext, seconds: f
 
 
 def wait_until_settled(name: str, context: SlurmChangeContext, seconds: float = SETTLE_S) -> SlurmNode | None:
-    """The node, None where Slurm has no such record. One that registered a moment ago counts as not responding until
-    slurmctld has asked it: that is waited for.
+    """Wait until the node responds, and return it, or None if Slurm has no such record.
+
+    A node that has just registered counts as not responding until slurmctld has pinged it.
     """
     node: SlurmNode | None = None
     for _ in _turns(context, seconds):
@@ -295,7 +310,7 @@ def wait_until_settled(name: str, context: SlurmChangeContext, seconds: float = 
 
 
 def wait_for_controller(context: SlurmChangeContext, seconds: float = 30.0) -> None:
-    """Until slurmctld answers. Raises AwayError."""
+    """Wait until slurmctld answers. Raises SlurmUnavailableError."""
     begin = context.now()
     while True:
         try:

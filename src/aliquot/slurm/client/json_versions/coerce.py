@@ -1,4 +1,4 @@
-"""Values of Slurm's JSON whose type changed from one version to the next. What is not there is empty, no error."""
+"""Values of Slurm's JSON whose type changed between versions. A missing value becomes empty, not an error."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 Raw = dict[str, Any]
 
 _NO_VALUE = (0xFFFE, 0xFFFF, 0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF)
-"""What "not set" and "without end" look like where a version has no wrapper for them."""
+"""Values for "not set" and "infinite" in versions without a wrapper for them."""
 
 
 def number(value: object) -> int:
-    """``7``, ``7.0``, ``{"set": true, "infinite": false, "number": 7}``; 0 for what is not set or without end."""
+    """Parse ``7``, ``7.0`` or ``{"set": true, "infinite": false, "number": 7}``; 0 if it is not set or infinite."""
     if isinstance(value, dict):
         return number(value.get("number")) if value.get("set", True) and not value.get("infinite") else 0
     if isinstance(value, bool) or not isinstance(value, int | float) or value in _NO_VALUE or value < 0:
@@ -20,7 +20,7 @@ def number(value: object) -> int:
 
 
 def words(value: object) -> tuple[str, ...]:
-    """``["a", "b"]`` and ``"a,b"``."""
+    """Parse a list: ``["a", "b"]`` or ``"a,b"``."""
     parts = value if isinstance(value, list) else text(value).split(",")
     return tuple(str(part) for part in parts if part)
 
@@ -30,7 +30,7 @@ def text(value: object) -> str:
 
 
 def objects(value: object) -> list[Raw]:
-    """A list's objects."""
+    """Return the objects of a list."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 

@@ -1,4 +1,4 @@
-"""What every version calls by the same name."""
+"""Fields that have the same name in every version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REQUEST_KEYS = {"tres_per_node": "node", "tres_per_job": "job", "tres_per_task"
 def node_of(raw: Raw, states: frozenset[str], *, version: str) -> SlurmNode:
     cpus, allocated = number(raw.get("cpus")), number(raw.get("alloc_cpus"))
     if "ALLOCATED" in states and allocated < (number(raw.get("effective_cpus")) or cpus):
-        states = states - {"ALLOCATED"} | {"MIXED"}  # scontrol works that out, slurmrestd does not
+        states = states - {"ALLOCATED"} | {"MIXED"}  # scontrol derives MIXED, slurmrestd does not
     return SlurmNode(
         name=text(raw.get("name")),
         states=states,
@@ -77,7 +77,7 @@ def job_of(raw: Raw, states: Iterable[str], *, exclusive: bool) -> SlurmJob:
 
 
 def _allocated(names: tuple[str, ...], details: object) -> tuple[tuple[str, Gres], ...]:
-    """The details are one text per node, in the order of the nodes."""
+    """Return a job's GRES by node. The details have one text per node, in the order of the nodes."""
     each_has = details if isinstance(details, list) else []
     found = [(name, g) for name, has in zip(names, each_has, strict=False) for g in grestext.parse_listed(text(has))]
     return tuple(sorted(found, key=lambda pair: pair[0]))

@@ -1,4 +1,4 @@
-"""A document of Slurm's, read by the reader of its version."""
+"""A JSON document of Slurm, parsed by the reader of its version."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ from aliquot.slurm.client.models import SlurmJob, SlurmNode, SlurmPartition, Slu
 from aliquot.slurm.conf import hostlist
 
 OLDEST, NEWEST = 36, 46
-"""The versions that we know: v0.0.36 (Slurm 21.08) to v0.0.46 (26.11)."""
+"""The supported versions: v0.0.36 (Slurm 21.08) to v0.0.46 (26.11)."""
 
 
 class SlurmDocument:
-    """One answer. Raises RefusedError for what is no JSON object of Slurm's; a newer version than ``NEWEST`` is read as
-    that one: Slurm adds more than it takes away, and says what shape it is in each answer.
+    """A response or an output of Slurm. Raises RefusedError for data that is not a JSON object.
+
+    Each document names its version. A newer version than ``NEWEST`` is read as that one, because Slurm adds more fields
+    than it removes.
     """
 
     def __init__(self, data: bytes | str, purpose: str, shape: int = 0) -> None:
         try:
             raw = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as broken:
-            raise RefusedError(f"cannot {purpose}: what Slurm answers is no JSON", details=(str(broken),)) from None
+            raise RefusedError(f"cannot {purpose}: Slurm's response is not JSON", details=(str(broken),)) from None
         if not isinstance(raw, dict):
-            raise RefusedError(f"cannot {purpose}: what Slurm answers is JSON, but no document of its")
+            raise RefusedError(f"cannot {purpose}: Slurm's response is JSON, but not an object")
         self.raw: Raw = raw
         self._shape = shape_of(raw) or shape
         if 0 < self._shape < OLDEST:
             raise OldSlurmError(
-                f"cannot {purpose}: Slurm's JSON is v0.0.{self._shape}, from v0.0.{OLDEST} on we read it"
+                f"cannot {purpose}: Slurm's JSON is v0.0.{self._shape}, and Aliquot needs v0.0.{OLDEST} or later"
             )
         self._reader = _reader(self._shape or NEWEST)
 
@@ -49,21 +51,21 @@ class SlurmDocument:
         return tuple(self._reader.partition(each) for each in objects(self.raw.get("partitions")))
 
     def reservations(self) -> tuple[SlurmReservation, ...]:
-        """Called the same in every version."""
+        """Return the reservations, which have the same fields in every version."""
         return tuple(
             SlurmReservation(text(each.get("name")), hostlist.expand(text(each.get("node_list"))))
             for each in objects(self.raw.get("reservations"))
         )
 
     def version(self) -> Version | None:
-        """The release that wrote it."""
+        """Return the release that wrote the document, or None."""
         meta = inner(self.raw, "meta")
         release = inner(inner(meta, "slurm") or inner(meta, "Slurm"), "version")
         numbers = [_whole(release.get(key)) for key in ("major", "minor", "micro")]
         return Version(*numbers) if numbers[0] else None
 
     def errors(self) -> tuple[str, ...]:
-        """What it says went wrong, in Slurm's words."""
+        """Return Slurm's error messages in the document."""
         found = []
         for each in objects(self.raw.get("errors")):
             words = [text(each.get(key)) for key in ("description", "error")]
@@ -72,7 +74,7 @@ class SlurmDocument:
 
 
 def shape_of(raw: Raw) -> int:
-    """The NN of v0.0.NN that a document says it is; 0 where it says nothing."""
+    """Return the NN of v0.0.NN that a document names, or 0 if it names none."""
     plugin = inner(inner(raw, "meta"), "plugin")
     for key in ("data_parser", "type"):
         found = re.search(r"v0\.0\.(\d+)", text(plugin.get(key)))
@@ -88,5 +90,5 @@ def _reader(shape: int) -> ModuleType:
 
 
 def _whole(value: object) -> int:
-    """Numbers that some versions write as text."""
+    """Parse a number that some versions write as text."""
     return int(value) if isinstance(value, str) and value.isdigit() else number(value)

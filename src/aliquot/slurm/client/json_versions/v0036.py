@@ -19,6 +19,6 @@ def job(raw: Raw) -> SlurmJob:
 
 
 def partition(raw: Raw) -> SlurmPartition:
-    """There are no node sets here: ``spec`` is what they stand for."""
+    """Parse a partition. There are no node sets in these versions: ``spec`` has the nodes that they stand for."""
     listed = text(raw.get("nodes"))
     return SlurmPartition(text(raw.get("name")), hostlist.expand(listed), listed, text(raw.get("state")) in ("", "UP"))

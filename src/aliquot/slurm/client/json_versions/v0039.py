@@ -14,13 +14,13 @@ def node(raw: Raw) -> SlurmNode:
 
 
 def job(raw: Raw) -> SlurmJob:
-    # v0.0.39 to v0.0.41 say it as ``exclusive``, too.
+    # v0.0.39 to v0.0.41 also have ``exclusive``.
     return job_of(raw, words(raw.get("job_state")), exclusive="none" in words(raw.get("shared")))
 
 
 def partition(raw: Raw) -> SlurmPartition:
     listed = text(inner(raw, "nodes").get("configured"))
-    states = words(inner(raw, "partition").get("state"))  # v0.0.39 leaves it out
+    states = words(inner(raw, "partition").get("state"))  # v0.0.39 omits it
     sets = text(raw.get("node_sets"))
     return SlurmPartition(
         text(raw.get("name")), hostlist.expand(listed), sets or listed, not states or states == ("UP",)

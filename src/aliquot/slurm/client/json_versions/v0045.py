@@ -1,4 +1,4 @@
-"""v0.0.45 and v0.0.46 (Slurm 26.05, 26.11): ``shared`` gave way to ``exclusive``. Read in Slurm's source, not tried."""
+"""v0.0.45 and v0.0.46 (Slurm 26.05, 26.11): ``exclusive`` replaces ``shared``. From Slurm's source, not tested."""
 
 from __future__ import annotations
 
