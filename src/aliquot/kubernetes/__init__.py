@@ -1,1 +1,1 @@
-"""What Kubernetes and NVIDIA's operator expect of a node: labels, resources, operands, protocols."""
+"""The labels, resources, operands and protocols that Kubernetes and NVIDIA's operator expect of a node."""

@@ -1,5 +1,6 @@
-"""The API server, seen through narrow structs: the only package that imports the HTTP library.
+"""Kubernetes API client that decodes into narrow structs. Only this package imports the HTTP library.
 
-Ours: no library that fits a node agent keeps bookmarks and lists again after a 410. Importing it takes 190 ms of CPU
-and 19 MiB (PSS); lightkube takes 170 and 21, kr8s 290 and 31, kubernetes-asyncio 610 and 60.
+Aliquot has its own client because no library that is small enough for a node agent keeps bookmarks and lists again
+after a 410. Importing it takes 190 ms of CPU and 19 MiB (PSS). The same for other clients: lightkube 170 ms and
+21 MiB, kr8s 290 ms and 31 MiB, kubernetes-asyncio 610 ms and 60 MiB.
 """

@@ -1,4 +1,4 @@
-"""What the API server asks an admission webhook, and the answer: ``admission.k8s.io/v1`` as values.
+"""Requests and responses of admission webhooks (``admission.k8s.io/v1``).
 
 Source: Kubernetes documentation, "Dynamic Admission Control" (request and response).
 """
@@ -31,7 +31,7 @@ class UserInfo(ApiStruct, frozen=True):
 
 
 class AdmissionRequest(ApiStruct, frozen=True):
-    """One write that somebody wants to do. ``object`` is what it would leave, ``old_object`` what is there."""
+    """A write that the API server asks a webhook to admit."""
 
     uid: str
     resource: AdmissionResource = AdmissionResource()
@@ -41,7 +41,9 @@ class AdmissionRequest(ApiStruct, frozen=True):
     operation: str = ""
     user_info: UserInfo = UserInfo()
     object: msgspec.Raw = _NOTHING
+    """The object after the write; null for a deletion."""
     old_object: msgspec.Raw = _NOTHING
+    """The stored object; null for a creation."""
     dry_run: bool = False
 
     @property
@@ -49,15 +51,15 @@ class AdmissionRequest(ApiStruct, frozen=True):
         return self.user_info.username
 
     def new(self, kind: type[T]) -> T | None:
-        """What the write would leave; None for a deletion. Raises ApiError for what is not of this kind."""
+        """Decode the object after the write; None for a deletion. Raises ApiError if it is not of this kind."""
         return None if bytes(self.object) == b"null" else decode(self.object, kind)
 
     def old(self, kind: type[T]) -> T | None:
-        """What is there now; None for a creation. Raises ApiError for what is not of this kind."""
+        """Decode the stored object; None for a creation. Raises ApiError if it is not of this kind."""
         return None if bytes(self.old_object) == b"null" else decode(self.old_object, kind)
 
     def raw(self) -> JSON:
-        """What the write would leave with everything in it; empty for a deletion."""
+        """Decode the object after the write with all its fields; empty for a deletion."""
         found: JSON | None = msgspec.json.decode(self.object)
         return found or {}
 
@@ -68,13 +70,14 @@ class _Review(ApiStruct, frozen=True):
 
 
 class AdmissionVerdict(msgspec.Struct, frozen=True):
-    """``reasons`` are sentences, each naming what is wrong and what to do; with any the write is refused. ``warnings``
-    are shown to who writes (``kubectl`` prints them). ``patches`` are JSON Patch operations.
-    """
+    """The decision of a webhook about a write."""
 
     reasons: tuple[str, ...] = ()
+    """Why the write is refused: sentences that name the problem and the fix. Empty if it is allowed."""
     warnings: tuple[str, ...] = ()
+    """Warnings for the client; ``kubectl`` prints them."""
     patches: tuple[JSON, ...] = ()
+    """JSON Patch operations."""
 
     @property
     def allowed(self) -> bool:
@@ -86,12 +89,12 @@ class AdmissionVerdict(msgspec.Struct, frozen=True):
 
 
 def decode_review(body: bytes) -> AdmissionRequest:
-    """The question in an AdmissionReview. Raises msgspec.DecodeError for what is none."""
+    """Decode the request of an AdmissionReview. Raises msgspec.DecodeError if the body is not an AdmissionReview."""
     return msgspec.json.decode(body, type=_Review).request
 
 
 def review_response(request: AdmissionRequest, verdict: AdmissionVerdict) -> JSON:
-    """The AdmissionReview that says so."""
+    """Build the AdmissionReview that answers the request."""
     response: JSON = {"uid": request.uid, "allowed": verdict.allowed}
     if not verdict.allowed:
         response["status"] = {"code": 403, "reason": "Forbidden", "message": verdict.message}

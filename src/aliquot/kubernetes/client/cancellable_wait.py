@@ -1,4 +1,4 @@
-"""Waits that end: when the work is done, when the time is over, or at once when somebody wants something newer."""
+"""Waits that end when the work is done, at a timeout, or as soon as a newer request supersedes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aliquot.kubernetes.client.errors import ApiError, ForbiddenError
 
 
 class WaitEnd(Enum):
-    """How a wait ended."""
+    """Outcome of a wait."""
 
     DONE = "done"
     TIMED_OUT = "late"
@@ -21,16 +21,16 @@ class WaitEnd(Enum):
 
 
 class WaitLimit(msgspec.Struct, frozen=True):
-    """How long to wait and how often to look, in seconds. ``superseded`` set ends the wait at once, in the middle of
-    a request too.
-    """
+    """Limits of a wait."""
 
     timeout_s: float = 300.0
     poll_s: float = 1.0
+    """Seconds between polls."""
     superseded: asyncio.Event | None = None
+    """Ends the wait at once when set, even in the middle of a request."""
 
     async def run(self, work: Coroutine[Any, Any, None]) -> WaitEnd:
-        """Runs ``work`` within this bound, and cancels what is not done then. Raises what ``work`` raises."""
+        """Run ``work`` within these limits, then cancel it if it has not finished. Raises what ``work`` raises."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future((self.superseded or asyncio.Event()).wait())
         try:
@@ -46,5 +46,5 @@ class WaitLimit(msgspec.Struct, frozen=True):
 
 
 def is_retryable(error: ApiError) -> bool:
-    """Whether asking again may help: all but a refusal that somebody must lift first."""
+    """Report whether a retry may help: False only for a permission that an administrator must grant first."""
     return not isinstance(error, ForbiddenError)

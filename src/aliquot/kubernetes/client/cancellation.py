@@ -1,4 +1,4 @@
-"""Giving up a request that is under way, so that nothing of it is left behind."""
+"""Cancellation of a request in flight without leaking its socket or response."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import httpx2
 
 SETTLE_S = 0.2
-"""A handshake that is cancelled in the middle leaves its socket to the garbage collector: it is let end, this long."""
+"""Seconds that a handshake gets to end. If cancelled half-way, it would leave its socket to the garbage collector."""
 
 
 class Handshake:
-    """Whether a connection is being made, as the library tells it."""
+    """Tracks whether a connection is being set up, from the trace events of the HTTP library."""
 
     def __init__(self) -> None:
         self.in_progress = False
@@ -25,14 +25,16 @@ class Handshake:
 
 
 def consume_exception(response_future: asyncio.Future[httpx2.Response]) -> None:
-    """A failure that comes when nobody asks any more is no news for the event loop's log."""
+    """Fetch the exception, so that the event loop does not log the failure of an abandoned request."""
     if not response_future.cancelled():
         response_future.exception()
 
 
 async def abandon(response_future: asyncio.Future[httpx2.Response], patience_s: float) -> None:
-    """Nobody waits for this answer any more. It is given up after ``patience_s``, in which a handshake may end, or as
-    soon as the caller is cancelled once more; even then this ends only after what was under way has.
+    """Cancel a request whose response is no longer needed.
+
+    The request gets ``patience_s`` seconds, in which a handshake may end, or less if the caller is cancelled once
+    more. In both cases this returns only after the request has ended.
     """
     cancelled = await _wait_despite_cancel(response_future, patience_s)
     if not response_future.cancelled() and response_future.exception() is None:
@@ -42,7 +44,7 @@ async def abandon(response_future: asyncio.Future[httpx2.Response], patience_s: 
 
 
 async def close_response(response: httpx2.Response) -> None:
-    """Ends an answer, however often the caller is cancelled meanwhile."""
+    """Close a response, even if the caller is cancelled meanwhile."""
     if response.is_closed:
         return
     close_task = asyncio.ensure_future(response.aclose())
@@ -52,8 +54,9 @@ async def close_response(response: httpx2.Response) -> None:
 
 
 async def _wait_despite_cancel(work: asyncio.Future[Any], patience_s: float | None = None) -> bool:
-    """Waits for the end of ``work``, which is cancelled after ``patience_s`` (None: never). Whether the caller was
-    cancelled meanwhile.
+    """Wait until ``work`` ends; cancel it after ``patience_s`` seconds (None: never).
+
+    Returns whether the caller was cancelled meanwhile.
     """
     cancelled = False
     while not work.done():

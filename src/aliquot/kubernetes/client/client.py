@@ -1,4 +1,4 @@
-"""The API server, as the rest of the program sees it: kinds in, frozen structs out, a sentence for every failure."""
+"""Client of the API server: takes kinds, returns frozen structs, and raises an ApiError for every failure."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ _ACCESS_REVIEW = ResourceType(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
 Selector = str | Mapping[str, str]
-"""As kubectl takes it (``a=b,c!=d``), or a mapping of what must be equal."""
+"""A selector in kubectl's syntax (``a=b,c!=d``), or a mapping of values that must be equal."""
 
 
 class ObjectSelection(msgspec.Struct, frozen=True):
-    """Which objects of a kind. ``namespace`` None is the whole cluster; a ``name`` becomes a field selector."""
+    """A selection of objects of one kind."""
 
     namespace: str | None = None
+    """None is the whole cluster."""
     name: str | None = None
+    """Sent as a field selector."""
     labels: Selector | None = None
     fields: Selector | None = None
 
@@ -46,10 +48,11 @@ class ObjectSelection(msgspec.Struct, frozen=True):
 
 
 class Api:
-    """One connection to one API server. A call takes at most ``session.timeout_s`` per try and
-    ``session.patience_s`` more where the server asks to come back later (429, or 5xx with Retry-After). Raises
-    ApiError and its children. Of a call that changes something and ends in ApiUnavailableError nobody knows whether it
-    was done.
+    """A connection to an API server.
+
+    A call takes at most ``session.timeout_s`` seconds per try. If the server asks for a retry later (429, or 5xx with
+    Retry-After), it takes up to ``session.patience_s`` seconds more. Calls raise ApiError and its subclasses. If a
+    write ends in ApiUnavailableError, the API server may or may not have done it.
     """
 
     def __init__(self, session: ApiSession, namespace: str) -> None:
@@ -65,8 +68,10 @@ class Api:
         timeout_s: float = TIMEOUT_S,
         on_request: Hook | None = None,
     ) -> Api:
-        """Where the API server is comes from the file, else the pod's service account, else KUBECONFIG or
-        ``~/.kube/config``. Nothing is sent yet. Raises ConfigError, NoClusterError.
+        """Create a client without sending a request.
+
+        The server comes from the given file, else the pod's service account, else KUBECONFIG or ``~/.kube/config``.
+        Raises ConfigError and NoClusterError.
         """
         access = find_access(kubeconfig)
         session = ApiSession(Transport(access), timeout_s=timeout_s, on_request=on_request)
@@ -74,7 +79,7 @@ class Api:
 
     @property
     def namespace(self) -> str:
-        """The namespace of calls that name none."""
+        """The namespace of calls that do not give one."""
         return self._namespace
 
     @property
@@ -83,7 +88,7 @@ class Api:
 
     @property
     def requests(self) -> Mapping[tuple[str, str], int]:
-        """Requests so far, by verb and resource."""
+        """Number of requests so far, by verb and resource."""
         return self.session.requests
 
     async def aclose(self) -> None:
@@ -96,7 +101,7 @@ class Api:
         await self.aclose()
 
     async def get(self, kind: type[T], name: str, namespace: str | None = None) -> T:
-        """Raises NotFoundError."""
+        """Get an object. Raises NotFoundError if it does not exist."""
         return decode(await self.session.send("get", self._target(kind.TYPE, name, namespace)), kind)
 
     async def list(
@@ -106,11 +111,11 @@ class Api:
         labels: Selector | None = None,
         fields: Selector | None = None,
     ) -> tuple[T, ...]:
-        """All of them, read page by page. ``namespace`` "*" is every namespace."""
+        """List all selected objects, page by page. ``namespace`` "*" is every namespace."""
         return (await self.snapshot(kind, self.selection(kind, namespace, labels=labels, fields=fields))).items
 
     async def create(self, kind: type[T], body: Mapping[str, Any], namespace: str | None = None) -> T:
-        """``apiVersion`` and ``kind`` may be left out. Raises ConflictError if it is there already."""
+        """Create an object; ``body`` may omit ``apiVersion`` and ``kind``. Raises ConflictError if it exists."""
         target = ApiTarget(kind.TYPE, None, self._resolve_namespace(kind.TYPE, namespace))
         params = {"fieldManager": FIELD_MANAGER}
         return decode(await self.session.send("create", target, body=_body(kind.TYPE, body), params=params), kind)
@@ -125,8 +130,10 @@ class Api:
         style: Literal["merge", "json", "apply"] = "merge",
         subresource: str | None = None,
     ) -> T:
-        """A merge patch with ``metadata.resourceVersion`` is refused (ConflictError) if the object has changed since.
-        ``apply`` is server-side apply as field manager ``aliquot``; it takes fields over from others.
+        """Patch an object.
+
+        Raises ConflictError for a merge patch with ``metadata.resourceVersion`` if the object has changed since.
+        ``apply`` is server-side apply as field manager ``aliquot``; it takes ownership of fields from other managers.
         """
         target = self._target(kind.TYPE, name, namespace, subresource)
         params = {"fieldManager": FIELD_MANAGER}
@@ -145,16 +152,20 @@ class Api:
         grace_s: int | None = None,
         uid: str | None = None,
     ) -> None:
-        """Returns when the deletion is accepted; the object may live on for its grace period. With ``uid`` only that
-        very object is deleted (else ConflictError). Raises NotFoundError.
+        """Delete an object. Raises NotFoundError if it does not exist.
+
+        Returns when the server accepts the deletion; the object may exist until its grace period ends. With ``uid``,
+        deletes only the object with that uid, and raises ConflictError for another.
         """
         await self.session.send("delete", self._target(kind.TYPE, name, namespace), body=_delete_options(grace_s, uid))
 
     async def evict(
         self, name: str, namespace: str | None = None, *, grace_s: int | None = None, uid: str | None = None
     ) -> None:
-        """Ask for a pod to go, as PodDisruptionBudgets allow. Raises ThrottledError with the budget's message when one
-        holds the pod back (at once: waiting is the caller's choice), NotFoundError when it is gone.
+        """Evict a pod if its PodDisruptionBudgets allow it.
+
+        Raises ThrottledError with the budget's message at once if a budget blocks the eviction; the caller decides
+        whether to wait. Raises NotFoundError if the pod is gone.
         """
         target = self._target(Pod.TYPE, name, namespace, "eviction")
         body = {
@@ -166,8 +177,10 @@ class Api:
         await self.session.send("create", target, body=body)
 
     async def can_i(self, verb: str, resource: str, namespace: str | None = None, name: str | None = None) -> bool:
-        """Whether RBAC lets us. ``resource`` is kubectl's name: ``nodes``, ``pods/eviction``,
-        ``leases.coordination.k8s.io``. ``namespace`` None is the whole cluster.
+        """Report whether RBAC allows a request.
+
+        ``resource`` is kubectl's name, for example ``nodes``, ``pods/eviction`` or ``leases.coordination.k8s.io``.
+        ``namespace`` None is the whole cluster.
         """
         plain, _, subresource = resource.partition("/")
         plural, _, group = plain.partition(".")
@@ -186,14 +199,15 @@ class Api:
         labels: Selector | None = None,
         fields: Selector | None = None,
     ) -> ObjectSelection:
-        """The selection that a list or watch of this kind means: ``namespace`` None is the client's own."""
+        """Build the selection for a list or watch of this kind. ``namespace`` None is the client's own."""
         return ObjectSelection(self._resolve_namespace(kind.TYPE, namespace), name, labels, fields)
 
     async def snapshot(self, kind: type[T], selection: ObjectSelection, version: str | None = None) -> ObjectList[T]:
-        """All selected objects and the version at which they are so. ``version`` None asks the store itself; "0" takes
-        whatever the server has at hand; any other means not older than that (GoneError, or ApiUnavailableError with
-        reason ResourceVersionTooLarge, where the server cannot know). Pages that expire half-way are read again in one
-        go.
+        """List all selected objects, with the resource version of the list.
+
+        ``version`` None reads from etcd, and "0" from the server's cache at any version. Any other value requires a
+        list that is not older. Raises GoneError, or ApiUnavailableError with reason ResourceVersionTooLarge, if the
+        server cannot provide that. If a page expires half-way, the whole list is read again in one request.
         """
         target = ApiTarget(kind.TYPE, None, selection.namespace)
         params = selection.params()
@@ -220,7 +234,7 @@ class Api:
         self, type_: ResourceType, name: str, namespace: str | None, subresource: str | None = None
     ) -> ApiTarget:
         if not name or "/" in name or name in (".", ".."):
-            raise ValueError(f"{name!r} cannot be the name of one of {type_}")
+            raise ValueError(f"{name!r} is not a valid name for {type_}")
         return ApiTarget(type_, name, self._resolve_namespace(type_, namespace), subresource)
 
     def _resolve_namespace(self, type_: ResourceType, namespace: str | None) -> str | None:
@@ -242,7 +256,6 @@ def _body(type_: ResourceType, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _delete_options(grace_s: int | None, uid: str | None) -> dict[str, Any]:
-    """DeleteOptions."""
     options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
     if grace_s is not None:
         options["gracePeriodSeconds"] = grace_s

@@ -1,4 +1,4 @@
-"""From JSON to the narrow structs."""
+"""Decoding of JSON into the narrow structs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject
 T = TypeVar("T", bound=KubeObject)
 S = TypeVar("S")
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding a text that anybody may have written can raise: of one that is nested very deep, no DecodeError."""
+"""Exceptions from decoding untrusted text. Deeply nested text raises RecursionError instead of DecodeError."""
 
 
 class ListMeta(ApiStruct, frozen=True):
-    """``continue_token`` is the token of the next page."""
+    """Metadata of a list."""
 
     resource_version: str = ""
     continue_token: str = msgspec.field(name="continue", default="")
+    """Token of the next page."""
 
 
 class ObjectList(ApiStruct, Generic[T], frozen=True):
@@ -30,18 +31,19 @@ class ObjectList(ApiStruct, Generic[T], frozen=True):
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """One line of a watch. ``type``: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR."""
+    """A line of a watch."""
 
     type: str
+    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
     object: msgspec.Raw
 
 
 def decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
-    """Raises ApiError for what is not JSON or not of this kind. A null counts as absent, as in Go."""
+    """Decode JSON of this kind, with null as absent like Go. Raises ApiError if the body is not such JSON."""
     try:
         return _decode(body, kind)
     except RecursionError as error:
-        problem = f"the API server sent a {_kind_name(kind)} that cannot be read: it is nested too deep"
+        problem = f"the API server sent a {_kind_name(kind)} that cannot be read: it is nested too deeply"
         raise ApiError(problem) from error
 
 
@@ -54,7 +56,7 @@ def _decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         start = bytes(body[:60]).decode(errors="replace") if isinstance(body, bytes) else ""
         raise ApiError(
-            f"what answers is no Kubernetes API server ({error})", details=(start,) if start else ()
+            f"the response is not from a Kubernetes API server ({error})", details=(start,) if start else ()
         ) from error
     try:
         return msgspec.convert(_without_nulls(msgspec.json.decode(body)), kind)
@@ -63,7 +65,7 @@ def _decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
 
 
 def _kind_name(kind: Any) -> str:
-    """As Kubernetes calls it; "reply" for what has no kind of its own."""
+    """Return the Kubernetes name of a kind; "reply" for a type without a kind."""
     if issubclass(get_origin(kind) or kind, ObjectList):
         return f"{_kind_name(get_args(kind)[0])}List"
     return kind.TYPE.kind if hasattr(kind, "TYPE") else "reply"
@@ -84,7 +86,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _without_nulls(value: object) -> object:
-    """Lists keep their length: a null inside a list stays and is refused."""
+    """Remove null fields. Nulls inside lists stay and are refused, as lists must keep their length."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What proves who we are, kept fresh: a fixed token, a token file that the kubelet rewrites, or an exec plugin.
+"""Credentials that stay fresh: a fixed token, a token file that the kubelet rewrites, or an exec plugin.
 
 Source: ``client.authentication.k8s.io/v1`` (ExecCredential; a token, a client certificate or both).
 """
@@ -20,28 +20,29 @@ from aliquot.kubernetes.client.errors import UnauthorizedError
 from aliquot.kubernetes.client.kubeconfig import ClusterAccess, ExecPlugin
 
 TOKEN_FILE_AGE_S = 60.0
-"""A token file is read again after this long; a refused token is read again at once."""
+"""Seconds after which a token file is read again. A refused token is read again at once."""
 PLUGIN_TIMEOUT_S = 60.0
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EARLY_S = 10.0
 
 
 class Credentials(Protocol):
-    """``certificate`` is a client certificate and its key in PEM, where one came from outside the kubeconfig."""
+    """Credentials of a client."""
 
     certificate: tuple[str, str] | None
+    """Client certificate and key in PEM if they come from outside the kubeconfig."""
 
     async def header(self) -> str | None:
-        """The Authorization header of the next request. Raises UnauthorizedError."""
+        """Return the Authorization header for the next request. Raises UnauthorizedError."""
         ...
 
     async def renew(self) -> bool:
-        """After a 401: True if a second try can go better."""
+        """Renew the credentials after a 401. Returns whether a second try may succeed."""
         ...
 
 
 class StaticCredentials:
-    """A token or password from the kubeconfig, a client certificate alone, or nothing."""
+    """A token or password from the kubeconfig, only a client certificate, or nothing."""
 
     def __init__(self, header: str | None) -> None:
         self.certificate: tuple[str, str] | None = None
@@ -55,7 +56,7 @@ class StaticCredentials:
 
 
 class TokenFileCredentials:
-    """A token that somebody else renews. Between a bad read and the next good one the last token stays in use."""
+    """A token file that another program renews. If a read fails, the last token stays in use."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.certificate: tuple[str, str] | None = None
@@ -103,7 +104,7 @@ class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExecPluginCredentials:
-    """Runs the exec plugin when there is no credential yet, when it expires, and when the server refused it."""
+    """Runs the exec plugin before the first request, when its credential expires, and when the server refuses it."""
 
     def __init__(
         self, access: ClusterAccess, plugin: ExecPlugin, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -125,7 +126,7 @@ class ExecPluginCredentials:
     async def renew(self) -> bool:
         before = self._status
         async with self._lock:
-            if self._status is before:  # else somebody else has just renewed it
+            if self._status is before:  # else another task has just renewed it
                 await self._run()
         return True
 
@@ -136,17 +137,17 @@ class ExecPluginCredentials:
     async def _run(self) -> ExecCredentialStatus:
         plugin = self._plugin
         if plugin.api_version not in _VERSIONS:
-            raise self._failed(f"speaks {plugin.api_version}, which is not one of {', '.join(_VERSIONS)}")
+            raise self._failed(f"uses {plugin.api_version}; supported are {', '.join(_VERSIONS)}")
         out = await self._output(self._environment())
         try:
             answer = msgspec.json.decode(out, type=_ExecCredential)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._failed(f"printed no ExecCredential: {error}") from error
+            raise self._failed(f"did not print an ExecCredential: {error}") from error
         status = answer.status
         if answer.api_version != plugin.api_version:
-            raise self._failed(f"answered in {answer.api_version}, but was asked for {plugin.api_version}")
+            raise self._failed(f"returned {answer.api_version} instead of {plugin.api_version}")
         if not status.token and not (status.client_certificate_data and status.client_key_data):
-            raise self._failed("gave neither a token nor a client certificate with its key")
+            raise self._failed("returned neither a token nor a client certificate with its key")
         self._status = status
         pair = (status.client_certificate_data, status.client_key_data)
         self.certificate = pair if all(pair) else None
@@ -164,9 +165,9 @@ class ExecPluginCredentials:
         except OSError as error:
             raise self._failed(f"cannot be started: {error.strerror}") from error
         finally:
-            stop.set()  # a request that is cancelled does not leave the plugin running
+            stop.set()  # do not leave the plugin running when the request is cancelled
         if result.code:
-            raise self._failed(f"ended with {result.code}", tuple(result.err.strip().splitlines()[-5:]))
+            raise self._failed(f"ended with status {result.code}", tuple(result.err.strip().splitlines()[-5:]))
         return result.out
 
     def _environment(self) -> dict[str, str]:
@@ -187,7 +188,7 @@ class ExecPluginCredentials:
 
 
 def _cluster_info(access: ClusterAccess) -> dict[str, object]:
-    """The ``spec.cluster`` of an ExecCredential."""
+    """Build the ``spec.cluster`` of an ExecCredential."""
     cluster = access.cluster
     authority = cluster.certificate_authority_data
     if not authority and cluster.certificate_authority:
@@ -204,7 +205,7 @@ def _cluster_info(access: ClusterAccess) -> dict[str, object]:
 
 
 def credentials(access: ClusterAccess) -> Credentials:
-    """The kubeconfig user's credentials, in the order in which kubectl looks at them."""
+    """Choose the kubeconfig user's credentials in kubectl's order of precedence."""
     user = access.user
     if user.token_file:
         return TokenFileCredentials(user.token_file)

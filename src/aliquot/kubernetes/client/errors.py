@@ -1,7 +1,7 @@
-"""What can go wrong between us and the API server, each with a sentence and the next thing to type.
+"""Errors of API requests, each with a message and the next command to run.
 
-``from_response`` turns a refused request into one of these; a request without an answer is an ``ApiUnavailableError``.
-Status bodies: the Kubernetes API conventions (``ApiStatus``: reason, message, details.causes,
+``from_response`` maps a refused request to one of these; a request without a response is an ``ApiUnavailableError``.
+Source: the Kubernetes API conventions, for ``Status`` bodies (reason, message, details.causes and
 details.retryAfterSeconds).
 """
 
@@ -16,10 +16,11 @@ from aliquot.errors import AliquotError
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
-    """What was asked, in RBAC's words. ``resource`` is kubectl's name: ``nodes``, ``leases.coordination.k8s.io``."""
+    """A request in RBAC terms."""
 
     verb: str
     resource: str
+    """kubectl's name, for example ``nodes`` or ``leases.coordination.k8s.io``."""
     name: str = ""
     namespace: str = ""
     subresource: str = ""
@@ -30,7 +31,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
         return f"{self.verb} {what}{name}" + (f" in namespace {self.namespace}" if self.namespace else "")
 
     def can_i_command(self, user: str = "") -> str:
-        """The command that asks the cluster whether ``user`` may do this."""
+        """Build the command that asks the cluster whether ``user`` may send this request."""
         words = ["kubectl", "auth", "can-i", self.verb, self.resource + (f"/{self.name}" if self.name else "")]
         words += [f"--subresource={self.subresource}"] if self.subresource else []
         words += ["-n", self.namespace] if self.namespace else []
@@ -38,8 +39,10 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
 
 class ApiError(AliquotError):
-    """The API server refused. ``status`` is HTTP's, 0 where no answer came; ``reason`` the server's own word for it, or
-    its cause's (``TOO_LARGE``, ``BUDGET``); ``retry_after_s`` how long it asks us to wait.
+    """The API server refused a request.
+
+    ``status`` is the HTTP status, 0 if no response came. ``reason`` is the server's reason, or that of the cause
+    (``TOO_LARGE``, ``BUDGET``). ``retry_after_s`` is how many seconds the server asks to wait.
     """
 
     code = "KUBERNETES"
@@ -62,50 +65,50 @@ class ApiError(AliquotError):
 
 
 class NotFoundError(ApiError):
-    """No such object, or no such kind in this cluster."""
+    """The object does not exist, or the cluster does not serve its kind."""
 
     code = "KUBERNETES_NOT_FOUND"
 
 
 class ConflictError(ApiError):
-    """The object changed since it was read, or (``reason`` AlreadyExists) is there already."""
+    """The object changed since it was read, or it already exists (``reason`` AlreadyExists)."""
 
     code = "KUBERNETES_CONFLICT"
 
 
 class UnauthorizedError(ApiError):
-    """The credentials are missing, wrong or expired, or the plugin that makes them failed."""
+    """The credentials are missing, wrong or expired, or their exec plugin failed."""
 
     code = "KUBERNETES_UNAUTHORIZED"
 
 
 class ForbiddenError(ApiError):
-    """RBAC or an admission check says no."""
+    """RBAC or an admission check denied the request."""
 
     code = "KUBERNETES_FORBIDDEN"
 
 
 class ThrottledError(ApiError):
-    """Too many requests, or an eviction that a PodDisruptionBudget holds back."""
+    """The API server throttles requests, or a PodDisruptionBudget blocks an eviction."""
 
     code = "KUBERNETES_THROTTLED"
 
 
 class GoneError(ApiError):
-    """The resource version is older than what the server still remembers."""
+    """The resource version is older than the API server's history."""
 
     code = "KUBERNETES_GONE"
 
 
 class ApiUnavailableError(ApiError):
-    """No answer: nobody listens, the connection broke, it took too long, or the server itself is failing (5xx)."""
+    """The API server did not answer: nothing listens, the connection broke, it timed out, or it fails (5xx)."""
 
     code = "KUBERNETES_AWAY"
 
 
 class ConnectionBrokenError(ApiUnavailableError):
-    """The connection was there and broke before the answer: a connection that idled too long, or a server that ended.
-    What was asked may have been done.
+    """The connection broke before the response: it was idle for too long, or the server stopped. The server may have
+    done the request.
     """
 
 
@@ -121,7 +124,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ApiStatus(msgspec.Struct, frozen=True):
-    """Kubernetes' answer to a request that failed."""
+    """The ``Status`` of a failed request."""
 
     kind: str = ""
     code: int | None = None
@@ -131,23 +134,23 @@ class ApiStatus(msgspec.Struct, frozen=True):
 
 
 TOO_LARGE = "ResourceVersionTooLarge"
-"""The cause of a 504 for a version that the server has not reached: it lags, or its store went back to a backup."""
+"""Cause of a 504 for a version that the server has not reached: it lags, or etcd was restored from a backup."""
 BUDGET = "DisruptionBudget"
-"""The cause of a 429 for an eviction that a PodDisruptionBudget holds back."""
+"""Cause of a 429 for an eviction that a PodDisruptionBudget blocks."""
 
 _USER = re.compile(r'User "(?P<user>[^"]+)" cannot ')
 _LONGEST = 600
 
 
 def from_response(status: int, body: bytes, request: ApiRequest, *, retry_after: str | None = None) -> ApiError:
-    """The error for an answer with this HTTP status; ``retry_after`` is the header (whole seconds)."""
+    """Build the error for a response with this HTTP status; ``retry_after`` is the header (whole seconds)."""
     return from_status(_status(body), status, request, retry_after=retry_after)
 
 
 def from_status(
     error_status: ApiStatus, status: int, request: ApiRequest, *, retry_after: str | None = None
 ) -> ApiError:
-    """The error for a ``ApiStatus``, which comes as an answer's body or as an event inside a watch."""
+    """Build the error for an ``ApiStatus`` from a response body or from an ERROR event of a watch."""
     code = error_status.code or status
     message = " ".join((error_status.message or "").split())[:_LONGEST]
     reason = error_status.reason or ""
@@ -162,19 +165,19 @@ def from_status(
     kind, brief, next_step = _classify(code, reason, message, request)
     details = tuple(_cause(c) for c in causes if c.message and c.message not in message)
     if message and message not in brief:
-        details = (f"the API server said: {message}", *details)
+        details = (f"message of the API server: {message}", *details)
     return kind(brief, details=details, next_step=next_step, status=code, reason=reason, retry_after_s=wait)
 
 
 def unavailable_error(request: ApiRequest, server: str, reason: str, *, broken: bool = False) -> ApiUnavailableError:
-    """The error for a request that got no answer from ``server``."""
+    """Build the error for a request that got no response from ``server``."""
     return (ConnectionBrokenError if broken else ApiUnavailableError)(
         f"the API server {server} did not answer ({request}): {reason}", next_step=f"kubectl --server={server} version"
     )
 
 
 def _classify(code: int, reason: str, message: str, request: ApiRequest) -> tuple[type[ApiError], str, str | None]:
-    """Class, sentence and next step."""
+    """Return the class, the message and the next step."""
     get_command = f"kubectl get {request.resource}" + (f" -n {request.namespace}" if request.namespace else "")
     if code == 404:
         return NotFoundError, *_not_found(message, reason, request, get_command)
@@ -185,20 +188,20 @@ def _classify(code: int, reason: str, message: str, request: ApiRequest) -> tupl
             f"{get_command} {request.name} -o yaml".replace("  ", " "),
         )
     if code == 410 or reason == "Expired":
-        return GoneError, f"the API server no longer knows the version that was asked for ({request})", None
+        return GoneError, f"the API server no longer has the requested resource version ({request})", None
     if code == 401:
-        return UnauthorizedError, f"the API server does not accept our credentials ({request})", "kubectl auth whoami"
+        return UnauthorizedError, f"the API server rejected the credentials ({request})", "kubectl auth whoami"
     if code == 403:
         return ForbiddenError, *_forbidden(message, request)
     if code == 429 and reason == BUDGET:
-        brief = f"pod {request.namespace}/{request.name} may not be evicted now: {message}"
+        brief = f"pod {request.namespace}/{request.name} cannot be evicted now: {message}"
         return ThrottledError, brief, f"kubectl get pdb -n {request.namespace}"
     if code == 500 and request.subresource == "eviction" and "PodDisruptionBudget" in message:
-        # More than one budget matches, which the server refuses to weigh: it is well, and waiting does not help.
+        # More than one budget matches, which the server does not support: it is healthy, and waiting does not help.
         brief = f"pod {request.namespace}/{request.name} cannot be evicted: {message}"
         return ApiError, brief, f"kubectl get pdb -n {request.namespace}"
     if code == 429:
-        return ThrottledError, f"the API server asks us to slow down ({request})", "kubectl get --raw /readyz?verbose"
+        return ThrottledError, f"the API server throttles requests ({request})", "kubectl get --raw /readyz?verbose"
     if code >= 500:
         return (
             ApiUnavailableError,
@@ -214,16 +217,16 @@ def _cause(cause: StatusCause) -> str:
 
 def _not_found(message: str, reason: str, request: ApiRequest, get_command: str) -> tuple[str, str]:
     if "could not find the requested resource" in message or "page not found" in message:
-        return f"this cluster has no {request.resource} in the version that was asked for", "kubectl api-resources"
+        return f"this cluster does not serve {request.resource} in the requested version", "kubectl api-resources"
     return message if reason else f"not found: {request}", get_command
 
 
 def _forbidden(message: str, request: ApiRequest) -> tuple[str, str | None]:
     found = _USER.search(message)
     if found is None:
-        return f"the cluster forbids to {request}: {message}", None
+        return f"the cluster forbids {request}: {message}", None
     user = found["user"]
-    return f'user "{user}" lacks the right to {request}', request.can_i_command(user)
+    return f'user "{user}" lacks permission to {request}', request.can_i_command(user)
 
 
 def _status(body: bytes) -> ApiStatus:
@@ -234,7 +237,7 @@ def _status(body: bytes) -> ApiStatus:
 
 
 def _seconds(header: str | None) -> float | None:
-    """``Retry-After`` in seconds; a date (which API servers do not send) is not followed."""
+    """Parse ``Retry-After`` in seconds; None for a date, which API servers do not send."""
     try:
         value = float(header or "")
     except ValueError:

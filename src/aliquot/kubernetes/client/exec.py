@@ -1,7 +1,7 @@
-"""Running a command in a container, as ``kubectl exec`` does.
+"""Commands in containers, as ``kubectl exec`` runs them.
 
-Messages begin with the number of their channel: 0 input, 1 output, 2 errors, 3 how it ended (a ``Status``). The fifth
-version of the protocol adds 255, which ends a channel: without it nobody learns that there is no more input.
+Messages begin with the number of their channel: 0 stdin, 1 stdout, 2 stderr, 3 the exit status (a ``Status``).
+Version 5 of the protocol adds 255, which closes a channel: without it the command never sees the end of its input.
 Sources: Kubernetes, KEP-4006 (v5.channel.k8s.io; API servers from 1.29 or 1.30), staging/src/k8s.io/apimachinery,
 pkg/util/remotecommand (constants), client-go/tools/remotecommand (exit codes in ``details.causes``).
 """
@@ -37,15 +37,15 @@ __all__ = ["CommandResult", "ExecError", "NoContainerError", "UnfinishedError", 
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 OUTPUT_MOST = 16 * 2**20
-"""Bytes that a command may say: more is no output of a driver's program."""
+"""Limit of a command's output in bytes, far above what a driver program writes."""
 SETTLE_S = 2.0
-"""How long the connection may stay open after the command has ended."""
+"""Seconds that the connection may stay open after the command has ended."""
 _CHUNK_BYTES = 2**15
 _LINE = 300
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """How a command ended: its exit status, and what it wrote to standard output and standard error."""
+    """Exit status, standard output and standard error of a command."""
 
     status: int
     out: str = ""
@@ -62,19 +62,20 @@ class _ExitStatus(msgspec.Struct, frozen=True):
 
 
 async def exec_(
-    api: Api, pod: str, namespace: str, container: str, command: Sequence[str], timeout_s: float, stdin: bytes = b""
+    api: Api, pod: str, namespace: str, container: str, command: Sequence[str], timeout_s: float, *, stdin: bytes = b""
 ) -> CommandResult:
-    """Runs ``command`` (a program and its words; no shell) in a container, and waits ``timeout_s`` seconds at most. A
-    program that is not there ends with 127, one that may not be run with 126, as in a shell. ``stdin`` needs an API
-    server that speaks v5, and a command that reads all of it: of others the end is not always told (by kubelet 1.36
-    with containerd 1.7, to kubectl neither).
+    """Run ``command`` (a program and its arguments; no shell) in a container for at most ``timeout_s`` seconds.
 
-    Needs the rights to ``get`` and to ``create`` pods/exec. Raises NotFoundError (no such pod), ForbiddenError,
-    NoContainerError, ApiUnavailableError (nothing was begun; a ConnectionBrokenError: perhaps), UnfinishedError (it
-    was), and other ApiErrors.
+    As in a shell, the status is 127 for a program that does not exist and 126 for one that is not executable.
+    ``stdin`` needs an API server that supports v5, and a command that reads all of its input. Otherwise kubelet (1.36
+    with containerd 1.7) does not always report the end of the command, to kubectl neither.
+
+    Needs permission to ``get`` and ``create`` pods/exec. Raises NotFoundError (no such pod), ForbiddenError,
+    NoContainerError, ApiUnavailableError (the command did not start), ConnectionBrokenError (it may have started),
+    UnfinishedError (it started), and other ApiErrors.
     """
     if not command:
-        raise ValueError("no command")
+        raise ValueError("the command is empty")
     request = ApiRequest("create", str(Pod.TYPE), pod, namespace, "exec")
     call = HttpCall(request, "GET", Pod.TYPE.path(namespace, pod, "exec"))
     flags = [("stdout", "true"), ("stderr", "true"), *([("stdin", "true")] if stdin else [])]
@@ -88,20 +89,18 @@ async def exec_(
         raise handshake_error(answer.status, answer.body, answer.retry_after, request) from None
     try:
         if connection.subprotocol not in protocols:
-            text = f"the API server speaks none of {', '.join(protocols)}"
-            raise ExecError(f"{text}, which running commands in containers needs", next_step="kubectl version")
+            text = f"the API server supports none of {', '.join(protocols)}"
+            raise ExecError(f"{text}, so commands cannot run in containers", next_step="kubectl version")
         async with asyncio.timeout_at(end):
             return await conversation.run(connection, stdin)
     except TimeoutError:
-        raise conversation.unfinished_error(
-            f"it did not end within {timeout_s:g} s, and may still be running"
-        ) from None
+        raise conversation.unfinished_error(f"it did not end within {timeout_s:g} s and may still run") from None
     finally:
         await connection.close()
 
 
 class _ExecConversation:
-    """One command's conversation."""
+    """The message exchange of one command."""
 
     def __init__(self, request: ApiRequest, command_text: str) -> None:
         self._request = request
@@ -117,7 +116,7 @@ class _ExecConversation:
             await asyncio.gather(send_task, return_exceptions=True)
         end = self._exit_status()
         if end is None:
-            raise self.unfinished_error(f"the connection ended before it did{close_reason}")
+            raise self.unfinished_error(f"the connection closed before the command ended{close_reason}")
         return self._result(end)
 
     def unfinished_error(self, reason: str) -> UnfinishedError:
@@ -125,7 +124,7 @@ class _ExecConversation:
         return unfinished_error(self._command_text, reason, last_lines, self._request)
 
     async def _receive(self, connection: ClientConnection) -> str:
-        """Everything until the connection ends; how it ended, where that was no orderly end."""
+        """Receive messages until the connection ends. Returns the close reason, empty for an orderly end."""
         remaining = OUTPUT_MOST
         try:
             while True:
@@ -136,7 +135,7 @@ class _ExecConversation:
                     self._received[data[0]] += data[1:]
                     remaining -= len(data)
                 if remaining < 0:
-                    raise self.unfinished_error(f"it said more than {OUTPUT_MOST // 2**20} MiB")
+                    raise self.unfinished_error(f"it wrote more than {OUTPUT_MOST // 2**20} MiB")
         except ConnectionClosed as closed:
             return f" ({closed.rcvd.reason or closed.rcvd.code})" if closed.rcvd is not None else ""
         except TimeoutError:
@@ -145,7 +144,7 @@ class _ExecConversation:
             return ""
 
     def _exit_status(self) -> _ExitStatus | None:
-        """None until all of it is here."""
+        """Return the exit status; None until all of it has arrived."""
         try:
             return msgspec.json.decode(self._received[3], type=_ExitStatus) if self._received[3] else None
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -170,7 +169,7 @@ class _ExecConversation:
 
 
 async def _send(connection: ClientConnection, stdin: bytes) -> None:
-    """The input, and its end. A command that ends without reading all of it is none of our business."""
+    """Send the input and close its channel. A command may end without reading all of it."""
     if not stdin:
         return
     with suppress(ConnectionClosed):

@@ -1,4 +1,4 @@
-"""What is known of one kind, kept by a watch, with what our own writes were answered; and several of these as one."""
+"""Informers: caches of objects that watches and the responses to the client's own writes keep current."""
 
 from __future__ import annotations
 
@@ -24,26 +24,31 @@ from aliquot.kubernetes.client.watch import (
 
 T = TypeVar("T", bound=KubeObject)
 Key = tuple[str, str]
-"""Namespace and name; the namespace is "" for kinds that are in none."""
+"""Namespace and name; the namespace is empty for cluster-scoped kinds."""
 Changed = Callable[[set[Key]], None]
 Ended = Callable[[asyncio.Task[None]], None]
 
 KIND_TIMING = WatchTiming(refused_s=15)
-"""A kind that is not installed is asked for again this often, in seconds."""
+"""Timing of informers; a kind that is not installed is listed again every ``refused_s`` seconds."""
 LATE_S = 60.0
-"""How long after a write or a deletion the watch may still tell of what was before it."""
+"""Seconds after a write or deletion in which the watch may still deliver older states."""
 
 
 class Informer(Generic[T]):
-    """Follows what of a kind is selected: in the client's namespace, the one that is given, or ``*`` for every one.
-    ``is_own`` says which of it is kept; the rest is forgotten at once. ``relevant_part`` is what of an object matters:
-    ``changed`` is called with the keys of objects that came, went, or changed in it, but not for what we wrote
-    ourselves; without keys where it changed whether the kind can be read. ``synced`` is True once it is clear what
-    there is, ``absent`` while the cluster does not have the kind; ``unavailable`` is why it cannot be read, "" if it
-    can. Failures go to ``report`` where there is one, in place of the last two and of ``log``.
+    """Watches and caches the selected objects of a kind.
+
+    The namespace is the client's, the given one, or ``*`` for all. The cache keeps only objects for which ``is_own``
+    is true.
+
+    ``changed`` is called with the keys of objects that were created, deleted, or changed in their ``relevant_part``,
+    except by the client's own writes. It is called without keys when the kind becomes readable or unreadable.
+
+    ``synced`` is True once the objects are known. ``absent`` is True while the cluster does not serve the kind.
+    ``unavailable`` is why the kind cannot be read, empty if it can. If ``report`` is given, failures go to it instead
+    of to ``absent``, ``unavailable`` and ``log``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what to select and how, each by keyword with a default
         self,
         kind: type[T],
         changed: Changed = lambda _: None,
@@ -80,16 +85,16 @@ class Informer(Generic[T]):
 
     @property
     def by_name(self) -> dict[str, T]:
-        """By name; not for what is followed in every namespace."""
+        """Objects by name. Not for informers of all namespaces."""
         return {name: item for (_, name), item in self._items.items()}
 
     def get(self, name: str, namespace: str = "") -> T | None:
         return self._items.get((namespace, name))
 
-    # -- following
+    # -- watching
 
     async def follow(self, api: Api) -> None:
-        """For ever."""
+        """Watch forever."""
         changes = watch(
             api,
             self.kind,
@@ -102,26 +107,26 @@ class Informer(Generic[T]):
         )
         async for change in changes:
             self.apply(change)
-            del change  # a list may have far more than what is kept
+            del change  # a list may be much larger than the cache
 
     def start(self, api: Api, ended: Ended) -> None:
-        """Follow it in a task; ``ended`` is called when that ends, which it should not by itself."""
+        """Watch in a task; ``ended`` is called when the task ends, which is unexpected unless it is stopped."""
         self._task = asyncio.create_task(self.follow(api))
         self._task.add_done_callback(ended)
 
     def stop(self) -> None:
-        """Begin to end what ``start`` began."""
+        """Cancel the task of ``start`` without waiting for its end."""
         if self._task is not None:
             self._task.cancel()
 
     async def close(self) -> None:
-        """End what ``start`` began."""
+        """Cancel the task of ``start`` and wait for its end."""
         self.stop()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def apply(self, change: Change[T]) -> None:
-        """Take in what the watch tells."""
+        """Apply a change from the watch to the cache."""
         match change:
             case FullList(items, version):
                 self._replace(items, version)
@@ -133,15 +138,16 @@ class Informer(Generic[T]):
                 if self._forget(item):
                     self._changed({item.key})
 
-    # -- our own writes
+    # -- the client's own writes
 
     def record_write(self, previous: T | None, written: T) -> None:
-        """What a write was answered: the next look must see it, and it is no news. Unless the watch brought something
-        newer meanwhile, or told that what was known before (``previous``) went.
+        """Put the response to a write into the cache without a ``changed`` call, so that the next read sees it.
+
+        Does nothing if the watch delivered a newer version meanwhile, or the deletion of ``previous``.
         """
         known = self._items.get(written.key)
         if written.metadata.deletion_timestamp is not None and not written.metadata.finalizers:
-            self.record_deletion(written)  # its last finalizer was taken
+            self.record_deletion(written)  # the write removed its last finalizer
         elif known is None and previous is not None:
             return
         elif known is not None and known.metadata.resource_version == written.metadata.resource_version:
@@ -152,16 +158,16 @@ class Informer(Generic[T]):
                 self._written[written.key] = (written, time.monotonic())
 
     def record_deletion(self, item: T) -> None:
-        """It is gone by our own hand. What the watch still tells of its life is late."""
+        """Remove an object that the client deleted, and ignore late events about it."""
         now = time.monotonic()
         self._deleted = {uid: since for uid, since in self._deleted.items() if now - since < LATE_S}
         self._deleted[item.metadata.uid] = now
         self._forget(item)
 
-    # -- what the watch tells
+    # -- events of the watch
 
     def _replace(self, items: Iterable[T], version: str) -> None:
-        """Replace what is known by a list. What we created, changed or deleted after its version stays so."""
+        """Replace the cache with a list, except for the client's own writes and deletions after its version."""
         listed = {item.key: item for item in items if self._is_own(item) and not self._is_deleted(item)}
         before = self._items
         for key, known in before.items():
@@ -194,7 +200,7 @@ class Informer(Generic[T]):
         return self._relevant_part(one) != self._relevant_part(other)
 
     def _forget(self, item: T) -> bool:
-        """False where it is not what is known under its name."""
+        """Remove an object from the cache. Returns False if the cache has another one, or none, of its name."""
         known = self._items.get(item.key)
         if known is None or known.metadata.uid != item.metadata.uid:
             return False
@@ -211,8 +217,9 @@ class Informer(Generic[T]):
         return recent and is_older_version(version, known.metadata.resource_version)
 
     def _predates_write(self, item: T) -> bool:
-        """What the watch tells is the truth, lower versions included: a store that went back to a backup has them. But
-        it may be from before a write of ours, until that shows in the watch, too.
+        """Report whether an object from the watch is older than the client's own last write.
+
+        Otherwise the watch is right, even with a lower version: etcd may have been restored from a backup.
         """
         known = self._items.get(item.key)
         written, since = self._written.get(item.key, (None, 0.0))
@@ -221,7 +228,7 @@ class Informer(Generic[T]):
         return item.is_older_than(known) and time.monotonic() - since < LATE_S
 
     def note_failure(self, error: ApiError | None) -> None:
-        """Take in why a try failed, None once the API server answers again."""
+        """Record why a try failed; None once the API server answers again."""
         before, missing = (self.absent, self.unavailable), isinstance(error, NotFoundError)
         self.absent = missing or (self.absent and error is not None)
         self.unavailable = "" if error is None or missing else error.brief
@@ -236,29 +243,29 @@ class Informer(Generic[T]):
 
 
 class InformerGroup:
-    """Several informers as one. Those that are ``shared`` are followed by whoever owns them."""
+    """Several informers as one. Their owner runs the ``shared`` ones."""
 
     def __init__(self, *informers: Informer[Any], shared: tuple[Informer[Any], ...] = ()) -> None:
         self._followed = informers
         self.all_informers = (*shared, *informers)
 
     async def follow(self, api: Api) -> None:
-        """For ever."""
+        """Watch forever."""
         async with asyncio.TaskGroup() as group:
             for informer in self._followed:
                 group.create_task(informer.follow(api))
 
     @property
     def unsynced(self) -> str:
-        """What was not read yet, "" when all was. A kind that the cluster does not have is known: there is nothing."""
+        """The first kind that is not read yet; empty if all are. A kind that the cluster lacks counts as read."""
         return next((str(informer.kind.TYPE) for informer in self.all_informers if not informer.synced), "")
 
     @property
     def synced(self) -> bool:
-        """Everything was read once."""
+        """True once all kinds are read."""
         return not self.unsynced
 
     @property
     def unavailable(self) -> str:
-        """Why something cannot be read from the API server now, "" if all can."""
+        """Reason why the first unreadable kind cannot be read now; empty if all can."""
         return next((informer.unavailable for informer in self.all_informers if informer.unavailable), "")

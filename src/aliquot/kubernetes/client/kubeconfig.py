@@ -1,6 +1,6 @@
-"""Which API server, and as whom: an explicit file, else the pod's service account, else KUBECONFIG or ~/.kube/config.
+"""Server and user of the API client: from a given file, the pod's service account, KUBECONFIG or ~/.kube/config.
 
-Rules (who wins, what a path is relative to): Kubernetes' "Organizing Cluster Access Using kubeconfig Files".
+Source: Kubernetes documentation, "Organizing Cluster Access Using kubeconfig Files" (precedence, relative paths).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", 
 
 
 class NoClusterError(ApiError):
-    """Nothing on this machine says where an API server is."""
+    """This host has neither a kubeconfig nor a pod's service account."""
 
     code = "KUBERNETES_NO_CLUSTER"
 
@@ -37,7 +37,7 @@ class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
-    """Where the API server is and who vouches for it. ``_data`` is base64 of PEM; it wins over the file."""
+    """Address and certificate authority of the API server. Fields in ``_data`` are base64 of PEM and override files."""
 
     server: str = "http://localhost:8080"
     certificate_authority: str | None = None
@@ -46,7 +46,7 @@ class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
-    """What the kubeconfig itself proves us with."""
+    """Credentials in the kubeconfig itself."""
 
     username: str | None = None
     password: str | None = None
@@ -65,9 +65,10 @@ class _Context(msgspec.Struct, frozen=True):
 
 
 class ClusterAccess(msgspec.Struct, frozen=True):
-    """Everything that is needed to open a connection. ``source`` is the file that said so."""
+    """Data for a connection to a cluster."""
 
     source: str
+    """File or directory that the data come from."""
     cluster: KubeconfigCluster
     user: KubeconfigUser = KubeconfigUser()
     namespace: str = "default"
@@ -84,7 +85,7 @@ class ClusterAccess(msgspec.Struct, frozen=True):
 def find_access(
     kubeconfig: str | None = None, env: Mapping[str, str] = os.environ, account: str = SERVICE_ACCOUNT
 ) -> ClusterAccess:
-    """Raises ConfigError for a file that is there but wrong, NoClusterError if there is none."""
+    """Find the cluster to connect to. Raises ConfigError if a file is invalid, NoClusterError if there is none."""
     if kubeconfig is not None:
         return from_files([kubeconfig])
     if env.get("KUBERNETES_SERVICE_HOST") and os.path.exists(os.path.join(account, "token")):
@@ -94,7 +95,7 @@ def find_access(
     present = [path for path in files if os.path.exists(path)]
     if not present:
         raise NoClusterError(
-            "nothing here says where the Kubernetes API server is: this is no pod with a service account, and "
+            "no Kubernetes API server is configured: this is not a pod with a service account, and "
             f"{' and '.join(files)} does not exist",
             next_step="export KUBECONFIG=/path/to/kubeconfig",
         )
@@ -102,7 +103,7 @@ def find_access(
 
 
 def from_files(paths: list[str]) -> ClusterAccess:
-    """The current context of these files together: of two entries of one name the first wins. Raises ConfigError."""
+    """Merge the files and read their current context; the first entry of a name wins. Raises ConfigError."""
     merged: dict[str, Any] = {}
     for path in paths:
         for key, value in _read(path).items():
@@ -143,12 +144,12 @@ def _access(merged: dict[str, Any], source: str) -> ClusterAccess:
 def _entry(merged: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
     found: dict[str, Any] | None = next((e[kind] for e in merged.get(f"{kind}s") or () if e["name"] == name), None)
     if found is None:
-        raise ValueError(f"there is no {kind} {name!r}")
+        raise ValueError(f"it has no {kind} {name!r}")
     return found
 
 
 def _read(path: str) -> dict[str, Any]:
-    """One file, its relative paths made absolute."""
+    """Read a file and make its relative paths absolute."""
     found: Any
     try:
         with open(path, encoding="utf-8") as file:
@@ -158,7 +159,7 @@ def _read(path: str) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise _config_error([path], " ".join(str(error).split())) from error
     if not isinstance(found, dict):
-        raise _config_error([path], "it holds no mapping")
+        raise _config_error([path], "it is not a YAML mapping")
     return _with_absolute_paths(found, path)
 
 
@@ -183,7 +184,7 @@ def _absolute(part: dict[str, Any], directory: str, keys: tuple[str, ...]) -> di
 
 
 def _in_cluster(env: Mapping[str, str], account: str) -> ClusterAccess:
-    """A pod's service account. The token file is read again and again: the kubelet renews it every hour or so."""
+    """Read a pod's service account. Its token is given as a file, as the kubelet renews it about every hour."""
     host, port = env["KUBERNETES_SERVICE_HOST"], env.get("KUBERNETES_SERVICE_PORT", "443")
     try:
         with open(os.path.join(account, "namespace"), encoding="utf-8") as file:
@@ -200,5 +201,5 @@ def _in_cluster(env: Mapping[str, str], account: str) -> ClusterAccess:
 def _config_error(paths: list[str], reason: str) -> ConfigError:
     shown = os.pathsep.join(paths)
     return ConfigError(
-        f"{shown} is no usable kubeconfig: {reason}", next_step=f"KUBECONFIG={shown} kubectl config view"
+        f"{shown} is not a valid kubeconfig: {reason}", next_step=f"KUBECONFIG={shown} kubectl config view"
     )

@@ -1,9 +1,9 @@
-"""One leader among several processes, by a Lease of ``coordination.k8s.io/v1``.
+"""Leader election through a Lease of ``coordination.k8s.io/v1``.
 
-The rules are client-go's: whoever sees a Lease unchanged for its whole duration, by the watcher's own clock, may take
-it; the holder must have renewed within a shorter time or stops leading by itself, so that two never lead at once
-whatever their wall clocks say. The times in the Lease are for people. Writes carry the version that was read.
-Rights needed: get, create and patch on leases.
+The rules are those of client-go. A candidate may take a Lease that stays unchanged for its whole duration by the
+candidate's own clock. A leader that cannot renew within a shorter time stops leading. So there are never two leaders,
+even if their wall clocks differ. The times in the Lease are only for people. Writes carry the version that was read.
+RBAC permissions needed: get, create and patch on leases.
 """
 
 from __future__ import annotations
@@ -28,23 +28,26 @@ RELEASE_S = 3.0
 
 
 class LeaseTiming(msgspec.Struct, frozen=True):
-    """Seconds: how long others respect a Lease, how long after a renewal its holder leads, how often it is renewed."""
+    """Timing of a Lease, in seconds."""
 
     lease_s: int = 15
+    """How long other candidates respect an unchanged Lease."""
     renew_s: float = 10
+    """How long a leader leads after a renewal."""
     retry_s: float = 2
+    """Interval of renewals."""
 
 
 DEFAULT_TIMING = LeaseTiming()
 
 
 def boot_clock() -> float:
-    """Seconds that go on while the machine sleeps: a leader that slept must know that it is none any more."""
+    """Return seconds that include suspend: a leader on a resumed host must notice that it no longer leads."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class LeaderElector:
-    """Runs for the Lease between entering and leaving the context.
+    """Candidate for a Lease while its context is open.
 
     For example::
 
@@ -52,9 +55,9 @@ class LeaderElector:
             async for leading in leader:
                 ...
 
-    ``on_change`` is called with True when leadership begins and with False when it ends; the latter comes at the
-    latest ``renew_s`` after the last renewal, before anybody else can take the Lease. Check ``is_leader`` before
-    every act: it is right even when this process was stopped for a while.
+    ``on_change`` is called with True when leadership begins and with False when it ends. The latter comes at most
+    ``renew_s`` seconds after the last renewal, before another candidate can take the Lease. Check ``is_leader`` before
+    every action: it is right even if this process was stopped for a while.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class LeaderElector:
         on_change: Callable[[bool], None] | None = None,
     ) -> None:
         if not timing.retry_s < timing.renew_s < timing.lease_s:
-            raise ValueError("a lease must last longer than its renewal may take, and that longer than one try")
+            raise ValueError("a lease needs retry_s < renew_s < lease_s")
         self.identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
         self.error: ApiError | None = None
         self._api = api
@@ -91,7 +94,7 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """Who leads, as far as is known; empty for nobody."""
+        """Identity of the last observed leader; empty if there is none."""
         return self._lease.spec.holder_identity if self._lease is not None else ""
 
     async def __aenter__(self) -> LeaderElector:
@@ -113,7 +116,7 @@ class LeaderElector:
                     await self._release()
 
     async def __aiter__(self) -> AsyncGenerator[bool, None]:
-        """Whether we lead, now and at each change. Ends with the context."""
+        """Yield whether this candidate leads, now and at each change, until the context ends."""
         last: bool | None = None
         while self._task is not None and not self._task.done():
             changed = self._changed
@@ -145,7 +148,7 @@ class LeaderElector:
             self._notify()
 
     async def _try(self, started: float) -> None:
-        """Take or renew the Lease if that is allowed. ``started`` is when this try began: leading counts from there."""
+        """Take or renew the Lease if allowed. ``renew_s`` counts from ``started``, the start of this try."""
         lease = self._lease if self.is_leader else await self._read_lease()
         try:
             if lease is None:
@@ -156,7 +159,7 @@ class LeaderElector:
                 self._leads_until = float("-inf")
                 return
         except ConflictError:
-            # Somebody wrote in between: perhaps we ourselves, in a write whose answer was lost.
+            # Another write came first, perhaps this process's own, if its response was lost.
             lease = await self._read_lease()
             if lease is None or lease.spec.holder_identity != self.identity:
                 self._leads_until = float("-inf")
@@ -174,7 +177,7 @@ class LeaderElector:
         return lease
 
     def _observe(self, lease: Lease) -> None:
-        """Start the watcher's own clock anew when anything changed."""
+        """Store the Lease, and restart its duration on the local clock if it changed."""
         if self._lease is None or self._lease.metadata.resource_version != lease.metadata.resource_version:
             self._lease, self._observed_at = lease, self._clock()
 
@@ -203,7 +206,7 @@ class LeaderElector:
         return await self._api.patch(Lease, self._name, body, namespace=self._namespace)
 
     async def _release(self) -> None:
-        """Let the next one begin at once."""
+        """Release the Lease, so that the next leader can start at once."""
         lease = await self._read_lease()
         if lease is not None and lease.spec.holder_identity == self.identity:
             await self._write(lease, self._lease_spec(lease) | {"holderIdentity": "", "leaseDurationSeconds": 1})

@@ -1,4 +1,4 @@
-"""What every Kubernetes object has: where its kind lives, and its metadata."""
+"""Base types of all Kubernetes objects: resource type, metadata and condition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class ResourceType(msgspec.Struct, frozen=True):
-    """Where a kind lives: group, version and plural as in a URL. ``str()`` is kubectl's name: ``plural[.group]``."""
+    """The resource of a kind: group, version and plural as in a URL. ``str()`` gives kubectl's ``plural[.group]``."""
 
     group: str
     version: str
@@ -24,7 +24,7 @@ class ResourceType(msgspec.Struct, frozen=True):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The URL's path. ``namespace`` None is the whole cluster."""
+        """Build the URL path. ``namespace`` None is the whole cluster."""
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", namespace]
@@ -32,7 +32,7 @@ class ResourceType(msgspec.Struct, frozen=True):
 
 
 class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Base of everything below: camelCase on the wire."""
+    """Base of all structs of the API, with camelCase names on the wire."""
 
 
 class OwnerReference(ApiStruct, frozen=True):
@@ -44,7 +44,7 @@ class OwnerReference(ApiStruct, frozen=True):
 
 
 class ObjectMeta(ApiStruct, frozen=True):
-    """``deletion_timestamp`` is None unless the object is being deleted."""
+    """Metadata of an object."""
 
     name: str = ""
     namespace: str = ""
@@ -57,10 +57,11 @@ class ObjectMeta(ApiStruct, frozen=True):
     finalizers: tuple[str, ...] = ()
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    """None unless the object is being deleted."""
 
 
 class KubeObject(ApiStruct, frozen=True):
-    """Base of the kinds. ``TYPE`` says where the kind lives."""
+    """Base of the kinds. ``TYPE`` is the resource of the kind."""
 
     TYPE: ClassVar[ResourceType]
 
@@ -76,19 +77,20 @@ class KubeObject(ApiStruct, frozen=True):
         return self.metadata.namespace, self.metadata.name
 
     def is_older_than(self, other: KubeObject) -> bool:
-        """Whether this is of a time before the other. Versions are in order over all objects of a kind, whatever their
-        uid, wherever they are numbers.
+        """Report whether this object has an older version than another, which may have another uid.
+
+        Numeric versions are ordered over all objects of a kind.
         """
         return is_older_version(self.metadata.resource_version, other.metadata.resource_version)
 
 
 def is_older_version(older: str, newer: str) -> bool:
-    """Return whether a resource version is older than another. False where one of them is not a number."""
+    """Report whether a resource version is older than another. Returns False if one of them is not a number."""
     return older.isdecimal() and newer.isdecimal() and int(older) < int(newer)
 
 
 class Condition(ApiStruct, frozen=True, omit_defaults=False):
-    """Written with all its fields: a status that is left out is no condition to the API server."""
+    """A condition. All fields are written, because the API server rejects a condition without a status."""
 
     type: str
     status: str = "Unknown"

@@ -1,8 +1,8 @@
-"""Kubernetes objects as narrow frozen structs: only the fields that are read here, the rest is skipped unread.
+"""Kubernetes objects as narrow frozen structs with only the fields that Aliquot reads.
 
-Decoding what is needed and nothing else is what keeps the agent small: a node of 7.5 KB becomes a few hundred bytes.
-Timestamps stay RFC 3339 text, quantities stay Kubernetes' own text (``"2"``, ``"1936Mi"``). Absent and null are both
-the field's default. Sources: the Kubernetes API reference (v1.30 to v1.36); ``nvidia.com/v1`` of the GPU Operator.
+Skipping the other fields keeps the agent small: a node of 7.5 KB becomes a few hundred bytes. Timestamps stay RFC 3339
+text, and quantities stay Kubernetes text (``"2"``, ``"1936Mi"``). An absent or null field has its default value.
+Sources: the Kubernetes API reference (v1.30 to v1.36); ``nvidia.com/v1`` of the GPU Operator.
 """
 
 from __future__ import annotations
@@ -89,10 +89,12 @@ class NodeInfo(ApiStruct, frozen=True):
 
 
 class NodeStatus(ApiStruct, frozen=True):
-    """``capacity`` and ``allocatable`` by resource name."""
+    """Status of a node."""
 
     capacity: dict[str, str] = msgspec.field(default_factory=dict)
+    """Quantities by resource name."""
     allocatable: dict[str, str] = msgspec.field(default_factory=dict)
+    """Quantities by resource name."""
     conditions: tuple[Condition, ...] = ()
     node_info: NodeInfo = NodeInfo()
 

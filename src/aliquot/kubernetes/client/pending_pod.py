@@ -1,4 +1,4 @@
-"""Pods that no node has taken yet, with no more than what says which nodes they would take."""
+"""Unscheduled pods, with only the fields that decide which nodes they can run on."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ import msgspec
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
 
 UNSCHEDULED = {"spec.nodeName": "", "status.phase": "Pending"}
-"""The field selector of these pods."""
+"""Field selector for these pods."""
 
 
 class NodeSelectorRequirement(ApiStruct, frozen=True):
-    """``operator``: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """A requirement of a node selector."""
 
     key: str = ""
     operator: str = "In"
+    """In, NotIn, Exists, DoesNotExist, Gt or Lt."""
     values: tuple[str, ...] = ()
 
 
 class NodeSelectorTerm(ApiStruct, frozen=True):
-    """All of it must hold; an empty term holds nowhere."""
+    """Requirements that must all match; an empty term matches no node."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
 class RequiredNodeTerms(ApiStruct, frozen=True):
-    """One of them must hold."""
+    """Terms of which at least one must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
@@ -57,13 +58,14 @@ class SchedulingGate(ApiStruct, frozen=True):
 
 
 class PendingSpec(ApiStruct, frozen=True):
-    """A pod with ``scheduling_gates`` is held back by somebody on purpose."""
+    """Spec of an unscheduled pod."""
 
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     affinity: Affinity = Affinity()
     init_containers: tuple[PendingContainer, ...] = ()
     containers: tuple[PendingContainer, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    """Gates that a user or controller set to keep the pod from being scheduled."""
 
 
 class PendingPod(KubeObject, frozen=True):

@@ -1,4 +1,4 @@
-"""Pods and what they are made of."""
+"""Pods and their parts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from aliquot.kubernetes.client.object_base import ApiStruct, Condition, KubeObje
 
 
 class EnvVar(ApiStruct, frozen=True):
-    """``value_from`` is kept as it came (a reference to a field, a Secret or a ConfigMap)."""
+    """An environment variable of a container."""
 
     name: str
     value: str = ""
     value_from: dict[str, Any] | None = None
+    """Undecoded reference to a field, a Secret or a ConfigMap."""
 
 
 class ResourceClaimUse(ApiStruct, frozen=True):
@@ -54,12 +55,13 @@ class HostPath(ApiStruct, frozen=True):
 
 
 class Volume(ApiStruct, frozen=True):
-    """``empty_dir`` is not None for a volume whose data ends with its pod."""
+    """A volume of a pod."""
 
     name: str
     config_map: ConfigMapSource | None = None
     host_path: HostPath | None = None
     empty_dir: dict[str, Any] | None = None
+    """Not None for a volume whose data is deleted with its pod."""
 
 
 class PodSpec(ApiStruct, frozen=True):

@@ -1,6 +1,6 @@
-"""Which proxy leads to the API server, chosen as Go programs do: NO_PROXY may hold networks (``10.0.0.0/8``).
+"""Choice of the proxy for the API server by the rules of Go: NO_PROXY may hold networks (``10.0.0.0/8``).
 
-Python's own reading compares names only, and would send a pod's requests for 10.96.0.1 to the proxy.
+Python's own rules compare only names, and would send a pod's requests for 10.96.0.1 to the proxy.
 Source: Go's golang.org/x/net/http/httpproxy.
 """
 
@@ -14,7 +14,7 @@ from aliquot.foundation.decimals import decimal
 
 
 def proxy_for(server: str, configured: str, env: Mapping[str, str]) -> str | None:
-    """The proxy's URL, or None for a direct connection. ``configured`` is the kubeconfig's ``proxy-url``."""
+    """Return the proxy's URL; None for a direct connection. ``configured`` is the kubeconfig's ``proxy-url``."""
     if configured:
         return configured
     parts = urlsplit(server)

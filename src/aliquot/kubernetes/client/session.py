@@ -1,4 +1,4 @@
-"""One question to the API server: counted, bounded, patient where the server asks for patience."""
+"""Requests to the API server with counting, timeouts and retries."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from aliquot.kubernetes.client.object_base import ResourceType
 from aliquot.kubernetes.client.transport import HttpAnswer, HttpCall, ResponseStream, Transport
 
 Hook = Callable[[str, str, int, float], None]
-"""Called after each request: verb, resource (``nodes``, ``pods/eviction``), HTTP status (0: no answer), seconds until
-the answer (of a watch: until its headers)."""
+"""Called after each request with verb, resource (``nodes``, ``pods/eviction``), HTTP status (0 for no response) and
+seconds until the response (for a watch, until its headers)."""
 
 TIMEOUT_S = 10.0
 PATIENCE_S = 20.0
@@ -32,11 +32,12 @@ _READS = ("get", "list")
 
 
 class ApiTarget(msgspec.Struct, frozen=True):
-    """What a question is about. ``namespace`` None is the whole cluster."""
+    """The object or collection that a request is for."""
 
     type: ResourceType
     name: str | None = None
     namespace: str | None = None
+    """None is the whole cluster."""
     subresource: str | None = None
 
     def request(self, verb: str) -> ApiRequest:
@@ -45,12 +46,12 @@ class ApiTarget(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        # The name of what is created is in its body; a subresource is created below an object's name.
+        # A created object's name is in its body; a subresource is created below an object's name.
         return self.type.path(self.namespace, self.name, self.subresource)
 
 
 class ApiSession:
-    """``requests`` counts by verb and resource. Raises ApiError and its children."""
+    """Sends requests and counts them in ``requests`` by verb and resource. Raises ApiError and its subclasses."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class ApiSession:
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> bytes:
-        """The body of a good answer."""
+        """Send a request and return the body of a successful response."""
         call = HttpCall(
             target.request(verb),
             _METHODS.get(verb, "GET"),
@@ -87,8 +88,10 @@ class ApiSession:
         return await self.send_with_retries(call)
 
     async def send_with_retries(self, call: HttpCall) -> bytes:
-        """Tries again while the server names a time to come back (which it does before it has done anything), and
-        reads once more over a fresh connection when an idle one turned out to be dead.
+        """Send a call and return the body, with retries.
+
+        Retries while the server sends Retry-After, which it does before it has done anything. Repeats a read once over
+        a new connection if an idle connection turned out to be dead.
         """
         end = time.monotonic() + self.patience_s
         may_repeat = call.request.verb in _READS
@@ -110,7 +113,7 @@ class ApiSession:
 
     @asynccontextmanager
     async def stream(self, call: HttpCall) -> AsyncIterator[ResponseStream]:
-        """An answer that goes on. Raises the error of any answer that is not good."""
+        """Open a streamed response. Raises the error of a response that is not successful."""
         started = time.monotonic()
         status = 0
         try:
@@ -128,7 +131,7 @@ class ApiSession:
             raise
 
     async def _error_body(self, stream: ResponseStream) -> bytes:
-        """A refusal's body, as far as it comes: the status alone says enough."""
+        """Return the body of an error response; empty if it does not arrive, as the status is enough."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await stream.body()
@@ -146,7 +149,7 @@ class ApiSession:
         return answer
 
     def count(self, request: ApiRequest, status: int, started: float) -> None:
-        """One request was answered with this HTTP status (0: not at all); ``started`` is its monotonic time."""
+        """Count a request with its HTTP status (0 for no response); ``started`` is the monotonic time in seconds."""
         resource = f"{request.resource}/{request.subresource}" if request.subresource else request.resource
         key = request.verb, resource
         self.requests[key] = self.requests.get(key, 0) + 1
@@ -155,7 +158,7 @@ class ApiSession:
 
 
 def _retry_delay(error: ApiError) -> float | None:
-    """Seconds, if the server says when to come back. A budget that holds an eviction back is an answer, not a delay."""
+    """Return the seconds to wait before a retry; None to fail now. A budget that blocks an eviction is not retried."""
     if error.reason == BUDGET or not (error.status == 429 or error.status >= 500):
         return None
     return error.retry_after_s

@@ -1,4 +1,4 @@
-"""Certificates: whose word is taken for the server being the right one, and what proves us to it."""
+"""TLS contexts with the cluster's certificate authority and the client certificate."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from aliquot.kubernetes.client.kubeconfig import ClusterAccess, KubeconfigCluste
 
 
 def context(access: ClusterAccess, certificate: tuple[str, str] | None) -> ssl.SSLContext:
-    """What a connection is secured with. ``certificate``: a client certificate and its key in PEM that win over
-    the kubeconfig's. Raises OSError and ValueError for files that are missing or wrong.
+    """Build the TLS context of a connection.
+
+    ``certificate`` is a client certificate and its key in PEM, which override those of the kubeconfig. Raises OSError
+    and ValueError if a file is missing or invalid.
     """
     user, made = access.user, _trust(access.cluster)
     if certificate is not None:
@@ -29,7 +31,7 @@ def context(access: ClusterAccess, certificate: tuple[str, str] | None) -> ssl.S
 
 
 def _trust(cluster: KubeconfigCluster) -> ssl.SSLContext:
-    """Whose word is taken for the server being the right one."""
+    """Build a context that verifies the server with the cluster's certificate authority."""
     if cluster.certificate_authority_data:
         return ssl.create_default_context(cadata=base64.b64decode(cluster.certificate_authority_data).decode())
     if cluster.certificate_authority:
@@ -38,10 +40,10 @@ def _trust(cluster: KubeconfigCluster) -> ssl.SSLContext:
 
 
 def _as_file(stack: ExitStack, data: str | None, path: str | None) -> str | None:
-    """OpenSSL reads a certificate and its key from files only."""
+    """Return the path of a file with the data, as OpenSSL reads certificates and keys only from files."""
     if not data:
         return path
-    import tempfile  # in a pod there are files anyway
+    import tempfile  # not needed in a pod, which has files
 
     file = stack.enter_context(tempfile.NamedTemporaryFile())
     file.write(base64.b64decode(data))
@@ -50,7 +52,7 @@ def _as_file(stack: ExitStack, data: str | None, path: str | None) -> str | None
 
 
 def stamps(access: ClusterAccess) -> tuple[tuple[int, int, int] | None, ...]:
-    """What the certificate files on disk look like: a change means that somebody renewed them."""
+    """Return modification time, inode and size of each certificate file; a change means that it was renewed."""
     paths = (access.cluster.certificate_authority, access.user.client_certificate, access.user.client_key)
     return tuple(_stamp(path) for path in paths if path)
 

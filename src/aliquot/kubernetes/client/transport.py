@@ -1,8 +1,12 @@
-"""Bytes to the API server and back: the one module that holds the HTTP library.
+"""HTTP transport to the API server. Only this module uses the HTTP library.
 
-What it adds to the library: a bound for everything, TCP keep-alive (a
-watch only listens, so a peer that vanished is noticed by nothing else), a second try after a 401 with fresh
-credentials, certificates that are renewed on disk or by a plugin, and proxies as Go programs choose them.
+It adds to the library:
+
+- timeouts for everything
+- TCP keep-alive, as a watch only listens and would not notice that its peer vanished
+- a second try with new credentials after a 401
+- certificates that are renewed on disk or by a plugin
+- proxies by the rules of Go
 """
 
 from __future__ import annotations
@@ -42,9 +46,10 @@ _BROKEN = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
 
 
 class HttpCall(msgspec.Struct, frozen=True):
-    """One HTTP request. ``request`` is the same in RBAC's words, for errors and counters."""
+    """An HTTP request."""
 
     request: ApiRequest
+    """The same request in RBAC terms, for errors and counters."""
     method: str
     path: str
     params: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -59,19 +64,19 @@ class HttpAnswer(msgspec.Struct, frozen=True):
 
 
 class ConnectionInfo(msgspec.Struct, frozen=True):
-    """What a connection that is no HTTP request needs to reach the same server as the same user. ``server_name`` is
-    what its certificate must say, empty for the name in its URL; ``proxy`` the URL of one on the way.
-    """
+    """Data for another connection to the same server as the same user, such as a WebSocket."""
 
     server: str
     headers: tuple[tuple[str, str], ...]
     tls: ssl.SSLContext | None
     server_name: str
+    """Name that the server's certificate must have; empty for the name in the URL."""
     proxy: str | None
+    """URL of the proxy."""
 
 
 class ResponseStream:
-    """An answer that goes on. ``body`` and ``chunks`` raise ApiUnavailableError when the connection breaks."""
+    """A streamed response. ``body`` and ``chunks`` raise ApiUnavailableError if the connection breaks."""
 
     def __init__(self, response: httpx2.Response, request: ApiRequest, server: str) -> None:
         self.status = response.status_code
@@ -81,7 +86,7 @@ class ResponseStream:
         self._server = server
 
     async def body(self) -> bytes:
-        """All of it."""
+        """Read the rest of the response."""
         try:
             return await self._response.aread()
         except (httpx2.HTTPError, OSError) as error:
@@ -96,7 +101,7 @@ class ResponseStream:
 
 
 class _Client:
-    """An HTTP client made with one set of certificates. Replaced, it is closed as soon as nobody uses it."""
+    """An HTTP client with one set of certificates. Once it is replaced, it is closed when its last request ends."""
 
     def __init__(self, access: ClusterAccess, certificate: tuple[str, str] | None) -> None:
         self.certificate = certificate
@@ -110,7 +115,7 @@ class _Client:
             proxy=proxy_for(access.server, access.proxy, os.environ),
             socket_options=KEEP_ALIVE,
         )
-        # Every wait is bounded as a whole by asyncio.timeout, not read by read; only connecting has a bound of its own.
+        # asyncio.timeout bounds each wait as a whole, not each read; only connecting has a timeout of its own.
         self.http = httpx2.AsyncClient(base_url=access.server, transport=transport, trust_env=False, timeout=None)
 
     @asynccontextmanager
@@ -130,7 +135,7 @@ class _Client:
 
 
 class Transport:
-    """Sends calls. Raises ConfigError when it is made, afterwards ApiUnavailableError and UnauthorizedError only."""
+    """Sends calls. Its constructor raises ConfigError; its methods raise ApiUnavailableError and UnauthorizedError."""
 
     def __init__(self, access: ClusterAccess, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.server = access.server
@@ -143,12 +148,15 @@ class Transport:
             self._client = _Client(access, None)
         except (OSError, ValueError, ImportError, httpx2.InvalidURL) as error:
             raise ConfigError(
-                f"{access.source} does not lead to an API server: {failure_reason(error)}",
+                f"cannot create an API client from {access.source}: {failure_reason(error)}",
                 next_step=f"KUBECONFIG={access.source} kubectl cluster-info",
             ) from error
 
     async def send(self, call: HttpCall, timeout_s: float) -> HttpAnswer:
-        """The whole answer, whatever its status, within ``timeout_s`` for the headers and as much for the rest."""
+        """Send a call and return the whole response of any status.
+
+        ``timeout_s`` seconds bound the wait for the headers, and once more the wait for the body.
+        """
         async with self.stream(call, timeout_s) as stream:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -160,8 +168,9 @@ class Transport:
 
     @asynccontextmanager
     async def stream(self, call: HttpCall, timeout_s: float) -> AsyncIterator[ResponseStream]:
-        """The answer as soon as its headers are here, which takes at most ``timeout_s``. A 401 is tried once more
-        where fresh credentials can be had.
+        """Send a call and yield the response once its headers are there, within ``timeout_s`` seconds.
+
+        A 401 is tried once more if the credentials can be renewed.
         """
         async with AsyncExitStack() as stack:
             response = await self._open(stack, call, timeout_s)
@@ -170,9 +179,9 @@ class Transport:
             yield ResponseStream(response, call.request, self.server)
 
     async def connection_info(self, call: HttpCall) -> ConnectionInfo:
-        """How to get there for a connection of the caller's own. Raises UnauthorizedError, ApiUnavailableError."""
+        """Return the data for a connection of the caller's own. Raises UnauthorizedError and ApiUnavailableError."""
         if self._closed:
-            raise unavailable_error(call.request, self.server, "we are closing the connection")
+            raise unavailable_error(call.request, self.server, "the client is closed")
         access, headers = self._access, tuple(await self._headers(call))
         try:
             secure = access.server.startswith("https:")
@@ -183,17 +192,17 @@ class Transport:
         return ConnectionInfo(access.server, headers, tls, access.server_name, proxy)
 
     async def renew(self) -> bool:
-        """After a 401: True if a second try can go better."""
+        """Renew the credentials after a 401. Returns whether a second try may succeed."""
         return await self._credentials.renew()
 
     async def aclose(self) -> None:
-        """What is under way may end; nothing new begins."""
+        """Refuse new requests, and close the client once the current ones end."""
         self._closed = True
         await self._client.retire()
 
     async def _open(self, stack: AsyncExitStack, call: HttpCall, timeout_s: float) -> httpx2.Response:
         if self._closed:
-            raise unavailable_error(call.request, self.server, "we are closing the connection")
+            raise unavailable_error(call.request, self.server, "the client is closed")
         headers = await self._headers(call)
         client = await self._current_client()
         http = await stack.enter_async_context(client.use())
@@ -201,7 +210,7 @@ class Transport:
         extensions: dict[str, Any] = {"trace": handshake.trace}
         if self._access.server_name:
             extensions["sni_hostname"] = self._access.server_name
-        # Half for TCP, half for TLS: a handshake that is cancelled from outside would leave its socket open.
+        # Half for TCP, half for TLS: if cancelled from outside, a handshake would leave its socket open.
         connecting = httpx2.Timeout(None, connect=timeout_s * 0.49)
         request = http.build_request(
             call.method,
@@ -224,7 +233,7 @@ class Transport:
             await abandon(response_future, 0.0)
             raise unavailable_error(call.request, self.server, f"no answer within {timeout_s:g} s") from None
         except (httpx2.HTTPError, OSError) as error:
-            self._checked_at = float("-inf")  # perhaps the certificates on disk are new
+            self._checked_at = float("-inf")  # the certificates on disk may be new
             raise unavailable_error(
                 call.request, self.server, failure_reason(error), broken=isinstance(error, _BROKEN)
             ) from error
@@ -233,7 +242,7 @@ class Transport:
 
     async def _headers(self, call: HttpCall) -> list[tuple[str, str]]:
         headers = [("User-Agent", USER_AGENT), ("Accept", "application/json"), *self._access.impersonation_headers]
-        # An answer that trickles in must not wait in a decompressor.
+        # A decompressor must not hold back the events of a watch.
         headers.append(("Accept-Encoding", "identity" if "watch" in call.params else "gzip"))
         if call.body is not None:
             headers.append(("Content-Type", call.content_type))
@@ -241,7 +250,7 @@ class Transport:
         return [*headers, ("Authorization", authorization)] if authorization else headers
 
     async def _current_client(self) -> _Client:
-        """The client for the certificates of this moment. One that cannot be made leaves the former in place."""
+        """Return a client with the current certificates; keep the previous client if a new one cannot be created."""
         client = self._client
         stale = client.certificate != self._credentials.certificate
         if not stale and self._clock() - self._checked_at >= CHECK_FILES_S:
@@ -258,9 +267,9 @@ class Transport:
 
 
 def failure_reason(error: BaseException) -> str:
-    """The operating system's words where there are some: the library's own are "All connection attempts failed"."""
+    """Return the operating system's message if there is one: the library's is only "All connection attempts failed"."""
     if isinstance(error, httpx2.ConnectTimeout):
-        return "no connection within the time allowed"
+        return "the connection timed out"
     deepest: BaseException | None = error
     while deepest is not None:
         if isinstance(deepest, ssl.SSLCertVerificationError):
@@ -268,7 +277,7 @@ def failure_reason(error: BaseException) -> str:
         if isinstance(deepest, ssl.SSLError):
             return f"TLS failed: {deepest.reason or deepest}"
         if isinstance(deepest, socket.gaierror) and deepest.strerror:
-            return f"its name is not known here ({deepest.strerror})"
+            return f"its name cannot be resolved ({deepest.strerror})"
         if isinstance(deepest, OSError) and deepest.errno:
             return os.strerror(deepest.errno) + (f": {deepest.filename}" if deepest.filename else "")
         several = deepest.exceptions[0] if isinstance(deepest, BaseExceptionGroup) else None

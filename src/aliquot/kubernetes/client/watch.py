@@ -1,8 +1,12 @@
-"""List, then watch, for ever: what is there first, then every change, with nothing lost over any kind of interruption.
+"""List and watch: yields the existing objects, then every change, and loses none in an interruption.
 
-The rules are those of Kubernetes' "API concepts" (efficient detection of changes) and of client-go's reflector: resume
-from the last version seen, bookmarks included; after 410 Gone list again, not older than what was seen; ask the store
-itself only when the server's memory cannot answer. Nothing of the objects is kept here: an informer keeps them.
+The rules are those of Kubernetes' "API concepts" (efficient detection of changes) and of client-go's reflector:
+
+- Resume from the last version seen, bookmarks included.
+- After 410 Gone, list again, not older than the last version seen.
+- Read from etcd only if the server's cache cannot answer.
+
+An informer keeps the objects; this module does not.
 """
 
 from __future__ import annotations
@@ -34,24 +38,24 @@ from aliquot.kubernetes.client.session import ApiTarget
 from aliquot.kubernetes.client.transport import HttpCall, ResponseStream
 
 LONGEST_LINE = 32 * 1024 * 1024
-"""Bytes. An object is at most some 1.5 MiB in the store."""
+"""Limit of a line in bytes. An object in etcd has at most about 1.5 MiB."""
 
 
 class FullList(msgspec.Struct, Generic[T], frozen=True):
-    """Comes first, and again where changes may have been missed: everything that is there at a version."""
+    """All objects at a version. Comes first, and again if changes may have been missed."""
 
     items: tuple[T, ...]
     version: str = ""
 
 
 class ObjectChanged(msgspec.Struct, Generic[T], frozen=True):
-    """New or changed, or told once more."""
+    """An object that is new or changed, or that is reported again."""
 
     item: T
 
 
 class ObjectDeleted(msgspec.Struct, Generic[T], frozen=True):
-    """Gone, as it was last seen."""
+    """A deleted object in its last state."""
 
     item: T
 
@@ -62,17 +66,18 @@ ErrorListener = Callable[[ApiError | None], None]
 
 
 class WatchTiming(msgspec.Struct, frozen=True):
-    """Seconds. A stream lasts between ``shortest_s`` and ``longest_s`` (the server ends it) and is cut ``grace_s``
-    later. Tries are ``first_backoff_s`` to ``longest_backoff_s`` apart, doubling, with jitter; up to ``refused_s``
-    after a refusal that time alone does not cure (403, 404).
-    """
+    """Timing of a watch, in seconds. The back-off doubles after each failure, with jitter."""
 
     shortest_s: float = 300
+    """Shortest time after which the server ends a stream."""
     longest_s: float = 600
+    """Longest time after which the server ends a stream."""
     grace_s: float = 30
+    """Time after that until the client closes the stream."""
     first_backoff_s: float = 0.5
     longest_backoff_s: float = 30
     refused_s: float = 60
+    """Longest back-off after a refusal that time alone does not fix (403, 404)."""
 
 
 DEFAULT_TIMING = WatchTiming()
@@ -89,13 +94,17 @@ def watch(
     timing: WatchTiming = DEFAULT_TIMING,
     report: ErrorListener | None = None,
 ) -> AsyncGenerator[Change[T], None]:
-    """Never ends by itself and raises nothing; failures go to ``report``. ``namespace`` "*" is every namespace."""
+    """Watch forever without raising; failures go to ``report``. ``namespace`` "*" is every namespace."""
     selection = api.selection(kind, namespace, name=name, labels=labels, fields=fields)
     return _Watch(api, kind, selection, timing, report or (lambda _: None)).run()
 
 
 class _Watch(Generic[T]):
-    """``version`` is where to go on, empty before a list; ``floor`` what the next list may not be older than."""
+    """State of a watch.
+
+    ``_version`` is the version to resume from, empty before a list. ``_floor`` is the version that the next list must
+    not be older than.
+    """
 
     def __init__(
         self, api: Api, kind: type[T], selection: ObjectSelection, timing: WatchTiming, report: ErrorListener
@@ -126,7 +135,7 @@ class _Watch(Generic[T]):
                 if error.reason == TOO_LARGE:
                     self._restart_from_list()
                 elif isinstance(error, NotFoundError):
-                    self._version = ""  # the CRD was deleted with its objects: list them when it is back
+                    self._version = ""  # the CRD was deleted with its objects: list them once it exists again
                 self._failures += 1
                 self._unavailable = True
                 self._report(error)
@@ -140,7 +149,7 @@ class _Watch(Generic[T]):
         return FullList(page.items, page.metadata.resource_version)
 
     async def _follow(self) -> AsyncGenerator[Change[T], None]:
-        """One stream, from ``version`` on. Returns when it ends, breaks or goes silent: go on from where it was."""
+        """Yield the changes of one stream from ``_version`` on, until the stream ends, breaks or goes silent."""
         loop = asyncio.get_running_loop()
         seconds = random.uniform(self._timing.shortest_s, self._timing.longest_s)
         opened, received = loop.time(), False
@@ -155,7 +164,7 @@ class _Watch(Generic[T]):
         if received or loop.time() - opened >= 1:
             self._reset_failures()
         else:
-            self._failures += 1  # a server that hangs up at once must not be asked in a hot loop
+            self._failures += 1  # back off if the server closes the connection at once
         await asyncio.sleep(self._pause() if self._failures else self._jitter() / 4)
 
     def _handle_event(self, event: WatchEvent) -> Change[T] | None:
@@ -173,7 +182,7 @@ class _Watch(Generic[T]):
             self._version = self._floor = version
 
     def _restart_from_list(self) -> None:
-        """List again: first from the server's memory, and from the store if that has failed as well."""
+        """List again: first from the server's cache, then from etcd if that failed too."""
         self._expirations += 1
         if not self._version or self._expirations > 1:
             self._floor = None
@@ -217,8 +226,10 @@ class _Watch(Generic[T]):
 
 
 async def _lines(stream: ResponseStream, deadline: float) -> AsyncGenerator[bytes, None]:
-    """Whole lines until the stream ends, breaks or passes its deadline. Half a line at the end is dropped: it comes
-    again. Split at newlines only: a text reader would also split at the U+0085 that an annotation may hold.
+    """Yield whole lines until the stream ends, breaks or passes its deadline.
+
+    An incomplete last line is dropped, as it comes again. Lines split only at newlines: a text reader would also split
+    at the U+0085 that an annotation may contain.
     """
     rest = b""
     async with aclosing(stream.chunks()) as chunks:

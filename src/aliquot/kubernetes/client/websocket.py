@@ -1,7 +1,7 @@
-"""A WebSocket to the API server: the way that commands in containers take. The one module that holds its library.
+"""WebSocket to the API server, for commands in containers. Only this module uses the WebSocket library.
 
-TLS, credentials, impersonation and proxies are those of every other request. Redirects are not followed: they would
-carry the token with them.
+TLS, credentials, impersonation and proxies are the same as for other requests. Redirects are not followed, as they
+would leak the token.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from aliquot.kubernetes.client.session import ApiSession
 from aliquot.kubernetes.client.transport import KEEP_ALIVE, ConnectionInfo, HttpCall, failure_reason
 
 CLOSE_S = 1.0
-"""How long the other side's goodbye is waited for."""
+"""Seconds to wait for the peer's close frame."""
 PING_S = 20.0
-"""Proxies on the way end connections on which nothing moves, and a driver's program may say nothing for minutes."""
+"""Seconds between pings: proxies close idle connections, and a driver program may be silent for minutes."""
 _FRAME_MOST = 4 * 2**20
 _BROKEN = (TimeoutError, ConnectionResetError, BrokenPipeError, EOFError, InvalidMessage)
 
 
 class WebSocketRejectedError(Exception):
-    """The server answered, but not with a WebSocket: HTTP status, body, and its header ``Retry-After``."""
+    """The server did not open a WebSocket. Carries the HTTP status, the body and the header ``Retry-After``."""
 
     def __init__(self, status: int, body: bytes, retry_after: str | None) -> None:
         super().__init__(status)
@@ -46,9 +46,10 @@ class _Connect(connect):
 async def open_websocket(
     session: ApiSession, call: HttpCall, query: Sequence[tuple[str, str]], protocols: Sequence[str], timeout_s: float
 ) -> ClientConnection:
-    """An open connection that speaks one of ``protocols``, best first; the caller closes it. Raises
-    WebSocketRejectedError for any other answer, UnauthorizedError, and ApiUnavailableError where there was none:
-    ConnectionBrokenError if the request may have been carried out.
+    """Open a connection with one of ``protocols``, best first; the caller closes it.
+
+    Raises WebSocketRejectedError for any other response, UnauthorizedError, and ApiUnavailableError if there is no
+    response (ConnectionBrokenError if the server may have done the request).
     """
     end = time.monotonic() + timeout_s
     renewed = False
@@ -76,7 +77,7 @@ async def open_websocket(
 
 async def _connect(info: ConnectionInfo, target: str, protocols: Sequence[str], timeout_s: float) -> ClientConnection:
     tls_options: dict[str, Any] = {"server_hostname": info.server_name} if info.tls and info.server_name else {}
-    # Passed on to kubelet, which has no JSON to offer for a WebSocket, and answers 406.
+    # The API server forwards Accept to kubelet, which would answer 406, as a WebSocket is not JSON.
     headers = [(name, value) for name, value in info.headers if not name.startswith("Accept")]
     connection = await _Connect(
         re.sub("^http", "ws", info.server) + target,
@@ -88,7 +89,7 @@ async def _connect(info: ConnectionInfo, target: str, protocols: Sequence[str], 
         compression=None,
         open_timeout=timeout_s,
         ping_interval=PING_S,
-        ping_timeout=None,  # a server that is busy with our command need not answer: the caller has a bound of its own
+        ping_timeout=None,  # a server that is busy with the command need not answer: the caller has its own timeout
         close_timeout=CLOSE_S,
         max_size=_FRAME_MOST,
         **tls_options,
@@ -101,7 +102,7 @@ async def _connect(info: ConnectionInfo, target: str, protocols: Sequence[str], 
 
 def _reason(error: BaseException, timeout_s: float) -> str:
     if isinstance(error, ProxyError | InvalidProxy):
-        return f"the proxy on the way: {error}"
+        return f"the proxy failed: {error}"
     if isinstance(error, TimeoutError) and not error.errno:
         return f"no answer within {timeout_s:g} s"
     if isinstance(error, OSError | ssl.SSLError):

@@ -1,4 +1,4 @@
-"""When work is done: after something changed, and again where it failed."""
+"""Loop that runs work after changes, and again after failures."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from aliquot.foundation.backoff import Backoff
 
 
 class WorkLoop:
-    """Changes that come within ``gather_s`` seconds are answered once. What failed is tried again by ``backoff``."""
+    """Runs work once for all changes within ``gather_s`` seconds, and retries failed work by ``backoff``."""
 
     def __init__(self, gather_s: float, backoff: Backoff) -> None:
         self._gather_s, self._backoff = gather_s, backoff
         self._wake_event = asyncio.Event()
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Schedule a run of the work."""
         self._wake_event.set()
 
     def wake_in(self, seconds: float) -> None:
         asyncio.get_running_loop().call_later(seconds, self._wake_event.set)
 
     async def run(self, work: Callable[[], Awaitable[bool | None]]) -> None:
-        """For ever. ``work`` says False where it has to be done again, None where it may not be done now."""
+        """Run ``work`` forever. It returns False to be retried, and None if it may not run now."""
         failures = 0
         while True:
             await self._wake_event.wait()

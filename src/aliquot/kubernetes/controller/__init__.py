@@ -1,1 +1,1 @@
-"""The cluster controller: one leader that passes cluster-wide settings on to the agents."""
+"""Cluster controller: one leader that passes cluster-wide settings to the agents."""

@@ -1,7 +1,7 @@
-"""The cluster's one controller: passes ClusterPolicy on to the agents, and tells the agent's DaemonSet its nodes.
+"""Controller of the cluster: passes ClusterPolicy to the agents and labels the nodes for the agent's DaemonSet.
 
-Level-triggered: whatever happened, what is written is the difference between what should be and what is, so that an
-idle cluster sees no writes. Several may run; the one that holds the Lease writes.
+It is level-triggered: it writes only the difference between desired and actual state, so an idle cluster sees no
+writes. With several replicas, only the one that holds the Lease writes.
 """
 
 from __future__ import annotations
@@ -44,28 +44,29 @@ if TYPE_CHECKING:
 
 LEASE = "aliquot-controller"
 GATHER_S = 0.1
-"""Several changes that come together are answered once."""
+"""Seconds in which changes are gathered into one reconcile cycle."""
 RETRY = Backoff(first=1.0, longest=60.0)
-"""The pause before what failed is tried again."""
+"""Pause before failed work is retried."""
 
 
 class ControllerPace(msgspec.Struct, frozen=True):
-    """How fast leadership changes hands, how watches are kept, how long pods may wait before anything is said, and how
-    long a node may be missing before its devices' objects go.
-    """
+    """Timing of the controller."""
 
     lease: LeaseTiming = LeaseTiming()
     watch: WatchTiming = KIND_TIMING
     patience_s: float = PATIENCE_S
+    """Seconds that a pod may be pending before it gets a hint."""
     missing_s: float = MISSING_S
+    """Seconds that a node may be missing before the objects of its devices are deleted."""
 
 
 DEFAULT_PACE = ControllerPace()
 
 
 class Controller:
-    """``pages`` are what it answers over HTTP, by path; ``metrics.written`` counts what it wrote. ``vms`` is its part
-    for virtual machines, which works beside the rest; None where they are no concern.
+    """The controller process.
+
+    ``pages`` are its HTTP pages by path. ``vms`` is its part for VMs, which runs concurrently; None if disabled.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Controller:
         self._warnings = NewWarnings(log)
 
     async def run(self) -> None:
-        """For ever. Raises only what no retry cures."""
+        """Run forever. Raises only errors that no retry can fix."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.informers.follow(self.api))
             group.create_task(self.waiting.run())
@@ -131,7 +132,7 @@ class Controller:
         )
 
     def _webhook(self, options: WebhookOptions) -> Webhook | None:
-        """Its libraries are needed only where it serves."""
+        """Create the webhook, and import its libraries, only if it serves."""
         if options.port < 0 or self.vms is None:
             return None
         from aliquot.kubernetes.virtual_machines.webhook.main import Webhook
@@ -157,12 +158,12 @@ class Controller:
             self.vms.wake()
 
     def _mark_all_dirty(self) -> None:
-        """All nodes are to be looked at again."""
+        """Mark all nodes for the next reconcile cycle."""
         self._dirty |= set(self.informers.nodes.by_name)
         self._work_loop.wake()
 
     def _nodes_changed(self, changed: set[Key]) -> None:
-        """A heartbeat is no reason to look at a node again."""
+        """Mark nodes whose labels or annotations changed; a heartbeat does not count."""
         self.waiting.nodes_changed()
         if self.vms is not None:
             self.vms.wake()
@@ -178,7 +179,7 @@ class Controller:
 
     @property
     def synced(self) -> bool:
-        """Everything was read once."""
+        """True once all objects are read."""
         vms = self.vms.informers if self.vms is not None else None
         return self.informers.synced and (vms is None or (vms.claims.synced and vms.functions.synced))
 
@@ -188,7 +189,7 @@ class Controller:
         return await self._reconcile() if self.leader.is_leader and self.synced else None
 
     async def _reconcile(self) -> bool:
-        """False if something has to be tried again."""
+        """Run a reconcile cycle. Returns False if something must be retried."""
         policy = read_cluster_policy(self.informers.policies.items)
         settings, errors = self._settings.read(policy, next(iter(self.informers.settings.items), None))
         self._warnings.update((*policy.notes, *errors))
@@ -211,7 +212,7 @@ class Controller:
         return done
 
     async def _change(self, node: Node, patch: NodePatch) -> bool:
-        """Writes a node, unless somebody else changed it since: then its event brings it here again."""
+        """Patch a node unless it changed since it was read; then its event triggers the next cycle."""
         if not self.leader.is_leader:
             return True
         try:
@@ -219,13 +220,13 @@ class Controller:
         except NotFoundError:
             return True
         except ConflictError:
-            return False  # perhaps a heartbeat alone, whose event brings nothing here
+            return False  # it may be a heartbeat, whose event triggers no cycle
         except ApiError as error:
             return self._failed("node", error)
         log.info("node %s: %s", node.name, _sentence(patch))
         self.informers.nodes.record_write(node, written)
         if self.informers.nodes.get(node.name) is not None:
-            self._observed[node.name] = _observed_part(written)  # who takes it back changes the node
+            self._observed[node.name] = _observed_part(written)  # if another program reverts it, the node changes again
         self.metrics.count_write("node")
         return True
 
@@ -237,9 +238,9 @@ class Controller:
     # -- pages
 
     def _readyz(self, _: Mapping[str, str]) -> Answer:
-        """Not ready: not everything was read yet, or the API server is away. One that does not lead is ready."""
+        """Return 503 until all objects are read and while the API server is unavailable. Followers are ready too."""
         if self.informers.unavailable or not self.synced:
-            return text_answer(503, self.informers.unavailable or "not everything was read yet")
+            return text_answer(503, self.informers.unavailable or "not all objects are read yet")
         if self.webhook is not None and self.webhook.missing:
             return text_answer(503, self.webhook.missing)
         return text_answer(200, "ok")

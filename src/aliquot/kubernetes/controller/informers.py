@@ -1,4 +1,4 @@
-"""What the controller knows of the cluster, kept by watches: nodes, their GPUs' objects, and settings."""
+"""Informers of the controller: nodes, the objects of their GPUs, and settings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
 
 
 class ClusterInformers(InformerGroup):
-    """``settings`` is the ConfigMap that people write, ``effective`` the one that the controller writes. ``changed`` is
-    called with the keys of what came, changed or went, ``nodes_changed`` with those of nodes.
+    """Informers of the controller.
+
+    ``settings`` is the ConfigMap that users write, ``effective`` the one that the controller writes. ``changed`` is
+    called with the keys of created, changed and deleted objects, ``nodes_changed`` with those of nodes.
     """
 
     def __init__(self, nodes_changed: Changed, changed: Changed, timing: WatchTiming) -> None:

@@ -1,4 +1,4 @@
-"""The controller's process: what the command line says, the pages that it serves, and its end."""
+"""Process of the controller: its options, its pages and its shutdown."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
 
 
 class ControllerOptions(msgspec.Struct, frozen=True):
-    """What the command line says. ``port`` -1 serves nothing. ``kubevirt_namespace`` is where KubeVirt's settings are;
-    empty: this cluster's virtual machines are no concern of ours.
-    """
+    """Options of the command line."""
 
     kubeconfig: str | None = None
     namespace: str | None = None
     identity: str | None = None
     port: int = 8080
+    """-1 serves nothing."""
     debug: bool = False
     kubevirt_namespace: str = ""
+    """Namespace of KubeVirt's settings; empty if the controller ignores VMs."""
     webhook: WebhookOptions = WebhookOptions()
 
 
 def run(options: ControllerOptions) -> int:
-    """Run until SIGTERM, SIGINT or SIGHUP. Raises AliquotError for what is wrong from the start."""
+    """Run until SIGTERM, SIGINT or SIGHUP. Raises AliquotError if the start fails."""
     start(controller_log, debug=options.debug)
     return asyncio.run(_main(options))
 

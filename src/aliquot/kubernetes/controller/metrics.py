@@ -1,4 +1,4 @@
-"""What is so of the controller when Prometheus asks."""
+"""Metrics of the controller's state, collected at each scrape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aliquot.metrics import instruments as make
 
 
 class ControllerStateCollector(Collector):
-    """What is so when it is asked: pods that wait, when the webhooks' certificate ends (None: there is none)."""
+    """Collector of pending pods and of the expiry of the webhooks' certificate (None if there is none)."""
 
     def __init__(self, waits: Callable[[], PendingPodCounts | None], expires: Callable[[], float | None]) -> None:
         self._waits, self._expires = waits, expires

@@ -1,1 +1,1 @@
-"""Kubelet's sockets: device plugins and pod resources. The only package that speaks gRPC."""
+"""Sockets of the kubelet: device plugins and pod resources. Only this package uses gRPC."""

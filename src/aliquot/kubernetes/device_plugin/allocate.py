@@ -1,4 +1,4 @@
-"""What a container gets, from a snapshot alone: pure, and all that Allocate does."""
+"""Pure logic of Allocate: refusals and responses from only a snapshot of the resource."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-"""Device files that every GPU container needs; the driver makes them as it is loaded."""
+"""Device files that every GPU container needs. The driver creates them when it is loaded."""
 
 
 class AllocationOptions(msgspec.Struct, frozen=True):
-    """How a container gets its devices.
-
-    ``cdi``: qualified CDI names ``<cdi_kind>=<uuid>`` (kubelet 1.28, containerd 1.7 or CRI-O 1.28 and later);
-    ``cdi_annotations``: the same as annotations, for older ones; ``env``: NVIDIA_VISIBLE_DEVICES with the UUIDs, for
-    NVIDIA's container runtime; ``device_nodes``: the device files, for containers that bring the driver's libraries
-    themselves, together with ``control_nodes``; ``dev_root`` is put before a path on the host.
-    """
+    """Ways in which a container gets its devices."""
 
     cdi: bool = True
+    """Qualified CDI names ``<cdi_kind>=<uuid>`` (kubelet 1.28, containerd 1.7 or CRI-O 1.28, and later)."""
     env: bool = True
+    """NVIDIA_VISIBLE_DEVICES with the UUIDs, for NVIDIA's container runtime."""
     device_nodes: bool = False
+    """Device files and ``control_nodes``, for containers that include the driver's libraries."""
     cdi_kind: str = "nvidia.com/gpu"
     cdi_annotations: bool = False
+    """CDI names as annotations, for older versions."""
     control_nodes: tuple[str, ...] = CONTROL_NODES
     dev_root: str = ""
+    """Prefix of device paths on the host."""
 
 
 class AllocationRefusal(msgspec.Struct, frozen=True):
-    """Why devices are not given: a gRPC status and the sentence that ends up in the pod's status."""
+    """Refusal of an allocation: a gRPC status and the sentence that appears in the pod's status."""
 
     status: Status
     text: str
 
 
 class ResourceSnapshot(msgspec.Struct, frozen=True, dict=True):
-    """One resource as it was last published. ``withheld`` are ids about to be destroyed."""
+    """A resource as last published."""
 
     resource: str
     devices: tuple[ResourceDevice, ...] = ()
     withheld: frozenset[str] = frozenset()
+    """Ids of devices that are about to be destroyed."""
 
     @cached_property
     def by_id(self) -> dict[str, tuple[int, ResourceDevice]]:
@@ -57,38 +57,38 @@ class ResourceSnapshot(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def usable(self) -> tuple[ResourceDevice, ...]:
-        """The devices with held ones marked unhealthy."""
+        """Return the devices, with withheld ones marked unhealthy."""
         replace = msgspec.structs.replace
         return tuple(replace(d, healthy=d.healthy and d.id not in self.withheld) for d in self.devices)
 
     @cached_property
     def list_response(self) -> pb.ListAndWatchResponse:
-        """The message that kubelet is sent."""
+        """Build the message for kubelet."""
         return pb.ListAndWatchResponse(devices=[_plugin_device(d) for d in self.usable])
 
     def refusal(self, ids: Sequence[str]) -> AllocationRefusal | None:
-        """Why these devices cannot be given to one container, None if they can."""
+        """Return the refusal if these devices cannot be allocated to one container; None if they can."""
         if not ids or len(set(ids)) != len(ids):
-            return AllocationRefusal(Status.INVALID_ARGUMENT, f"{self.resource}: no device asked for, or one twice")
+            return AllocationRefusal(Status.INVALID_ARGUMENT, f"{self.resource}: no device requested, or one twice")
         for each in ids:
             if each not in self.by_id:
                 return AllocationRefusal(
                     Status.NOT_FOUND,
-                    f"{each} is no device of {self.resource} on this node any more: its GPU was divided anew. "
-                    "A controller (Deployment, Job) makes the pod again; a bare pod must be created again",
+                    f"{each} is no longer a device of {self.resource} on this node: its GPU was repartitioned. "
+                    "A controller (Deployment, Job) creates the pod again; a bare pod must be created by hand",
                 )
             if each in self.withheld:
                 return AllocationRefusal(
-                    Status.UNAVAILABLE, f"{each} ({self.resource}) is about to be destroyed: its GPU is divided anew"
+                    Status.UNAVAILABLE, f"{each} ({self.resource}) is about to be destroyed: its GPU is repartitioned"
                 )
             if not self.by_id[each][1].healthy:
                 return AllocationRefusal(
-                    Status.FAILED_PRECONDITION, f"{each} ({self.resource}) is unhealthy: see the GPU's XIDs"
+                    Status.FAILED_PRECONDITION, f"{each} ({self.resource}) is unhealthy: check the GPU's Xid errors"
                 )
         return None
 
     def response(self, ids: Sequence[str], options: AllocationOptions) -> pb.ContainerAllocateResponse:
-        """What a container with these devices gets. They must have passed ``refusal``."""
+        """Build the response for a container with these devices, which must have passed ``refusal``."""
         chosen = [d for _, d in sorted((self.by_id[each] for each in ids), key=itemgetter(0))]
         response = pb.ContainerAllocateResponse()
         plain = [d for d in chosen if d.delivery is None]
@@ -117,7 +117,7 @@ class ResourceSnapshot(msgspec.Struct, frozen=True, dict=True):
 def _add_delivered(
     device: ResourceDevice, delivery: Delivery, dev_root: str, response: pb.ContainerAllocateResponse
 ) -> None:
-    """Adds one device to what the container gets already; a file that two devices need is there once."""
+    """Add a device to the response. A file that several devices need is listed once."""
     previous = response.envs.get(delivery.variable)
     response.envs[delivery.variable] = f"{previous},{device.id}" if previous else device.id
     known = {each.container_path for each in response.devices}
@@ -130,7 +130,7 @@ def _file(path: str, dev_root: str, permissions: str) -> pb.DeviceSpec:
 
 
 def _annotation(resource: str) -> str:
-    """CDI's annotation key: one per plugin and resource, at most 63 characters after the prefix."""
+    """Return CDI's annotation key: one per plugin and resource, with at most 63 characters after the prefix."""
     return "cdi.k8s.io/aliquot_" + resource.rpartition("/")[2]
 
 

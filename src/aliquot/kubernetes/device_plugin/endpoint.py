@@ -1,4 +1,4 @@
-"""One resource name towards kubelet: its service, its socket, and what kubelet was told."""
+"""Endpoint of one resource name: its service, its socket, and its registration with kubelet."""
 
 from __future__ import annotations
 
@@ -28,19 +28,25 @@ API_VERSION = "v1beta1"
 
 
 class PluginTiming(msgspec.Struct, frozen=True):
-    """Seconds: between looks; for one registration (kubelet dials back, for which it has 10); that kubelet may be
-    without a stream before it is told of us again; first and longest pause after a failed registration.
-    """
+    """Timing of device plugins, in seconds."""
 
     poll: float = 1.0
+    """Interval of checks."""
     register: float = 15.0
+    """Timeout of a registration, in which kubelet connects to the plugin with a timeout of 10 s."""
     streamless: float = 2.0
+    """How long kubelet may have no ListAndWatch stream before the plugin registers again."""
     first_pause: float = 0.5
+    """First pause after a failed registration."""
     longest_pause: float = 10.0
+    """Longest pause after failed registrations."""
 
 
 class Endpoint:
-    """``problem`` is why kubelet cannot have this resource now. ``wake`` is called when kubelet drops it."""
+    """Serves a resource and keeps it registered.
+
+    ``problem`` is the reason why kubelet does not have the resource now. ``wake`` is called when kubelet drops it.
+    """
 
     def __init__(
         self,
@@ -67,7 +73,7 @@ class Endpoint:
         self._not_before = 0.0
 
     async def serve(self) -> None:
-        """Serve if the socket is not there, or not ours any more (kubelet wipes the directory when it starts)."""
+        """Serve if the socket is missing or replaced (kubelet empties the directory when it starts)."""
         async with self._serving:
             if self._server.owns_path:
                 return
@@ -79,7 +85,7 @@ class Endpoint:
                 self._registered_with = None
 
     async def ensure_registered(self, kubelet: Identity) -> None:
-        """Register with this kubelet if it does not have us and no pause is due."""
+        """Register with this kubelet if it does not have the resource, unless a pause is due."""
         now = time.monotonic()
         if not self._server.owns_path or not self._needs_registration(kubelet, now):
             return
@@ -96,7 +102,7 @@ class Endpoint:
         else:
             self._registered_with, self.problem, self._failures = kubelet, None, 0
             self._known_at = time.monotonic()
-            log.info("kubelet has %s", self.resource)
+            log.info("registered %s with kubelet", self.resource)
 
     async def close(self) -> None:
         await self._server.close()
@@ -112,13 +118,14 @@ class Endpoint:
 
 
 def socket_name(resource: str) -> str:
-    """The socket's file name for a resource: ``aliquot-nvidia.com_mig-1g.5gb.sock``."""
+    """Return the file name of a resource's socket: ``aliquot-nvidia.com_mig-1g.5gb.sock``."""
     return f"aliquot-{resource.replace('/', '_')}.sock"
 
 
 async def register(directory: str, endpoint: str, resource: str, timeout_s: float) -> None:
-    """Tell kubelet that ``endpoint``, a socket in its directory, serves a resource. Kubelet dials back before it
-    answers. Raises KubeletUnavailableError where it does not answer in time, OfferError where it refuses.
+    """Register ``endpoint``, a socket in kubelet's directory, for a resource. Kubelet connects to it before it answers.
+
+    Raises KubeletUnavailableError if kubelet does not answer in time, OfferError if it refuses.
     """
     path = os.path.join(directory, KUBELET_SOCKET)
     request = pb.RegisterRequest(version=API_VERSION, endpoint=endpoint, resource_name=resource, options=OPTIONS)

@@ -1,4 +1,4 @@
-"""What goes wrong between us and kubelet."""
+"""Errors of the communication with kubelet."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ class KubeletUnavailableError(BlockedError):
 
 
 class OfferError(AliquotError):
-    """An offer that no kubelet can be given: a resource or a device twice."""
+    """Kubelet refused a resource, or an offer has a resource or device twice."""
 
     code = "OFFER"

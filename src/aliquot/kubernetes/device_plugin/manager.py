@@ -1,13 +1,17 @@
-"""Device plugins: what the node offers, kept known to a kubelet that comes and goes.
+"""Device plugins of a node, kept registered with a kubelet that may restart.
 
-One socket per resource name, all in this process. A resource that is offered no more is listed with no device, and
-stays registered until the process ends: kubelet then reports 0 of it at once. Were its server closed instead, kubelet
-would go on reporting the old capacity for its grace time of five minutes.
+There is one socket per resource name, all in this process. A resource that is no longer offered is listed without
+devices and stays registered until the process ends, so that kubelet reports 0 of it at once. If its server were closed,
+kubelet would report the old capacity for its grace period of five minutes.
 
-``run`` is level-triggered: every second, or at once when something changed, it looks whether our socket files are ours,
-whether kubelet.sock is the one that we registered with, and whether kubelet still has a ListAndWatch stream open. Each
-is repaired by itself, so that a kubelet that restarts (and wipes the directory), or that drops us because an older
-agent's connection ended (kubelet then disconnects whoever has the name), needs no case of its own.
+``run`` is level-triggered. Every second, or at once after a change, it checks:
+
+- that the socket files are its own
+- that kubelet.sock is the one that it registered with
+- that kubelet has a ListAndWatch stream open
+
+It repairs each of these on its own. So there are no special cases for a kubelet that restarts and empties the
+directory, or that drops the resource because the connection of an older agent ended.
 """
 
 from __future__ import annotations
@@ -30,8 +34,9 @@ __all__ = ["DIRECTORY", "AllocationOptions", "DevicePlugins", "PluginTiming"]
 
 DIRECTORY = "/var/lib/kubelet/device-plugins"
 RECENT_S = 10.0
-"""How long after Allocate a device may have neither a pod in the pod resources nor a process: kubelet writes the pod
-down right after the answer, and this leaves room for a slow disk.
+"""Seconds after Allocate in which a device may have neither a pod in the pod resources nor a process.
+
+Kubelet stores the pod right after the response; this allows for a slow disk.
 """
 
 log = logging.getLogger(__name__)
@@ -40,7 +45,7 @@ log = logging.getLogger(__name__)
 class DevicePlugins:
     """The device plugins of this node. Not thread-safe: belongs to one event loop.
 
-    ``problem`` is None while kubelet has every resource, else the sentence to show.
+    ``problem`` is None while all resources are registered, else the message to show.
     """
 
     def __init__(
@@ -60,11 +65,13 @@ class DevicePlugins:
         self._withheld: frozenset[str] = frozenset()
         self._wake = asyncio.Event()
 
-    # -- what is offered
+    # -- the offer
 
     async def publish(self, offer: ResourceOffer) -> None:
-        """Offer this from now on. Kubelet is sent what changed; a new resource name has a server when this returns,
-        if kubelet's directory is there. Raises OfferError for a resource or a device that is named twice.
+        """Replace the offer, and send changes to kubelet.
+
+        On return, each resource name has a server if kubelet's directory exists. Raises OfferError if the offer has a
+        resource or a device twice.
         """
         _refuse_duplicates(offer)
         offered = {r.name: r.devices for r in offer.resources}
@@ -78,9 +85,10 @@ class DevicePlugins:
         self._wake.set()
 
     def hold(self, ids: frozenset[str]) -> frozenset[str]:
-        """Refuse these devices from now on and show them to kubelet as unhealthy: they are about to be destroyed.
-        Further holds add up. The answer is those of them that Allocate gave out in the last ten seconds: their pods
-        may not be in the pod resources yet, so wait and look there before anything is destroyed.
+        """Refuse these devices, which are about to be destroyed, and report them to kubelet as unhealthy.
+
+        Holds add up. Returns those devices that Allocate allocated in the last ``RECENT_S`` seconds. Their pods may not
+        be in the pod resources yet: wait and check there before destroying anything.
         """
         self._hold(self._withheld | ids)
         since = time.monotonic() - RECENT_S
@@ -98,14 +106,15 @@ class DevicePlugins:
 
     @property
     def registered(self) -> dict[str, bool]:
-        """Per resource name, whether kubelet listens to us for it now."""
+        """True for each resource name for which kubelet has a stream open."""
         return {name: e.plugin.watchers > 0 for name, e in self._endpoints.items()}
 
     # -- keeping kubelet informed
 
     async def run(self) -> None:
-        """Keep kubelet informed until cancelled. A kubelet that is away is waited for without end and without noise;
-        ``problem`` says so.
+        """Keep the resources registered until cancelled.
+
+        If kubelet is unavailable, waits without a limit. This is logged once, and ``problem`` reports it.
         """
         while True:
             self._wake.clear()
@@ -113,7 +122,7 @@ class DevicePlugins:
             kubelet = identity(os.path.join(self.directory, KUBELET_SOCKET))
             if kubelet is None:
                 self._report_problem(
-                    KubeletUnavailableError(f"kubelet is away: no {KUBELET_SOCKET} in {self.directory}")
+                    KubeletUnavailableError(f"kubelet is unavailable: no {KUBELET_SOCKET} in {self.directory}")
                 )
             else:
                 endpoints = list(self._endpoints.values())
@@ -122,8 +131,9 @@ class DevicePlugins:
             await wait_for_event(self._wake, self._timing.poll)
 
     async def close(self) -> None:
-        """End all servers and remove their sockets, once ``run`` was cancelled. Kubelet then shows the devices as
-        unhealthy, and forgets them if no agent comes back within its grace time.
+        """End all servers and remove their sockets, after ``run`` was cancelled.
+
+        Kubelet then reports the devices as unhealthy, and forgets them if no agent registers within its grace period.
         """
         for endpoint in list(self._endpoints.values()):
             await endpoint.close()
@@ -133,12 +143,12 @@ class DevicePlugins:
             await endpoint.serve()
 
     def _report_problem(self, problem: AliquotError | None) -> None:
-        """Log a problem when it comes and when it goes, not every second."""
+        """Log a problem only when it begins, changes or ends."""
         text = None if problem is None else problem.brief
         if text != self.problem:
             self.problem = text
             if text is None:
-                log.info("kubelet has every resource")
+                log.info("all resources are registered with kubelet")
             else:
                 log.warning("%s", text)
 

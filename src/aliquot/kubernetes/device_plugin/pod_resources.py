@@ -1,7 +1,7 @@
-"""Which pods have which devices, as kubelet tells it: the truth about what a pod holds before it has started a process.
+"""Client of kubelet's pod resources API, the source for devices of pods that have not started a process yet.
 
-Kubelet serves this on a socket of its own. An answer grows with the node (a pod with eight devices takes about 500
-bytes), so that the 4 MiB at which other clients stop are no limit here.
+Kubelet serves it on a separate socket. The response grows with the node (about 500 bytes for a pod with eight devices),
+so the usual limit of gRPC clients, 4 MiB, does not apply here.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from aliquot.kubernetes.gpu.claimed_device import ClaimedDevice
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 MAX_ANSWER_BYTES = 64 << 20
-"""Bytes of the largest answer that is decoded."""
+"""Maximum size of a response in bytes."""
 
 T = TypeVar("T")
 
 
 class PodResourceUse(msgspec.Struct, frozen=True):
-    """A container's devices of one resource name, or one device that it has by a ResourceClaim: without a resource."""
+    """A container's devices of one resource name, or one device of a ResourceClaim, without a resource name."""
 
     namespace: str
     pod: str
@@ -42,20 +42,21 @@ class PodResourceUse(msgspec.Struct, frozen=True):
 class _Codec(ProtoCodec):
     def decode(self, data: bytes, message_type: type) -> object:  # type: ignore[override]
         if len(data) > MAX_ANSWER_BYTES:
-            raise DecodeError(f"an answer of {len(data)} bytes")
+            raise DecodeError(f"the response has {len(data)} bytes, more than the limit of {MAX_ANSWER_BYTES}")
         return super().decode(data, message_type)
 
 
 async def list_uses(socket: str = SOCKET, *, timeout_s: float = 10.0) -> tuple[PodResourceUse, ...]:
-    """Every container's devices, by pod and resource, then those of claims. Raises KubeletUnavailableError where
-    kubelet does not answer in time.
+    """List the devices of all containers by pod and resource, then those of claims.
+
+    Raises KubeletUnavailableError if kubelet does not answer in time.
     """
     answer = await _call(socket, timeout_s, lambda stub: stub.List(pb.ListPodResourcesRequest(), timeout=timeout_s))
     found: dict[tuple[str, str, str, str], list[str]] = {}
     claimed: list[PodResourceUse] = []
     for pod in answer.pod_resources:
         for container in pod.containers:
-            for part in container.devices:  # one entry per NUMA node, and from some versions one per device
+            for part in container.devices:  # one entry per NUMA node, or in some versions per device
                 key = (pod.namespace, pod.name, container.name, part.resource_name)
                 found.setdefault(key, []).extend(part.device_ids)
             owner = (pod.namespace, pod.name, container.name, "")
@@ -77,7 +78,7 @@ def _claimed(dynamic: pb.DynamicResource) -> tuple[ClaimedDevice, ...]:
 
 
 async def allocatable(socket: str = SOCKET, *, timeout_s: float = 10.0) -> dict[str, tuple[str, ...]]:
-    """The device ids that kubelet knows, by resource name. Raises KubeletUnavailableError."""
+    """Return kubelet's device ids by resource name. Raises KubeletUnavailableError."""
     request = pb.AllocatableResourcesRequest()
     answer = await _call(socket, timeout_s, lambda stub: stub.GetAllocatableResources(request, timeout=timeout_s))
     found: dict[str, dict[str, None]] = {}
@@ -97,7 +98,5 @@ async def _call(path: str, timeout_s: float, call: Callable[[PodResourcesListerS
 
 def _unavailable_error(path: str, reason: str, status: Status | None = None) -> KubeletUnavailableError:
     rate_limited = status is Status.RESOURCE_EXHAUSTED
-    hint = "kubelet limits how often it may be asked: ask again" if rate_limited else "systemctl status kubelet"
-    return KubeletUnavailableError(
-        f"kubelet does not tell which pods have which devices ({path}): {reason}", next_step=hint
-    )
+    hint = "kubelet limits the rate of these requests: try again" if rate_limited else "systemctl status kubelet"
+    return KubeletUnavailableError(f"kubelet's pod resources ({path}) cannot be read: {reason}", next_step=hint)

@@ -1,10 +1,10 @@
-"""Which of the free devices kubelet should take, and why these.
+"""Choice of the free devices that kubelet should allocate.
 
-``packed`` (the default) opens as few untouched GPUs as it can and goes on where most is allocated already. MIG devices
-are isolated from each other, so nothing is won by spreading them, while a GPU that nobody is on can be cut anew, reset
-or given away whole without disturbing anyone. ``distributed`` is the device plugin's own default: even load.
+``packed`` (the default) uses as few idle GPUs as possible and prefers GPUs with the most allocated devices. MIG devices
+are isolated from each other, so spreading them gains nothing. A GPU that stays idle can be repartitioned, reset or
+allocated whole without disturbing a workload. ``distributed``, the default of NVIDIA's plugin, balances the load.
 
-The choice is exact: costs add up over GPUs, so that a knapsack over (GPU, number taken) finds the least one.
+The choice is exact: costs add up over GPUs, so a knapsack over (GPU, number of devices) finds the cheapest.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ _NOTHING: Cost = (0, 0, 0, 0, 0, 0, 0)
 
 
 class AllocatableGpu(msgspec.Struct, frozen=True):
-    """One GPU of one resource: ids that must be taken, ids that may be, how many are in use, its place in the list."""
+    """A GPU with its devices of one resource."""
 
     place: int
+    """Index in the list of GPUs."""
     numa: int | None
     required: tuple[str, ...]
+    """Ids that must be taken."""
     free: tuple[str, ...]
+    """Ids that may be taken."""
     used: int
+    """Number of devices in use."""
 
 
 def preferred(
@@ -41,10 +45,10 @@ def preferred(
     devices: Sequence[ResourceDevice],
     policy: AllocationPolicy,
 ) -> tuple[str, ...]:
-    """``size`` device ids: all of ``must_include``, the rest from ``available``; fewer where there are not enough.
+    """Choose ``size`` device ids: all of ``must_include``, the rest from ``available``; fewer if there are too few.
 
-    ``devices`` are all devices of the resource, in the order to prefer among equals. Ids that it does not know, or
-    that are not healthy, are passed over unless they must be taken.
+    ``devices`` are all devices of the resource, in order of preference among equals. Unknown and unhealthy ids are
+    skipped unless they must be included.
     """
     known = {d.id for d in devices}
     unknown = tuple(sorted(set(must_include) - known))
@@ -70,8 +74,9 @@ def _gpus(available: set[str], required: set[str], devices: Sequence[ResourceDev
 
 
 def _packed(gpu: AllocatableGpu, taken: int) -> Cost:
-    """Untouched GPUs opened, GPUs touched, then most used first, least left over, first in the list. NUMA nodes come
-    before all this and are added by ``_cheapest``.
+    """Return the cost of taking devices of a GPU: idle GPUs opened, GPUs used, most used, least left, list order.
+
+    NUMA nodes come first; ``_cheapest`` adds their cost.
     """
     if not taken:
         return _NOTHING
@@ -81,7 +86,10 @@ def _packed(gpu: AllocatableGpu, taken: int) -> Cost:
 
 
 def _distributed(gpu: AllocatableGpu, taken: int) -> Cost:
-    """Each further device costs as many as are on its GPU already: least where the load is most even."""
+    """Return the cost of taking devices of a GPU: the cheapest choice has the most even load.
+
+    Each further device costs the number of devices that are already in use on its GPU.
+    """
     crowding = sum(range(gpu.used, gpu.used + taken))
     return (crowding, 0, 0, 0, 0, 0, gpu.place * taken)
 
@@ -89,8 +97,10 @@ def _distributed(gpu: AllocatableGpu, taken: int) -> Cost:
 def _cheapest(
     gpus: Sequence[AllocatableGpu], size: int, cost: Callable[[AllocatableGpu, int], Cost]
 ) -> tuple[str, ...]:
-    """The ids of the least cost. NUMA nodes are opened at a price: first for ``packed``, second for ``distributed``;
-    among nodes the one with fewest free devices, so that the emptier one stays whole.
+    """Return the ids with the lowest cost.
+
+    Using another NUMA node has a cost, the most important one for ``packed`` and the second for ``distributed``. Among
+    nodes, the one with the fewest free devices is cheapest, so that the emptier one stays whole.
     """
     nodes: dict[int | None, list[AllocatableGpu]] = {}
     for gpu in gpus:

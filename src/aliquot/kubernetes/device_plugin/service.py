@@ -1,4 +1,4 @@
-"""Kubelet's DevicePlugin service for one resource name. Every answer comes from the last snapshot."""
+"""Kubelet's DevicePlugin service for one resource name, answered from the last snapshot."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ OPTIONS = pb.DevicePluginOptions(pre_start_required=False, get_preferred_allocat
 
 
 class ResourcePlugin(DevicePluginBase):
-    """One resource name. ``watchers`` counts the open ListAndWatch streams: kubelet has us exactly while there is one;
-    ``lost`` is called when the last one ends.
+    """Service of one resource name.
+
+    ``watchers`` counts the open ListAndWatch streams: kubelet has the resource while there is one. ``lost`` is called
+    when the last one ends.
     """
 
     def __init__(
@@ -34,7 +36,7 @@ class ResourcePlugin(DevicePluginBase):
         self._changed = asyncio.Event()
 
     def publish(self, snapshot: ResourceSnapshot) -> None:
-        """Answer from this snapshot from now on, and send it to kubelet if it says anything new."""
+        """Replace the snapshot, and send it to kubelet if it differs."""
         previous, self.snapshot = self.snapshot, snapshot
         self.allocated_at = {each: when for each, when in self.allocated_at.items() if each in snapshot.by_id}
         if snapshot.list_response != previous.list_response:
@@ -81,7 +83,7 @@ class ResourcePlugin(DevicePluginBase):
         requested = [list(each.devices_ids) for each in (request or pb.AllocateRequest()).container_requests]
         _refuse(snapshot.refusal([each for ids in requested for each in ids]))
         response.container_responses.extend(snapshot.response(ids, self._allocation) for ids in requested)
-        # No await between the look at the snapshot and this: a hold that comes later finds these ids here.
+        # No await between reading the snapshot and this line, so that a later hold finds these ids.
         now = time.monotonic()
         self.allocated_at.update((each, now) for ids in requested for each in ids)
         await stream.send_message(response)

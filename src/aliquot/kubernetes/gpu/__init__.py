@@ -1,1 +1,1 @@
-"""GPUs as Kubernetes names them: labels, resources, operands, pods."""
+"""GPUs in Kubernetes terms: labels, resources, operands and pods."""

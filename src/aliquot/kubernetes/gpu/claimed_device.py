@@ -1,9 +1,11 @@
-"""A device that a pod has by a ResourceClaim: which GPU or MIG device of the node that is.
+"""Devices that pods have through ResourceClaims, matched with the GPUs and MIG devices of the node.
 
-A driver names its devices as it likes. What a name can be matched by: the UUID in it, or, of ``gpu.nvidia.com``, the
-GPU's minor number and the place of the instance. Source: NVIDIA/k8s-dra-driver-gpu, cmd/gpu-kubelet-plugin/mig.go:
-``gpu-0``, ``gpu-0-mig-1g10gb-19-0`` (GPU, profile, id of the profile, first memory slice) and, in older releases,
-``gpu-0-mig-19-0-1`` (GPU, id of the profile, first memory slice, size).
+A DRA driver chooses the names of its devices. A name is matched by the UUID in it, or, for ``gpu.nvidia.com``, by the
+minor number of the GPU and the placement of the instance.
+
+Source: NVIDIA/k8s-dra-driver-gpu, cmd/gpu-kubelet-plugin/mig.go. Its names are ``gpu-0`` and
+``gpu-0-mig-1g10gb-19-0`` (GPU, profile, profile id, first memory slice). Older releases use ``gpu-0-mig-19-0-1`` (GPU,
+profile id, first memory slice, size).
 """
 
 from __future__ import annotations
@@ -17,32 +19,33 @@ from aliquot.core.model.inventory import Gpu, Inventory
 _NVIDIA = "nvidia.com"
 _PLACEMENT_DRIVER = "gpu.nvidia.com"
 _NO_GPUS = "compute-domain.nvidia.com"
-"""The driver of IMEX channels and their daemons (NVIDIA/k8s-dra-driver-gpu): they say nothing of a GPU."""
+"""The driver of IMEX channels and their daemons (NVIDIA/k8s-dra-driver-gpu), which are not GPUs."""
 _PLACEMENT_NAME = re.compile(r"gpu-(\d+)(?:-mig-(?:[^-]*g[^-]*-\d+-(\d+)|\d+-(\d+)-\d+))?")
 
 
 class ClaimedDevice(msgspec.Struct, frozen=True):
-    """One device of a claim (``namespace/name``) as kubelet lists it: its driver, pool and name there, and the names of
-    the CDI devices that its pods get.
-    """
+    """A device of a ResourceClaim as kubelet lists it."""
 
     claim: str
+    """``namespace/name``."""
     driver: str
     pool: str = ""
     device: str = ""
+    """Name of the device in its pool."""
     cdi: tuple[str, ...] = ()
+    """Names of the CDI devices that the pods of the claim get."""
 
     def __str__(self) -> str:
         return f"claim {self.claim} of driver {self.driver}"
 
 
 def device_uuids(claimed: ClaimedDevice, inventory: Inventory) -> tuple[str, ...]:
-    """The UUIDs of what is claimed, a whole GPU's where only the GPU is known; empty where no name says which it is."""
+    """Return the UUIDs of a claimed device: the GPU's if only the GPU is known, none if no name identifies it."""
     return _by_uuid(claimed, inventory) or _by_placement(claimed, inventory)
 
 
 def is_nvidia(claimed: ClaimedDevice) -> bool:
-    """Whether the device may be a GPU of the node, whatever its name is."""
+    """Report whether the device may be a GPU of the node, even if its name identifies none."""
     ours = claimed.driver == _NVIDIA or claimed.driver.endswith(f".{_NVIDIA}")
     return ours and claimed.driver != _NO_GPUS
 
@@ -67,5 +70,5 @@ def _by_placement(claimed: ClaimedDevice, inventory: Inventory) -> tuple[str, ..
 
 
 def _mig_devices_at(gpu: Gpu, start: int) -> tuple[str, ...]:
-    """The MIG devices of the instance that begins there."""
+    """Return the UUIDs of the MIG devices of the GPU instance that starts at this memory slice."""
     return tuple(c.uuid for i in gpu.instances if i.place.start == start for c in i.compute_instances)

@@ -1,4 +1,4 @@
-"""From a node's label to what its GPUs should be: which named config is meant, where it is written, what is wrong."""
+"""Resolution of a node's config label to the desired state of its GPUs, or to the failure that prevents it."""
 
 from __future__ import annotations
 
@@ -18,54 +18,58 @@ from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import AliquotError, ConfigError
 from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu.change_report import ChangeReport
+from aliquot.kubernetes.gpu.reasons import FailureReason
 
 DATA_KEY = "config.yaml"
 
 
 class ConfigFailure(msgspec.Struct, frozen=True):
-    """Why a wish is not met. ``reason`` is a word for programs, ``message`` one sentence for people."""
+    """The failure that keeps a request from being applied."""
 
-    reason: str
+    reason: FailureReason
+    """CamelCase word for programs."""
     message: str
+    """One sentence for people."""
     details: tuple[str, ...] = ()
     next_step: str = ""
+    change: ChangeReport | None = None
 
 
 class NamedConfigSource(msgspec.Struct, frozen=True):
-    """A place where named configs are written. ``text`` None says that it is not there; ``missing`` why."""
+    """A source of named configs."""
 
     name: str
     text: str | None
+    """None if the source does not exist."""
     missing: str = ""
+    """Reason why it does not exist."""
 
 
 class DesiredConfig(msgspec.Struct, frozen=True):
-    """What a label value means here. Either ``desired`` or ``failure``. ``digest`` tells one meaning from another: an
-    edited config has another digest under the same name.
-    """
+    """The meaning of a label value on a node: either ``desired`` or ``failure`` is set."""
 
     label: str
     desired: Desired | None = None
     source: str = ""
     digest: str = ""
+    """Hash of the desired state: an edited config has another digest under the same name."""
     failure: ConfigFailure | None = None
 
 
-def failure_of(error: AliquotError, reason: str) -> ConfigFailure:
-    """An error as the reason of a failed state. The first fault of a file belongs into the sentence: it is all that an
-    event shows.
-    """
+def failure_of(error: AliquotError, reason: FailureReason) -> ConfigFailure:
+    """Convert an error into a failure. The message includes the first error of a file, as an event shows no more."""
     brief = f"{error.brief}: {error.details[0]}" if isinstance(error, ConfigError) and error.details else error.brief
     return ConfigFailure(reason, brief, error.details, error.next_step or "")
 
 
 def internal_failure(error: Exception) -> ConfigFailure:
-    """A defect of ours as the reason of a failed state."""
-    return ConfigFailure("InternalFault", f"internal fault: {type(error).__name__}: {error}"[:300])
+    """Convert an unexpected exception, a defect of Aliquot, into a failure."""
+    return ConfigFailure("InternalFault", f"internal error: {type(error).__name__}: {error}"[:300])
 
 
 def config_map_source(name: str, data: dict[str, str] | None) -> NamedConfigSource:
-    """A ConfigMap as a source. ``data`` None where there is no such ConfigMap."""
+    """Return a ConfigMap as a source. ``data`` is None if the ConfigMap does not exist."""
     where = f"ConfigMap {name}"
     if data is None:
         return NamedConfigSource(where, None, f"{where} does not exist")
@@ -78,8 +82,9 @@ def config_map_source(name: str, data: dict[str, str] | None) -> NamedConfigSour
 def resolve(
     label: str, sources: Sequence[NamedConfigSource], inventory: Inventory, reserved: Collection[str] = ()
 ) -> DesiredConfig:
-    """The wish behind a label value. The first source that has a config of that name decides; ``reserved`` are PCI
-    addresses that are out of bounds. What is wrong is in the answer, never raised.
+    """Resolve a label value to the desired state, from the first source that has a config of that name.
+
+    ``reserved`` are PCI addresses of GPUs that must not be changed. Failures are returned, not raised.
     """
     if not label:
         return DesiredConfig(
@@ -98,14 +103,14 @@ def resolve(
             failures.append(failure_of(error, "InvalidConfig"))
             continue
         if label in config.names:
-            return _resolve_in(label, source, config, inventory, reserved)
+            return _listing(_resolve_in(label, source, config, inventory, reserved), sources)
         known |= {name: config for name in config.names if name not in known}
     if known:
         fitting = [name for name, config in known.items() if _applies(config, name, inventory)]
-        details = (f"there are: {', '.join(fitting) or 'none for these GPUs'}", *(f.message for f in failures))
+        details = (f"available: {', '.join(fitting) or 'none for these GPUs'}", *(f.message for f in failures))
         message = f"no named config {label!r}{did_you_mean(label, fitting)}"
         return DesiredConfig(label, failure=ConfigFailure("UnknownConfig", message, details, _list_command(sources)))
-    first = failures[0] if failures else ConfigFailure("ConfigMissing", "there is no source of named configs")
+    first = failures[0] if failures else ConfigFailure("ConfigMissing", "no source of named configs is set")
     return DesiredConfig(label, failure=first)
 
 
@@ -119,12 +124,23 @@ def _resolve_in(
     selected = tuple(gpu for gpu in desired.gpus if gpu.pci not in reserved)
     left_alone = [gpu.pci for gpu in desired.gpus if gpu.pci in reserved]
     if left_alone:
-        note = f"GPU {', '.join(left_alone)} is left alone: an enabled SRIOVGPUDevice has it"
+        note = f"GPU {', '.join(left_alone)} is not changed: an enabled SRIOVGPUDevice uses it"
         desired = msgspec.structs.replace(desired, gpus=selected, notes=(*desired.notes, note))
         if not selected:
             return DesiredConfig(label, source=source.name, failure=ConfigFailure("Reserved", note))
     text = msgspec.json.encode([label, desired.gpus, desired.failures])
     return DesiredConfig(label, desired, source.name, hashlib.sha256(text).hexdigest()[:12])
+
+
+def _listing(found: DesiredConfig, sources: Sequence[NamedConfigSource]) -> DesiredConfig:
+    """Let the next command list the named configs if the chosen one is for other GPUs."""
+    step = _list_command(sources)
+    if found.desired is None or not step:
+        return found
+    failures = tuple(
+        msgspec.structs.replace(f, next_step=step) if f.rule == "NOTHING_MATCHES" else f for f in found.desired.failures
+    )
+    return msgspec.structs.replace(found, desired=msgspec.structs.replace(found.desired, failures=failures))
 
 
 @lru_cache(maxsize=8)
@@ -133,7 +149,7 @@ def _load(text: str, source: str, profiles: tuple[str, ...]) -> ConfigFile:
 
 
 def _profiles(inventory: Inventory) -> tuple[str, ...]:
-    """What the node's GPUs can be divided into; empty where no table says."""
+    """Return the profiles of the node's GPUs; empty if the catalog has none for them."""
     found: dict[str, None] = {}
     for gpu in inventory.gpus:
         with suppress(KeyError):
@@ -142,7 +158,7 @@ def _profiles(inventory: Inventory) -> tuple[str, ...]:
 
 
 def _applies(config: ConfigFile, name: str, inventory: Inventory) -> bool:
-    """Whether a named config means any GPU of the node, and these can have it."""
+    """Report whether a named config selects any GPU of the node and fits the GPUs that it selects."""
     try:
         desired = select(config, name, inventory)
     except AliquotError:

@@ -1,4 +1,4 @@
-"""The GPUs of a node that containers can have, with what is known of each; and what stands against strategy single."""
+"""GPUs of a node that containers can use, and the reasons why MIG strategy single cannot apply to them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from aliquot.core.model.inventory import Gpu, Inventory
 
 
 class ContainerGpu(msgspec.Struct, frozen=True):
-    """One GPU, its facts, and its MIG devices in the order of ``nvidia-smi -L``."""
+    """A GPU that containers can use."""
 
     gpu: Gpu
     facts: GpuFacts
     devices: tuple[MigDevice, ...] = ()
+    """MIG devices in the order of ``nvidia-smi -L``."""
 
     @property
     def enabled(self) -> bool:
@@ -24,8 +25,9 @@ class ContainerGpu(msgspec.Struct, frozen=True):
 
 
 def usable_gpus(inventory: Inventory, facts: Facts) -> tuple[tuple[ContainerGpu, ...], tuple[str, ...]]:
-    """The GPUs that containers can have, by index, and a sentence for each other one. A GPU that is lost, passed
-    through to a virtual machine or shared out as vGPUs is none of them: NVIDIA's plugin either fails on it or does
+    """Return the GPUs that containers can use, by index, and a sentence for each other GPU.
+
+    A GPU that is lost, passed through to a VM or divided into vGPUs is excluded: NVIDIA's plugin fails on it or does
     not see it.
     """
     known = {gpu.pci: gpu for gpu in facts.gpus}
@@ -44,27 +46,29 @@ def _reason(gpu: Gpu, known: dict[str, GpuFacts]) -> str:
     if gpu.lost:
         return "it has fallen off the bus"
     if gpu.passthrough:
-        return "it is passed through to virtual machines"
+        return "it is passed through to VMs"
     if gpu.vgpus:
-        return f"it is shared out as vGPUs ({len(gpu.vgpus)} in use)"
+        return f"it is divided into vGPUs ({len(gpu.vgpus)} in use)"
     if gpu.virtual is not None and gpu.virtual.functions:
-        return "it belongs to virtual machines (virtual functions are on)"
+        return "it is reserved for VMs (its virtual functions are enabled)"
     if gpu.pci not in known:
-        return "it did not answer when its facts were read"
+        return "its properties could not be read"
     return ""
 
 
 def single_strategy_error(gpus: tuple[ContainerGpu, ...]) -> str | None:
-    """Why strategy single cannot name these GPUs, in the order of GFD's checks: an empty MIG GPU, MIG mode on some
-    GPUs only, several profile names. None if it can, also when MIG mode is on nowhere.
+    """Return the reason why strategy single cannot apply to these GPUs; None if it can.
+
+    The reasons, in the order of GFD's checks, are an empty GPU in MIG mode, MIG mode on only some GPUs, and several
+    profile names. Strategy single applies if no GPU is in MIG mode.
     """
     mig_gpus = [container_gpu for container_gpu in gpus if container_gpu.enabled]
     whole_gpus = [container_gpu for container_gpu in gpus if not container_gpu.enabled]
     empty = [container_gpu for container_gpu in mig_gpus if not container_gpu.devices]
     if empty:
-        return f"MIG mode is on for {_list(empty)}, with no MIG device"
+        return f"MIG mode is enabled for {_list(empty)} without any MIG device"
     if mig_gpus and whole_gpus:
-        return f"MIG mode is on for {_list(mig_gpus)} and off for {_list(whole_gpus)}"
+        return f"MIG mode is enabled for {_list(mig_gpus)} and disabled for {_list(whole_gpus)}"
     profiles = sorted({device.profile for container_gpu in mig_gpus for device in container_gpu.devices})
     if len(profiles) > 1:
         return f"there are MIG devices of several profiles: {', '.join(profiles)}"
@@ -72,8 +76,9 @@ def single_strategy_error(gpus: tuple[ContainerGpu, ...]) -> str | None:
 
 
 def size_mismatch(gpus: tuple[ContainerGpu, ...]) -> str | None:
-    """Why NVIDIA's plugin would refuse MIG devices of one profile name: they differ in size, as those of different
-    products may. None if all are alike.
+    """Return the reason why NVIDIA's plugin would refuse the MIG devices of one profile name; None if it would not.
+
+    It refuses devices of different sizes, which different products may have.
     """
     by_size: dict[tuple[int, ...], ContainerGpu] = {}
     for container_gpu in gpus:
@@ -87,7 +92,7 @@ def size_mismatch(gpus: tuple[ContainerGpu, ...]) -> str | None:
 
 
 def attributes(device: MigDevice) -> dict[str, int]:
-    """What NVML tells of a MIG device's size, by GFD's names; -1 where nobody says."""
+    """Return the size of a MIG device as NVML reports it, by GFD's names; -1 for an unknown value."""
     return {
         "memory": device.memory_mib,
         "multiprocessors": device.multiprocessors,

@@ -1,14 +1,14 @@
-"""What a device plugin offers to the kubelet: NVIDIA's resource names, with MIG devices and their device nodes.
+"""Resources that a device plugin offers to the kubelet: NVIDIA's names, with MIG devices and their device nodes.
 
-- ``none``: every GPU is ``nvidia.com/gpu``, in MIG mode or not.
-- ``single``: MIG devices are ``nvidia.com/gpu``. As with NVIDIA's plugin, an empty MIG GPU, MIG mode on some GPUs only
-  and devices that differ take the whole node's resources away: a pod that asks for ``nvidia.com/gpu`` under this
-  strategy relies on every one being alike. What is wrong is said in a sentence.
-- ``mixed``: ``nvidia.com/gpu`` for GPUs without MIG mode, ``nvidia.com/mig-<profile>`` for MIG devices (``+`` written
-  ``.``), also of compute instance profiles (``nvidia.com/mig-1c.3g.20gb``: NVIDIA's plugin fails as a whole on them).
-  Each name and each device stands for itself: one that cannot be offered takes no other away.
+- ``none``: each GPU is an ``nvidia.com/gpu``, in MIG mode or not.
+- ``single``: each MIG device is an ``nvidia.com/gpu``. Pods that request it rely on all devices being alike. So the
+  node offers no resources if a GPU in MIG mode is empty, if only some GPUs are in MIG mode, or if the devices differ.
+  NVIDIA's plugin does the same. A sentence names the reason.
+- ``mixed``: ``nvidia.com/gpu`` for GPUs without MIG mode, ``nvidia.com/mig-<profile>`` for MIG devices, with ``.`` for
+  ``+``. This includes profiles of compute instances such as ``nvidia.com/mig-1c.3g.20gb``, on which NVIDIA's plugin
+  fails completely. A device that cannot be offered does not affect the others.
 
-A GPU that containers cannot have (lost, passed through, vGPUs) takes no other away under any strategy.
+A GPU that containers cannot use (lost, passed through, vGPUs) does not affect the others under any strategy.
 """
 
 from __future__ import annotations
@@ -25,33 +25,35 @@ PREFIX = "nvidia.com/"
 WHOLE_GPU = PREFIX + "gpu"
 
 _LAST_CONTROL_CAP = 2
-"""``nvidia-cap1`` (mig/config) and ``nvidia-cap2`` (mig/monitor) open every instance: no pod gets them."""
+"""``nvidia-cap1`` (mig/config) and ``nvidia-cap2`` (mig/monitor) give access to every instance: no pod gets them."""
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """A way of its own to hand a device over, instead of CDI or NVIDIA's runtime: the environment variable that lists
-    the ids of a container's devices, separated by commas, and the device files with these permissions. ``common`` are
-    files that each container with such a device needs beside the device's own.
-    """
+    """Delivery of a device through an environment variable and device files, instead of CDI or NVIDIA's runtime."""
 
     variable: str
+    """Environment variable with the ids of a container's devices, separated by commas."""
     common: tuple[str, ...] = ()
+    """Files that each container with such a device needs in addition to those of the device."""
     permissions: str = "mrw"
+    """Permissions of the device files."""
 
 
 class ResourceDevice(msgspec.Struct, frozen=True):
-    """One thing that a container can have. ``id``: the UUID, GPU- or MIG-, or an address; ``gpu``: its PCI address;
-    ``paths``: the nodes below /dev that open it, those of all GPUs (nvidiactl, nvidia-uvm) aside; ``index``: ``0`` or
-    ``0:3``. ``delivery`` is None for what containers get as the node's settings say.
-    """
+    """A device that a container can have."""
 
     id: str
+    """UUID (``GPU-`` or ``MIG-``) or address."""
     gpu: str
+    """PCI address of the GPU."""
     paths: tuple[str, ...]
+    """Device nodes below /dev, without those of all GPUs (nvidiactl, nvidia-uvm)."""
     index: str
+    """``0`` for a GPU, ``0:3`` for a MIG device."""
     numa: int | None
     healthy: bool = True
     delivery: Delivery | None = None
+    """None for the delivery in the node's settings."""
 
 
 class DeviceResource(msgspec.Struct, frozen=True):
@@ -60,10 +62,11 @@ class DeviceResource(msgspec.Struct, frozen=True):
 
 
 class ResourceOffer(msgspec.Struct, frozen=True):
-    """Resources by name; ``refusals`` are sentences about what is there and cannot be offered."""
+    """The resources that a node offers."""
 
     resources: tuple[DeviceResource, ...] = ()
     refusals: tuple[str, ...] = ()
+    """A sentence for each device that cannot be offered."""
 
 
 Share = tuple[ContainerGpu, MigDevice | None]
@@ -73,7 +76,7 @@ Share = tuple[ContainerGpu, MigDevice | None]
 def offer(
     inventory: Inventory, facts: Facts, strategy: MigStrategy, *, unhealthy: frozenset[str] = frozenset()
 ) -> ResourceOffer:
-    """What this node offers now. ``unhealthy``: UUIDs; a GPU's stands for all MIG devices on it too."""
+    """Return the resources that the node offers. ``unhealthy`` are UUIDs; a GPU's includes its MIG devices."""
     named, refusals = _shares_by_name(inventory, facts, strategy)
     resources = []
     for name, shares in named.items():
@@ -89,7 +92,7 @@ def offer(
 
 
 def resource_counts(inventory: Inventory, facts: Facts, strategy: MigStrategy) -> dict[str, int]:
-    """How many of each resource, by name."""
+    """Return the number of devices by resource name."""
     return {name: len(shares) for name, shares in _shares_by_name(inventory, facts, strategy)[0].items()}
 
 
@@ -112,7 +115,7 @@ def _without_empty(named: dict[str, list[Share]]) -> dict[str, list[Share]]:
 def _single(gpus: tuple[ContainerGpu, ...], refusals: list[str]) -> dict[str, list[Share]]:
     error = single_strategy_error(gpus) or size_mismatch(gpus)
     if error is not None:
-        refusals.append(f"nothing is offered under strategy single: {error}")
+        refusals.append(f"strategy single offers nothing on this node: {error}")
         return {}
     shares: list[Share] = []
     for container_gpu in gpus:
@@ -130,13 +133,13 @@ def _mixed(gpus: tuple[ContainerGpu, ...], refusals: list[str]) -> dict[str, lis
     }
     for container_gpu in gpus:
         if container_gpu.enabled and not container_gpu.devices:
-            refusals.append(f"{container_gpu} offers nothing: it has MIG mode on and no MIG device")
+            refusals.append(f"{container_gpu} offers nothing: MIG mode is enabled, but it has no MIG device")
         for device in container_gpu.devices:
             name = f"mig-{text.profile_word(device.profile)}"
             if device.profile and text.is_name(name):
                 named.setdefault(PREFIX + name, []).append((container_gpu, device))
             else:
-                refusals.append(f"MIG device {device.uuid} is not offered: {name!r} is not a legal resource name")
+                refusals.append(f"MIG device {device.uuid} is not offered: {name!r} is not a valid resource name")
     return (
         {WHOLE_GPU: named.pop(WHOLE_GPU)} | dict(sorted(named.items()))
         if named[WHOLE_GPU]
@@ -145,7 +148,7 @@ def _mixed(gpus: tuple[ContainerGpu, ...], refusals: list[str]) -> dict[str, lis
 
 
 def _device(container_gpu: ContainerGpu, device: MigDevice | None, unhealthy: frozenset[str]) -> ResourceDevice | str:
-    """A device, or a sentence that says why a container could not open it."""
+    """Return a device, or a sentence with the reason why a container could not open it."""
     gpu = container_gpu.gpu
     if gpu.minor < 0:
         return f"{container_gpu} is not offered: it has no device node"
@@ -169,15 +172,17 @@ def _device(container_gpu: ContainerGpu, device: MigDevice | None, unhealthy: fr
 
 
 def _capabilities(container_gpu: ContainerGpu, device: MigDevice) -> tuple[int, int] | str:
-    """The capability minors of a GPU instance and a compute instance, or why there are none. Facts and inventory are
-    two reads: an instance that only one of them has was made or destroyed in between.
+    """Return the capability minors of the GPU instance and the compute instance, or the reason why there are none.
+
+    Facts and inventory are read one after the other: an instance in only one of them was created or destroyed in
+    between.
     """
     instance = container_gpu.gpu.instance(device.instance)
     inside = instance.compute_instances if instance is not None else ()
     compute = next((c for c in inside if c.id == device.compute_instance), None)
     if instance is None or compute is None or compute.uuid not in ("", device.uuid):
-        return "the GPU was divided anew while it was read"
+        return "the GPU was repartitioned while it was read"
     minors = (instance.capability_minor, compute.capability_minor)
     if min(minors) <= _LAST_CONTROL_CAP:
-        return "its capability device nodes are not known"
+        return "its capability device nodes are unknown"
     return minors

@@ -1,7 +1,7 @@
-"""Asking pods to leave: the Eviction API, so that PodDisruptionBudgets hold, within a bound and with a reason for each
-pod that stays.
+"""Eviction of pods through the Eviction API, which respects PodDisruptionBudgets, with a timeout.
 
-Pods are found once by name and from then on meant by their uid: one that was made again under the same name is another.
+Each pod that remains is reported with a reason. A pod is looked up by name once and then identified by its uid: a new
+pod of the same name is another pod.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.gpu.node_pods import K, PodApi, delete_pod, has_ended, is_daemon_pod, is_static
 
 FORCE_WAIT_S = 30.0
-"""How long a pod that was deleted without grace may take to go."""
+"""Seconds that a pod may take to disappear after its deletion without a grace period."""
 _SLOWEST = 10
-"""How many times longer than the poll the pause between two attempts at an eviction becomes."""
+"""Longest pause between two eviction attempts, as a multiple of the poll interval."""
 
 
 class DrainApi(PodApi, Protocol):
-    """What is needed of the API server here."""
+    """The API calls that a drain needs."""
 
     async def get(self, kind: type[K], name: str, namespace: str | None = None) -> K: ...
 
@@ -35,7 +35,7 @@ class DrainApi(PodApi, Protocol):
 
 
 class RemainingPod(msgspec.Struct, frozen=True):
-    """A pod that is still there, and why."""
+    """A pod that is still there, with the reason."""
 
     namespace: str
     name: str
@@ -46,10 +46,12 @@ class RemainingPod(msgspec.Struct, frozen=True):
 
 
 class EvictionResult(msgspec.Struct, frozen=True):
-    """Which pods (``namespace/name``) are gone, and which stay. ``end`` SUPERSEDED: nobody waited to the end."""
+    """Outcome of an eviction."""
 
     end: WaitEnd
+    """SUPERSEDED if the wait was cut short by a newer request."""
     gone: tuple[str, ...] = ()
+    """Pods that are gone, as ``namespace/name``."""
     remaining: tuple[RemainingPod, ...] = ()
 
 
@@ -62,11 +64,12 @@ async def evict(
     force: bool = False,
     on_remaining: Callable[[tuple[RemainingPod, ...]], Awaitable[None]] | None = None,
 ) -> EvictionResult:
-    """Evicts pods, each named by namespace and name, side by side, and waits until they are gone. A budget that forbids
-    it is asked again until the bound is over. Pods of a DaemonSet and static pods come back by themselves, so they are
-    reported and left. ``force`` deletes what then remains without grace, pods of a DaemonSet too. A pod that is not on
-    ``node`` (any more) counts as gone. ``on_remaining`` is told now and then which pods stay, and why. Raises
-    ForbiddenError.
+    """Evict pods (namespace and name) concurrently, and wait until they are gone.
+
+    An eviction that a budget forbids is retried until the timeout. Pods of a DaemonSet and static pods would come back,
+    so they are reported but not evicted. With ``force``, the pods that remain at the timeout are deleted without a
+    grace period, including those of a DaemonSet. A pod that is not or no longer on ``node`` counts as gone.
+    ``on_remaining`` is called periodically with the remaining pods and their reasons. Raises ForbiddenError.
     """
     evictions = [
         _PodEviction(api, namespace, name, node, force, bound.poll_s) for namespace, name in dict.fromkeys(pods)
@@ -112,7 +115,7 @@ async def _run_evictions(evictions: Sequence[_PodEviction], bound: WaitLimit, *,
 
 
 class _PodEviction:
-    """One pod on its way out. ``movable`` False: it would come back, or is gone."""
+    """The eviction of one pod. ``movable`` is False if the pod is gone or would come back."""
 
     def __init__(self, api: DrainApi, namespace: str, name: str, node: str, force: bool, poll_s: float) -> None:
         self.api, self.node, self.force, self.poll_s = api, node, force, poll_s
@@ -120,11 +123,11 @@ class _PodEviction:
         self.key = f"{namespace}/{name}"
         self.gone = False
         self.movable = True
-        self.reason = "it was not looked at in time"
+        self.reason = "it was not checked in time"
         self.pod: Pod | None = None
 
     async def run(self) -> None:
-        """Evicts and waits, for as long as it takes."""
+        """Evict the pod and wait until it is gone, without a timeout."""
         if not await self._present() or not self._check_movable():
             return
         backoff, refusals = Backoff(self.poll_s, self.poll_s * _SLOWEST), 0
@@ -137,12 +140,12 @@ class _PodEviction:
             await asyncio.sleep(self.poll_s)
 
     async def delete(self) -> None:
-        """Deletes without grace and waits."""
+        """Delete the pod without a grace period and wait until it is gone."""
         while True:
             try:
                 if self.pod is not None:
                     await delete_pod(self.api, self.pod, grace_s=0)
-                    self.reason = "it was deleted without grace and is still there"
+                    self.reason = "it was deleted without a grace period and is still there"
             except ApiError as error:
                 self._record_error(error)
             if not await self._present():
@@ -150,7 +153,7 @@ class _PodEviction:
             await asyncio.sleep(self.poll_s)
 
     async def _present(self) -> bool:
-        """Whether this very pod still runs on the node; asks until there is an answer."""
+        """Report whether this pod, by its uid, still runs on the node. Retries until the API server answers."""
         while True:
             try:
                 pod = await self.api.get(Pod, self.name, self.namespace)
@@ -171,19 +174,19 @@ class _PodEviction:
         return False
 
     def _check_movable(self) -> bool:
-        """Whether there is a point in asking it to leave."""
+        """Report whether an eviction is useful, and record the reason if it is not."""
         assert self.pod is not None
         if is_static(self.pod):
-            self.reason = "a static pod of the node: take its file out of the kubelet's manifest directory"
+            self.reason = "a static pod of the node: remove its file from the kubelet's manifest directory"
             self.movable = False
         elif is_daemon_pod(self.pod) and not self.force:
             owner = next(o.name for o in self.pod.metadata.owner_references if o.kind == "DaemonSet")
-            self.reason = f"DaemonSet {owner} would make it again at once"
+            self.reason = f"DaemonSet {owner} would create it again at once"
             self.movable = False
         return self.movable
 
     async def _evict(self) -> bool:
-        """Whether it is on its way now. False if it may not go yet."""
+        """Evict the pod. Returns False if it cannot be evicted yet."""
         assert self.pod is not None
         if self.pod.metadata.deletion_timestamp is None:
             try:
@@ -191,7 +194,7 @@ class _PodEviction:
             except NotFoundError:
                 return True
             except ConflictError:
-                return False  # another pod has its name: another look tells
+                return False  # another pod has its name now, as the next poll finds
             except ApiError as error:
                 self._record_error(error)
                 return False
@@ -206,7 +209,7 @@ class _PodEviction:
 
 
 async def _gather(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Side by side; the first error ends them all."""
+    """Run the work concurrently; the first error cancels the rest."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.gather(*tasks)

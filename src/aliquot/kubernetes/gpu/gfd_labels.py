@@ -1,14 +1,14 @@
-"""The node labels of gpu-feature-discovery (GFD), and those that it has no room for.
+"""Node labels of gpu-feature-discovery (GFD), and labels per product that GFD does not have.
 
-Names, values and the order of the checks are GFD's, so that schedulers, dashboards and selectors go on working. Where
-GFD's outcome depends on chance (several products on a node: it goes through an unordered map), one of its possible
-outcomes is always taken: the product with a GPU outside MIG mode before one without, then the one with the most GPUs,
-then the one with the lowest index.
+Names, values and the order of the checks are GFD's, so that schedulers, dashboards and selectors keep working. If a
+node has several products, GFD's result depends on the order of an unordered map, and Aliquot chooses one of the
+possible results. A product with a GPU outside MIG mode comes first, then the one with the most GPUs, then the one with
+the lowest index.
 
-What that set cannot say stands under ``<product>.aliquot.dev/``, the product in lower case: no label of GFD or of the
-GPU Operator has such a prefix. ``<product>.aliquot.dev/gpu.present`` is on every node that has the product, so that one
-node selector finds it everywhere; on nodes with several products the whole set follows, as GFD would write it if that
-product were alone (``nvidia-a100-sxm4-40gb.aliquot.dev/gpu.count``).
+Labels per product have the prefix ``<product>.aliquot.dev/`` with the product in lower case, which no label of GFD or
+the GPU Operator has. Every node with the product has ``<product>.aliquot.dev/gpu.present``, so one node selector finds
+them all. On a node with several products, each product also has the whole set of labels that GFD would write for a
+node with only that product, such as ``nvidia-a100-sxm4-40gb.aliquot.dev/gpu.count``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from aliquot.kubernetes.gpu.container_gpus import ContainerGpu, attributes, sing
 PREFIX = "nvidia.com/"
 OURS = ".aliquot.dev/"
 PRESENT = "gpu.present"
-"""The GPU Operator sets ``nvidia.com/gpu.present`` from PCI ids. We write it for clusters without the operator, and
-leave its removal to the operator: GPUs bound to VFIO are present for it and unknown to the driver.
+"""The GPU Operator sets ``nvidia.com/gpu.present`` from PCI ids. Aliquot sets it for clusters without the operator, but
+never removes it: the operator counts GPUs bound to VFIO as present, but the driver does not see them.
 """
 
 _BASE = ("product", "count", "replicas", "sharing-strategy", "memory")
@@ -56,8 +56,9 @@ _PROFILE = re.compile("mig-[0-9][A-Za-z0-9._-]*[.](" + "|".join(map(re.escape, (
 
 
 def labels(inventory: Inventory, facts: Facts, strategy: MigStrategy, *, now: int) -> dict[str, str]:
-    """Every label for a node under a MIG strategy (none, single, mixed). ``now``: seconds of the epoch. A GPU that
-    containers cannot have (``usable_gpus``) counts nowhere; without any, only the time is left.
+    """Return all labels of a node under a MIG strategy (none, single, mixed). ``now`` is in seconds since the epoch.
+
+    Only GPUs that containers can use (``usable_gpus``) count. Without any, only the timestamp remains.
     """
     found = {"gfd.timestamp": str(now)}
     gpus, _ = usable_gpus(inventory, facts)
@@ -68,8 +69,10 @@ def labels(inventory: Inventory, facts: Facts, strategy: MigStrategy, *, now: in
 
 
 def is_own_label(name: str) -> bool:
-    """Whether a label is ours to remove when ``labels`` no longer gives it. All that it writes is, except
-    ``nvidia.com/gpu.present`` (see ``PRESENT``); what others write below ``nvidia.com/`` never is.
+    """Report whether Aliquot may remove a label that ``labels`` no longer returns.
+
+    True for all labels that it writes except ``nvidia.com/gpu.present`` (see ``PRESENT``), and False for labels of
+    other programs under ``nvidia.com/``.
     """
     if name.startswith(PREFIX):
         plain = name.removeprefix(PREFIX)
@@ -83,7 +86,7 @@ def is_own_label(name: str) -> bool:
 
 
 def _version_labels(facts: Facts) -> dict[str, str]:
-    """The driver's version in its parts, twice, as GFD keeps its older names; CUDA's where it is known."""
+    """Return the parts of the driver version under GFD's new and old names, and of the CUDA version if known."""
     major, minor, revision = text.version_parts(facts.driver)
     full = text.value(facts.driver)
     found = dict(zip(_VERSIONS, (major, minor, revision, major, minor, revision, full), strict=False))
@@ -95,8 +98,10 @@ def _version_labels(facts: Facts) -> dict[str, str]:
 
 
 def _node_labels(gpus: tuple[ContainerGpu, ...], facts: Facts) -> dict[str, str]:
-    """As in GFD, ``gpu.mode`` is unknown where GPUs differ, and ``gpu.clique`` is told only if all GPUs on a fabric
-    share one. MPS is never on: this plugin does not share devices. Of a vGPU's host nothing but its being is known.
+    """Return the labels of the node.
+
+    As in GFD, ``gpu.mode`` is unknown if the GPUs differ, and ``gpu.clique`` exists only if all GPUs on a fabric share
+    one. MPS is always off, as Aliquot's device plugin does not share devices. Of the host of a vGPU, nothing is known.
     """
     modes = {"graphics" if container_gpu.facts.display else "compute" for container_gpu in gpus}
     found = {
@@ -116,7 +121,7 @@ def _node_labels(gpus: tuple[ContainerGpu, ...], facts: Facts) -> dict[str, str]
 
 
 def _resource_labels(gpus: tuple[ContainerGpu, ...], strategy: MigStrategy) -> dict[str, str]:
-    """The set of some GPUs under a strategy, names without their prefix."""
+    """Return the labels of some GPUs under a strategy, without prefix."""
     found = _whole_gpu_labels(gpus)
     if strategy == "none":
         return found
@@ -124,7 +129,7 @@ def _resource_labels(gpus: tuple[ContainerGpu, ...], strategy: MigStrategy) -> d
     mig_gpus = tuple(container_gpu for container_gpu in gpus if container_gpu.enabled)
     if strategy == "single":
         if mig_gpus:
-            found.pop("gpu.memory", None)  # the whole GPU's says nothing of its devices, whose own may be unknown
+            found.pop("gpu.memory", None)  # a GPU's memory is not that of its devices, which may be unknown
         return found | (_single_labels(gpus, mig_gpus) if mig_gpus else {})
     for word in dict.fromkeys(
         text.profile_word(device.profile) for container_gpu in mig_gpus for device in container_gpu.devices
@@ -137,7 +142,7 @@ def _resource_labels(gpus: tuple[ContainerGpu, ...], strategy: MigStrategy) -> d
 
 
 def _whole_gpu_labels(gpus: tuple[ContainerGpu, ...]) -> dict[str, str]:
-    """Whole GPUs, MIG mode or not: GFD counts them all. Replicas are 0 where every one is in MIG mode."""
+    """Return the labels of whole GPUs, in MIG mode or not like GFD. Replicas are 0 if all are in MIG mode."""
     product_gpus = _leading_product(gpus)
     outside = [container_gpu for container_gpu in product_gpus if not container_gpu.enabled]
     sample = (outside or product_gpus)[0]
@@ -157,7 +162,7 @@ def _whole_gpu_labels(gpus: tuple[ContainerGpu, ...]) -> dict[str, str]:
 
 
 def _single_labels(gpus: tuple[ContainerGpu, ...], mig_gpus: tuple[ContainerGpu, ...]) -> dict[str, str]:
-    """What strategy single says instead of the whole GPUs' values: of the one profile, or that there is not one."""
+    """Return the labels with which strategy single replaces those of whole GPUs: of the one profile, or invalid."""
     if single_strategy_error(gpus) is None:
         return _mig_labels("gpu", text.profile_word(mig_gpus[0].devices[0].profile), mig_gpus)
     invalid = {"count": "0", "replicas": "0", "memory": "0", "sharing-strategy": ""}
@@ -166,7 +171,7 @@ def _single_labels(gpus: tuple[ContainerGpu, ...], mig_gpus: tuple[ContainerGpu,
 
 
 def _mig_labels(resource: str, word: str, mig_gpus: tuple[ContainerGpu, ...]) -> dict[str, str]:
-    """The MIG devices of one profile, which is written ``word``."""
+    """Return the labels of the MIG devices of one profile; ``word`` is the profile as written in labels."""
     all_of_it = {
         container_gpu.gpu.pci: [d for d in container_gpu.devices if text.profile_word(d.profile) == word]
         for container_gpu in mig_gpus
@@ -187,7 +192,7 @@ def _mig_labels(resource: str, word: str, mig_gpus: tuple[ContainerGpu, ...]) ->
 
 
 def _leading_product(gpus: tuple[ContainerGpu, ...]) -> tuple[ContainerGpu, ...]:
-    """The GPUs of the product that speaks for all (see above)."""
+    """Return the GPUs of the product that the unprefixed labels describe; the module docstring has the order."""
     groups: dict[str, list[ContainerGpu]] = {}
     for container_gpu in gpus:
         groups.setdefault(container_gpu.gpu.product, []).append(container_gpu)
@@ -200,7 +205,7 @@ def _leading_product(gpus: tuple[ContainerGpu, ...]) -> tuple[ContainerGpu, ...]
 
 
 def _product_labels(gpus: tuple[ContainerGpu, ...], strategy: MigStrategy) -> dict[str, str]:
-    """The labels under a prefix of the product's own."""
+    """Return the labels with a product's prefix."""
     groups: dict[str, list[ContainerGpu]] = {}
     for container_gpu in gpus:
         groups.setdefault(text.subdomain(container_gpu.gpu.product), []).append(container_gpu)

@@ -1,8 +1,8 @@
-"""What NVIDIA's GPU Operator runs on a node beside the workloads, and how it is taken out of the way for a change.
+"""Operands of NVIDIA's GPU Operator on a node, and how they are paused for a change.
 
-An operand's DaemonSet selects nodes by a deploy label. While the label says ``paused-for-mig-change`` it matches
-nothing, the pod goes, and the operator's own controller leaves the value alone. Label and pod names are those of
-NVIDIA's mig-manager and GPU Operator, so both can take over a node from each other.
+The DaemonSet of an operand selects nodes by a deploy label. While the label is ``paused-for-mig-change``, the selector
+does not match, the pod goes away, and the operator's controller keeps the value. Label and pod names are those of
+NVIDIA's mig-manager and GPU Operator, so mig-manager and Aliquot can take over a node from each other.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ ON = "true"
 
 
 class Operand(msgspec.Struct, frozen=True):
-    """One operand. ``app`` is the ``app`` label of its pods, "" where no such label is known. ``session`` says that it
-    keeps GPUs open, which refuses a reset and a change of MIG mode; ``enumerates`` that it looks at the devices once,
-    when it starts, and so must start again to see others.
-    """
+    """An operand of the GPU Operator."""
 
     name: str
     app: str = ""
+    """Value of the ``app`` label of its pods; empty if unknown."""
     session: bool = True
+    """True if it keeps GPUs open, which blocks a reset and a change of MIG mode."""
     enumerates: bool = False
+    """True if it reads the devices only at its start, so that it must restart after a change."""
 
     @property
     def label(self) -> str:
@@ -46,17 +46,19 @@ OPERANDS = (
     Operand("nvsm"),
     Operand(CLIENT, enumerates=True),
 )
-"""In the order in which they are awaited: exporters before the host engine that they talk to.
+"""Operands in the order of the waits: exporters before the host engine that they connect to.
 
-DCGM's host engine follows MIG devices that come and go by itself (1-2 s later), and its counters let go of an instance
-when the exporter, which asked for them, disconnects. Third-party clients carry the label because they want to be out of
-the way and to see the new devices afterwards.
+DCGM's host engine notices new and destroyed MIG devices within 1-2 s. Its counters release an instance when the
+exporter that requested them disconnects. Third-party clients set the label in order to be paused during a change and to
+see the new devices after it.
 """
 
 
 def operands_for(plan: Plan) -> tuple[Operand, ...]:
-    """The operands that must stop for a plan: all that keep GPUs open for a reset or a change of mode, else those that
-    must look again, and none where nothing is to be done.
+    """Return the operands that must stop for a plan; none for an empty plan.
+
+    A reset or change of MIG mode requires all that keep GPUs open. Any other plan requires those that must restart to
+    see the new devices.
     """
     if not plan.actions:
         return ()
@@ -65,21 +67,22 @@ def operands_for(plan: Plan) -> tuple[Operand, ...]:
 
 
 class PauseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The record of a pause, kept on the node itself so that it outlives whoever made it. ``previous_labels`` holds the
-    values of the deploy labels; ``cordoned`` says that we made the node unschedulable; ``requested`` what for;
-    ``since`` is wall time in seconds, 0 where it is not known; ``owner`` is the agent that paused, None in records of
-    older versions.
-    """
+    """The record of a pause, stored on the node so that it outlives the agent that paused."""
 
     previous_labels: dict[str, str] = msgspec.field(default_factory=dict, name="former")
+    """Values of the deploy labels before the pause."""
     cordoned: bool = False
+    """True if the agent cordoned the node."""
     requested: str = msgspec.field(default="", name="wish")
+    """The request that the pause is for."""
     since: float = 0.0
+    """Wall time in seconds; 0 if unknown."""
     owner: PauseOwner | None = None
+    """The agent that paused; None in records of older versions."""
 
 
 class NodeMarks(msgspec.Struct, frozen=True):
-    """What of a node is read and written here."""
+    """The parts of a node that a pause reads and writes."""
 
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
@@ -87,7 +90,7 @@ class NodeMarks(msgspec.Struct, frozen=True):
 
     @property
     def pause_record(self) -> PauseRecord | None:
-        """The record of a pause. One that cannot be read counts as empty: what it paused is healed to ``true``."""
+        """The record of the pause. An unreadable one counts as empty, so that its labels are restored to ``true``."""
         text = self.annotations.get(names.PAUSE_ANNOTATION)
         if text is None:
             return None
@@ -98,16 +101,15 @@ class NodeMarks(msgspec.Struct, frozen=True):
 
 
 class NodePatch(msgspec.Struct, frozen=True):
-    """A JSON merge patch of a node, in parts. None removes a label or annotation. ``cordon`` False lifts the cordon,
-    None leaves it as it is.
-    """
+    """The parts of a JSON merge patch of a node. A label or annotation that is None is removed."""
 
     labels: dict[str, str | None] = {}
     annotations: dict[str, str | None] = {}
     cordon: bool | None = None
+    """True cordons the node, False uncordons it, None leaves it as it is."""
 
     def body(self, resource_version: str | None = None) -> dict[str, Any]:
-        """The patch as it is sent. With ``resource_version`` the server refuses it if the node changed since."""
+        """Build the body of the patch. With ``resource_version``, the server refuses it if the node changed since."""
         metadata: dict[str, Any] = {}
         if self.labels:
             metadata["labels"] = dict(self.labels)
@@ -125,13 +127,13 @@ class NodePatch(msgspec.Struct, frozen=True):
 
 
 def merge_patches(first: NodePatch, second: NodePatch) -> NodePatch:
-    """Both in one request. Where they disagree the second wins."""
+    """Merge two patches into one; the second overrides the first."""
     cordon = first.cordon if second.cordon is None else second.cordon
     return NodePatch(first.labels | second.labels, first.annotations | second.annotations, cordon)
 
 
 ANONYMOUS = PauseOwner()
-"""An agent that holds no lock: it may undo only what has no owner."""
+"""An agent without a lock: it may undo only a pause without an owner."""
 
 
 def pause(
@@ -143,10 +145,12 @@ def pause(
     cordon: bool = False,
     owner: PauseOwner = ANONYMOUS,
 ) -> NodePatch:
-    """Takes these operands out of the way, and records in the same request how they were. A label that is absent or
-    ``false`` is not touched: its operand does not run here. What an earlier pause recorded and nobody has changed since
-    stays recorded; ``paused-for-mig-change`` that nobody recorded is taken for a running operand. Empty where nothing
-    is left to do, and where another living agent than ``owner`` has paused.
+    """Build the patch that pauses these operands and records their previous labels in the same request.
+
+    A label that is absent or ``false`` is not changed: its operand does not run on this node. Records of an earlier
+    pause stay unless their labels have changed since. A label ``paused-for-mig-change`` without a record counts as a
+    running operand. The patch is empty if nothing is left to do, or if an agent other than ``owner`` has paused the
+    node and is alive.
     """
     before = node.pause_record
     if before is not None and not owner.may_undo(before.owner):
@@ -175,10 +179,11 @@ def pause(
 
 
 def restore(node: NodeMarks, owner: PauseOwner = ANONYMOUS, writer: str = "") -> NodePatch:
-    """Gives back every paused label its former value and lifts a cordon that was ours. What somebody has set to
-    something else meanwhile stays as it is; ``paused-for-mig-change`` without a record becomes ``true``. Empty where
-    nothing is paused, where another living agent than ``owner`` has paused, and while ``writer``, another process,
-    changes the GPUs: their clients would be in its way.
+    """Build the patch that restores the previous values of paused labels and lifts the agent's own cordon.
+
+    A label that was set to another value meanwhile stays as it is. A label ``paused-for-mig-change`` without a record
+    becomes ``true``. The patch is empty if nothing is paused, or if an agent other than ``owner`` has paused the node
+    and is alive. It is also empty while another process, ``writer``, changes the GPUs, as their clients would block it.
     """
     pause_record = node.pause_record
     if writer or (pause_record is not None and not owner.may_undo(pause_record.owner)):

@@ -1,7 +1,7 @@
-"""Label names and values: what Kubernetes allows, and how gpu-feature-discovery (GFD) spells products and versions.
+"""Label names and values: the rules of Kubernetes, and the spelling of gpu-feature-discovery (GFD).
 
-Sources: Kubernetes' rules for qualified names and label values (63 characters; letters, digits, ``-``, ``_``, ``.``,
-with a letter or digit at both ends; a value may be empty); GFD's documentation and observed output for the rest.
+Kubernetes allows 63 characters: letters, digits, ``-``, ``_`` and ``.``, with a letter or digit at both ends. A value
+may be empty. Sources: Kubernetes' rules for qualified names and label values; GFD's documentation and observed output.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 LIMIT = 63
-"""Characters of a label value, and of a label or resource name after its prefix."""
+"""Maximum number of characters in a label value, and in a label or resource name after its prefix."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _OTHER = re.compile(r"[^A-Za-z0-9._ -]")
@@ -18,18 +18,19 @@ _FAMILIES = {7: "volta", 8: "ampere", 9: "hopper", 10: "blackwell", 11: "blackwe
 
 
 def is_name(text: str) -> bool:
-    """Whether this may stand after the ``/`` of a label or resource name, or be a label value that is not empty."""
+    """Report whether the text is valid after the ``/`` of a label or resource name, or as a non-empty label value."""
     return len(text) <= LIMIT and _NAME.fullmatch(text) is not None
 
 
 def value(text: str) -> str:
-    """The text as a legal label value: other characters are dropped, blanks become ``-``, a long one ends at a word."""
+    """Convert a text to a valid label value: drop other characters, replace blanks by ``-``, truncate at a word."""
     return _truncate("-".join(_OTHER.sub("", text).split()), LIMIT)
 
 
 def product_value(model: str, *parts: str) -> str:
-    """``<model>-MIG-1g.10gb``. GFD's spelling; where it would be longer than Kubernetes takes (long board names), the
-    model loses its last words and the parts stay whole.
+    """Return ``<model>-MIG-1g.10gb`` in GFD's spelling.
+
+    If this is longer than Kubernetes allows (long board names), the last words of the model are dropped, not the parts.
     """
     tail = "".join(f"-{value(part)}" for part in parts)
     head = _truncate(value(model), max(1, LIMIT - len(tail)))
@@ -44,24 +45,24 @@ def _truncate(text: str, limit: int) -> str:
 
 
 def profile_word(profile: str) -> str:
-    """A profile as it stands in names and values: ``1g.5gb+me`` is ``1g.5gb.me``; ``1g.12gb-me`` stays."""
+    """Return a profile as written in names and values: ``1g.5gb.me`` for ``1g.5gb+me``; ``1g.12gb-me`` as it is."""
     return value(re.sub(r"[+,]", ".", profile))
 
 
 def subdomain(product: str) -> str:
-    """A product as the first part of a label's prefix: its value in lower case (``nvidia-a100-sxm4-40gb``)."""
+    """Return a product as the first part of a label prefix, in lower case (``nvidia-a100-sxm4-40gb``)."""
     return "-".join(re.findall(r"[a-z0-9]+", value(product).lower()))
 
 
 def version_parts(version: str) -> tuple[str, str, str]:
-    """Major, minor and revision of a driver version, "" where there is none: ``570.86`` has no revision."""
+    """Split a driver version into major, minor and revision; a missing part is empty (``570.86`` has no revision)."""
     parts = [value(part) for part in version.split(".")]
     major, minor, revision = [*parts, "", "", ""][:3]
     return major, minor, revision
 
 
 def family(capability: tuple[int, int]) -> str:
-    """The architecture's name by CUDA compute capability; ``undefined`` for one that is not known, as in GFD."""
+    """Return the architecture of a CUDA compute capability; ``undefined`` if it is unknown, as in GFD."""
     major, minor = capability
     if (major, minor) >= (7, 5) and major == 7:
         return "turing"

@@ -1,7 +1,6 @@
-"""Names that look like ones that count and do not, of labels, their values and resources: since nothing would happen
-without a word.
+"""Detection of misspelled labels, label values and resources, which would otherwise have no effect without any error.
 
-NVIDIA's own documentation has one (``nvidia.con/mig.config``, GPU Operator with MIG, "Disabling MIG").
+NVIDIA's own documentation has one (``nvidia.con/mig.config`` in GPU Operator with MIG, "Disabling MIG").
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from aliquot.kubernetes.gpu.gfd_labels import is_own_label
 from aliquot.kubernetes.gpu.label_names import product_value, profile_word
 
 MIG = "mig-"
-"""How the resource of a MIG profile begins, after its domain."""
+"""Prefix of a MIG profile's resource name, after its domain."""
 
 _DOMAIN, _, _WANTED = names.CONFIG_LABEL.partition("/")
 _OTHERS = ("mig.config.state", "mig.strategy", "mig.capable", "vgpu.config", "vgpu.config.state", "gpu.count")
-"""Names of NVIDIA's own labels: what is nearer to one of them was meant to be that."""
+"""Other labels of NVIDIA: a name that is more similar to one of them is not a misspelled config label."""
 
 _CLOSE_NAME = 0.8
 _CLOSE_DOMAIN = 0.85
-"""How alike two texts must be, 0 to 1, separators and case aside: a letter or two of either part."""
+"""Required similarity of two texts without case and separators, from 0 to 1: one or two letters may differ."""
 
 _LONGEST_DOMAIN = len("nvidia") + 4
 _SHORTEST = 4
-"""Letters below which one more or less makes another word."""
+"""Shortest word that may have a letter too many or too few; shorter words would become other words."""
 _DIGITS = re.compile("[0-9]+")
 _MEMORY = re.compile(r"(?<=g[.])[0-9]+(?=gb)")
 
 
 def near_misses(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence for each label of a node that was surely meant to be ``nvidia.com/mig.config``; by name."""
+    """Return a sentence for each label of a node that is a misspelled ``nvidia.com/mig.config``, sorted by name."""
     return tuple(
-        f"label {name}={labels[name]} does nothing: {names.CONFIG_LABEL} was probably meant"
+        f"label {name}={labels[name]} has no effect: did you mean {names.CONFIG_LABEL}?"
         for name in sorted(labels)
         if _is_near_miss(name)
     )
@@ -45,7 +44,7 @@ def near_misses(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def _is_near_miss(label: str) -> bool:
-    """Kept: likeness is dear to compute, and nodes have the same names again and again."""
+    """Report whether a label is a misspelled config label. Cached, as similarity is slow and nodes share names."""
     domain, slash, name = label.rpartition("/")
     if label == names.CONFIG_LABEL:
         return False
@@ -62,15 +61,18 @@ def _similarity(one: str, other: str) -> float:
 
 
 def _plain(name: str) -> str:
-    """A name without what people get wrong: case, separators of words."""
+    """Return a name in lower case without separators."""
     return "".join(c for c in name.lower() if c not in "-_. ")
 
 
-# -- what pods ask for
+# -- requests of pods
 
 
 def nvidia_like(name: str) -> bool:
-    """Whether a label or resource is NVIDIA's, or surely meant to be. Without a domain only one of GFD's labels is."""
+    """Report whether a label or resource is NVIDIA's or a misspelling of one.
+
+    Without a domain, only the name of a known label counts.
+    """
     domain, slash, plain = name.rpartition("/")
     if not slash:
         return _ours(f"{_DOMAIN}/{plain}")
@@ -81,7 +83,7 @@ def nvidia_like(name: str) -> bool:
 
 
 def near_label(requested: str, existing: str) -> bool:
-    """Whether the label ``existing``, one of GFD's or the agent's, is what ``requested``, none of them, stands for."""
+    """Report whether ``requested`` is a misspelling of the label ``existing`` of GFD or the agent."""
     if (
         not _ours(existing)
         or _ours(requested)
@@ -94,8 +96,10 @@ def near_label(requested: str, existing: str) -> bool:
 
 
 def near_value(label: str, requested: str, existing: str) -> bool:
-    """Whether two different values of a label are one but for the spelling. A named config may also lack a letter or
-    have one too many, if it is named ``all-...``: other names are the owner's, ``team-a`` beside ``team-ab``.
+    """Report whether ``requested`` is a misspelling of ``existing`` as the value of a label.
+
+    A missing or extra letter counts only for MIG strategies and for named configs that begin with ``all-``. Users
+    choose other names, such as ``team-a`` and ``team-ab``.
     """
     if requested == existing or not requested:
         return False
@@ -107,14 +111,16 @@ def near_value(label: str, requested: str, existing: str) -> bool:
 
 
 def names_whole_product(requested: str, existing: str) -> bool:
-    """Whether ``existing`` is the product ``requested`` with the MIG profile that strategy single adds."""
+    """Report whether ``existing`` is the product ``requested`` plus the MIG profile that strategy single appends."""
     product, mig, profile = existing.partition("-MIG-")
     return bool(mig) and profile != "INVALID" and _product(requested) == _product(product)
 
 
 def near_resource(requested: str, existing: str) -> bool:
-    """Whether a resource that is offered is what ``requested`` stands for: another domain or separator; for MIG devices
-    a letter too many or too few, or another memory figure where no GPU has the profile that is asked for.
+    """Report whether ``requested`` is a misspelling of the offered resource ``existing``.
+
+    Domain and separators may differ. For MIG devices of a profile that no GPU has, one letter or the memory size may
+    differ too.
     """
     if requested == existing or not nvidia_like(requested) or not existing.startswith(f"{_DOMAIN}/"):
         return False
@@ -136,7 +142,7 @@ def _ours(label: str) -> bool:
 
 
 def _is_typo(one: str, other: str) -> bool:
-    """One letter too many or too few, or two that changed places; never a digit, which makes another thing."""
+    """Report whether two names differ by one extra letter or two swapped letters. Digits must be equal."""
     a, b = sorted((_plain(one), _plain(other)), key=len)
     if _DIGITS.findall(a) != _DIGITS.findall(b) or len(a) < _SHORTEST:
         return False
@@ -153,7 +159,10 @@ def _product(text: str) -> str:
 
 @cache
 def _profiles() -> frozenset[str]:
-    """Every profile of the catalog, the smaller compute instances and other drivers' names among them, plainly."""
+    """Return all profiles of the catalog in lower case without separators.
+
+    They include smaller compute instances and the names that other drivers use.
+    """
     found: set[str] = set()
     for table in map(catalog.family, catalog.family_names()):
         found |= {*table.by_name, *(compute.name for profile in table.profiles for compute in profile.compute)}

@@ -1,7 +1,7 @@
-"""Names that others rely on: labels, annotations, resources, pods.
+"""Names that other programs rely on: labels, annotations and ConfigMaps.
 
-Sources: NVIDIA's mig-manager, GPU Operator, gpu-feature-discovery and device plugin (labels and resources under
-``nvidia.com/``); those under ``aliquot.dev/`` are ours.
+Sources: NVIDIA's mig-manager, GPU Operator, gpu-feature-discovery and device plugin for names under ``nvidia.com/``.
+Names under ``aliquot.dev/`` are Aliquot's.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
 PAUSED = "paused-for-mig-change"
 
 STATUS_ANNOTATION = "aliquot.dev/status"
-"""The status as JSON: state, reason, sentence, times, progress."""
+"""The status as JSON: state, reason, message, times and progress."""
 MESSAGE_ANNOTATION = "aliquot.dev/message"
-"""The sentence alone: what was done, or why not."""
+"""Only the message: what was done, or why not."""
 PAUSE_ANNOTATION = "aliquot.dev/paused"
-"""What was paused, with the former values, as JSON; written in the same patch as the pause itself."""
+"""The paused labels with their previous values, as JSON; written in the same patch as the pause."""
 HOLDERS_ANNOTATION = "aliquot.dev/holders"
 """The policy for held instances of this node: refuse, wait, drain or force."""
 
 RESERVED_ANNOTATION = "aliquot.dev/reserved-gpus"
-"""PCI addresses of GPUs that are out of bounds on this node, separated by commas; written by the controller alone."""
+"""PCI addresses of GPUs that must not be changed, separated by commas; only the controller writes it."""
 DEPLOY_LABEL = DEPLOY_PREFIX + "mig-manager"
 """The node selector of the agent's DaemonSet."""
 WORKLOAD_LABEL = "nvidia.com/gpu.workload.config"
-"""``container`` where absent; ``vm-vgpu`` and ``vm-passthrough`` nodes belong to virtual machines."""
+"""``container`` if absent; ``vm-vgpu`` and ``vm-passthrough`` nodes are reserved for VMs."""
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 PRESENT_LABEL = "nvidia.com/gpu.present"
 GUEST_LABEL = "nvidia.com/vgpu.host-driver-version"
-"""Set by gpu-feature-discovery in virtual machines with a vGPU, which cannot be partitioned from inside."""
+"""Set by gpu-feature-discovery in VMs with a vGPU, which the guest cannot partition."""
 
 LabelState = Literal["pending", "rebooting", "success", "failed"]
 STATES: tuple[LabelState, ...] = get_args(LabelState)
@@ -41,13 +41,13 @@ DEFAULT_CONFIG_MAP = "default-mig-parted-config"
 DEFAULT_CLIENTS_MAP = "default-gpu-clients"
 SETTINGS_MAP = "aliquot-settings"
 EFFECTIVE_MAP = "aliquot-effective"
-"""What the controller found out and the agents follow: key settings.yaml."""
+"""Effective settings that the controller writes for the agents, under the key settings.yaml."""
 SETTINGS_KEY = "settings.yaml"
 OWN_PREFIX = "own-"
-"""How the names of configs begin that were made for one node alone; they are in its ``NODE-own-config``."""
+"""Prefix of named configs for only one node, which are in its ``NODE-own-config``."""
 FIELD_MANAGER = "aliquot-agent"
 
 
 def own_map(node: str) -> str:
-    """The ConfigMap with the configs that were made for one node alone."""
+    """Return the name of the ConfigMap with the configs for only this node."""
     return f"{node}-own-config"[-253:]

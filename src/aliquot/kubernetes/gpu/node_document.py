@@ -1,8 +1,7 @@
-"""What an agent publishes of its node: the inventory and how it stands, as one small JSON document in a ConfigMap.
+"""Document that an agent publishes about its node: inventory and state as JSON in a ConfigMap.
 
-Written when it changed, never to say that somebody is still alive: whether it holds is told by the node's own Ready
-condition and the agent's pod. What has its default value is left out, so that a node of eight GPUs needs some
-ten kilobytes.
+It is written only when it changed, not as a heartbeat: the node's Ready condition and the agent's pod show whether it
+is current. Default values are omitted, so that a node with eight GPUs needs about ten kilobytes.
 """
 
 from __future__ import annotations
@@ -16,66 +15,70 @@ import msgspec
 from aliquot.core.config.settings import MigStrategy, PodPolicy
 from aliquot.core.engine.history import PastRun
 from aliquot.core.model.inventory import Gpu, Holder, Inventory
+from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Drift
 from aliquot.core.model.stored import Stored
 from aliquot.core.model.usage import Usage
 
 LABEL = "aliquot.dev/document"
-"""On the ConfigMaps: whose document it is, ``gpus`` (the agent) or ``vgpus`` (the devices agent)."""
+"""Label of the ConfigMaps with the kind of document: ``gpus`` (the agent) or ``vgpus`` (the devices agent)."""
 GPUS, VGPUS = "gpus", "vgpus"
 KEY = "inventory.json"
 MOST_BYTES = 384 * 1024
-"""Of a document's text. Kubernetes' own bound for an object is some 1 MiB."""
+"""Maximum size of a document. The limit of Kubernetes for an object is about 1 MiB."""
 MOST_SOURCE = 64 * 1024
 _MOST_HOLDERS = 8
 _NAME_MOST = 253
 _LATEST = 32503680000.0
-"""The year 3000 in seconds: dates end somewhere."""
+"""The year 3000 in seconds since the epoch, as an upper limit of times."""
 _MOST_SLICES = 64
-"""More than any GPU has, by far."""
+"""Upper limit of memory slices, far more than any GPU has."""
 
 
 class DocumentSource(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A place where the agent reads named configs, in its order. ``text`` only of what nobody else can read: a file of
-    its container.
-    """
+    """A source of the agent's named configs."""
 
     name: str
     text: str = ""
+    """The text of a file in the agent's container, which other programs cannot read; empty for a ConfigMap."""
 
 
 class NodeDocument(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``at`` is when it was written, or its ``read_error`` began (RFC 3339), ``pod`` the agent's own
-    (``namespace/name``, "" outside a pod). ``label`` is the named config that it carries out, ``drift`` how the GPUs
-    differ from that, ``reserved`` PCI addresses that are out of bounds for it. ``manages`` is False where another
-    program carries the label out. ``notes`` are sentences about what was left out for its size; ``read_error`` says why
-    the GPUs cannot be read now, "" where they can: all else is then as it was before. ``past_runs`` are the newest
-    changes of the node's journal, whoever made them.
-    """
+    """The published document of a node."""
 
     inventory: Inventory
     at: str = ""
+    """When it was written, or since when ``read_error`` applies (RFC 3339)."""
     pod: str = ""
+    """The agent's pod as ``namespace/name``; empty outside a pod."""
     label: str = ""
+    """The named config that the agent applies."""
     drift: tuple[Drift, ...] = ()
+    """Differences between the GPUs and the named config."""
     reserved: tuple[str, ...] = ()
+    """PCI addresses of GPUs that the agent must not change."""
     strategy: Stored[MigStrategy | Literal[""]] = ""
     holders: Stored[PodPolicy | Literal[""]] = ""
     manages: bool = True
+    """False if another program applies the label."""
     sources: tuple[DocumentSource, ...] = ()
+    """Sources of named configs in the agent's order."""
     usage: tuple[Usage, ...] = ()
     past_runs: tuple[PastRun, ...] = msgspec.field(default=(), name="pasts")
+    """The newest changes in the node's journal, by any program."""
     notes: tuple[str, ...] = ()
+    """Sentences about data that was omitted because of the size limit."""
     read_error: str = msgspec.field(default="", name="trouble")
+    """Why the GPUs cannot be read now; empty if they can. The rest is then from the last good read."""
 
 
 def map_name(node: str, kind: str) -> str:
-    """The ConfigMap of a node's document."""
+    """Return the name of the ConfigMap of a node's document."""
     return f"{node}-{kind}"[-_NAME_MOST:]
 
 
 def encode(document: NodeDocument) -> str:
-    """The text, cut to ``MOST_BYTES`` where it must be; then ``notes`` say what is missing."""
+    """Encode a document in at most ``MOST_BYTES``; ``notes`` name the data that is omitted for this."""
     text = _text(_bounded(document))
     for reduce, note in _REDUCTIONS:
         if len(text) <= MOST_BYTES:
@@ -86,29 +89,40 @@ def encode(document: NodeDocument) -> str:
 
 
 def decode(text: str) -> NodeDocument | None:
-    """None for what is none of ours, or from a release that writes otherwise: of GPUs, too, that are not known here."""
+    """Decode a document; None if it is invalid, from an incompatible release, or of unknown GPUs."""
     try:
         found = msgspec.json.decode(text, type=NodeDocument)
-        return found if _is_sound(found.inventory) and all(map(_has_valid_times, found.past_runs)) else None
+        return found if _is_valid(found) else None
     except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError, KeyError):
         return None
 
 
+def _is_valid(found: NodeDocument) -> bool:
+    places = [d.instance.place for d in found.drift if d.instance]
+    valid = all(map(_has_valid_place, filter(None, places))) and all(map(_has_valid_times, found.past_runs))
+    return valid and _is_sound(found.inventory)
+
+
 def _is_sound(inventory: Inventory) -> bool:
-    """Whether everything can be asked of it that is asked of an inventory that was read here: one document must not
-    take the whole page with it. Raises ValueError, KeyError.
+    """Report whether an inventory is as consistent as one from the driver, so that one document cannot break the page.
+
+    Raises ValueError and KeyError.
     """
     for gpu in inventory.gpus:
         if gpu.family is not None and not 0 < inventory.family(gpu).memory_slices <= _MOST_SLICES:
             return False
         places = [p for i in gpu.instances for p in (i.place, *(c.place for c in i.compute_instances))]
-        if any(p.start < 0 or p.size < 1 or p.start + p.size > _MOST_SLICES for p in places):
+        if not all(map(_has_valid_place, places)):
             return False
     return len({gpu.pci for gpu in inventory.gpus}) == len(inventory.gpus)
 
 
+def _has_valid_place(place: Placement) -> bool:
+    return place.start >= 0 and 1 <= place.size <= _MOST_SLICES - place.start
+
+
 def _has_valid_times(past: PastRun) -> bool:
-    """Whether it has times that there are."""
+    """Report whether the times are in a plausible range."""
     return all(0 <= at <= _LATEST for at in (past.at, past.ended))
 
 
@@ -117,7 +131,7 @@ def _text(document: NodeDocument) -> str:
 
 
 def _without_defaults(value: Any) -> Any:
-    """Structs as mappings without what is as it is made by default."""
+    """Convert structs to mappings without fields that have their default values."""
     if isinstance(value, msgspec.Struct):
         items = ((name, getattr(value, attribute), default) for attribute, name, default in _fields(type(value)))
         return {name: _without_defaults(item) for name, item, default in items if item != default}
@@ -128,8 +142,9 @@ def _without_defaults(value: Any) -> Any:
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
-    """Of each field its attribute, its name in the text, and what it is by default: nothing equals NODEFAULT. Kept,
-    for msgspec works them out anew whenever it is asked, which took as long as all the rest.
+    """Return the attribute, the encoded name and the default of each field; NODEFAULT equals no value.
+
+    Cached, as msgspec computes them again at each call, which took as long as all the rest.
     """
     found = []
     for field in msgspec.structs.fields(kind):
@@ -139,7 +154,7 @@ def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
 
 
 def _bounded(document: NodeDocument) -> NodeDocument:
-    """Of many holders a few by name: a shared instance may have hundreds of processes."""
+    """Limit the holders to a few: a shared instance may have hundreds of processes."""
     return _each_gpu(document, lambda gpu: _limit_holders(gpu, _MOST_HOLDERS))
 
 
@@ -198,10 +213,10 @@ def _limit_gpus(document: NodeDocument) -> NodeDocument:
 
 
 _REDUCTIONS: tuple[tuple[Callable[[NodeDocument], NodeDocument], str], ...] = (
-    (_without_usage, "what the GPUs are used for is left out: the document would be too big"),
-    (_without_past_runs, "what was changed before is left out: the document would be too big"),
-    (_without_tables, "the driver's vGPU tables are left out: the document would be too big"),
-    (_without_holders, "of several holders one is named: the document would be too big"),
-    (_without_functions, "virtual functions are left out: the document would be too big"),
-    (_limit_gpus, "only the first eight GPUs are here: the document would be too big"),
+    (_without_usage, "GPU usage is omitted: the document would be too large"),
+    (_without_past_runs, "past changes are omitted: the document would be too large"),
+    (_without_tables, "the driver's vGPU tables are omitted: the document would be too large"),
+    (_without_holders, "only one of several holders is named: the document would be too large"),
+    (_without_functions, "virtual functions are omitted: the document would be too large"),
+    (_limit_gpus, "only the first eight GPUs are included: the document would be too large"),
 )

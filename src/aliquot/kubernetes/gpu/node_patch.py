@@ -1,4 +1,4 @@
-"""Changing a node's labels, annotations and cordon without overwriting what somebody sets at the same moment."""
+"""Changes of a node's labels, annotations and cordon that do not overwrite concurrent changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BACKOFF = Backoff(first=0.01, longest=0.5, jitter=(0.0, 1.0))
 
 
 class NodeApi(Protocol):
-    """What is needed of the API server here."""
+    """The API calls that a node patch needs."""
 
     async def get(self, kind: type[K], name: str, namespace: str | None = None) -> K: ...
 
@@ -26,14 +26,15 @@ class NodeApi(Protocol):
 
 
 def node_marks(node: Node) -> NodeMarks:
-    """What of a node pausing reads and writes."""
+    """Return the parts of a node that a pause reads and writes."""
     return NodeMarks(node.metadata.labels, node.metadata.annotations, node.spec.unschedulable)
 
 
 async def change_node(api: NodeApi, name: str, change: Callable[[NodeMarks], NodePatch]) -> Node:
-    """Reads the node, asks ``change`` what to do about it and sends that, tied to what was read: if somebody changed
-    the node in between, it is read and ``change`` is asked again. The node as it is then. Raises ApiError;
-    ConflictError where the node did not hold still for several attempts.
+    """Read the node, send the patch that ``change`` returns for it, and return the resulting node.
+
+    The patch carries the resource version that was read. If the node changed in between, both steps are repeated.
+    Raises ApiError, and ConflictError if the node changed in between in all attempts.
     """
     attempt = 0
     while True:
@@ -47,5 +48,5 @@ async def change_node(api: NodeApi, name: str, change: Callable[[NodeMarks], Nod
             attempt += 1
             if attempt == _ATTEMPTS:
                 raise
-            # Soon again: a node changes seldom, and whoever writes all the time is not waited out but overtaken.
+            # Short back-off: a node changes seldom, and waiting does not help against a constant writer.
             await asyncio.sleep(_BACKOFF.pause(attempt))

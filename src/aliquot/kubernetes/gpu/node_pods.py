@@ -1,4 +1,4 @@
-"""Pods of this node: which ones are in the way of a change, waiting until they are gone, deleting validators."""
+"""Pods of a node: matching those that block a change, waiting until they are gone, and deleting validators."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ K = TypeVar("K", bound=KubeObject)
 Match = Callable[[Pod], bool]
 
 VALIDATORS_BEFORE = ("nvidia-cuda-validator", "nvidia-device-plugin-validator")
-"""``app`` labels of pods that hold a GPU while they check it: deleted before a change."""
+"""``app`` labels of pods that hold a GPU while they check it; deleted before a change."""
 VALIDATORS_AFTER = ("nvidia-operator-validator",)
-"""Deleted after a change, so that their DaemonSet makes them check again."""
+"""``app`` labels of pods that are deleted after a change, so that their DaemonSet runs their checks again."""
 
 _STATIC = "kubernetes.io/config.mirror"
 
 
 class PodApi(Protocol):
-    """What is needed of the API server here."""
+    """The API calls that node pods need."""
 
     async def list(
         self, kind: type[K], namespace: str | None = None, *, fields: str | None = None
@@ -48,7 +48,7 @@ class PodApi(Protocol):
 
 
 class PodWaitResult(msgspec.Struct, frozen=True):
-    """How a wait ended, and the pods that remain."""
+    """Outcome of a wait, with the pods that remain."""
 
     end: WaitEnd
     remaining: tuple[Pod, ...] = ()
@@ -59,42 +59,44 @@ class PodWaitResult(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """Who remains, for people: at most eight by name."""
+        """The remaining pods for people, at most eight by name."""
         if not self.remaining:
-            return "no pod remains" if self.gone else "which pods remain is not known"
+            return "no pod remains" if self.gone else "the remaining pods are unknown"
         return f"still there: {pod_list_text(self.remaining)}"
 
 
 def pod_list_text(found: Sequence[Pod]) -> str:
-    """Pods by name, at most eight."""
+    """List pods by name, at most eight."""
     more = len(found) - 8
     return ", ".join(sorted(map(pod_text, found))[:8]) + (f" and {more} more" if more > 0 else "")
 
 
 def pod_text(pod: Pod) -> str:
-    """``namespace/name``, with a word on what it is doing."""
+    """Return ``namespace/name``, marked if the pod is being deleted."""
     where = f"{pod.metadata.namespace}/{pod.metadata.name}"
     return f"{where} (being deleted)" if pod.metadata.deletion_timestamp else where
 
 
 def has_ended(pod: Pod) -> bool:
-    """Its containers have ended: it holds nothing, even though the object is still there."""
+    """Report whether all containers have ended, so that the pod holds no device although its object exists."""
     return pod.status.phase in ("Succeeded", "Failed")
 
 
 def is_daemon_pod(pod: Pod) -> bool:
-    """It belongs to a DaemonSet, which makes it again at once and does not care for a cordon."""
+    """Report whether a DaemonSet owns the pod, which creates it again at once, even on a cordoned node."""
     return any(owner.kind == "DaemonSet" and owner.controller for owner in pod.metadata.owner_references)
 
 
 def is_static(pod: Pod) -> bool:
-    """The kubelet itself runs it from a file on the node; deleting the object in the API does not stop it."""
+    """Report whether the kubelet runs the pod from a file on the node; deleting the API object does not stop it."""
     return _STATIC in pod.metadata.annotations or any(o.kind == "Node" for o in pod.metadata.owner_references)
 
 
 def operand_matcher(operands: Iterable[Operand], namespaces: Collection[str]) -> Match:
-    """The pods that pausing these operands takes away: by their ``app`` label in one of the operator's namespaces, or,
-    in any namespace, as pods of a DaemonSet that selects nodes by the operand's deploy label (third-party clients).
+    """Return a match for the pods that pausing these operands removes.
+
+    They have the operand's ``app`` label in one of the operator's namespaces, or belong in any namespace to a DaemonSet
+    that selects nodes by the operand's deploy label (third-party clients).
     """
     apps = {operand.app for operand in operands if operand.app}
     labels = {operand.label for operand in operands}
@@ -108,8 +110,10 @@ def operand_matcher(operands: Iterable[Operand], namespaces: Collection[str]) ->
 
 
 async def pods_on_node(api: PodApi, node: str, match: Match, *, cached: bool = False) -> tuple[Pod, ...]:
-    """The pods on this node that match and have not ended. ``cached`` takes what the API server has at hand, which may
-    be a little old: the store itself has no index by node, and reads every pod of the cluster. Raises ApiError.
+    """List the pods on this node that match and have not ended. Raises ApiError.
+
+    ``cached`` reads from the cache of the API server, which may be slightly stale. Without it, the API server reads
+    every pod of the cluster from etcd, which has no index by node.
     """
     where = api.selection(Pod, "*", fields=f"spec.nodeName={node}")
     page = await api.snapshot(Pod, where, "0" if cached else None)
@@ -123,9 +127,10 @@ async def await_gone(
     bound: WaitLimit,
     on_remaining: Callable[[tuple[Pod, ...]], Awaitable[None]] | None = None,
 ) -> PodWaitResult:
-    """Waits until no such pod is on the node; the first look is immediate. ``on_remaining`` is told of those that are
-    there at each look. While the API server is away the wait goes on. Raises ForbiddenError at once, and any other
-    ApiError if there was no answer within the bound at all.
+    """Wait until no matching pod is on the node, starting with an immediate poll.
+
+    ``on_remaining`` is called with the remaining pods at each poll. The wait continues while the API server is
+    unavailable. Raises ForbiddenError at once, and any other ApiError if no poll succeeded before the timeout.
     """
     observed: list[tuple[Pod, ...]] = []
     errors: list[ApiError] = []
@@ -137,7 +142,7 @@ async def await_gone(
                 found = await pods_on_node(api, node, match, cached=cached)
                 if not found and cached:
                     cached = False
-                    continue  # only the store itself can say that no pod is left
+                    continue  # confirm with a read from etcd that no pod is left
                 observed[:] = [found]
                 if not found:
                     return
@@ -159,8 +164,9 @@ async def await_gone(
 async def delete_validators(
     api: PodApi, node: str, apps: Collection[str], namespaces: Collection[str], bound: WaitLimit
 ) -> tuple[str, ...]:
-    """Deletes the pods of the node with these ``app`` labels; ``namespace/name`` of each. Having none is fine, and so
-    is one that is gone already or was made again meanwhile. Raises the last ApiError if the bound is over.
+    """Delete the node's pods with these ``app`` labels, and return their ``namespace/name``.
+
+    A pod that is already gone or was created again meanwhile is not an error. Raises the last ApiError at the timeout.
     """
     deleted: dict[str, None] = {}
     errors: list[ApiError] = []
@@ -191,7 +197,7 @@ async def delete_validators(
 
 
 async def delete_pod(api: PodApi, pod: Pod, *, grace_s: int | None = None) -> None:
-    """Deletes exactly this pod: gone already, or made again under the same name, is fine. Raises other ApiErrors."""
+    """Delete exactly this pod, by its uid. Does nothing if it is gone or replaced; raises other ApiErrors."""
     try:
         await api.delete(Pod, pod.metadata.name, pod.metadata.namespace, grace_s=grace_s, uid=pod.metadata.uid)
     except (NotFoundError, ConflictError):

@@ -1,65 +1,75 @@
-"""What the agent tells about a node: one state word as the peers have, and all that the word leaves out."""
+"""Status of a node: the state label that NVIDIA's mig-manager also writes, and the details behind it."""
 
 from __future__ import annotations
 
-import datetime
 from typing import Literal
 
 import msgspec
 
 from aliquot.core.model.stored import Stored
+from aliquot.errors import Message
+from aliquot.kubernetes.client.events import MESSAGE_LIMIT, rfc3339
+from aliquot.kubernetes.gpu import change_report
+from aliquot.kubernetes.gpu.change_report import ChangeReport
 from aliquot.kubernetes.gpu.names import LabelState
-
-LIMIT = 1024
-"""Characters of a sentence in an annotation and in an event (an event's message has room for 1,024)."""
+from aliquot.kubernetes.gpu.reasons import StatusReason
 
 
 class AgentStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """``state``: pending, rebooting, success, failed, or "" where nobody wishes anything. ``reason`` is a word for
-    programs (``Applied``, ``Held``, ``UnknownConfig``), ``message`` the sentence for people, ``next_step`` what to
-    type. ``digest`` tells an edited config from the former one; ``since`` is when state or reason last changed,
-    RFC 3339; ``progress`` is ``done/all`` actions.
-    """
+    """The status of a node."""
 
     state: Stored[LabelState | Literal[""]]
-    reason: str
+    """pending, rebooting, success or failed; empty if no config is requested."""
+    reason: Stored[StatusReason]
+    """CamelCase word for programs (``Applied``, ``Held``, ``UnknownConfig``)."""
     message: str
+    """Sentence for people."""
     config: str = ""
     source: str = ""
     next_step: str = ""
+    """The next command to run."""
     digest: str = ""
+    """Hash that changes when the config is edited."""
     progress: str = ""
+    """``done/all`` actions."""
     since: str = ""
+    """When state, reason or config last changed (RFC 3339)."""
     details: tuple[str, ...] = ()
+    change: ChangeReport | None = None
+    """Outcome of the change that this status is about."""
 
     def same_as(self, other: AgentStatus | None) -> bool:
-        """True if the other says the same, whenever it was said."""
+        """Report whether the other status is equal apart from its time."""
         return other is not None and msgspec.structs.replace(self, since=other.since) == other
 
     def differs_from(self, other: AgentStatus | None) -> bool:
-        """True if this is news: another state, reason or wish."""
+        """Report whether state, reason or config differ."""
         return other is None or (self.state, self.reason, self.config) != (other.state, other.reason, other.config)
 
     def with_since(self, now: float, previous: AgentStatus | None) -> AgentStatus:
-        """Stamped: ``since`` stays while nothing moved."""
+        """Return the status with a time; ``since`` stays if state, reason and config are unchanged."""
         if previous is not None and previous.since and not self.differs_from(previous):
             return msgspec.structs.replace(self, since=previous.since)
         return msgspec.structs.replace(self, since=rfc3339(now))
 
     @property
+    def rollback(self) -> Literal["", change_report.Rollback]:
+        """``undone`` or ``partial`` after a failed apply; else empty."""
+        return self.change.outcome if self.change else ""
+
+    @property
     def sentence(self) -> str:
-        """The message with what to type next, cut to what fits."""
-        whole = self.message + (f" | next: {self.next_step}" if self.next_step else "")
-        return whole if len(whole) <= LIMIT else whole[: LIMIT - 1] + "…"
+        """The message with the next command, truncated to the limit of an event."""
+        return str(Message(self.message, self.next_step).cut(MESSAGE_LIMIT))
 
     def document(self) -> str:
-        """The status annotation: JSON with the conditions that the state means."""
+        """Encode the status annotation: JSON that includes the conditions derived from the state."""
         plain = msgspec.to_builtins(self)
         return msgspec.json.encode(plain | {"conditions": _conditions(self)}).decode()
 
 
 def _conditions(status: AgentStatus) -> list[dict[str, str]]:
-    """Kubernetes' usual three: Ready, Progressing, Degraded."""
+    """Return the usual conditions of Kubernetes: Ready, Progressing and Degraded."""
     truth = {
         "Ready": status.state == "success",
         "Progressing": status.state in ("pending", "rebooting"),
@@ -78,15 +88,10 @@ def _conditions(status: AgentStatus) -> list[dict[str, str]]:
 
 
 def parse(text: str | None) -> AgentStatus | None:
-    """A status annotation; None if there is none or it is not ours to read."""
+    """Parse a status annotation; None if it is absent or invalid."""
     if not text:
         return None
     try:
         return msgspec.json.decode(text, type=AgentStatus)
     except (msgspec.DecodeError, RecursionError):
         return None
-
-
-def rfc3339(seconds: float) -> str:
-    """UTC, to the second, as Kubernetes writes times."""
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""The owner of a pause: which agent took operands or host services away, and who may give them back."""
+"""Owner of a pause: the agent that paused operands or host services, and the agents that may resume them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import msgspec
 
 
 class PauseOwner(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One agent process. ``agent`` is its random id, ``lock`` the file of the lock that it holds for its life (device
-    and inode), ``boot`` the boot of its node, ``name`` what a person finds it by.
-    """
+    """An agent process."""
 
     agent: str = ""
+    """Random id."""
     lock: str = ""
+    """Device and inode of the lock file that the process holds until it ends."""
     boot: str = ""
+    """Boot id of the node."""
     name: str = ""
+    """Name for people."""
 
     def may_undo(self, other: PauseOwner | None) -> bool:
-        """True if this agent may give back what ``other`` paused: its own, and what a dead agent left.
+        """Report whether this agent may undo a pause of ``other``: its own, or that of an agent that has ended.
 
-        One that held the lock that this agent holds now has ended, and so has one of an earlier boot. ``other`` is None
-        in records of versions that named no owner: those agents gave back everything that they found.
+        An agent has ended if it held the lock that this agent holds now, or if it is of an earlier boot. ``other`` is
+        None in records of versions without owners, whose agents undid every pause that they found.
         """
         if other is None or other.agent == self.agent:
             return True

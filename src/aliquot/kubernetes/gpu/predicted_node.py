@@ -1,6 +1,6 @@
-"""The node as it will be once a wish is met: modes, instances, MIG devices and their sizes from the geometry tables.
+"""Node after a request is applied: MIG modes, instances, and MIG devices with sizes from the geometry tables.
 
-Places, ids and UUIDs are for the driver to choose, and no label or count depends on them: they are stand-ins here.
+The driver chooses placements, ids and UUIDs. They are placeholders here, as no label or count depends on them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNKNOWN = -1
 
 
 def predicted_node(inventory: Inventory, facts: Facts, desired: Desired) -> tuple[Inventory, Facts]:
-    """Inventory and facts after the wish; GPUs that it does not name stay as they are."""
+    """Return inventory and facts after the request; GPUs that it does not include stay as they are."""
     desired_gpus = {desired_gpu.pci: desired_gpu for desired_gpu in desired.gpus}
     gpus: list[Gpu] = []
     devices: list[MigDevice] = []
@@ -38,7 +38,7 @@ def predicted_node(inventory: Inventory, facts: Facts, desired: Desired) -> tupl
 
 
 def assumed_facts(inventory: Inventory) -> Facts:
-    """Facts where none were read: total memory and MIG devices as the tables have them, nothing else."""
+    """Return facts for a node whose facts were not read: only total memory and MIG devices, from the tables."""
     gpus: list[GpuFacts] = []
     devices: list[MigDevice] = []
     for gpu in inventory.gpus:
@@ -66,7 +66,7 @@ def _predicted_gpu(inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu) -> G
 
 
 def _instances(inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu) -> Iterator[GpuInstance]:
-    """Instances of the wanted profiles; a profile that the GPU does not have is the planner's to refuse."""
+    """Yield instances of the requested profiles, without those that the GPU lacks: the planner refuses them."""
     table = inventory.family(gpu).by_id
     for number, each in enumerate(desired_gpu.instances or ()):
         profile = table.get(each.profile_id)
@@ -82,8 +82,10 @@ def _instances(inventory: Inventory, gpu: Gpu, desired_gpu: DesiredGpu) -> Itera
 
 
 def _devices(inventory: Inventory, gpu: Gpu, facts: Facts | None) -> Iterator[MigDevice]:
-    """A MIG device for each compute instance. One of the same profile that is there now, on such a GPU, tells its size
-    better than a table: drivers differ by a few slices of memory.
+    """Yield a MIG device for each compute instance.
+
+    Its size comes from an existing device of the same profile and product if there is one, else from the table: drivers
+    differ by a few memory slices.
     """
     if not gpu.mig.enabled or gpu.family is None:
         return
@@ -119,7 +121,7 @@ def _from_table(profile: Profile, kind: ComputeProfile) -> MigDevice:
         instance=0,
         compute_instance=0,
         profile=kind.name,
-        memory_mib=known(profile.memory_mib or None),  # 0: a system on chip shares the machine's
+        memory_mib=known(profile.memory_mib or None),  # 0: a system on chip shares the host's memory
         multiprocessors=known(kind.sm),
         gi_slices=profile.compute_slices,
         ci_slices=kind.compute_slices,

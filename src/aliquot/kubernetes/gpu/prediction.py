@@ -1,7 +1,7 @@
-"""What a wish would make of a node's labels and resources, before anything is done.
+"""Prediction of a node's labels and resources for a request, before anything is changed.
 
-The node after the wish (``predicted_node``) goes through the same functions that label and offer the real one. Sources
-for what a strategy cannot say: NVIDIA's GPU Operator documentation ("MIG strategy") and the behaviour of its plugin.
+The predicted node (``predicted_node``) goes through the same functions as the real one. Sources for the limits of a
+strategy: NVIDIA's GPU Operator documentation ("MIG strategy") and the behaviour of its plugin.
 """
 
 from __future__ import annotations
@@ -22,25 +22,28 @@ from aliquot.kubernetes.gpu.label_names import product_value
 from aliquot.kubernetes.gpu.predicted_node import assumed_facts, predicted_node
 
 Remedy = Callable[[MigStrategy], str]
-"""The command that makes a strategy the cluster's."""
+"""Returns the command that sets a MIG strategy for the cluster."""
 
 _WITHOUT_FACTS = ("gpu.machine", "gpu.mode", "mps.capable", "vgpu.present")
 
 
 class Prediction(msgspec.Struct, frozen=True):
-    """``labels``: all but the time; ``resources``: how many of each name; ``warnings`` and ``refusals``: sentences;
-    ``next_step``: the command that makes the refusals go away.
-    """
+    """The predicted labels and resources of a node."""
 
     labels: dict[str, str]
+    """All labels except the timestamp."""
     resources: dict[str, int]
+    """Number of devices by resource name."""
     warnings: tuple[str, ...] = ()
+    """Sentences for people."""
     refusals: tuple[str, ...] = ()
+    """Sentences for people; any of them refuses the request."""
     next_step: str | None = None
+    """The command that resolves the refusals."""
 
 
 def cluster_policy(strategy: MigStrategy) -> str:
-    """For clusters with NVIDIA's GPU Operator, as its documentation has it."""
+    """Return the command for a cluster with NVIDIA's GPU Operator, as in its documentation."""
     return (
         "kubectl patch clusterpolicies.nvidia.com/cluster-policy --type='json' "
         f"""-p='[{{"op":"replace", "path":"/spec/mig/strategy", "value":"{strategy}"}}]'"""
@@ -48,7 +51,10 @@ def cluster_policy(strategy: MigStrategy) -> str:
 
 
 def settings_map(namespace: str) -> Remedy:
-    """For clusters without the operator: our own settings, which a patch would replace as a whole."""
+    """Return the remedy for a cluster without the operator: to edit Aliquot's settings.
+
+    A patch would replace the whole text of the settings.
+    """
 
     def command(strategy: MigStrategy) -> str:
         return (
@@ -65,8 +71,9 @@ def predict(
     facts: Facts | None = None,
     remedy: Remedy = cluster_policy,
 ) -> Prediction:
-    """Labels and resources of the node once the wish is met. Without ``facts`` the labels that need them are left out,
-    and figures that no table has are always.
+    """Predict labels and resources of the node after the request.
+
+    Labels that need ``facts`` are omitted without them. Values that no table has are always omitted.
     """
     node, known = predicted_node(inventory, facts or assumed_facts(inventory), desired)
     gpus, _ = usable_gpus(node, known)
@@ -87,7 +94,7 @@ def _labels(node: Inventory, known: Facts, strategy: MigStrategy, with_facts: bo
 
 
 def _is_predictable(name: str) -> bool:
-    """Whether a label can be predicted from the inventory alone."""
+    """Report whether a label can be predicted from only the inventory."""
     plain = name.removeprefix(PREFIX)
     return plain == PRESENT or OURS in name or (not plain.startswith("cuda.") and plain not in _WITHOUT_FACTS)
 
@@ -95,29 +102,30 @@ def _is_predictable(name: str) -> bool:
 def _refusals(
     gpus: tuple[ContainerGpu, ...], config: str, strategy: MigStrategy
 ) -> tuple[tuple[str, ...], MigStrategy | None]:
-    """What the strategy cannot offer, and the one that can. GPUs in MIG mode without any MIG device on the node are a
-    step on the way, not a result: they are warned about.
+    """Return the reasons why the strategy cannot offer the devices, and the strategy that can.
+
+    GPUs in MIG mode are not refused if the node has no MIG device: this is an intermediate state, with a warning.
     """
     partitioned = [container_gpu for container_gpu in gpus if container_gpu.devices]
     if not partitioned or strategy == "mixed":
         return (), None
-    name = f"config {config}" if config else "the wish"
+    name = f"config {config}" if config else "the request"
     error = single_strategy_error(gpus)
     if strategy == "none":
         better: MigStrategy = "single" if error is None and size_mismatch(gpus) is None else "mixed"
-        sentence = f"{name} makes MIG devices: strategy none would hand their GPUs out whole, as {WHOLE_GPU}"
+        sentence = f"{name} creates MIG devices, but strategy none would offer whole GPUs as {WHOLE_GPU}"
         return (sentence,), better
     if error is not None:
         label = _invalid(gpus)
         return (f"{name} does not fit strategy single, which would label the node {label}: {error}",), "mixed"
     error = size_mismatch(gpus)
     if error is not None:
-        return (f"{name} does not fit strategy single, under which nothing would be offered: {error}",), "mixed"
+        return (f"{name} does not fit strategy single, which would offer nothing: {error}",), "mixed"
     return (), None
 
 
 def _invalid(gpus: tuple[ContainerGpu, ...]) -> str:
-    """The product label of a node that strategy single cannot name."""
+    """Return the product label of a node to which strategy single cannot apply."""
     first = next(container_gpu for container_gpu in gpus if container_gpu.enabled)
     return product_value(first.gpu.product, "MIG", "INVALID")
 
@@ -130,9 +138,9 @@ def _warnings(gpus: tuple[ContainerGpu, ...], driver: str, strategy: MigStrategy
         bad = drivers.bad_with_mixed_modes(driver)
         sentences += [bad] if bad else []
     if empty and strategy == "none":
-        sentences.append(f"{len(empty)} GPUs in MIG mode without MIG devices: strategy none hands them out whole")
+        sentences.append(f"{len(empty)} GPUs in MIG mode have no MIG devices: strategy none offers them as whole GPUs")
     elif empty:
         sentences.append(
-            f"{len(empty)} GPUs in MIG mode without MIG devices: they offer nothing until they are divided"
+            f"{len(empty)} GPUs in MIG mode have no MIG devices: they offer nothing until they are partitioned"
         )
     return tuple(sentences)

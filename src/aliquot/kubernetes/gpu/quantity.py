@@ -1,7 +1,7 @@
-"""Amounts as Kubernetes writes them (``24``, ``131858088Ki``, ``1k``, ``500m``): read, added up, written again.
+"""Quantities of Kubernetes (``24``, ``131858088Ki``, ``1k``, ``500m``): parsed, added and formatted.
 
-Source: Kubernetes API reference, "Quantity": the canonical form of a sum has the largest unit that needs no fraction,
-in the kind of units (binary or decimal) of its first part; less than a thousandth is rounded up.
+The canonical form of a sum has the largest unit that needs no fraction, in the kind of units (binary or decimal) of its
+first part. Less than a thousandth is rounded up. Source: Kubernetes API reference, "Quantity".
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import msgspec
 
 _TEXT = re.compile(r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?P<unit>[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,2})?", re.ASCII)
 MOST_CHARACTERS = 64
-"""A longer text is not an amount of anything, and Python refuses to convert one of thousands of digits."""
+"""Maximum length of a quantity. Python refuses to convert a text with thousands of digits."""
 _BINARY = {unit: 1024**n for n, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
 
 class Quantity(msgspec.Struct, frozen=True):
-    """``binary``: written in Ki, Mi, Gi where that goes."""
+    """A quantity of Kubernetes."""
 
     value: Fraction
     binary: bool = False
+    """Formatted in Ki, Mi or Gi if possible."""
 
     def __str__(self) -> str:
         if self.binary and self.value.denominator == 1 and abs(self.value) >= 1024:
@@ -33,7 +34,7 @@ class Quantity(msgspec.Struct, frozen=True):
 
 
 def read(text: str) -> Quantity | None:
-    """None for what is no quantity."""
+    """Parse a quantity; None if the text is not one."""
     found = _TEXT.fullmatch(text)
     if found is None or len(text) > MOST_CHARACTERS:
         return None
@@ -45,14 +46,14 @@ def read(text: str) -> Quantity | None:
 
 
 def total(texts: Iterable[str]) -> Quantity:
-    """The sum, in the units of the first. What is no quantity counts as nothing."""
+    """Add quantities, in the kind of units of the first. Invalid texts are ignored."""
     parts = [found for text in texts if (found := read(text)) is not None]
     first = next(iter(parts), Quantity(Fraction(0)))
     return Quantity(sum((part.value for part in parts), Fraction(0)), first.binary)
 
 
 def _text(value: Fraction, units: list[tuple[str, Fraction]]) -> str:
-    """With the largest unit that leaves a whole number."""
+    """Format with the largest unit that leaves a whole number."""
     fitting = [(unit, size) for unit, size in units if (value / size).denominator == 1 and value]
     unit, size = fitting[-1] if fitting else ("", Fraction(1))
     return f"{value / size}{unit}"

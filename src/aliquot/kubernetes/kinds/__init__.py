@@ -1,1 +1,1 @@
-"""The custom resources of Harvester and KubeVirt, as far as GPUs are concerned."""
+"""The custom resources of Harvester and KubeVirt, reduced to the fields that GPUs need."""

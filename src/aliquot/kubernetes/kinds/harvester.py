@@ -1,24 +1,25 @@
-"""The kinds of ``devices.harvesterhci.io/v1beta1`` as far as GPUs need them, field by field as on the wire.
+"""The kinds of ``devices.harvesterhci.io/v1beta1``, reduced to the fields that GPUs need, as they are on the wire.
 
-Sources: harvester/pcidevices, pkg/apis (fields, spelling included); the design documents' sample objects (what is
-shown empty and what is left out). ``conditions``, ``observedGeneration``, ``appliedBoot`` and ``differences`` are ours:
-unknown fields are no trouble to clients of the original.
+Sources: harvester/pcidevices, pkg/apis (fields and their spelling); the sample objects of the design documents (which
+empty fields are shown and which are omitted). Aliquot adds ``conditions``, ``observedGeneration``, ``appliedBoot`` and
+``differences``: clients of the original kinds ignore unknown fields.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
+from aliquot.core.model.stored import Stored
 from aliquot.kubernetes.client.object_base import ApiStruct, Condition, KubeObject, ResourceType
-from aliquot.kubernetes.kinds.harvester_names import SKIP_BINDING_ANNOTATION
+from aliquot.kubernetes.kinds.harvester_names import SKIP_BINDING_ANNOTATION, MigConfigurationState, VgpuDeviceState
 
 GROUP = "devices.harvesterhci.io"
 NVIDIA = "10de"
-"""The vendor whose functions we serve."""
-NOT_SERVED = "NotServed"
-"""The reason of a claim on a function that we do not serve."""
+"""The PCI vendor id of the functions that the agents serve."""
+NOT_SERVED: Final = "NotServed"
+"""The condition reason of a claim on a function that the agents do not serve."""
 VERSION = "v1beta1"
 
 
@@ -27,27 +28,29 @@ def _type(plural: str, kind: str) -> ResourceType:
 
 
 class HarvesterSpec(ApiStruct, frozen=True, omit_defaults=False):
-    """Base of specs: every field is shown, empty ones too."""
+    """Base of specs. Every field is written, also an empty one."""
 
 
 class HarvesterStatus(ApiStruct, frozen=True):
-    """Base of statuses: what is empty is left out. ``observed_generation`` is that of the spec it answers."""
+    """Base of statuses. Empty fields are omitted."""
 
     conditions: tuple[Condition, ...] = ()
     observed_generation: int = 0
+    """The generation of the spec that this status describes."""
 
 
 class PCIDeviceSpec(HarvesterSpec, frozen=True):
-    """Nothing."""
+    """An empty spec."""
 
 
 class PCIDeviceStatus(HarvesterStatus, frozen=True):
-    """``vendor_id``, ``device_id``: four hex digits, lower case; ``class_id``: class and subclass (``0302``)."""
-
     address: str = ""
     vendor_id: str = ""
+    """Four hex digits, lower case."""
     device_id: str = ""
+    """Four hex digits, lower case."""
     class_id: str = ""
+    """PCI class and subclass (``0302``)."""
     iommu_group: str = ""
     node_name: str = ""
     resource_name: str = ""
@@ -56,7 +59,7 @@ class PCIDeviceStatus(HarvesterStatus, frozen=True):
 
 
 class PCIDevice(KubeObject, frozen=True):
-    """One PCI function of a node."""
+    """A PCI function of a node."""
 
     TYPE: ClassVar[ResourceType] = _type("pcidevices", "PCIDevice")
 
@@ -72,14 +75,13 @@ class PCIDeviceClaimSpec(HarvesterSpec, frozen=True):
 
 
 class PCIDeviceClaimStatus(HarvesterStatus, frozen=True):
-    """``kernel_driver_to_unbind`` is the driver that the function had before, which it gets back."""
-
     kernel_driver_to_unbind: str = ""
+    """The driver to bind again when the claim goes: the one that the function had before."""
     passthrough_enabled: bool = False
 
 
 class PCIDeviceClaim(KubeObject, frozen=True):
-    """The wish that a function be handed out to virtual machines; of the same name as its PCIDevice."""
+    """A request to pass a function through to VMs. It has the name of its PCIDevice."""
 
     TYPE: ClassVar[ResourceType] = _type("pcideviceclaims", "PCIDeviceClaim")
 
@@ -88,22 +90,21 @@ class PCIDeviceClaim(KubeObject, frozen=True):
 
 
 class SRIOVGPUDeviceSpec(HarvesterSpec, frozen=True):
-    """``address`` is the PCI address of the physical function."""
-
     address: str = ""
+    """The PCI address of the physical function."""
     node_name: str = ""
     enabled: bool = False
 
 
 class SRIOVGPUDeviceStatus(HarvesterStatus, frozen=True):
-    """``vf_addresses`` in the lexical order of ``virtfn*``; ``vgpu_devices`` are object names in the same order."""
-
     vf_addresses: tuple[str, ...] = ()
+    """In the lexical order of ``virtfn*``."""
     vgpu_devices: tuple[str, ...] = msgspec.field(name="vGPUDevices", default=())
+    """Object names, in the order of ``vf_addresses``."""
 
 
 class SRIOVGPUDevice(KubeObject, frozen=True):
-    """One GPU that can have virtual functions, and whether it should have them."""
+    """A GPU that supports virtual functions, with the request to enable them."""
 
     TYPE: ClassVar[ResourceType] = _type("sriovgpudevices", "SRIOVGPUDevice")
 
@@ -112,28 +113,26 @@ class SRIOVGPUDevice(KubeObject, frozen=True):
 
 
 class VGPUDeviceSpec(HarvesterSpec, frozen=True):
-    """``type_name`` is a vGPU type's full name (``NVIDIA A2-4Q``)."""
-
     address: str = ""
     enabled: bool = False
     node_name: str = ""
     parent: str = msgspec.field(name="parentGPUDeviceAddress", default="")
     type_name: str = msgspec.field(name="vGPUTypeName", default="")
+    """The full name of a vGPU type (``NVIDIA A2-4Q``)."""
 
 
 class VGPUDeviceStatus(HarvesterStatus, frozen=True):
-    """``state`` is ``vGPUConfigured`` or empty. ``uuid`` is the mdev's, in the vendor VFIO world the type's number, as
-    the original has it. ``available_types``: name to ``nvidia-746`` (mdev) or ``1145`` (vendor VFIO).
-    """
-
     available_types: dict[str, str] = msgspec.field(default_factory=dict)
+    """Name to type id: ``nvidia-746`` (mdev) or ``1145`` (vendor-specific VFIO)."""
     configured: str = msgspec.field(name="configureVGPUTypeName", default="")
     uuid: str = ""
-    state: str = msgspec.field(name="vGPUStatus", default="")
+    """The mdev's UUID. With vendor-specific VFIO, the number of the type, as in Harvester."""
+    state: Stored[VgpuDeviceState | Literal[""]] = msgspec.field(name="vGPUStatus", default="")
+    """``vGPUConfigured`` or empty."""
 
 
 class VGPUDevice(KubeObject, frozen=True):
-    """One virtual function, and the vGPU that it should carry."""
+    """A virtual function, with the vGPU that is requested on it."""
 
     TYPE: ClassVar[ResourceType] = _type("vgpudevices", "VGPUDevice")
 
@@ -142,10 +141,10 @@ class VGPUDevice(KubeObject, frozen=True):
 
 
 class MigProfileSpec(HarvesterSpec, frozen=True):
-    """``name`` as nvidia-smi prints it (``MIG 1g.5gb+me``), ``id`` the profile's number there."""
-
     id: int
+    """The profile's number in nvidia-smi."""
     name: str
+    """The name that nvidia-smi prints (``MIG 1g.5gb+me``)."""
     requested: int = 0
 
 
@@ -157,30 +156,31 @@ class MigConfigurationSpec(HarvesterSpec, frozen=True):
 
 
 class MigProfileStatus(HarvesterSpec, frozen=True):
-    """``available``: how many more can be made now; ``total``: on an empty GPU; ``instances``: GPU instance ids."""
-
     available: int
+    """How many more instances of the profile can be created now."""
     id: int
     name: str
     total: int
+    """How many fit on an empty GPU."""
     instances: tuple[str, ...] | msgspec.UnsetType = msgspec.field(name="vGPUID", default=msgspec.UNSET)
+    """GPU instance ids."""
 
 
 class MigConfigurationStatus(HarvesterStatus, frozen=True):
-    """``state`` is ``synced``, ``out-of-sync``, ``disabled`` or empty. ``applied_boot`` is the boot in which the wish
-    was last carried out: what is missing in another boot was lost by the reboot, in the same one somebody removed it.
-    ``differences`` are sentences.
-    """
-
     profile_status: tuple[MigProfileStatus, ...] = ()
-    state: str = msgspec.field(name="status", default="")
+    state: Stored[MigConfigurationState | Literal[""]] = msgspec.field(name="status", default="")
+    """``synced``, ``out-of-sync``, ``disabled`` or empty."""
     message: str = ""
     applied_boot: str = ""
+    """The boot id at the last apply. If the boot differs, the reboot lost what is missing; otherwise another program
+    removed it.
+    """
     differences: tuple[str, ...] = ()
+    """The drift, as sentences."""
 
 
 class MigConfiguration(KubeObject, frozen=True):
-    """How one GPU should be cut; owned by its SRIOVGPUDevice."""
+    """The MIG geometry that is requested for a GPU. Its SRIOVGPUDevice owns it."""
 
     TYPE: ClassVar[ResourceType] = _type("migconfigurations", "MigConfiguration")
 
@@ -190,14 +190,16 @@ class MigConfiguration(KubeObject, frozen=True):
 
 KINDS: tuple[type[KubeObject], ...] = (PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice, MigConfiguration)
 ADMISSION_KINDS: tuple[type[KubeObject], ...] = (MigConfiguration, SRIOVGPUDevice, VGPUDevice, PCIDeviceClaim)
-"""Kinds whose writes the admission webhook judges."""
+"""Kinds whose writes the admission webhook reviews."""
 
 
 def passes_through(claim: PCIDeviceClaim | None) -> bool:
-    """Whether a claim hands its function out, and does not merely reserve it."""
+    """Report whether a claim passes its function through to VMs, rather than only reserving it."""
     return claim is not None and claim.metadata.annotations.get(SKIP_BINDING_ANNOTATION) != "true"
 
 
 def is_served(function: PCIDevice) -> bool:
-    """Whether our agents serve a function: NVIDIA's, and what shares an IOMMU group with one, which has conditions."""
+    """Report whether the agents serve a function: an NVIDIA function, or an IOMMU group peer of one, which has
+    conditions.
+    """
     return function.status.vendor_id == NVIDIA or bool(function.status.conditions)

@@ -1,34 +1,42 @@
-"""Names that Harvester, its user interface and existing virtual machines rely on.
+"""Names that Harvester, its user interface and existing VMs depend on.
 
-Source: harvester/pcidevices (pkg/apis, pkg/util/gpuhelper, pkg/deviceplugins). Those below ``aliquot.dev/`` are ours.
+Source: harvester/pcidevices (pkg/apis, pkg/util/gpuhelper, pkg/deviceplugins). Aliquot adds the names below
+``aliquot.dev/``.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Final, Literal
 
 NODE_LABEL = "nodename"
 PARENT_LABEL = "harvesterhci.io/parentSRIOVGPUDevice"
 DRIVER_NEEDED_LABEL = "sriovgpu.harvesterhci.io/driver-needed"
-"""On a node, ``true`` exactly while it has an SRIOVGPUDevice."""
+"""On a node: ``true`` while the node has an SRIOVGPUDevice, absent otherwise."""
 CUSTOM_DRIVER_ANNOTATION = "sriovgpu.harvesterhci.io/custom-driver"
 SKIP_MIG_ANNOTATION = "harvesterhci.io/skip-mig-configuration"
-"""On an SRIOVGPUDevice, ``true``: the GPU stays time-sliced although it could be cut."""
+"""On an SRIOVGPUDevice, ``true``: the GPU stays time-sliced although it supports MIG."""
 SKIP_BINDING_ANNOTATION = "pcidevices.harvesterhci.io/skip-vfio-binding"
-"""On a claim, ``true``: it reserves the function, whose driver stays."""
+"""On a claim, ``true``: the claim reserves the function, which keeps its driver."""
 DRIVER_ANNOTATION = "harvesterhci.io/pcideviceDriver"
-"""On a PCIDevice: the driver at first sight."""
+"""On a PCIDevice: the driver when the function was first seen."""
 RESOURCE_ANNOTATION = "pcidevice.harvesterhci.io/override-resource-name"
 ALLOCATION_ANNOTATION = "harvesterhci.io/deviceAllocationDetails"
 """On a VirtualMachine: JSON ``{"gpus": {resource: [object names]}, "hostdevices": {resource: [object names]}}``."""
 CLAIM_FINALIZER = "wrangler.cattle.io/PCIDeviceClaimOnRemove"
-CONFIGURED = "vGPUConfigured"
-SYNCED, OUT_OF_SYNC, DISABLED = "synced", "out-of-sync", "disabled"
+VgpuDeviceState = Literal["vGPUConfigured"]
+CONFIGURED: Final = "vGPUConfigured"
+MigConfigurationState = Literal["synced", "out-of-sync", "disabled"]
+SYNCED: Final = "synced"
+OUT_OF_SYNC: Final = "out-of-sync"
+DISABLED: Final = "disabled"
 
 HEAL_ANNOTATION = "aliquot.dev/self-heal"
-"""On a MigConfiguration, ``true``: what somebody changed by hand is put right."""
+"""On a MigConfiguration, ``true``: the agent reverts changes that were made by hand."""
 UNTRACKED_ANNOTATION = "aliquot.dev/untracked"
-"""On a MigConfiguration or VGPUDevice, ``delete``: what was made by hand may go. Without it, it is only reported."""
+"""On a MigConfiguration or VGPUDevice, ``delete``: the agent may destroy instances or vGPUs that were created by hand.
+Without it, the agent only reports them.
+"""
 
 MDEV_ENV = "MDEV_PCI_RESOURCE"
 PCI_ENV = "PCI_RESOURCE"
@@ -37,17 +45,20 @@ _SOCKET_MOST = 108
 
 
 def object_name(node: str, address: str) -> str:
-    """``node-000008004`` for the function ``0000:08:00.4``: one name for a function in every kind."""
+    """Return the name of a function's objects, the same in every kind: ``node-000008004`` for ``0000:08:00.4``."""
     return f"{node}-{address.replace(':', '').replace('.', '')}"
 
 
 def vgpu_resource(type_name: str) -> str:
-    """``nvidia.com/NVIDIA_A2-4A`` for the vGPU type ``NVIDIA A2-4A``: case and hyphens stay."""
+    """Return the resource of a vGPU type: ``nvidia.com/NVIDIA_A2-4A`` for ``NVIDIA A2-4A``. Case and hyphens stay."""
     return "nvidia.com/" + re.sub(r"[/. ]", "_", type_name.strip())
 
 
 def pci_resource(vendor: str, product: str, device_id: str) -> str:
-    """``nvidia.com/GA100_A100_SXM4_40GB`` for names of pci.ids (``NVIDIA Corporation``, ``GA100 [A100 SXM4 40GB]``)."""
+    """Return the resource of a PCI function from its vendor and product names in pci.ids.
+
+    ``NVIDIA Corporation`` and ``GA100 [A100 SXM4 40GB]`` give ``nvidia.com/GA100_A100_SXM4_40GB``.
+    """
     prefix = vendor_domain(vendor)
     word = _product(product) or device_id
     if _too_long(prefix, word):
@@ -56,7 +67,10 @@ def pci_resource(vendor: str, product: str, device_id: str) -> str:
 
 
 def vendor_domain(vendor: str) -> str:
-    """The text in brackets up to a slash, else the first word; letters and digits, lower case, and ``.com``."""
+    """Return the domain of a vendor: its name in letters and digits, lower case, and ``.com``.
+
+    The name is the text in brackets up to a slash, otherwise the first word.
+    """
     bracketed = re.search(r"\[([^\]/]*)", vendor)
     word = bracketed.group(1) if bracketed else (vendor.split() or [""])[0]
     return re.sub(r"[^A-Za-z0-9]", "", word).lower() + ".com"
@@ -68,10 +82,13 @@ def _product(product: str) -> str:
 
 
 def _too_long(prefix: str, word: str) -> bool:
-    """The length of the socket that the original names after the resource."""
+    """Report whether the path of the socket that Harvester names after the resource is too long for a Unix socket."""
     return len(f"{SOCKET_FOLDER}/kubevirt-/{prefix}-{word}.sock") > _SOCKET_MOST
 
 
 def environment(resource: str, prefix: str) -> str:
-    """``MDEV_PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4Q``: what virt-launcher reads the devices of a resource from."""
+    """Return the environment variable from which virt-launcher reads the devices of a resource.
+
+    For example ``MDEV_PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4Q``.
+    """
     return f"{prefix}_{re.sub(r'[/.]', '_', resource.upper())}"

@@ -1,6 +1,6 @@
-"""KubeVirt's kinds, as far as GPUs are concerned. Everything else in them is neither read nor written.
+"""KubeVirt's kinds, reduced to the fields that GPUs need. Aliquot neither reads nor writes the other fields.
 
-Source: KubeVirt API reference (kubevirt.io/v1). What is written goes through patches of the raw objects.
+Source: KubeVirt API reference (kubevirt.io/v1). Writes are patches of the raw objects.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ import msgspec
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
 
 PERMITTED_ANNOTATION = "aliquot.dev/permitted"
-"""On the KubeVirt object: the resources whose entries are ours, as a JSON list."""
+"""On the KubeVirt object: the resources whose entries Aliquot owns, as a JSON list."""
 LAUNCHER_CONTAINER = "compute"
-"""The container of a launcher pod that the machine runs in."""
+"""The container of a launcher pod that runs the VM."""
 LAUNCHER_COMMAND = ("env",)
-"""What to run there. Every image that has virt-launcher has it; ``kubevirt.launcher_pod`` tells values with line breaks
-apart.
+"""The command that prints the environment. Every image with virt-launcher has it, and ``kubevirt.launcher_pod`` copes
+with line breaks in values.
 """
 
 
 class Toggle(ApiStruct, frozen=True):
-    """``enabled`` None: not said, which KubeVirt reads as yes."""
-
     enabled: bool | None = None
+    """None means unset, which KubeVirt treats as true."""
 
 
 class Display(ApiStruct, frozen=True):
@@ -37,13 +36,14 @@ class VgpuOptions(ApiStruct, frozen=True):
 
 
 class DeviceRequest(ApiStruct, frozen=True):
-    """One entry of ``gpus`` or ``hostDevices``: a name of the user's, and the resource that it stands for.
-    ``claim_name`` is set where the device comes from DRA.
-    """
+    """An entry of ``gpus`` or ``hostDevices``."""
 
     name: str = ""
+    """Chosen by the user."""
     device_name: str = ""
+    """The resource."""
     claim_name: str = ""
+    """Set if the device comes from DRA."""
     tag: str = ""
     options: VgpuOptions | None = msgspec.field(name="virtualGPUOptions", default=None)
 
@@ -75,11 +75,12 @@ class InstanceType(ApiStruct, frozen=True):
 
 
 class VirtualMachineSpec(ApiStruct, frozen=True):
-    """``running`` and ``run_strategy`` exclude each other. ``instancetype`` may add devices when the machine starts."""
+    """The fields of a VM's spec. At most one of ``running`` and ``run_strategy`` is set."""
 
     running: bool | None = None
     run_strategy: str | None = None
     instancetype: InstanceType | None = None
+    """It may add devices when the VM starts."""
     template: VmTemplate = VmTemplate()
 
 
@@ -100,7 +101,7 @@ class VirtualMachine(KubeObject, frozen=True):
 
     @property
     def should_run(self) -> bool:
-        """Whether it is to run, now or again: it then counts against capacity whether or not it has started."""
+        """True if the VM should run, now or again. It then counts against capacity whether or not it has started."""
         if self.spec.run_strategy is not None:
             return self.spec.run_strategy in ("Always", "RerunOnFailure", "Once") or (
                 self.spec.run_strategy == "Manual" and self.status.created
@@ -108,24 +109,27 @@ class VirtualMachine(KubeObject, frozen=True):
         return bool(self.spec.running)
 
     def should_run_after(self, phase: str) -> bool:
-        """The same where an instance of it ended in this phase and is still there: not every one is started again."""
+        """Report whether the VM should run again after its instance, which still exists, ended in this phase.
+
+        Not every run strategy starts the VM again.
+        """
         if self.spec.run_strategy in ("Once", "Manual"):
             return False
         return self.should_run and (self.spec.run_strategy != "RerunOnFailure" or phase == "Failed")
 
 
 class MigrationState(ApiStruct, frozen=True):
-    """The last live migration. ``target_node`` is empty until its launcher has a node."""
+    """The last live migration."""
 
     target_node: str = ""
+    """Empty until the target's launcher has a node."""
     completed: bool = False
     failed: bool = False
 
 
 class InstanceStatus(ApiStruct, frozen=True):
-    """``phase``: Pending, Scheduling, Scheduled, Running, Succeeded, Failed."""
-
     phase: str = ""
+    """Pending, Scheduling, Scheduled, Running, Succeeded or Failed."""
     node_name: str = ""
     migration_state: MigrationState | None = None
 
@@ -148,24 +152,22 @@ class VirtualMachineInstance(KubeObject, frozen=True):
 
     @property
     def migration_target(self) -> str:
-        """The node that it is moving to; empty while it is not moving."""
+        """The node that the VM migrates to; empty while it does not migrate."""
         state = self.status.migration_state
         moving = state is not None and not (state.completed or state.failed)
         return state.target_node if state is not None and moving else ""
 
 
 class PciHostDevice(ApiStruct, frozen=True):
-    """``pci_vendor_selector``: ``10de:26b9``."""
-
     pci_vendor_selector: str = ""
+    """For example ``10de:26b9``."""
     resource_name: str = ""
     external_resource_provider: bool = False
 
 
 class MediatedHostDevice(ApiStruct, frozen=True):
-    """``mdev_name_selector``: the vGPU type's name (``NVIDIA A2-4A``)."""
-
     mdev_name_selector: str = ""
+    """The name of the vGPU type (``NVIDIA A2-4A``)."""
     resource_name: str = ""
     external_resource_provider: bool = False
 
@@ -184,7 +186,7 @@ class KubeVirtSpec(ApiStruct, frozen=True):
 
 
 class KubeVirt(KubeObject, frozen=True):
-    """KubeVirt's own settings; one per cluster."""
+    """KubeVirt's own settings. A cluster has one such object."""
 
     TYPE: ClassVar[ResourceType] = ResourceType("kubevirt.io", "v1", "kubevirts", "KubeVirt")
 

@@ -1,1 +1,1 @@
-"""The node agent that follows `nvidia.com/mig.config`, and its part of the cluster's controller."""
+"""Node agent that applies the label `nvidia.com/mig.config`, and its part of the cluster controller."""

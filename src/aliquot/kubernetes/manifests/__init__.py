@@ -1,1 +1,1 @@
-"""What is put into a cluster, as plain objects; ``deploy/kubernetes`` and the chart are written from here."""
+"""Manifests of a cluster as plain objects, from which ``deploy/kubernetes`` and the chart are generated."""

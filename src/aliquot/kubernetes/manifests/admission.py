@@ -1,7 +1,7 @@
-"""What RBAC cannot say: an agent acts on its own node alone. ValidatingAdmissionPolicies, judged by the API server.
+"""ValidatingAdmissionPolicies for what RBAC cannot express: an agent may act only on its own node.
 
 An agent's token is bound to its pod, and so to a node, whose name the API server puts into the request's user info
-(Kubernetes 1.30 and later). Requests of anybody else are not looked at.
+(Kubernetes 1.30 and later). Requests of other users are not checked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SPECS = [
 
 
 def agent(values: Values) -> list[Object]:
-    """The policies about the agent, each followed by its binding."""
+    """Return the policies about the agent, each followed by its binding."""
     account_name = AGENT_ACCOUNT
     return [
         *policy("aliquot-agent-nodes", account_name, [("", "nodes", "UPDATE")], _agent_node(), values, [*MAPS, *SPECS]),
@@ -30,7 +30,7 @@ def agent(values: Values) -> list[Object]:
 
 
 def controller(values: Values) -> list[Object]:
-    """The policies about the controller, each followed by its binding."""
+    """Return the policies about the controller, each followed by its binding."""
     account_name = CONTROLLER
     objects = [("", "configmaps", "*"), ("coordination.k8s.io", "leases", "*")]
     return [
@@ -43,40 +43,41 @@ def controller(values: Values) -> list[Object]:
 def _agent_node() -> list[Object]:
     return [
         validation(
-            "variables.node != '' && object.metadata.name == variables.node", "an agent changes its own node alone"
+            "variables.node != '' && object.metadata.name == variables.node", "an agent may change only its own node"
         ),
         validation(
             only_keys(
                 "Labels", f"k.startsWith('nvidia.com/') && k != '{names.CONFIG_LABEL}' || k.contains('.aliquot.dev/')"
             ),
-            f"an agent changes labels nvidia.com/* and *.aliquot.dev/* alone, and never {names.CONFIG_LABEL}, the wish",
+            "an agent may change only labels nvidia.com/* and *.aliquot.dev/*, "
+            f"and never {names.CONFIG_LABEL}, the desired state",
         ),
         validation(
             only_keys("Annotations", f"k.startsWith('aliquot.dev/') && k != '{names.RESERVED_ANNOTATION}'"),
-            f"an agent changes annotations aliquot.dev/* alone, and never {names.RESERVED_ANNOTATION}",
+            f"an agent may change only annotations aliquot.dev/*, and never {names.RESERVED_ANNOTATION}",
         ),
         validation(
             f"{same_except('variables.newSpec', 'variables.oldSpec', 'unschedulable')} && {SAME_LIFE}",
-            "an agent may cordon its node, and changes nothing else of its spec",
+            "an agent may cordon its node, and change nothing else of its spec",
         ),
     ]
 
 
 def _agent_pods() -> list[Object]:
     on_node = "variables.node != '' && oldObject.spec.?nodeName.orValue('') == variables.node"
-    return [validation(on_node, "an agent deletes pods of its own node alone")]
+    return [validation(on_node, "an agent may delete only pods of its own node")]
 
 
 def _evictions() -> list[Object]:
     return [
-        validation("variables.node != ''", "an agent evicts with a token that is bound to its pod"),
-        validation("request.namespace != 'kube-system'", "an agent evicts nothing from kube-system"),
+        validation("variables.node != ''", "an agent may evict pods only with a token that is bound to its pod"),
+        validation("request.namespace != 'kube-system'", "an agent may not evict pods of kube-system"),
     ]
 
 
 def _agent_maps() -> list[Object]:
     own = "variables.node != '' && object.metadata.name in [variables.node + '-mig-config', variables.node + '-gpus']"
-    return [validation(own, "an agent writes the ConfigMaps <node>-mig-config and <node>-gpus of its own node alone")]
+    return [validation(own, "an agent may write only the ConfigMaps <node>-mig-config and <node>-gpus of its own node")]
 
 
 def _agent_events() -> list[Object]:
@@ -84,20 +85,21 @@ def _agent_events() -> list[Object]:
         "variables.node != '' && object.?involvedObject.?kind.orValue('') == 'Node' && "
         "object.?involvedObject.?name.orValue('') == variables.node"
     )
-    return [validation(own, "an agent writes events about its own node alone")]
+    return [validation(own, "an agent may write only events about its own node")]
 
 
 def _controller_node() -> list[Object]:
     keys = f"k in ['{names.DEPLOY_LABEL}', '{names.CONFIG_LABEL}']"
     return [
         validation(
-            only_keys("Labels", keys), f"the controller changes {names.DEPLOY_LABEL} and {names.CONFIG_LABEL} alone"
+            only_keys("Labels", keys),
+            f"the controller may change only the labels {names.DEPLOY_LABEL} and {names.CONFIG_LABEL}",
         ),
         validation(
             only_keys("Annotations", f"k == '{names.RESERVED_ANNOTATION}'"),
-            f"the controller changes the annotation {names.RESERVED_ANNOTATION} alone",
+            f"the controller may change only the annotation {names.RESERVED_ANNOTATION}",
         ),
-        validation(f"object.spec == oldObject.spec && {SAME_LIFE}", "the controller changes no node's spec"),
+        validation(f"object.spec == oldObject.spec && {SAME_LIFE}", "the controller may not change the spec of a node"),
     ]
 
 
@@ -106,9 +108,9 @@ def _controller_events() -> list[Object]:
         "object.?involvedObject.?kind.orValue('') == 'Pod' && object.?reason.orValue('') == 'NearMiss' && "
         f"object.?reportingComponent.orValue('') == '{CONTROLLER}'"
     )
-    return [validation(own, "the controller writes events of its own about pods alone, with the reason NearMiss")]
+    return [validation(own, "the controller may write only its own events about pods, with the reason NearMiss")]
 
 
 def _controller_objects() -> list[Object]:
     own = f"object.metadata.name in ['{names.EFFECTIVE_MAP}', '{LEASE}']"
-    return [validation(own, f"the controller writes {names.EFFECTIVE_MAP} and its lease alone")]
+    return [validation(own, f"the controller may write only {names.EFFECTIVE_MAP} and its lease")]

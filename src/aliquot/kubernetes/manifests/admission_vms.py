@@ -1,6 +1,7 @@
-"""What RBAC cannot say of the rights for virtual machines. See ``admission`` for how an agent's node is known.
+"""ValidatingAdmissionPolicies for the rights for VMs. See ``admission`` for how an agent's node is known.
 
-An object is a node's by ``spec.nodeName``, which never changes; a PCIDevice, whose spec is empty, by its name.
+An object belongs to the node in ``spec.nodeName``, which never changes. A PCIDevice has an empty spec and belongs to
+the node in its name.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _SETTINGS = [
 
 
 def agent(values: Values) -> list[Object]:
-    """The policies about the devices agent, each followed by its binding."""
+    """Return the policies about the devices agent, each followed by its binding."""
     written: list[Rule] = [(GROUP, resource, verb) for resource in _OBJECTS for verb in ("CREATE", "UPDATE", "DELETE")]
     specs: list[Rule] = [(GROUP, plural, "UPDATE") for plural in PLURALS]
     vm: list[Rule] = [(KUBEVIRT, "virtualmachines", "UPDATE")]
@@ -62,7 +63,7 @@ def agent(values: Values) -> list[Object]:
 
 
 def controller(values: Values) -> list[Object]:
-    """The policies about what the controller may for virtual machines, each followed by its binding."""
+    """Return the policies about the controller's rights for VMs, each followed by its binding."""
     claims, settings = [(GROUP, CLAIMS, "UPDATE")], [(KUBEVIRT, "kubevirts", "UPDATE")]
     return [
         *policy("aliquot-controller-claims", CONTROLLER, claims, _finalizers(), values, MAPS),
@@ -74,17 +75,19 @@ def controller(values: Values) -> list[Object]:
 def _node() -> list[Object]:
     return [
         validation(
-            "variables.node != '' && object.metadata.name == variables.node", "an agent changes its own node alone"
+            "variables.node != '' && object.metadata.name == variables.node", "an agent may change only its own node"
         ),
         validation(
             only_keys("Labels", f"k == '{names.DRIVER_NEEDED_LABEL}'"),
-            f"the devices agent changes the label {names.DRIVER_NEEDED_LABEL} alone",
+            f"the devices agent may change only the label {names.DRIVER_NEEDED_LABEL}",
         ),
         validation(
             _one_annotation("aliquot.dev/devices"),
-            "the devices agent changes the annotation aliquot.dev/devices alone",
+            "the devices agent may change only the annotation aliquot.dev/devices",
         ),
-        validation(f"object.spec == oldObject.spec && {SAME_LIFE}", "the devices agent changes no node's spec"),
+        validation(
+            f"object.spec == oldObject.spec && {SAME_LIFE}", "the devices agent may not change the spec of a node"
+        ),
     ]
 
 
@@ -93,25 +96,29 @@ def _one_annotation(key: str) -> str:
 
 
 def _node_objects() -> list[Object]:
-    """A PCIDevice's name is its node's, a hyphen and an address in hexadecimal digits: nothing else begins so."""
+    """Return the rule about a node's objects. A PCIDevice's name is its node's, a hyphen and an address in hexadecimal
+    digits: no other name begins so.
+    """
     named = (
         "o.metadata.name.startsWith(variables.node + '-') && "
         "o.metadata.name.substring(size(variables.node) + 1).matches('^[0-9a-f]{9,13}$')"
     )
     theirs = f"request.resource.resource == 'pcidevices' ? ({named}) : o.?spec.?nodeName.orValue('') == variables.node"
     return [
-        validation(f"variables.node != '' && {_BOTH}.all(o, {theirs})", "an agent writes objects of its own node alone")
+        validation(
+            f"variables.node != '' && {_BOTH}.all(o, {theirs})", "an agent may write only objects of its own node"
+        )
     ]
 
 
 def _unchanged_spec() -> list[Object]:
     same = "object.?spec.orValue({}) == oldObject.?spec.orValue({})"
-    return [validation(same, "an agent carries wishes out, and changes none: spec stays as it is")]
+    return [validation(same, "an agent may not change spec, the desired state")]
 
 
 def _claim() -> list[Object]:
     ours = f"oldObject.metadata.?annotations[?'{names.SKIP_BINDING_ANNOTATION}'].orValue('') == 'true'"
-    return [validation(ours, "an agent deletes claims that stand for vGPUs alone, no user's")]
+    return [validation(ours, "an agent may delete only claims that stand for vGPUs, no user's claims")]
 
 
 def _virtual_machine() -> list[Object]:
@@ -122,18 +129,18 @@ def _virtual_machine() -> list[Object]:
         validation(
             f"{_one_annotation(names.ALLOCATION_ANNOTATION)} && "
             f"variables.newLabels == variables.oldLabels && {SAME_LIFE}",
-            f"an agent writes the annotation {names.ALLOCATION_ANNOTATION} of a virtual machine alone",
+            f"an agent may write only the annotation {names.ALLOCATION_ANNOTATION} of a VM",
         ),
-        validation(" && ".join(same), "an agent renames a virtual machine's devices, and changes nothing else of it"),
+        validation(" && ".join(same), "an agent may rename the devices of a VM, and change nothing else of it"),
         *(
-            validation(_renamed(key), f"an agent renames {key}, and changes nothing else of them")
+            validation(_renamed(key), f"an agent may rename {key}, and change nothing else of them")
             for key in ("gpus", "hostDevices")
         ),
     ]
 
 
 def _renamed(key: str) -> str:
-    """The devices of a list are the same in everything but their names."""
+    """Return an expression: the devices of a list are the same in everything but their names."""
     new, old = (f"variables.{when}Devices.?{key}.orValue([])" for when in ("new", "old"))
     same = "a.all(k, k == 'name' || (k in b && b[k] == a[k])) && b.all(k, k == 'name' || k in a)"
     return (
@@ -149,16 +156,16 @@ def _exec(values: Values) -> list[Object]:
         f"request.name.startsWith('virt-launcher-') && {container} == '{LAUNCHER_CONTAINER}' && "
         f"object.?command.orValue([]) == {list(LAUNCHER_COMMAND)!r}"
     )
-    text = f"an agent enters pods nvidia-driver-* in {values.driver_namespace}, and reads 'env' in launchers, alone"
+    text = f"an agent may only run programs in pods nvidia-driver-* in {values.driver_namespace} and 'env' in launchers"
     return [
-        validation("variables.node != ''", "an agent enters pods with a token that is bound to its pod"),
+        validation("variables.node != ''", "an agent may enter pods only with a token that is bound to its pod"),
         validation(f"({driver}) || ({launcher})", text),
     ]
 
 
 def _maps() -> list[Object]:
     own = "variables.node != '' && object.metadata.name == variables.node + '-vgpus'"
-    return [validation(own, "the devices agent writes the ConfigMap <node>-vgpus of its own node alone")]
+    return [validation(own, "the devices agent may write only the ConfigMap <node>-vgpus of its own node")]
 
 
 def _events() -> list[Object]:
@@ -166,7 +173,7 @@ def _events() -> list[Object]:
     kind, name, version = (about.format(field) for field in ("kind", "name", "apiVersion"))
     node = f"{kind} == 'Node' && {name} == variables.node"
     thing = f"{version}.startsWith('{GROUP}/') && {name}.startsWith(variables.node + '-')"
-    text = "an agent writes events about its own node and that node's objects alone"
+    text = "an agent may write only events about its own node and that node's objects"
     return [validation(f"variables.node != '' && (({node}) || ({thing}))", text)]
 
 
@@ -175,7 +182,7 @@ def _finalizers() -> list[Object]:
     return [
         validation(
             f"{same} && variables.newAnnotations == variables.oldAnnotations && {SAME_OWNERS}",
-            "the controller takes finalizers off claims, and changes nothing else of them",
+            "the controller may remove finalizers of claims, and change nothing else of them",
         )
     ]
 
@@ -184,15 +191,17 @@ def _permitted() -> list[Object]:
     same = same_except("variables.newSpec", "variables.oldSpec", "configuration")
     inner = same_except("variables.newConfiguration", "variables.oldConfiguration", "permittedHostDevices")
     return [
-        validation(f"{same} && {inner}", "the controller changes permittedHostDevices of KubeVirt's settings alone"),
+        validation(f"{same} && {inner}", "the controller may change only permittedHostDevices of KubeVirt's settings"),
         validation(
             f"{_one_annotation(PERMITTED_ANNOTATION)} && variables.newLabels == variables.oldLabels && {SAME_LIFE}",
-            f"the controller changes the annotation {PERMITTED_ANNOTATION} of KubeVirt's settings alone",
+            f"the controller may change only the annotation {PERMITTED_ANNOTATION} of KubeVirt's settings",
         ),
     ]
 
 
 def _secret() -> list[Object]:
-    """Of another type it would be filled by Kubernetes, with a token of whatever account it names."""
+    """Return the rule about the controller's Secret. Kubernetes would fill one of another type with a token of the
+    account that it names.
+    """
     ours = f"object.metadata.name == '{WEBHOOK}' && object.?type.orValue('') == 'kubernetes.io/tls'"
-    return [validation(ours, f"the controller writes the Secret {WEBHOOK} of the type kubernetes.io/tls alone")]
+    return [validation(ours, f"the controller may write only the Secret {WEBHOOK} of the type kubernetes.io/tls")]

@@ -14,7 +14,7 @@ HOST = "/host"
 
 
 NODE_AND_POD = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
-"""What agents are told of themselves: variables, and the fields of the pod that they have."""
+"""Variables of the agents, and the fields of the pod that they have."""
 
 
 def daemon_set(values: Values) -> Object:
@@ -35,7 +35,7 @@ def daemon_set(values: Values) -> Object:
 
 
 def environment(values: Values) -> list[Object]:
-    """The variables of NVIDIA's MIG manager, under their names."""
+    """Return the variables of NVIDIA's MIG manager, under their names."""
     plain = {
         "HOST_ROOT_MOUNT": HOST,
         "DEFAULT_CONFIG_FILE": FALLBACK_FILE,
@@ -53,24 +53,24 @@ def environment(values: Values) -> list[Object]:
 
 
 PATHS = (
-    ("host", "/", HOST, True, "driver libraries and nvidia-smi, wherever the driver lives; the host's D-Bus socket"),
+    ("host", "/", HOST, True, "driver libraries and nvidia-smi in any location; the host's D-Bus socket"),
     ("dev", "/dev", "/dev", False, "/dev/nvidia* and /dev/nvidia-caps/*, which come and go with MIG devices"),
     ("sys", "/sys", "/sys", False, "PCI functions, NUMA nodes, reset"),
-    ("cdi", "/var/run/cdi", "/var/run/cdi", False, "the CDI specification, written anew after each change"),
+    ("cdi", "/var/run/cdi", "/var/run/cdi", False, "the CDI specification, written again after each change"),
     ("device-plugins", "/var/lib/kubelet/device-plugins", "", False, "sockets between kubelet and the device plugin"),
-    ("pod-resources", "/var/lib/kubelet/pod-resources", "", True, "kubelet's word on which pod has which device"),
-    ("state", "/var/lib/aliquot", "", False, "the journal: what was about to be done survives the pod"),
-    ("run", "/run/aliquot", "", False, "the lock: one writer per node, whether in a pod or on the host"),
+    ("pod-resources", "/var/lib/kubelet/pod-resources", "", True, "the kubelet's list of devices by pod"),
+    ("state", "/var/lib/aliquot", "", False, "the journal, which outlives the pod"),
+    ("run", "/run/aliquot", "", False, "the lock: one writer per node, in a pod or on the host"),
 )
-"""Host paths: volume, path on the host, path in the pod (empty: the same), read-only, why."""
+"""Host paths. Columns: volume, path on the host, path in the pod (empty if it is the same), read-only, reason."""
 ALL = tuple(name for name, *_ in PATHS)
 
 _MADE = ("cdi", "state", "run")
-"""What is made where it is missing. kubelet makes its own."""
+"""Paths that are created if they are missing. The kubelet creates its own."""
 
 
 def mounts(chosen: Collection[str]) -> list[Object]:
-    """Where host paths are seen in the pod, by the names of their volumes."""
+    """Return the mounts of host paths in the pod, by the names of their volumes."""
     found: list[Object] = []
     for name, host, inside, read_only, _ in PATHS:
         mount: Object = {"name": name, "mountPath": inside or host}
@@ -83,7 +83,7 @@ def mounts(chosen: Collection[str]) -> list[Object]:
 
 
 def volumes(chosen: Collection[str]) -> list[Object]:
-    """The volumes of host paths, by their names."""
+    """Return the volumes of host paths, by their names."""
     return [
         {"name": name, "hostPath": {"path": host, "type": "DirectoryOrCreate" if name in _MADE else "Directory"}}
         for name, host, *_ in PATHS

@@ -1,6 +1,6 @@
-"""The manifests as files of objects, in the order in which ``kubectl apply -f FOLDER`` takes them.
+"""Manifests as files of objects, in the order in which ``kubectl apply -f FOLDER`` applies them.
 
-Two folders, for containers and for virtual machines; each is whole by itself, and what both have is the same in both.
+There are two folders, for containers and for VMs. Each is complete, and objects in both are the same.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from aliquot.kubernetes.manifests.values import (
 )
 
 OPTIONAL = "optional"
-"""The folder of what needs something that not every cluster has, and of rights that not every cluster should give."""
+"""The folder of objects that need a component which not every cluster has, and of rights that not every cluster should
+grant.
+"""
 BOTH, CONTAINERS, MACHINES, CERTIFICATE = "both", "containers", "machines", "certificate"
-"""Which installations a group of objects belongs to; the last are those for virtual machines whose controller makes
-the webhooks' certificate itself, and registers them.
+"""Installations that a group of objects belongs to. CERTIFICATE are those for VMs whose controller creates the
+webhooks' certificate itself, and registers the webhooks.
 """
 MONITORING = "monitoring"
 """The namespace in which kube-prometheus and most of its packages put Prometheus."""
@@ -34,12 +36,12 @@ Files = dict[str, list[Object]]
 
 
 def files(values: Values) -> Files:
-    """For containers: file name, without ending, to objects."""
+    """Return the files for containers: file name without suffix, to objects."""
     return _files_of(values, CONTAINERS, BOTH)
 
 
 def vm_files(values: Values) -> Files:
-    """For virtual machines."""
+    """Return the files for VMs."""
     return _files_of(values, MACHINES, CERTIFICATE, BOTH)
 
 
@@ -52,7 +54,7 @@ def _files_of(values: Values, *installations: str) -> Files:
 
 
 def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
-    """Every file, its objects by the installations that they belong to."""
+    """Return every file, with its objects by the installations that they belong to."""
     return {
         "00-namespace": [(BOTH, [namespace(values)])],
         "10-accounts": [(installation, [access.account(name, values)]) for installation, name in _ACCOUNTS],
@@ -94,7 +96,7 @@ def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
 
 
 def namespace(values: Values) -> Object:
-    """The agent is privileged: where Pod Security is enforced, its namespace must allow that."""
+    """Return the namespace. The agent is privileged: if Pod Security is enforced, its namespace must allow that."""
     privileged = {"pod-security.kubernetes.io/enforce": "privileged"}
     return {
         "apiVersion": "v1",
@@ -109,9 +111,9 @@ def network_policy(name: str, component: str, values: Values, *, https: bool = F
     The API server calls webhooks from an address that no selector matches and that we cannot guess. A pod that forges a
     review gets nothing admitted, but can hold a free device for some seconds: docs/harvester.md.
 
-    No policy filters a pod's own node, so that kubelet's probes always arrive, and none would hold for a pod with
-    ``hostNetwork``: none of ours has it. Outgoing traffic stays open. All of it goes to the API server, whose address
-    differs from cluster to cluster, and a policy can name an address outside the cluster's pods only by its number.
+    No policy filters traffic from a pod's own node, so the kubelet's probes always arrive. No policy applies to a pod
+    with ``hostNetwork``, so none of ours has it. Outgoing traffic stays open. All of it goes to the API server, whose
+    address differs from cluster to cluster. A policy can name an address outside the cluster's pods only by its number.
     """
     ingress: list[Object] = [{"ports": [{"port": "http"}], "from": METRICS_FROM}]
     if https:
@@ -143,12 +145,12 @@ def controller_deployment(values: Values) -> Object:
 
 
 def metrics_service(app: str, component: str, values: Values) -> Object:
-    """A name without an address for a kind of pod: every pod is scraped by itself."""
+    """Return a headless Service for a kind of pod, because every pod is scraped separately."""
     return workload.service(metadata(app, component, values.namespace), app, "http", values.port, clusterIP="None")
 
 
 def service_monitor(values: Values) -> Object:
-    """For clusters with the Prometheus Operator, whose kind this is."""
+    """Return a ServiceMonitor, for clusters with the Prometheus Operator."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "ServiceMonitor",

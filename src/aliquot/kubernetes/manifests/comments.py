@@ -1,4 +1,4 @@
-"""The reasons, as comments in the files: why a right, a privilege, a path of the host is there."""
+"""Comments in the generated files: the reason for a right, a privilege or a host path."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Path = tuple[str | int, ...]
 
 _POD: Path = ("spec", "template", "spec")
 _CONTAINER: Path = (*_POD, "containers", 0)
-_GRACE = "a change that has begun is finished or undone before the pod goes; one driver call of it may take 185 s"
+_GRACE = "a running change is finished or rolled back before the pod ends; one driver call may take 185 s"
 _AGENT: dict[Path, str] = {
     (
         *_POD,
         "hostPID",
-    ): "NVML names the processes on a GPU by their pid on the host, and shows none outside the own pid namespace",
-    (*_POD, "nodeSelector"): "written by the GPU Operator, or by our controller where there is none",
+    ): "NVML lists the processes on a GPU by their pid on the host, and only those of its own pid namespace",
+    (*_POD, "nodeSelector"): "written by the GPU Operator, or by our controller in clusters without it",
     (*_POD, "terminationGracePeriodSeconds"): _GRACE,
     (
         *_CONTAINER,
@@ -29,17 +29,17 @@ _AGENT: dict[Path, str] = {
     ): "MIG mode, instances and resets need CAP_SYS_ADMIN and device nodes that do not exist yet",
 }
 _DEVICES: dict[Path, str] = {
-    (*_POD, "tolerations"): "a GPU's virtual functions and passthrough are looked after wherever the node is",
-    (*_POD, "hostPID"): "which process has a device open is asked of every process before anything is taken away",
+    (*_POD, "tolerations"): "virtual functions and passthrough are managed on every node",
+    (*_POD, "hostPID"): "before a destructive change, the agent searches all processes for open devices",
     (*_POD, "terminationGracePeriodSeconds"): _GRACE,
     (
         *_CONTAINER,
         "securityContext",
         "privileged",
-    ): "virtual functions, vGPUs and drivers of devices are changed in /sys and through /dev/nvidia*",
+    ): "virtual functions, vGPUs and driver bindings are changed in /sys and through /dev/nvidia*",
 }
 _PODS = {"agent": (_AGENT, ALL), "devices": (_DEVICES, devices.PATHS)}
-_SCRAPED = "Prometheus; name another namespace here where yours is elsewhere. kubelet's probes always arrive"
+_SCRAPED = "Prometheus; change the namespace if yours is in another one. The kubelet's probes always arrive"
 _SENDS = "outgoing traffic stays open: it goes to the API server, whose address differs from cluster to cluster"
 _NETWORK: dict[str, dict[Path, str]] = {
     name: {("spec", "policyTypes"): _SENDS, ("spec", "ingress", 0): _SCRAPED}
@@ -55,7 +55,7 @@ _ROLES = {
 
 
 def object_comments(item: Object) -> dict[Path, str]:
-    """Comments by the path of the key or list item that they stand before."""
+    """Return comments by the path of the key or list item that they precede."""
     kind, meta = item["kind"], item["metadata"]
     if kind in ("ClusterRole", "Role") and meta["name"] in _ROLES:
         scope = CLUSTER if kind == "ClusterRole" else DEFAULT if meta["namespace"] == "default" else OWN
@@ -77,4 +77,4 @@ def object_comments(item: Object) -> dict[Path, str]:
 
 
 def _right(right: RbacRight) -> str:
-    return right.reason + (f"; admission leaves: {right.narrowed}" if right.narrowed else "")
+    return right.reason + (f". Admission policies limit it to: {right.narrowed}" if right.narrowed else "")

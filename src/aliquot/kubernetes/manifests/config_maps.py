@@ -1,4 +1,4 @@
-"""ConfigMaps: the named configs to fall back on, the host's GPU services, the settings."""
+"""ConfigMaps: default named configs, the host's GPU services, the settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def config_map(name: str, component: str, data: dict[str, str], values: Values) 
 
 
 def fallback() -> str:
-    """Named configs for every GPU of the catalog that has a PCI id, as one node that had them all would generate."""
+    """Return named configs for every GPU of the catalog that has a PCI id, as one node with all of them would
+    generate.
+    """
     devices = {d.pci_device: d for d in catalog.devices() if d.mig_family and packed(d.pci_device) is not None}
     gpus = tuple(
         Gpu(
@@ -52,9 +54,9 @@ def clients() -> str:
 
 
 def blank_settings() -> str:
-    """A settings file that says nothing yet, with every setting and its default as a comment."""
+    """Return a settings file without settings, with every setting and its default as a comment."""
     lines = [
-        "# What is said here holds for all nodes. ClusterPolicy says more, the agents' environment less.",
+        "# Settings of all nodes. They override the agents' environment; ClusterPolicy overrides them.",
         "version: aliquot/v1",
     ]
     default, section = settings.AgentSettings(), ""
@@ -64,5 +66,5 @@ def blank_settings() -> str:
             lines.append(f"# {section}:")
         choices = f" ({', '.join(word or 'empty' for word in key.choices)})" if key.choices else ""
         lines.append(f"#   {key.key}: {write.scalar(getattr(default, key.field))}    # {key.meaning}{choices}")
-    lines += ["# configs:", "#   all-1g.10gb: {holders: drain, cordon: true}    # for this named config alone"]
+    lines += ["# configs:", "#   all-1g.10gb: {holders: drain, cordon: true}    # only for this named config"]
     return "\n".join(lines) + "\n"

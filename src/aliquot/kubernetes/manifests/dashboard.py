@@ -1,7 +1,8 @@
-"""The web page in a cluster: account, rights, Deployment, Service, and a NetworkPolicy that lets nobody in by itself.
+"""The web page in a cluster: account, rights, Deployment, Service, and a NetworkPolicy that by default admits no
+client.
 
-``kubectl port-forward`` reaches it all the same: it comes from inside the pod. For anybody else something must stand
-before it that speaks HTTPS, or it must be given a certificate; then say in the policy who may come.
+``kubectl port-forward`` still works, because it connects from inside the pod. Other clients need an HTTPS proxy in
+front of it, or the page needs a certificate. The policy must then name the permitted clients.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from aliquot.kubernetes.manifests.values import DASHBOARD, Object, Values, metad
 
 PORT = 8470
 TLS = "/tls"
-"""Where a certificate is mounted, if there is one."""
+"""The mount path of a certificate, if there is one."""
 
 
 def objects(values: Values) -> list[Object]:
-    """Everything, in the order in which it is made."""
+    """Return all objects, in the order in which they are created."""
     return [
         access.account(DASHBOARD, values),
         *access.roles(DASHBOARD, values),
@@ -29,7 +30,7 @@ def objects(values: Values) -> list[Object]:
 
 
 def user_roles(values: Values) -> list[Object]:
-    """Roles that are bound to nobody: to look, and to change."""
+    """Return roles without bindings, for users: to view, and to change."""
     found: list[Object] = []
     for name in (rights_dashboard.VIEW_ROLE, rights_dashboard.CHANGE_ROLE):
         for scope in (CLUSTER, OWN):
@@ -40,7 +41,7 @@ def user_roles(values: Values) -> list[Object]:
 
 
 def deployment(values: Values) -> Object:
-    """One replica: whoever is logged in is so in the memory of one process."""
+    """Return the Deployment. It has one replica, because logins are kept in the memory of one process."""
     container = workload.WorkloadContainer(
         name=DASHBOARD,
         component="dashboard",

@@ -1,4 +1,4 @@
-"""The parts that admission policies are made of: a policy with its binding, and expressions that several share."""
+"""Parts of admission policies: a policy with its binding, and expressions that several policies share."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ MAPS = [
     for when, value in (("old", "oldObject"), ("new", "object"))
 ]
 SAME_OWNERS = "object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])"
-"""The garbage collector deletes what has an owner that is not there: who may write an owner may delete."""
+"""The garbage collector deletes an object whose owner does not exist, so a right to write owners is a right to
+delete.
+"""
 SAME_LIFE = f"object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) && {SAME_OWNERS}"
-"""Nothing changes of what says when the object goes."""
+"""Fields that decide when the object is deleted do not change."""
 
 
 def policy(
@@ -32,8 +34,8 @@ def policy(
     values: Values,
     variables: Sequence[Object] = (),
 ) -> list[Object]:
-    """A policy about the requests of one account, and its binding. ``variables.node`` is an agent's node; pass ``MAPS``
-    for the labels and annotations before and after.
+    """Return a policy about the requests of one account, and its binding. ``variables.node`` is an agent's node. Pass
+    ``MAPS`` for the labels and annotations before and after.
     """
     meta = metadata(name, account_name.removeprefix("aliquot-"))
     known = [*([NODE] if account_name in (AGENT_ACCOUNT, DEVICES) else []), *variables]
@@ -59,13 +61,13 @@ def _rule(rule: Rule) -> Object:
 
 
 def validation(expression: str, message: str) -> Object:
-    """What must hold, and the sentence where it does not."""
+    """Return a condition, and the message if it does not hold."""
     return {"expression": expression, "message": message, "reason": "Forbidden"}
 
 
 def only_keys(maps: str, allowed: str) -> str:
-    """An expression: old and new ``Labels`` or ``Annotations`` differ in keys that ``allowed`` alone. A value that
-    stays is fine in any key.
+    """Return an expression: old and new ``Labels`` or ``Annotations`` differ only in keys that ``allowed`` accepts. Any
+    key may keep its value.
     """
     old, new = f"variables.old{maps}", f"variables.new{maps}"
     return (
@@ -75,6 +77,6 @@ def only_keys(maps: str, allowed: str) -> str:
 
 
 def same_except(new: str, old: str, *keys: str) -> str:
-    """An expression: two maps are the same but for what is at ``keys``."""
+    """Return an expression: two maps are the same except for the values at ``keys``."""
     excepted = f"k in {list(keys)!r}"
     return f"{new}.all(k, {excepted} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {excepted} || k in {new})"

@@ -1,6 +1,7 @@
-"""Every right that agents, controller and page have in the cluster, each with the reason for it: the one table.
+"""The one table of rights: every right of agents, controller and page in the cluster, with its reason.
 
-RBAC cannot say "its own node"; what it leaves too wide, ``admission.py`` narrows. What is not here is refused.
+RBAC cannot express "its own node"; ``admission.py`` narrows what RBAC leaves too wide. Rights outside the table are
+refused.
 """
 
 from __future__ import annotations
@@ -16,90 +17,90 @@ LEASE = "aliquot-controller"
 CONTAINER_RIGHTS = (
     RbacRight(
         AGENT_ACCOUNT, CLUSTER, "", "nodes", READ,
-        "the wish (nvidia.com/mig.config), pauses and the cordon are read from its own node",
+        "read the desired state (nvidia.com/mig.config), pauses and the cordon of its own node",
     ),
     RbacRight(
         AGENT_ACCOUNT, CLUSTER, "", "nodes", ("patch",),
-        "labels of what the GPUs are, status annotations, pauses, the cordon",
+        "write labels that describe the GPUs, status annotations, pauses, the cordon",
         narrowed="its own node; labels nvidia.com/* (not mig.config), *.aliquot.dev; annotations aliquot.dev/*; cordon",
     ),
     RbacRight(
         AGENT_ACCOUNT, CLUSTER, "", "pods", ("get", "list", "watch"),
-        "who holds an instance, whether paused operands are gone",
+        "find the holder of an instance, and see whether paused operands are gone",
     ),
     RbacRight(
         AGENT_ACCOUNT, CLUSTER, "", "pods", ("delete",),
-        "validators run again after a change; holders under the policy force",
+        "restart validators after a change; remove holders under the policy force",
         narrowed="pods of its own node",
     ),
     RbacRight(
         AGENT_ACCOUNT, CLUSTER, "", "pods/eviction", ("create",),
-        "holders under the policy drain, budgets respected",
-        narrowed="not in kube-system; which node a pod is on is not known to an admission policy here",
+        "evict holders under the policy drain, within their disruption budgets",
+        narrowed="namespaces except kube-system; an admission policy cannot see the node of a pod here",
         evictions=True,
     ),
     RbacRight(
         AGENT_ACCOUNT, OWN, "", "configmaps", READ,
-        "named configs, the list of host services, the settings",
+        "read named configs, the list of host services, the settings",
     ),
     RbacRight(
         AGENT_ACCOUNT, OWN, "", "configmaps", ("create", "patch"),
-        "the configs that were generated for its node, and what its GPUs are, are published",
+        "publish the generated configs and the GPUs of its node",
         narrowed="<node>-mig-config and <node>-gpus of its own node",
     ),
     RbacRight(
         AGENT_ACCOUNT, DEFAULT, "", "events", ("create",),
-        "events about its node, which Kubernetes keeps in the namespace default",
+        "write events about its node, which Kubernetes keeps in the namespace default",
         narrowed="events about its own node",
     ),
     RbacRight(
         CONTROLLER, CLUSTER, "", "nodes", READ,
-        "which nodes have GPUs that can be partitioned",
+        "find nodes whose GPUs can be partitioned",
     ),
     RbacRight(
         CONTROLLER, CLUSTER, "", "nodes", ("patch",),
-        "where no GPU Operator does: the deploy label, the first named config; GPUs that belong to others",
+        "write the deploy label and the first named config, without a GPU Operator; mark GPUs of other managers",
         narrowed="these two labels and one annotation",
     ),
     RbacRight(
         CONTROLLER, CLUSTER, "", "pods", ("list", "watch"),
-        "pods that no node takes because of a name that is nearly right (hints.enabled)",
+        "find unscheduled pods that request a nearly correct name (hints.enabled)",
     ),
     RbacRight(
         CONTROLLER, CLUSTER, "", "events", ("create",),
-        "their owners are told, where kubectl describe pod shows it",
+        "report that to their owners, where kubectl describe pod shows it",
         narrowed="events of its own, with the reason NearMiss, about pods",
     ),
     RbacRight(
         CONTROLLER, CLUSTER, "nvidia.com", "clusterpolicies", READ,
-        "settings of clusters that have the GPU Operator",
+        "read settings of clusters that have the GPU Operator",
     ),
     RbacRight(
         CONTROLLER, CLUSTER, "devices.harvesterhci.io", "sriovgpudevices", READ,
-        "GPUs whose virtual functions Harvester manages are out of bounds",
+        "exclude GPUs whose virtual functions Harvester manages",
     ),
     RbacRight(
         CONTROLLER, OWN, "", "configmaps", READ,
-        "the settings ConfigMap, what was published before, and who is on the GPUs of a node that a hint would name",
+        "read the settings, what was published before, and the holders on a node that a hint would name",
     ),
     RbacRight(
         CONTROLLER, OWN, "", "configmaps", ("create",),
-        "the effective settings are published for the first time",
-        narrowed=f"{EFFECTIVE_MAP} alone",
+        "publish the effective settings for the first time",
+        narrowed=f"{EFFECTIVE_MAP}",
     ),
     RbacRight(
         CONTROLLER, OWN, "", "configmaps", ("patch",),
-        "the effective settings are published",
+        "publish the effective settings",
         resource_names=(EFFECTIVE_MAP,),
     ),
     RbacRight(
         CONTROLLER, OWN, "coordination.k8s.io", "leases", ("create",),
-        "one of several controllers leads",
-        narrowed=f"{LEASE} alone",
+        "elect a leader among several controllers",
+        narrowed=f"{LEASE}",
     ),
     RbacRight(
         CONTROLLER, OWN, "coordination.k8s.io", "leases", ("get", "patch"),
-        "one of several controllers leads",
+        "elect a leader among several controllers",
         resource_names=(LEASE,),
     ),
 )  # fmt: skip
@@ -110,8 +111,8 @@ RIGHTS = (*CONTAINER_RIGHTS, *DEVICES_RIGHTS, *DASHBOARD_RIGHTS)
 def rights_of(
     account_name: str, scope: str, *, devices: bool, certificate: bool = False, evictions: bool = False
 ) -> tuple[RbacRight, ...]:
-    """Return the rows of an account: those that it needs everywhere, those for virtual machines, those for a
-    certificate of its own, or those for evictions.
+    """Return the rows of an account: those that it needs everywhere, those for VMs, those for a certificate that the
+    controller creates, or those for evictions.
     """
     wanted = (account_name, scope, devices, certificate, evictions)
     return tuple(r for r in RIGHTS if (r.account, r.scope, r.devices, r.certificate, r.evictions) == wanted)

@@ -1,5 +1,5 @@
-"""The rights of the web page in a cluster: it reads, and asks who somebody is and what they may. It changes nothing by
-itself: people change things by it, with their own tokens and rights.
+"""Rights of the web page in a cluster: it reads, and checks the identity and rights of its users. It changes nothing
+itself: users change objects through it, with their own tokens and rights.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from aliquot.kubernetes.manifests.rbac_vms import KUBEVIRT, PLURALS, USB
 from aliquot.kubernetes.manifests.values import DASHBOARD
 
 VIEW_ROLE, CHANGE_ROLE = f"{DASHBOARD}-look", f"{DASHBOARD}-change"
-"""Roles for people: bind them as you like."""
+"""Roles for users. Bind them as needed."""
 _WATCHED = ("list", "watch")
 
 
@@ -19,42 +19,42 @@ def _page(scope: str, group: str, resource: str, verbs: tuple[str, ...], reason:
 
 
 DASHBOARD_RIGHTS = (
-    _page(CLUSTER, "", "nodes", READ, "which nodes there are, whether they are ready, what was asked of them"),
+    _page(CLUSTER, "", "nodes", READ, "show nodes, their readiness and their desired state"),
     _page(
         CLUSTER, "authentication.k8s.io", "tokenreviews", ("create",),
-        "whose token somebody logs in with",
+        "find the user of a login token",
     ),
     _page(
         CLUSTER, "authorization.k8s.io", "subjectaccessreviews", ("create",),
-        "whether they may look, and which buttons are of use to them",
+        "check whether users may view the page, and which buttons they may use",
     ),
-    _page(OWN, "", "configmaps", READ, "what agents publish of their nodes; named configs"),
-    _page(OWN, "", "pods", _WATCHED, "whether a node's agent is away, so that what is shown of it may be old"),
-    _page(DEFAULT, "", "events", ("list",), "past changes"),
+    _page(OWN, "", "configmaps", READ, "show what agents publish about their nodes; named configs"),
+    _page(OWN, "", "pods", _WATCHED, "mark a node as outdated while its agent is unavailable"),
+    _page(DEFAULT, "", "events", ("list",), "show past changes"),
     *(
-        _page(CLUSTER, GROUP, plural, _WATCHED, "virtual functions, vGPUs, MIG layouts and who has them")
+        _page(CLUSTER, GROUP, plural, _WATCHED, "show vGPUs, virtual functions, MIG layouts, holders")
         for plural in (*PLURALS, *USB)
     ),
-    _page(CLUSTER, KUBEVIRT, "virtualmachines", READ, "which machines there are, and their devices"),
-    _page(CLUSTER, KUBEVIRT, "virtualmachineinstances", _WATCHED, "which of them run, and where"),
-    _page(CLUSTER, KUBEVIRT, "kubevirts", _WATCHED, "which devices KubeVirt lets machines ask for"),
+    _page(CLUSTER, KUBEVIRT, "virtualmachines", READ, "show VMs and their devices"),
+    _page(CLUSTER, KUBEVIRT, "virtualmachineinstances", _WATCHED, "show which VMs run, and where"),
+    _page(CLUSTER, KUBEVIRT, "kubevirts", _WATCHED, "show the devices that KubeVirt permits for VMs"),
 )  # fmt: skip
 
 USER_RIGHTS = (
-    RbacRight(VIEW_ROLE, CLUSTER, "", "nodes", ("get", "list"), "who may read nodes may look at the page"),
+    RbacRight(VIEW_ROLE, CLUSTER, "", "nodes", ("get", "list"), "view the page, which needs the right to read nodes"),
     RbacRight(
-        CHANGE_ROLE, CLUSTER, "", "nodes", ("get", "list", "patch"), "named configs are given by a label of the node"
+        CHANGE_ROLE, CLUSTER, "", "nodes", ("get", "list", "patch"), "assign a named config, a label of the node"
     ),
     *(
         RbacRight(
-            CHANGE_ROLE, CLUSTER, GROUP, plural, ("patch",), "virtual functions, vGPUs and MIG layouts by their objects"
+            CHANGE_ROLE, CLUSTER, GROUP, plural, ("patch",), "change the objects of VFs, vGPUs and MIG layouts"
         )
         for plural in ("sriovgpudevices", "vgpudevices", "migconfigurations")
     ),
-    RbacRight(CHANGE_ROLE, CLUSTER, KUBEVIRT, "virtualmachines", ("get", "patch"), "devices of machines"),
+    RbacRight(CHANGE_ROLE, CLUSTER, KUBEVIRT, "virtualmachines", ("get", "patch"), "change the devices of VMs"),
     RbacRight(
         CHANGE_ROLE, OWN, "", "configmaps", ("get", "create", "patch"),
-        "one GPU is cut by a config of its node's own, NODE-own-config; RBAC cannot say so, and gives every ConfigMap "
-        "of this namespace, the agents' settings among them",
+        "partition one GPU by a config of its node, NODE-own-config. RBAC cannot express that name, so the right "
+        "covers every ConfigMap of this namespace, including the agents' settings",
     ),
 )  # fmt: skip

@@ -1,21 +1,16 @@
-"""What one row of the table of rights says."""
+"""A row of the table of rights."""
 
 from __future__ import annotations
 
 import msgspec
 
 CLUSTER, OWN, DEFAULT = "cluster", "own namespace", "namespace default"
-"""Where a right holds."""
+"""Scope of a right."""
 READ = ("get", "list", "watch")
 
 
 class RbacRight(msgspec.Struct, frozen=True):
-    """``verbs`` on a ``resource`` (``pods/eviction``) of an API ``group``, for ``resource_names`` or for all.
-
-    ``narrowed`` says what the admission policies leave of it. ``devices``: only where virtual machines are served.
-    ``certificate``: of those, only where the controller makes the webhooks' certificate itself. ``evictions``: only
-    where an administrator lets agents evict pods.
-    """
+    """``verbs`` on a ``resource`` (``pods/eviction``) of an API ``group``."""
 
     account: str
     scope: str
@@ -24,7 +19,12 @@ class RbacRight(msgspec.Struct, frozen=True):
     verbs: tuple[str, ...]
     reason: str
     resource_names: tuple[str, ...] = ()
+    """Names of the objects, empty for all."""
     narrowed: str = ""
+    """The part that the admission policies permit."""
     devices: bool = False
+    """Only in installations for VMs."""
     certificate: bool = False
+    """Only in installations for VMs whose controller creates the webhooks' certificate."""
     evictions: bool = False
+    """Only in installations whose administrator lets agents evict pods."""

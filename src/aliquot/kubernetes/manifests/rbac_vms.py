@@ -1,4 +1,4 @@
-"""The rights for virtual machines: those of the devices agent, and what the controller needs beside its own."""
+"""Rights for VMs: those of the devices agent, and the additional ones of the controller."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _controller(
 
 
 def _certificate(scope: str, group: str, resource: str, verbs: tuple[str, ...], reason: str) -> RbacRight:
-    """Not given where somebody else makes the certificate."""
+    """Return a right that the controller has only if it creates the webhooks' certificate itself."""
     return RbacRight(
         CONTROLLER, scope, group, resource, verbs, reason, resource_names=(WEBHOOK,), devices=True, certificate=True
     )
@@ -38,92 +38,92 @@ _OBJECTS = tuple(
     right
     for plural in PLURALS
     for right in (
-        _agent(CLUSTER, GROUP, plural, READ, "what its node has, and what is wished of it"),
+        _agent(CLUSTER, GROUP, plural, READ, "read the devices and the desired state of its node"),
         _agent(
             CLUSTER, GROUP, plural, ("create", "patch", "delete"),
-            "what its node has is published: labels, owners, finalizers of claims",
+            "publish the devices of its node: labels, owners, finalizers of claims",
             "objects of its own node"
-            + ("; of claims, only vGPUs' own are deleted" if plural == CLAIMS else ""),
+            + ("; it may delete only claims that stand for vGPUs" if plural == CLAIMS else ""),
         ),
-        _agent(CLUSTER, GROUP, f"{plural}/status", ("patch",), "how the wish stands", "objects of its own node"),
+        _agent(CLUSTER, GROUP, f"{plural}/status", ("patch",), "report the status", "objects of its own node"),
     )
 )  # fmt: skip
 _REMOVAL = tuple(
     right
     for plural in PLURALS
     for right in (
-        # SRIOVGPUDevices it reads everywhere
+        # the controller reads SRIOVGPUDevices in every installation
         *([_controller(CLUSTER, GROUP, plural, READ, "capacity, admission, KubeVirt's settings")] * (plural != GPUS)),
-        _controller(CLUSTER, GROUP, plural, ("delete",), "objects of a node that was removed go with it"),
+        _controller(CLUSTER, GROUP, plural, ("delete",), "delete the objects of a removed node"),
     )
 )  # fmt: skip
 
 DEVICES_RIGHTS = (
     *_OBJECTS,
-    _agent(OWN, "", "configmaps", ("get",), "whether what it published is still there"),
+    _agent(OWN, "", "configmaps", ("get",), "check whether its published document still exists"),
     _agent(
         OWN, "", "configmaps", ("create", "patch"),
-        "what the GPUs of its node are is published, for the dashboard",
+        "publish the GPUs of its node, for the dashboard",
         "<node>-vgpus of its own node",
     ),
-    _agent(CLUSTER, "", "nodes", READ, "its own node: the driver that it asks for, how the agent stands"),
+    _agent(CLUSTER, "", "nodes", READ, "read its own node: the requested driver, the state of the agent"),
     _agent(
         CLUSTER, "", "nodes", ("patch",),
-        "the driver's pod is asked for; how the agent stands is told",
+        "request the driver's pod; report the state of the agent",
         f"its own node; label {names.DRIVER_NEEDED_LABEL}, annotation aliquot.dev/devices",
     ),
-    _agent(CLUSTER, "", "pods", READ, "the driver's pod, a pcidevices that still works, machines' launchers"),
+    _agent(CLUSTER, "", "pods", READ, "find the driver's pod, a running pcidevices, launchers of VMs"),
     _agent(
         CLUSTER, "", "pods/exec", ("get", "create"),
-        "the driver's programs lie in its pod; what a machine was given is read in its launcher",
-        "pods nvidia-driver-* in the driver's namespace; in launchers 'env' alone; which node a pod is on is not known "
-        "to an admission policy here",
+        "run the driver's programs in its pod; read a VM's devices in its launcher",
+        "pods nvidia-driver-* in the driver's namespace; in launchers only 'env'; an admission policy cannot see the "
+        "node of a pod here",
     ),
-    _agent(CLUSTER, KUBEVIRT, "virtualmachines", READ, "whose device is whose"),
+    _agent(CLUSTER, KUBEVIRT, "virtualmachines", READ, "find the VM of each device"),
     _agent(
         CLUSTER, KUBEVIRT, "virtualmachines", ("patch",),
-        "which devices a machine was given is written to it",
-        f"the annotation {names.ALLOCATION_ANNOTATION}, and the names of devices; not what they are",
+        "write the allocated devices to the VM",
+        f"the annotation {names.ALLOCATION_ANNOTATION}, and the names of devices",
     ),
-    _agent(CLUSTER, KUBEVIRT, "virtualmachineinstances", READ, "which machines run on its node"),
+    _agent(CLUSTER, KUBEVIRT, "virtualmachineinstances", READ, "find the VMs that run on its node"),
     _agent(
         DEFAULT, "", "events", ("create",),
-        "events about its node and its node's objects, which are kept in the namespace default",
+        "write events about its node and its node's objects, in the namespace default",
         "events about its own node and that node's objects",
     ),
     *_REMOVAL,
     _controller(
         CLUSTER, GROUP, CLAIMS, ("patch",),
-        "a claim of a removed node keeps no finalizer that nobody is left to take off",
-        "finalizers alone",
+        "remove the finalizer of a removed node's claim, because no agent is left to do it",
+        "finalizers",
     ),
     *(
-        _controller(CLUSTER, GROUP, plural, READ, "USB devices that are in use keep their controllers")
+        _controller(CLUSTER, GROUP, plural, READ, "keep the controllers of USB devices that are in use")
         for plural in USB
     ),
-    _controller(CLUSTER, KUBEVIRT, "kubevirts", READ, "which devices KubeVirt lets machines ask for"),
+    _controller(CLUSTER, KUBEVIRT, "kubevirts", READ, "read the devices that KubeVirt permits for VMs"),
     _controller(
         CLUSTER, KUBEVIRT, "kubevirts", ("patch",),
-        "it is told of the types that there are",
-        "permittedHostDevices, and the annotation that remembers which entries are ours",
+        "permit the present types of devices",
+        "permittedHostDevices, and the annotation that records our entries",
     ),
-    _controller(CLUSTER, KUBEVIRT, "virtualmachines", READ, "capacity, devices in use"),
-    _controller(CLUSTER, KUBEVIRT, "virtualmachineinstances", READ, "capacity, devices in use"),
+    _controller(CLUSTER, KUBEVIRT, "virtualmachines", READ, "compute capacity and devices in use"),
+    _controller(CLUSTER, KUBEVIRT, "virtualmachineinstances", READ, "compute capacity and devices in use"),
     *(
         _certificate(
             CLUSTER, "admissionregistration.k8s.io", hooks, ("get", "patch"),
-            "the controller registers the webhooks, with their certificate, once they answer; no admission policy "
-            "can look at these kinds, so that who has this token can make these two configurations ask about anything",
+            "register the webhooks, with their certificate, once they answer. No admission policy can check these "
+            "kinds, so a holder of this token can make these two configurations match any object",
         )
         for hooks in HOOKS
     ),
-    _certificate(OWN, "", "endpoints", ("get",), "whether the webhooks' Service has an address that answers"),
+    _certificate(OWN, "", "endpoints", ("get",), "check whether the webhooks' Service has a ready address"),
     msgspec.structs.replace(
-        _certificate(OWN, "", "secrets", ("create",), "the webhooks' certificate is made for the first time"),
-        resource_names=(), narrowed=f"{WEBHOOK} alone, of the type kubernetes.io/tls",
+        _certificate(OWN, "", "secrets", ("create",), "create the webhooks' certificate"),
+        resource_names=(), narrowed=f"{WEBHOOK}, of the type kubernetes.io/tls",
     ),
     _certificate(
         OWN, "", "secrets", ("get", "patch"),
-        "every replica answers with the same certificate; it is renewed in time",
+        "share one certificate between all replicas, and renew it in time",
     ),
 )  # fmt: skip

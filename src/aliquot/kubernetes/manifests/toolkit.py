@@ -1,8 +1,8 @@
-"""A DaemonSet that installs NVIDIA's vGPU host driver, with Harvester's driver toolkit image. For the chart alone: the
-driver is licensed software that its owner serves, and only its owner knows where.
+"""DaemonSet that installs NVIDIA's vGPU host driver with Harvester's driver toolkit image. Only the chart has it: the
+driver is licensed software, and only its owner knows the URL.
 
 Source: harvester/charts, nvidia-driver-runtime (names, mounts, variables). The label ``app`` and the container's name
-are kept: by them agents, the original's and ours, find the driver.
+stay, because the original's agents and ours find the driver by them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from aliquot.kubernetes.manifests.values import Object, Values, metadata
 from aliquot.kubernetes.manifests.workload import pod_field_variables
 
 NAME = "nvidia-driver-daemonset"
-"""The DaemonSet's, account's and ``app`` label's name."""
+"""The name of the DaemonSet and the account, and the value of the label ``app``."""
 BARE_METAL_LABEL = "harvesterhci.io/gpu-baremetal-workloads"
-"""On a node, ``true``: its GPUs are used without virtual machines, and their driver comes from elsewhere."""
+"""On a node, ``true``: its GPUs are used without VMs, and their driver has another source."""
 _COMPONENT = "driver"
 _PATHS = (
     ("var-log", "/var/log", "/var/log", ""),
@@ -37,16 +37,17 @@ _PATHS = (
 
 
 class DriverToolkit(msgspec.Struct, frozen=True):
-    """``location`` is the URL of the vGPU host driver's ``.run`` file."""
+    """Image and driver of the DaemonSet."""
 
     image: str
     location: str
+    """URL of the vGPU host driver's ``.run`` file."""
 
 
 def objects(values: Values, toolkit: DriverToolkit) -> list[Object]:
-    """Its account, its right to read nodes, and the DaemonSet."""
+    """Return the account, its right to read nodes, and the DaemonSet."""
     everywhere = metadata(NAME, _COMPONENT)
-    nodes = RbacRight(NAME, CLUSTER, "", "nodes", READ, "a node may name a driver of its own")
+    nodes = RbacRight(NAME, CLUSTER, "", "nodes", READ, "read the node's own choice of a driver")
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(NAME, _COMPONENT, values.namespace)},
         access.role(everywhere, CLUSTER, [nodes]),
@@ -63,7 +64,7 @@ def _daemon_set(values: Values, toolkit: DriverToolkit) -> Object:
         "metadata": meta,
         "spec": {
             "selector": {"matchLabels": {"app": NAME}},
-            # a driver under running machines is replaced when its node is emptied, not when the chart is upgraded
+            # a driver under running VMs is replaced when its node is drained, not when the chart is upgraded
             "updateStrategy": {"type": "OnDelete"},
             "template": {"metadata": {"labels": {"app": NAME} | meta["labels"]}, "spec": _pod(toolkit)},
         },

@@ -1,4 +1,4 @@
-"""The devices agent's DaemonSet, and what the controller has for virtual machines: a ConfigMap and a Service."""
+"""The devices agent's DaemonSet, and the controller's objects for VMs: a ConfigMap and a Service."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from aliquot.kubernetes.manifests.config_maps import config_map as made
 from aliquot.kubernetes.manifests.values import CONTROLLER, DEVICES, WEBHOOK, Object, Values, metadata
 
 PATHS = ("host", "dev", "sys", "device-plugins", "pod-resources", "state", "run")
-"""The host paths that it sees, of those in ``agent.PATHS``."""
+"""The host paths of ``agent.PATHS`` that it mounts."""
 
 
 def daemon_set(values: Values) -> Object:
-    """On every node: which of them have GPUs, it finds out itself."""
+    """Return the DaemonSet. It runs on every node, and the agent itself finds out whether the node has GPUs."""
     plain = {
         "HOST_ROOT_MOUNT": HOST,
         "ALIQUOT_DRIVER": values.driver,
@@ -32,12 +32,14 @@ def daemon_set(values: Values) -> Object:
 
 
 def config_map(values: Values) -> Object:
-    """While it is there, the controller serves virtual machines, too; each key is a variable of its pod."""
+    """Return the ConfigMap that makes the controller serve VMs while it exists. Each key is a variable of the
+    controller's pod.
+    """
     return made(DEVICES, "controller", {name: value for name, _, value in _settings(values)}, values)
 
 
 def variables() -> list[Object]:
-    """What the controller's pod takes from that ConfigMap, where there is one."""
+    """Return the variables that the controller's pod takes from that ConfigMap, if it exists."""
     return [
         {"name": variable, "valueFrom": {"configMapKeyRef": {"name": DEVICES, "key": key, "optional": True}}}
         for key, variable, _ in _settings(Values())
@@ -53,5 +55,5 @@ def _settings(values: Values) -> tuple[tuple[str, str, str], ...]:
 
 
 def service(values: Values) -> Object:
-    """By which the API server finds the webhooks, and clients the capacity."""
+    """Return the Service by which the API server reaches the webhooks, and clients the capacity."""
     return workload.service(metadata(WEBHOOK, "controller", values.namespace), CONTROLLER, "https", 443)

@@ -1,9 +1,9 @@
-"""The admission webhooks as objects. The manifests have their configurations without webhooks: the controller that
-leads writes those once it answers, so that nothing waits for an installation that is not ready, or never will be.
+"""Admission webhooks as objects. The manifests have their configurations without webhooks. The leading controller adds
+the webhooks once it answers, so that no request waits for an installation that is not ready.
 
-An outage of ours must not stop virtual machines: for KubeVirt's kinds the failure policy is Ignore, and only machines
-that ask for devices are asked about. So it is for claims, which stand for network cards and disks as well. For
-Harvester's other kinds it is Fail: nothing runs by those, they are wishes.
+Our outage must not stop VMs: for KubeVirt's kinds the failure policy is Ignore, and only VMs that request devices are
+checked. It is Ignore for claims too, because they also stand for network cards and disks. For Harvester's other kinds
+it is Fail: they are only desired states, and nothing runs on them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _TIMEOUT_S = 10
 
 
 def accounts(values: Values) -> tuple[str, ...]:
-    """Whose writes are not judged: those that keep the objects true, ours and the original's."""
+    """Return the accounts whose writes are not checked, because they maintain the objects: ours and the original's."""
     ours = (values.account(each) for each in (AGENT_ACCOUNT, DEVICES, CONTROLLER))
     return *ours, PCIDEVICES, GARBAGE_COLLECTOR
 
 
 def hooks(values: Values, *, url: str = "") -> dict[str, list[Object]]:
-    """Return the webhooks of both configurations, by kind. ``url`` reaches them where they are not a Service of the
-    cluster (``https://HOST``).
+    """Return the webhooks of both configurations, by kind. ``url`` (``https://HOST``) reaches them if they are not a
+    Service of the cluster.
     """
     clients = _WebhookClients(values, url)
     return {
@@ -44,12 +44,12 @@ def hooks(values: Values, *, url: str = "") -> dict[str, list[Object]]:
 
 
 def configurations(values: Values, *, url: str = "") -> list[Object]:
-    """Return both configurations with their webhooks in force."""
+    """Return both configurations with their webhooks."""
     return [each | {"webhooks": hooks(values, url=url)[each["kind"]]} for each in empty_configurations()]
 
 
 def empty_configurations() -> list[Object]:
-    """Return both configurations with no webhooks: what is installed."""
+    """Return both configurations without webhooks, as they are installed."""
     return [
         {"apiVersion": _API, "kind": kind, "metadata": metadata(WEBHOOK, "webhook")} for kind in (VALIDATING, MUTATING)
     ]
@@ -85,7 +85,9 @@ def _devices(clients: _WebhookClients) -> Object:
 
 
 def _claims(clients: _WebhookClients) -> Object:
-    """A claim does not say what it is of: while nobody answers, one of a network card must pass."""
+    """Return the webhook of claims. A claim does not show its kind of device, so while no webhook answers, it must
+    pass.
+    """
     return _harvester("claims.aliquot.dev", clients, [PCIDeviceClaim.TYPE.plural], "Ignore")
 
 

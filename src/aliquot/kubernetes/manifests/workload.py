@@ -1,4 +1,4 @@
-"""The shapes that our workloads share: pods that may nothing on their node, pods that may everything, and Services."""
+"""Shapes that our workloads share: unprivileged pods, privileged pods, and Services."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ import msgspec
 from aliquot.kubernetes.manifests.values import Object, Values, labels, metadata
 
 AGENT_GRACE_S = 300
-"""How long an agent's pod may take to end: a change ends or goes back first. Its longest driver call, a program that
-enables virtual functions or changes instances, may take 185 s.
+"""Time in seconds for an agent's pod to end: a running change is finished or rolled back first. Its longest driver
+call, a program that enables virtual functions or changes instances, may take 185 s.
 """
-_NOBODY_UID = 65534
+_UNPRIVILEGED_UID = 65534
 _LINUX = {"kubernetes.io/os": "linux"}
 
 
 class WorkloadContainer(msgspec.Struct, frozen=True):
-    """What a workload's pods run. ``name`` is their label ``app``, too, ``component`` the part of Aliquot that they
-    are. ``ready_path`` is the page that says so, ``memory`` what is asked for and what is the most.
-    """
+    """The container of a workload's pods."""
 
     name: str
+    """Also the value of the label ``app``."""
     component: str
+    """The part of Aliquot that it runs."""
     args: Sequence[str]
     variables: Sequence[Object]
     ports: Mapping[str, int]
     ready_path: str = "/readyz"
+    """Path of the readiness page."""
     memory: tuple[str, str] = ("64Mi", "256Mi")
+    """Request and limit of memory."""
 
 
 def deployment(container: WorkloadContainer, values: Values, **rollout: Object) -> Object:
-    """One pod that may nothing on its node. Its account and the Deployment have the container's name."""
+    """Return a Deployment of an unprivileged pod. Its account and the Deployment have the container's name."""
     confined = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     pod = {
         "serviceAccountName": container.name,
         "nodeSelector": _LINUX,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": _NOBODY_UID,
-            "runAsGroup": _NOBODY_UID,
+            "runAsUser": _UNPRIVILEGED_UID,
+            "runAsGroup": _UNPRIVILEGED_UID,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(container, values) | {"securityContext": confined}],
@@ -53,7 +55,9 @@ def deployment(container: WorkloadContainer, values: Values, **rollout: Object) 
 
 
 def daemon_set(name: str, container: WorkloadContainer, pod: Object, mounts: list[Object], values: Values) -> Object:
-    """A privileged pod on every node that ``pod`` lets it be on; ``pod`` is what is particular to it."""
+    """Return a DaemonSet of a privileged pod on every node that ``pod`` permits. ``pod`` has the fields
+    specific to it.
+    """
     startup = {"startupProbe": _probe("/healthz", 5, 60)}
     privileged = {"securityContext": {"privileged": True, "readOnlyRootFilesystem": True}, "volumeMounts": mounts}
     base: Object = {
@@ -78,7 +82,7 @@ def daemon_set(name: str, container: WorkloadContainer, pod: Object, mounts: lis
 
 
 def service(meta: Object, app: str, port: str, number: int, **more: object) -> Object:
-    """A Service before the port of that name of all pods with the label ``app``."""
+    """Return a Service for the port of that name of all pods with the label ``app``."""
     ports = [{"name": port, "port": number, "targetPort": port}]
     return {
         "apiVersion": "v1",
@@ -89,7 +93,7 @@ def service(meta: Object, app: str, port: str, number: int, **more: object) -> O
 
 
 def pod_field_variables(**fields: str) -> list[Object]:
-    """Variables with what a pod is told of itself: each with the path of its field."""
+    """Return variables from fields of the pod: each name with the path of its field."""
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
 
 

@@ -1,1 +1,1 @@
-"""What both node agents share."""
+"""Parts that both node agents share."""

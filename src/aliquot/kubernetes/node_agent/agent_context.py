@@ -1,4 +1,4 @@
-"""What both agents of a node are made of, beside their work on its GPUs."""
+"""Parts that both agents of a node share."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.paths import directories
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.objects import Node
+from aliquot.kubernetes.gpu.reasons import WarningReason
 from aliquot.kubernetes.node_agent.agent_loop import AgentLoop
 from aliquot.kubernetes.node_agent.device_offering import DeviceOffering
 from aliquot.kubernetes.node_agent.document_publisher import DocumentPublisher
 from aliquot.kubernetes.node_agent.driver_root import DriverLocation, find_driver
+from aliquot.kubernetes.node_agent.hang_reporter import HangReporter
 from aliquot.kubernetes.node_agent.kubelet_pods import device_uses
 from aliquot.kubernetes.node_agent.last_usage import LastUsage
 from aliquot.kubernetes.node_agent.role_lock import RoleLock
@@ -36,41 +38,47 @@ if TYPE_CHECKING:
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says to either agent. ``node_name`` is this node's name in the cluster, ``node`` the
-    simulated node, None for this machine. ``holders`` know what must not be destroyed, beside containers.
-    ``kubelet_dir`` is empty where there is no kubelet; ``port`` 0 takes a free one, -1 none; ``pod`` is the agent's
-    own, "" outside a pod.
-    """
+    """Options of the command line for both agents."""
 
     node_name: str
+    """The node's name in the cluster."""
     holders: tuple[HolderSource, ...]
+    """Sources of holders other than containers."""
     node: str | None = None
+    """A simulated node; None for this host."""
     kubeconfig: str | None = None
     namespace: str | None = None
     kubelet_dir: str = "/var/lib/kubelet"
+    """Empty on a node without a kubelet."""
     host_root: str = ""
     driver_root: str = ""
     port: int = 8080
+    """0 chooses a free port, -1 serves nothing."""
     pod: str = ""
+    """The agent's pod; empty outside a pod."""
     debug: bool = False
 
 
 class AgentRole(msgspec.Struct, frozen=True):
-    """What tells one agent of a node from the other. ``name`` is that of its lock, ``command`` starts it, ``document``
-    is the kind of the node's document that it writes. ``resources`` is how the names of the resources begin whose
-    devices count, ``all_gpus`` whether GPUs do that NVIDIA's driver has not taken.
-    """
+    """The differences between the two agents of a node."""
 
     name: str
+    """Name of its lock."""
     command: str
+    """Command that starts it."""
     document: str
+    """Kind of the node's document that it writes."""
     resources: str = ""
+    """Prefix of the resources whose devices count."""
     all_gpus: bool = False
+    """True to include GPUs that are not bound to NVIDIA's driver."""
 
 
 class AgentContext:
-    """``uses`` asks kubelet which pods have what, None where there is none; ``pod`` is the agent's own as
-    namespace/name, "" outside a pod; ``driver`` is where the driver was found when the node was last opened.
+    """State and connections of an agent.
+
+    ``uses`` asks kubelet for the devices of pods; None without a kubelet. ``pod`` is the agent's pod as
+    ``namespace/name``; empty outside a pod. ``driver`` is the location of the driver at the last open.
     """
 
     def __init__(self, options: AgentOptions, role: AgentRole, metrics: AgentMetrics) -> None:
@@ -95,7 +103,7 @@ class AgentContext:
         self._boot_id = ""
 
     def connect(self, programs: DriverPrograms | None = None) -> Connection:
-        """Open the node. ``programs`` are the driver's, where they run elsewhere."""
+        """Open the node. ``programs`` are the driver's programs if they run elsewhere."""
         options = self.options
         if options.node is None and programs is None:
             self.driver = find_driver(options.host_root, options.driver_root)
@@ -106,34 +114,37 @@ class AgentContext:
         connection.by = "agent"
         return connection
 
-    @property
-    def hang(self) -> DriverHangsError | None:
-        """The driver call that hangs, as an error; None while none does."""
-        return driver_calls.find_hang(driver_calls.hangs_s())
-
     async def boot(self) -> str:
         """Return the id of this boot."""
         from aliquot.hardware.state.journal import boot_id
 
         if self.simulated is None:
             return boot_id()
-        if self.hang is None or not self._boot_id:  # the simulator's server answers this as well
+        if driver_calls.current_hang() is None or not self._boot_id:  # the simulator's server may hang as well
             self._boot_id = await asyncio.to_thread(self.simulated.boot)
         return self._boot_id
 
     def record_usage(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:
-        """Take a look at what the GPUs are used for."""
+        """Store a sample of the GPUs' usage."""
         self.metrics.usage = usage
         self.last_usage = LastUsage(inventory, usage, time.time())
 
     def reports(
-        self, node: Callable[[], Node | None], warn: Callable[[str, str], Awaitable[None]]
+        self, node: Callable[[], Node | None], warn: Callable[[WarningReason, str], Awaitable[None]]
     ) -> tuple[Coroutine[Any, Any, None], ...]:
-        """Return what reports on the node for ever, beside the loop. ``warn`` writes an event of a reason and a
-        sentence on it.
+        """Return the reporters that run forever beside the loop.
+
+        ``warn`` writes an event about the node with a reason and a sentence.
         """
+
+        async def report_hang(error: DriverHangsError | None) -> None:
+            """Report a hang in the node's document, because a hanging change keeps the loop from reading the GPUs."""
+            found = node()
+            if error is not None and found is not None:
+                self.document_publisher.report_unreadable(error.brief, found.metadata.uid)
+
         return (
             self.document_publisher.run(),
-            self.document_publisher.watch_hangs(lambda: self.hang, node),
+            HangReporter(report_hang).run(),
             StateFileReport(self.directories, self.metrics, warn).run(),
         )

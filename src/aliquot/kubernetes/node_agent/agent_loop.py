@@ -1,4 +1,4 @@
-"""The rounds of an agent: one after the other, until there is nothing to do, then until something happens."""
+"""Main loop of an agent: runs cycles until there is nothing to do, then waits for a wake."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from aliquot.kubernetes.client.errors import ApiError
 
 BACKOFF = Backoff(first=0.5, longest=30.0, jitter=(0.8, 1.2))
 UNREAD_S = BACKOFF.longest
-"""How long to rest while something was not read yet: the watch that reads it wakes the loop."""
-INTERNAL_FAULT = "internal fault: report this, with the output of: aliquot version"
+"""Seconds to pause while something is not read yet. The watch that reads it wakes the loop."""
+INTERNAL_FAULT = "internal error: report this, with the output of: aliquot version"
 
 
 class AgentLoop:
-    """``error`` is why the last round was not finished, "" if it was; ``beat`` when the loop last moved, or is to move
-    again (monotonic seconds), None before its first round; ``code`` the exit code of the agent. ``on_wake`` is called
-    at each wake and at the stop: it ends what a round waits for, where that is no longer worth it.
+    """Main loop of an agent.
+
+    ``error`` is why the last cycle failed; empty if it did not. ``beat`` is when the loop last ran or will run again
+    (monotonic seconds); None before its first cycle. ``code`` is the agent's exit code. ``on_wake`` is called at each
+    wake and at the stop, to end waits of a cycle that are no longer useful.
     """
 
     def __init__(self) -> None:
@@ -35,17 +37,17 @@ class AgentLoop:
         self._failures = 0
 
     def wake(self) -> None:
-        """Say that something happened; what, the next round finds out."""
+        """Start the next cycle, which finds out what changed."""
         self._woken.set()
         self.on_wake()
 
     def stop(self) -> None:
-        """End after the round that is on."""
+        """Stop after the current cycle."""
         self.stopping.set()
         self.wake()
 
     def part_ended(self, task: asyncio.Task[Any]) -> None:
-        """A part that was to run for ever did not: better to start anew as a whole than to go on deaf."""
+        """Stop the agent if a task that should run forever fails: a restart is better than a partly working agent."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.error(INTERNAL_FAULT, exc_info=error)
@@ -55,9 +57,11 @@ class AgentLoop:
     async def run(
         self, cycle: Callable[[], Awaitable[float]], on_defect: Callable[[Exception], AliquotError | None]
     ) -> None:
-        """Run until ``stop``. ``cycle`` is one round, and returns how long to rest after it, 0 to go on at once. What
-        fails is logged and tried again, later each time. ``on_defect`` returns what is to be shown of an error that is
-        none of ours, None where nothing is: it must not end the agent for all GPUs.
+        """Run cycles until ``stop``.
+
+        ``cycle`` returns the seconds to pause after it, 0 to continue at once. Failures are logged and retried with
+        exponential back-off. ``on_defect`` returns the error to show for an unexpected exception, None to show none:
+        one defect must not end the agent for all GPUs.
         """
         while not self.stopping.is_set():
             self.beat = time.monotonic()
@@ -67,7 +71,7 @@ class AgentLoop:
                 self._failures = 0
             except AliquotError as error:
                 pause = self._back_off(error)
-            except Exception as error:  # noqa: BLE001 -- a defect of ours must not leave the node paused
+            except Exception as error:  # noqa: BLE001 -- a defect of Aliquot must not leave the node paused
                 log.exception(INTERNAL_FAULT)
                 pause = self._back_off(on_defect(error))
             if pause and not self.stopping.is_set():
@@ -75,7 +79,7 @@ class AgentLoop:
                 await wait_for_event(self._woken, pause)
 
     def _back_off(self, error: AliquotError | None) -> float:
-        """The API server, the disk, the bus or a defect is in the way of a whole round."""
+        """Record and log an error that prevents a whole cycle, and return the seconds until the next one."""
         self._failures += 1
         requested_s = error.retry_after_s if isinstance(error, ApiError) else None
         if error is not None:

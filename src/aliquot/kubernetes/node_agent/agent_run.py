@@ -1,4 +1,4 @@
-"""An agent as a process: it is put together, runs until it is asked to end, and is taken apart in order."""
+"""Process of an agent: startup, run until a signal, and orderly shutdown."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ Job = Coroutine[Any, Any, None]
 
 
 class DriverThread(Protocol):
-    """The thread that calls the driver, as ``GpuWorker``."""
+    """The thread that calls the driver, such as ``GpuWorker``."""
 
     @property
     def patience_s(self) -> float:
-        """How long an agent that is to end waits for the present call."""
+        """Seconds that an agent waits for the current call when it stops."""
         ...
 
     @property
     def stuck_s(self) -> float:
-        """How long the driver call that runs now has been running; 0 if none does."""
+        """Seconds for which the current driver call has been running; 0 without a call."""
         ...
 
     async def close(self) -> None: ...
 
 
 class AgentWork(Protocol):
-    """What one agent does, and the other does not. ``remarks`` are logged at the start."""
+    """The work of one kind of agent. ``remarks`` are logged at the start."""
 
     @property
     def context(self) -> AgentContext: ...
@@ -50,21 +50,21 @@ class AgentWork(Protocol):
     def remarks(self) -> Sequence[str]: ...
 
     async def start(self) -> tuple[Job, Sequence[Job]]:
-        """Begin to watch. Return the agent's loop, and what runs beside it for ever."""
+        """Start watching. Return the agent's loop, and the jobs that run forever beside it."""
         ...
 
     async def close(self) -> None:
-        """End what ``start`` began, as far as it came."""
+        """Stop everything that ``start`` has started."""
         ...
 
     @property
     def problem(self) -> str:
-        """Why the agent is not ready, "" if it is."""
+        """Reason why the agent is not ready; empty if it is."""
         ...
 
     @property
     def status(self) -> str:
-        """What is to be said of an agent that is ready."""
+        """Text for the readiness page of an agent that is ready."""
         ...
 
 
@@ -72,14 +72,14 @@ Options = TypeVar("Options", bound=AgentOptions)
 
 
 def run_agent(make: Callable[[Options], AgentWork], options: Options) -> int:
-    """Run an agent until SIGTERM, SIGINT or SIGHUP. Raises AliquotError for what is wrong from the start."""
+    """Run an agent until SIGTERM, SIGINT or SIGHUP. Raises AliquotError if the start fails."""
     limit_heap()
     logs.start(log, debug=options.debug)
     return asyncio.run(AgentRun(make(options)).run())
 
 
 class AgentRun:
-    """One agent's process."""
+    """The process of an agent."""
 
     def __init__(self, work: AgentWork) -> None:
         self._work = work
@@ -113,7 +113,7 @@ class AgentRun:
                 server.close()
             await self._work.close()
             await context.offering.close()
-            with suppress(TimeoutError):  # a driver call that hangs ends with the process
+            with suppress(TimeoutError):  # a hanging driver call ends with the process
                 await asyncio.wait_for(self._work.hardware.close(), CLOSE_S)
             await context.api.aclose()
             context.lock.close()
@@ -122,8 +122,9 @@ class AgentRun:
         return loop.code
 
     async def _run_to_end(self, rounds: Job) -> None:
-        """Run the loop until it ends; once it was asked to end, a driver call that does not return is not waited for.
-        Raises what the loop raises.
+        """Run the loop until it ends. Raises what the loop raises.
+
+        After the stop signal, a driver call that does not return within ``patience_s`` is abandoned.
         """
         running = asyncio.create_task(rounds)
         try:
@@ -150,10 +151,11 @@ class AgentRun:
         return alive(self._context.loop.beat, busy=self._work.hardware.stuck_s > 0)
 
     def _readyz(self, _: Mapping[str, str]) -> Answer:
-        """Not ready: a driver call hangs, another agent of this role works, or the agent's work has a problem. An agent
-        that cannot write the node's document is ready, and says so.
+        """Return 503 if a driver call hangs, another agent has the role, or the agent's work has a problem.
+
+        An agent that cannot write the node's document is ready; the page names the failure.
         """
-        hang = self._context.hang
+        hang = driver_calls.current_hang()
         problem = (hang.brief if hang is not None else "") or self._context.lock.waiting or self._work.problem
         if problem:
             return text_answer(503, problem)

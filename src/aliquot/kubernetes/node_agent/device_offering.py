@@ -1,4 +1,4 @@
-"""What kubelet is offered, and what is kept back while it ends: the device plugins of an agent."""
+"""Device plugins of an agent: devices offered to kubelet, and devices withheld until they are destroyed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 class DeviceOffering:
-    """Device plugins in ``directory``, which is kubelet's ``device-plugins``; "" where there is no kubelet: then
-    nothing is given to anybody. They are made when there is something to offer. Belongs to one event loop.
+    """Device plugins in ``directory``, kubelet's ``device-plugins``; empty without a kubelet, then nothing is offered.
+
+    The plugins are created with the first offer. Belongs to one event loop.
     """
 
     def __init__(self, directory: str) -> None:
@@ -26,8 +27,9 @@ class DeviceOffering:
     async def publish(
         self, offer: ResourceOffer, *, cdi: bool = True, env: bool = True, device_nodes: bool = False
     ) -> None:
-        """Offer this from now on. A resource that was offered before and is not any more reads 0. The rest are fields
-        of ``AllocationOptions``: where they change, the plugins are made again.
+        """Replace the offer. A resource that is no longer offered reads 0.
+
+        The other arguments are fields of ``AllocationOptions``. If they change, the plugins are created again.
         """
         allocation = cdi, env, device_nodes
         if allocation != self._allocation:
@@ -35,7 +37,7 @@ class DeviceOffering:
         if self._plugins is None:
             if not (self.directory and offer.resources):
                 return
-            # gRPC and its messages are 5 MiB, which an agent that offers nothing does not pay.
+            # gRPC and its messages take 5 MiB: an agent that offers nothing does not import them.
             from aliquot.kubernetes.device_plugin.manager import AllocationOptions, DevicePlugins
 
             self._allocation = allocation
@@ -46,27 +48,25 @@ class DeviceOffering:
         await self._plugins.publish(offer)
 
     def withhold(self, ids: frozenset[str]) -> frozenset[str]:
-        """Give these to nobody from now on. Return those of them that were given away moments ago, which kubelet may
-        not have written down yet.
-        """
+        """Stop allocating these devices. Returns those allocated recently, which kubelet may not have stored yet."""
         return self._plugins.hold(ids) if self._plugins is not None else frozenset()
 
     def withhold_all(self) -> None:
-        """Give nothing to anybody until ``release``."""
+        """Stop all allocations until ``release``."""
         self.withhold(self._offered)
 
     def release(self) -> None:
-        """Give away again what was withheld."""
+        """Allow allocations of withheld devices again."""
         if self._plugins is not None:
             self._plugins.release()
 
     @property
     def problem(self) -> str:
-        """Why kubelet does not have every resource, "" if it has."""
+        """Reason why a resource is not registered with kubelet; empty if all are."""
         return (self._plugins.problem if self._plugins is not None else None) or ""
 
     async def close(self) -> None:
-        """Take the offer back. Kubelet then shows the devices as unhealthy; what has them runs on."""
+        """Withdraw the offer. Kubelet then reports the devices as unhealthy; containers that have them keep running."""
         task, self._task = self._task, None
         plugins, self._plugins = self._plugins, None
         if task is not None:

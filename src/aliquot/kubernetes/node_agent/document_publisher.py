@@ -1,5 +1,6 @@
-"""The node's document for whoever looks on (the dashboard): written when something changed, and not oftener than that
-is worth a write. An idle node writes nothing.
+"""Publisher of the node's document for the dashboard, with a rate limit for each kind of change.
+
+An idle node writes nothing.
 """
 
 from __future__ import annotations
@@ -12,17 +13,16 @@ import msgspec
 
 from aliquot.core.model.claims import without_holders
 from aliquot.core.model.inventory import Inventory
-from aliquot.errors import AliquotError, DriverHangsError
+from aliquot.errors import AliquotError
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.event_wait import wait_for_event
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, NotFoundError
-from aliquot.kubernetes.client.objects import ConfigMap, Node
+from aliquot.kubernetes.client.events import rfc3339
+from aliquot.kubernetes.client.objects import ConfigMap
 from aliquot.kubernetes.gpu import node_document as documents
 from aliquot.kubernetes.gpu.node_document import NodeDocument
-from aliquot.kubernetes.gpu.node_status import rfc3339
-from aliquot.kubernetes.node_agent.hang_reporter import HANG_POLL_S
 from aliquot.kubernetes.node_agent.pod_holders import Uses, held_by_pods
 
 BACKOFF = Backoff(first=1.0, longest=60.0)
@@ -30,23 +30,26 @@ _MAX_ERROR = 400
 
 
 class PublishPace(msgspec.Struct, frozen=True):
-    """Seconds between two writes: at least ``least_s``; ``holders_s`` where only who holds what differs, or of
-    what there are figures of use, ``usage_s`` where only these figures do. ``check_s`` is how often it is read whether
-    somebody took the document away. While the agent is at work a write waits for the end, ``busy_s`` at most: how far
-    it is stands on the node.
-    """
+    """Timing of writes, in seconds."""
 
     least_s: float = 1.0
+    """Shortest time between two writes."""
     holders_s: float = 30.0
+    """The same if only the holders differ, or the set of devices with usage data."""
     usage_s: float = 300.0
+    """The same if only the usage data differ."""
     check_s: float = 600.0
+    """Interval of checks whether the document was deleted or changed."""
     busy_s: float = 5.0
+    """Longest time that a write waits for the end of the agent's change, whose progress is on the node."""
 
 
 class DocumentPublisher:
-    """``kind`` is the document's kind (``node_document.GPUS`` or ``VGPUS``), ``uses`` asks kubelet which pods have
-    what, None where there is none. ``problem`` is why it could not be written, "" if it could. ``on_held`` is told the
-    GPUs with the pods that are on them.
+    """Publisher of a node's document.
+
+    ``kind`` is ``node_document.GPUS`` or ``VGPUS``. ``uses`` asks kubelet for the devices of pods; None without a
+    kubelet. ``problem`` is why the last write failed; empty if it succeeded. ``on_held`` is called with the inventory
+    that includes the pods.
     """
 
     def __init__(
@@ -71,9 +74,7 @@ class DocumentPublisher:
         self.on_held: Callable[[Inventory], None] = lambda _: None
 
     def update(self, document: NodeDocument, uid: str, *, busy: bool = False) -> None:
-        """The newest look, and the uid of the node object that the document goes with. ``busy``: what was seen is being
-        changed by the agent.
-        """
+        """Set the newest document and the uid of its node object. ``busy`` is True while the agent changes the GPUs."""
         self._latest, self._unreadable = (document, uid), None
         if not busy:
             self._busy_since = None
@@ -82,7 +83,7 @@ class DocumentPublisher:
         self._news.set()
 
     def report_unreadable(self, read_error: str, uid: str) -> None:
-        """The GPUs cannot be read, and why: what was seen last, by a former agent where not by this one, is old."""
+        """Publish that the GPUs cannot be read, with the last document of this or a previous agent as outdated."""
         failure = read_error[:_MAX_ERROR], uid
         if self._unreadable == failure:
             return
@@ -91,18 +92,8 @@ class DocumentPublisher:
             self._latest = _with_error(self._latest[0], failure[0]), uid
         self._news.set()
 
-    async def watch_hangs(self, hang: Callable[[], DriverHangsError | None], node: Callable[[], Node | None]) -> None:
-        """For ever. A change whose driver call hangs is waited for, and no look can tell of it meanwhile. ``hang``
-        returns the call, as an error.
-        """
-        while True:
-            await asyncio.sleep(HANG_POLL_S)
-            found, error = node(), hang()
-            if found is not None and error is not None:
-                self.report_unreadable(error.brief, found.metadata.uid)
-
     async def run(self) -> None:
-        """For ever. What cannot be written is logged once and tried again: nothing waits for it."""
+        """Run forever. A failed write is logged once and retried; nothing waits for it."""
         failures = 0
         while True:
             await wait_for_event(self._news, self._pace.check_s)
@@ -118,7 +109,7 @@ class DocumentPublisher:
                 self.problem, failures = "", 0
 
     async def _publish_pending(self) -> None:
-        """Writes until what is there is what was seen."""
+        """Write until the published document is the newest one."""
         await self._load_previous()
         while self._latest is not None:
             left = self._busy_left(self._latest[1])
@@ -136,7 +127,7 @@ class DocumentPublisher:
             await self._write(document, uid)
 
     async def _load_previous(self) -> None:
-        """What a former agent saw of this node object is all that is known where nothing can be read."""
+        """Load the document of a previous agent for this node object if nothing can be read now."""
         if self._latest is not None or self._unreadable is None or self._previous_loaded:
             return
         try:
@@ -154,13 +145,13 @@ class DocumentPublisher:
                 self._published, self._text, self._latest = (last, uid), text, (_with_error(last, read_error), uid)
 
     def _busy_left(self, uid: str) -> float:
-        """Seconds for which nothing is worth a write, or even a question to kubelet."""
+        """Return the seconds in which to write nothing and to send no request to kubelet."""
         if self._busy_since is None or self._published is None or self._published[1] != uid:
             return 0.0
         return self._busy_since + self._pace.busy_s - time.monotonic()
 
     def _due(self, document: NodeDocument, uid: str) -> float | None:
-        """Seconds until this is worth a write, None where it says what was told."""
+        """Return the seconds until the next write is due; None if the published document is equal."""
         if self._published is None or self._published[1] != uid:
             return 0.0
         published = self._published[0]
@@ -174,12 +165,12 @@ class DocumentPublisher:
         return self._pace.usage_s - since
 
     async def _pause(self, seconds: float) -> None:
-        """Ends early for news, which may be worth more."""
+        """Sleep, but end early for a new document, which may be due sooner."""
         self._news.clear()
         await wait_for_event(self._news, seconds)
 
     async def _with_pod_holders(self, document: NodeDocument) -> NodeDocument:
-        """With the pods that kubelet gave devices to, where it can say."""
+        """Return the document with the pods to which kubelet allocated devices, if kubelet answers."""
         if self._uses is None:
             return document
         try:
@@ -197,7 +188,7 @@ class DocumentPublisher:
         self._old_since = at if document.read_error else ""
 
     async def _check(self) -> None:
-        """Somebody may have deleted or changed it."""
+        """Write the document again if another program deleted or changed it."""
         if not self._text or time.monotonic() - self._last < self._pace.check_s:
             return
         self._last = time.monotonic()
@@ -214,7 +205,7 @@ class DocumentPublisher:
         return documents.map_name(self._node, self._kind)
 
     def _body(self, text: str, uid: str) -> dict[str, object]:
-        """It goes with its node, not with the pod: what an agent saw last is worth knowing while it is away."""
+        """Build the ConfigMap. Its owner is the node, not the pod: the last document is useful without an agent."""
         labels = {"app.kubernetes.io/name": "aliquot", documents.LABEL: self._kind}
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
         meta: dict[str, object] = {"name": self._name, "labels": labels}
@@ -227,7 +218,7 @@ class DocumentPublisher:
 
 
 async def write_config_map(api: Api, namespace: str, name: str, body: dict[str, object]) -> None:
-    """Makes a ConfigMap say this, or creates it. Raises ApiError."""
+    """Patch a ConfigMap, or create it if it does not exist. Raises ApiError."""
     try:
         await api.patch(ConfigMap, name, body, namespace=namespace)
     except NotFoundError:
@@ -235,7 +226,7 @@ async def write_config_map(api: Api, namespace: str, name: str, body: dict[str, 
 
 
 def _stable_part(document: NodeDocument) -> NodeDocument:
-    """Without who holds what, figures of use, and which trouble it is."""
+    """Return the document without holders, usage data and the text of a read error."""
     inventory = document.inventory
     gpus = tuple(map(without_holders, inventory.gpus))
     bare = msgspec.structs.replace(inventory, gpus=gpus)
@@ -243,10 +234,10 @@ def _stable_part(document: NodeDocument) -> NodeDocument:
 
 
 def _with_error(document: NodeDocument, read_error: str) -> NodeDocument:
-    """As it was seen before that trouble."""
+    """Return the document with a read error."""
     return msgspec.structs.replace(document, read_error=read_error)
 
 
 def _usage_keys(document: NodeDocument) -> set[tuple[str, int | None, str]]:
-    """What there are figures of use of."""
+    """Return the keys of the devices with usage data."""
     return {(u.gpu, u.instance, u.profile) for u in document.usage}

@@ -1,4 +1,4 @@
-"""Where the driver's files are, as this process and as the host see them: a driver container comes and goes."""
+"""Location of the driver's files for this process and for the host. A driver container may come and go."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from aliquot.errors import AliquotError
 from aliquot.hardware.nvml.binding import library_below
 
 CONTAINER = "/run/nvidia/driver"
-"""Where the GPU Operator's driver container shows its root directory to the host."""
+"""Directory on the host with the root of the GPU Operator's driver container."""
 
 
 class DriverLocation(msgspec.Struct, frozen=True):
-    """``local_root`` is the driver's root as we see it, None for our own; ``host`` the same as the host sees it."""
+    """Root directory of the driver."""
 
     local_root: str | None = None
+    """Path in this process; None for its own root."""
     host: str = "/"
+    """Path on the host."""
 
 
 def find_driver(host_root: str, requested: str) -> DriverLocation:
-    """The first place with an NVML library: what was asked for, a driver container's root, the host itself; below
-    ``host_root`` where the host is mounted there. Our own root where there is none: it will say what is missing.
+    """Find the first place with an NVML library: the requested one, a driver container's root, or the host.
+
+    Paths are below ``host_root`` if the host is mounted there. If there is none, returns the process's own root, whose
+    use reports what is missing.
     """
     for place in dict.fromkeys(filter(None, (requested, CONTAINER, "/" if host_root else ""))):
         local_root = os.path.normpath(host_root + place) if host_root else place

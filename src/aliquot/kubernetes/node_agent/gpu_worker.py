@@ -1,8 +1,8 @@
-"""The GPUs as the agent sees them: every call on one worker thread, reopened when the driver went away and came back.
+"""GPU worker of an agent: all driver calls run on one thread, which reopens the driver after it went away.
 
-The event loop never waits for NVML, and nothing but this thread, and those that an apply starts, speaks to it. A driver
-call that runs for ``HANGS_S`` hangs: who waits for a read gets DriverHangsError, the thread stays with its call, and no
-job is given to it until the call returns.
+The event loop never waits for NVML. Only this thread, and those that an apply starts, call it. A driver call that runs
+longer than ``HANGS_S`` hangs. Then readers get DriverHangsError, and the thread takes no other job until the call
+returns.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 POLL_S = 1.0
 STOP_S = 5.0
-"""How long an agent that is to end waits for a call that only reads."""
+"""Seconds that a stopping agent waits for a call that only reads."""
 REOPEN_S = 600.0
-"""NVML counts the GPUs when it is opened: a hot-plugged one shows up no later than this."""
+"""Seconds after which NVML is opened again. It counts the GPUs only then, so a hot-plugged GPU appears by this time."""
 
 
 class GpuWorker:
-    """One node's GPUs. ``connect`` opens the node; it is called on the worker thread, again after each failure that
-    says that the session is no longer worth anything. ``unhealthy`` are the UUIDs that nobody should be given;
-    ``past_runs`` are the newest changes of the node as of the last look, whoever made them; ``steps`` is told each step
-    of an apply.
+    """The GPUs of a node.
+
+    ``connect`` opens the node. It is called on the worker thread, and again after each failure that invalidates the
+    session. ``unhealthy`` are the UUIDs of devices that must not be allocated. ``past_runs`` are the newest changes of
+    the node at the last read, by any program. ``steps`` is called with each step of an apply.
     """
 
     def __init__(
@@ -74,34 +75,38 @@ class GpuWorker:
 
     @property
     def stuck_s(self) -> float:
-        """How long the call that runs now has been running; 0 if none does."""
+        """Seconds for which the current call has been running; 0 without a call."""
         return time.monotonic() - self._since if self._since is not None else 0.0
 
     @property
-    def hang(self) -> DriverHangsError | None:
-        """The driver call that hangs, as an error; None while none does."""
+    def _hang(self) -> DriverHangsError | None:
+        """The hanging driver call as an error; None if no call hangs."""
         return driver_calls.find_hang(self._hangs_s)
 
     @property
     def patience_s(self) -> float:
-        """How long an agent that is to end waits for the present call: a change must go back, unless its call hangs."""
+        """Seconds that a stopping agent waits for the current call: a change must roll back, unless its call hangs."""
         return driver_calls.bound_s(self._hangs_s) if self._changing else min(STOP_S, self._hangs_s)
 
     @property
     def answers(self) -> bool:
-        """Whether the driver answered when it was last asked."""
+        """True if the driver answered the last call."""
         return self._connection is not None
 
     async def read(self) -> tuple[Inventory, Facts]:
-        """A fresh look. Raises NoDriverError while there is no driver, DriverHangsError while a call of it hangs,
-        HardwareError where it does not answer.
+        """Read inventory and facts.
+
+        Raises NoDriverError without a driver, DriverHangsError while a driver call hangs, and HardwareError if the
+        driver fails.
         """
         return await self._run(self._read)
 
     async def apply(self, plan: Plan, report: Report) -> ApplyOutcome:
-        """Carries out a plan; ``report`` is called on the worker's threads. Raises what ``engine.apply`` raises, and
-        DriverHangsError where it cannot begin. A call that hangs in the middle is waited for (``find_hang`` tells): the
-        change ends, or goes back, once it returns, and what is paused for it must stay so.
+        """Apply a plan; ``report`` is called on the worker's threads.
+
+        Raises what ``engine.apply`` raises, and DriverHangsError if it cannot begin. If a call hangs in the middle,
+        this waits for it (``find_hang`` reports it). The change ends or rolls back once the call returns. Until then,
+        paused operands must stay paused.
         """
         self._changing = True
         try:
@@ -110,8 +115,10 @@ class GpuWorker:
             self._changing = False
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """For ever: asks once a second which devices are unfit, and calls ``changed`` when the answer is another, when
-        the driver hangs, and when it answers again, whichever job met the hang.
+        """Poll the unhealthy devices every ``POLL_S`` seconds, forever.
+
+        ``changed`` is called if they change, if the driver hangs, and when it answers again, whichever job found the
+        hang.
         """
         reported = False
         while True:
@@ -126,35 +133,37 @@ class GpuWorker:
                 changed()
 
     async def call(self, job: Callable[[Connection], T]) -> T:
-        """Anything else that needs the open node."""
+        """Run a job that needs the open node."""
         return await self._run(lambda: job(self._open()))
 
     async def close(self) -> None:
-        """Ends the session, unless a call hangs: then it ends with the process."""
+        """Close the session. If a call hangs, the session ends with the process."""
         with suppress(DriverHangsError):
             await self._run(self._close)
         self._thread.shutdown(wait=False)
 
     async def _run(self, job: Callable[[], T], *, patient: bool = False) -> T:
-        """Does a job on the worker's thread. Raises DriverHangsError once a driver call hangs, the job's own or that of
-        the one before; ``patient`` only where it has not begun.
+        """Run a job on the worker's thread.
+
+        Raises DriverHangsError once a driver call of this or the previous job hangs. A ``patient`` job raises it only
+        before it has begun.
         """
         self._check()
         begun = self._thread.submit(self._timed, job)
         future = asyncio.wrap_future(begun)
         try:
             while not (await asyncio.wait((future,), timeout=min(POLL_S, self._hangs_s / 4)))[0]:
-                hang = self.hang
+                hang = self._hang
                 if hang is not None and (not patient or begun.cancel()):
                     self._hung = True
                     raise hang
         finally:
-            begun.cancel()  # a job that has not begun never will
-            future.cancel()  # the result of one that has is dropped
+            begun.cancel()  # do not begin the job
+            future.cancel()  # or drop its result
         return future.result()
 
     def _check(self) -> None:
-        error = self.hang
+        error = self._hang
         if error is not None:
             self._hung = True
             raise error
@@ -188,7 +197,7 @@ class GpuWorker:
             try:
                 connection.close()
             except AliquotError:
-                return  # it is gone already, which is why it is closed
+                return  # the driver is gone, which is why the session is closed
 
     def _read(self) -> tuple[Inventory, Facts]:
         connection = self._open()
@@ -201,31 +210,30 @@ class GpuWorker:
         return self._inventory, backend.facts()
 
     def _poll(self) -> None:
-        """Asks for news of faults. A driver that has none to give is no reason to do nothing else."""
+        """Poll for new Xid errors. A driver that cannot report them must not stop other work."""
         if self._health is None or self._inventory is None or self._connection is None:
             return
         try:
             found = self._health.poll(self._inventory)
         except AliquotError as error:
             if error.brief != self._logged_problem:
-                log.warning("no health of devices: %s", error.brief)
+                log.warning("the health of the devices cannot be read: %s", error.brief)
             self._logged_problem = error.brief
             return
         for xid in self._health.active_xids if found - self.unhealthy else ():
-            log.warning("unfit for new containers: %s", xid)
+            log.warning("unhealthy device, not offered to new containers: %s", xid)
         self.unhealthy = found
 
     def _apply(self, plan: Plan, report: Report) -> ApplyOutcome:
         from aliquot.core.engine.apply import apply
 
-        context = self._open().execution_context()
-        context.on_step = self._steps
+        context = self._open().execution_context(on_step=self._steps)
         outcome = apply(plan, context, report)
         self._forget(plan)
         return outcome
 
     def _forget(self, plan: Plan) -> None:
-        """A fault ends with what it concerns, even if something of the same number comes after it."""
+        """Forget Xid errors of destroyed instances and reset GPUs, as a new instance may get the same id."""
         for action in plan.actions:
             match action:
                 case Destroy() if self._health is not None:

@@ -1,4 +1,4 @@
-"""Reports of a driver call that hangs while the agent's own loop waits for it."""
+"""Reporter of a hanging driver call while the agent's loop waits for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from aliquot.errors import AliquotError, DriverHangsError
+from aliquot.foundation import driver_calls
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiError
@@ -16,18 +17,17 @@ BACKOFF = Backoff(first=1.0, longest=30.0, jitter=(0.8, 1.2))
 
 
 class HangReporter:
-    """``hang`` returns the call that hangs, as an error, or None. ``report`` is called with it at each poll while the
-    call hangs, and once with None after it: it writes only what was not written yet. A report that is refused is
-    repeated later each time. ``clock`` returns seconds.
+    """Poller of hanging driver calls.
+
+    ``report`` is called with the hanging call as an error at each poll, and once with None after it. It must write only
+    what is not written yet. A failed report is retried with exponential back-off. ``clock`` returns seconds.
     """
 
     def __init__(
         self,
-        hang: Callable[[], DriverHangsError | None],
         report: Callable[[DriverHangsError | None], Awaitable[None]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._hang = hang
         self._report = report
         self._clock = clock
         self._reported = False
@@ -41,8 +41,8 @@ class HangReporter:
             await self.poll()
 
     async def poll(self) -> None:
-        """Report what has changed since the last poll."""
-        error = self._hang()
+        """Report a hang, or the end of the last one."""
+        error = driver_calls.current_hang()
         if (error is None and not self._reported) or self._clock() < self._due:
             return
         try:

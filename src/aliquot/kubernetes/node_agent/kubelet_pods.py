@@ -1,4 +1,4 @@
-"""Kubelet's word on which pods have which devices."""
+"""Queries of kubelet for the devices of pods."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ ResourceUses = Callable[[], Awaitable["Sequence[PodResourceUse]"]]
 
 
 def device_uses(kubelet_dir: str, prefix: str = "") -> Uses | None:
-    """Return what asks who has which device of the resources whose names begin with ``prefix``, or by a claim; None
-    where there is no kubelet.
-    """
+    """Return a query for pods with devices of resources with this ``prefix`` or of claims; None without a kubelet."""
     query_resources = resource_uses(kubelet_dir)
     if query_resources is None:
         return None
@@ -31,7 +29,7 @@ def device_uses(kubelet_dir: str, prefix: str = "") -> Uses | None:
 
 
 def resource_uses(kubelet_dir: str) -> ResourceUses | None:
-    """Return what asks the same with the resources' names."""
+    """Return a query for all pods with devices, with resource names; None without a kubelet."""
     if not kubelet_dir:
         return None
     socket = os.path.join(kubelet_dir, "pod-resources", "kubelet.sock")

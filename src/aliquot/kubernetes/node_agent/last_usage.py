@@ -1,4 +1,4 @@
-"""What the pieces of a node were last seen to be used for."""
+"""Last sample of the usage of a node's GPUs and instances."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from aliquot.core.planner.usage_tracking import usage_of_unchanged
 
 
 class LastUsage(msgspec.Struct, frozen=True):
-    """One look at what the pieces are used for: the GPUs as they were, and when that was (seconds of wall time)."""
+    """A sample of usage."""
 
     inventory: Inventory | None = None
+    """The inventory at that time."""
     usage: tuple[Usage, ...] = ()
     at: float = 0.0
+    """Wall time in seconds."""
 
     def current_usage(self, current: Inventory, past_runs: Sequence[PastRun]) -> tuple[Usage, ...]:
-        """Roughly, for an idle node must not be written anew, and of pieces that are the same ones still: ids come
-        again, and a new instance is not idle since the old one was. ``past_runs`` are the node's newest changes.
+        """Return the rounded usage of the instances that still exist.
+
+        It is rounded so that an idle node is not written again. Ids are reused, so usage of a destroyed instance must
+        not be attributed to a new one: ``past_runs``, the node's newest changes, show which GPUs changed.
         """
         if self.inventory is None:
             return ()

@@ -1,4 +1,4 @@
-"""The agent's memory: what a change needs for a moment goes back to the machine afterwards."""
+"""Tuning of malloc: memory that a change needs for a short time is returned to the host."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ _TRIM_THRESHOLD, _ARENA_MAX = -1, -8
 
 
 def limit_heap() -> None:
-    """Before any thread starts: one heap for all of them, given back from 128 KiB on. glibc otherwise makes a heap for
-    each thread and raises the limit by itself, which is meant for programs that are busy all day. Where there is no
-    glibc, nothing happens.
+    """Use one heap for all threads, trimmed from 128 KiB on; call this before any thread starts.
+
+    By default, glibc has a heap for each thread and raises the limit, which suits only programs that are always busy.
+    Does nothing without glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -1,4 +1,4 @@
-"""The sentences of the agent."""
+"""Messages of the agent about plans and geometries."""
 
 from __future__ import annotations
 
@@ -11,20 +11,17 @@ from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.gpu.config_label import DesiredConfig
 
-DRIVER_HANGS = "DriverHangs"
-"""The reason of a state while a driver call does not return."""
-
 
 def geometry(inventory: Inventory | None, config: DesiredConfig | None) -> str:
-    """What the GPUs of a wish hold: ``GPU 0-6: 1g.5gb:7; GPU 7: MIG disabled``."""
+    """Describe the geometry of the requested GPUs: ``GPU 0-6: 1g.5gb:7; GPU 7: MIG disabled``."""
     if inventory is None or config is None or config.desired is None:
-        return "no GPU is concerned"
+        return "no GPU is affected"
     wanted = {w.pci for w in config.desired.gpus}
     groups: dict[str, list[int]] = {}
     for gpu in inventory.gpus:
         if gpu.pci in wanted:
             groups.setdefault(_gpu_geometry(gpu), []).append(gpu.index)
-    return "; ".join(f"GPU {_ranges(indexes)}: {text}" for text, indexes in groups.items()) or "no GPU is concerned"
+    return "; ".join(f"GPU {_ranges(indexes)}: {text}" for text, indexes in groups.items()) or "no GPU is affected"
 
 
 def _gpu_geometry(gpu: Gpu) -> str:
@@ -44,12 +41,12 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def intent(plan: Plan) -> str:
-    """What a plan is going to do: ``to create 7x 1g.5gb, to destroy 1x 3g.20gb; 2 instances are kept``."""
+    """Describe the actions of a plan: ``to destroy 1x 3g.20gb, to create 7x 1g.5gb, 2 instances kept``."""
     return _action_text(plan, "to create", "to destroy", "to set MIG mode", "to reset")
 
 
 def result(plan: Plan) -> str:
-    """What a plan has done."""
+    """Describe the actions of a plan after it was applied."""
     return _action_text(plan, "created", "destroyed", "set MIG mode", "reset")
 
 
@@ -69,21 +66,16 @@ def _action_text(plan: Plan, create: str, destroy: str, mode: str, reset: str) -
 
 
 def holders(plan: Plan) -> str:
-    """Who holds what a plan would have to destroy."""
+    """List the holders of instances that a plan would destroy."""
     found = dict.fromkeys(str(h) for b in plan.blockers if b.rule == "HELD" for h in b.holders)
     return ", ".join(found) or "a client that the driver does not name"
 
 
 def describe_command(plan: Plan) -> str:
-    """The command that shows the first pod in the way."""
+    """Return the command that shows the first pod that blocks the plan."""
     for blocker in plan.blockers:
         for each in blocker.holders:
             if each.kind == "pod":
                 namespace, _, name = each.id.partition("/")
                 return f"kubectl -n {namespace} describe pod {name}"
     return "aliquot show"
-
-
-def reason_word(rule: str) -> str:
-    """A planner's rule as a reason: ``NO_SUCH_GPU`` as ``NoSuchGpu``."""
-    return "".join(part.capitalize() for part in rule.split("_"))

@@ -1,12 +1,13 @@
-"""Which pods are on which MIG device: kubelet's allocation counts even while no process runs.
+"""Pods as holders of devices: kubelet's allocation counts even while no process runs.
 
-NVML sees processes. A pod that was given a MIG device and is between two CUDA contexts has none, but its device must
-not be destroyed either, whether a device plugin gave it or the driver of a ResourceClaim.
+NVML sees only processes. A pod may have a MIG device but no CUDA context at the moment. Its device must not be
+destroyed either, whether a device plugin or the driver of a ResourceClaim allocated it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -16,28 +17,30 @@ from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.gpu import claimed_device
 from aliquot.kubernetes.gpu.claimed_device import ClaimedDevice
 
-POD = "pod"
+POD: Final = "pod"
 
 
 class PodDeviceUse(msgspec.Struct, frozen=True):
-    """A pod and the UUIDs of the devices that kubelet gave to one of its containers; or one device that the container
-    has by a ResourceClaim.
-    """
+    """Devices of a container of a pod."""
 
     namespace: str
     pod: str
     container: str
     devices: tuple[str, ...] = ()
+    """UUIDs of the devices that kubelet allocated."""
     claim: ClaimedDevice | None = None
+    """One device of a ResourceClaim."""
 
 
 Uses = Callable[[], Awaitable[Sequence[PodDeviceUse]]]
-"""Asks kubelet which pods have which devices."""
+"""Asks kubelet for the devices of pods."""
 
 
 def resolve_uses(uses: Iterable[PodDeviceUse], inventory: Inventory) -> tuple[PodDeviceUse, ...]:
-    """The uses with the UUIDs of what is claimed. A device of a driver of NVIDIA's that cannot be told may be any: then
-    it is every GPU. Claims of other drivers are left out, unless their names tell a device of ours.
+    """Return the uses with the UUIDs of claimed devices.
+
+    An unidentified device of an NVIDIA driver may be any device, so it counts as all GPUs. Claims of other drivers are
+    omitted unless their names identify a device of the node.
     """
     found = []
     for use in uses:
@@ -51,18 +54,19 @@ def resolve_uses(uses: Iterable[PodDeviceUse], inventory: Inventory) -> tuple[Po
 
 
 def holder(use: PodDeviceUse, inventory: Inventory) -> Holder:
-    """The pod as a holder: ``id`` is ``namespace/name``."""
+    """Return the pod as a holder with the id ``namespace/name``."""
     name = use.container
     if use.claim is not None:
         name = f"{name}, {use.claim}"
         if not claimed_device.device_uuids(use.claim, inventory):
-            name += f", whose device {use.claim.device!r} names no GPU: it may be any"
+            name += f", whose device {use.claim.device!r} identifies no GPU: it may be any"
     return Holder(POD, f"{use.namespace}/{use.pod}", name)
 
 
 def held_by_pods(inventory: Inventory, uses: Iterable[PodDeviceUse]) -> Inventory:
-    """The inventory with every instance and whole GPU held that kubelet, or a claim, gave to a pod. A device that
-    several pods share has ``::`` and a number after its UUID.
+    """Return the inventory with pods as holders of the instances and GPUs that kubelet or a claim allocated to them.
+
+    A device that several pods share has ``::`` and a number after its UUID.
     """
     shares = (
         Claim(holder(use, inventory), tuple(device.partition("::")[0] for device in use.devices))
@@ -72,7 +76,7 @@ def held_by_pods(inventory: Inventory, uses: Iterable[PodDeviceUse]) -> Inventor
 
 
 def uses_of_devices(uuids: frozenset[str], uses: Iterable[PodDeviceUse], inventory: Inventory) -> list[PodDeviceUse]:
-    """The pods that have one of these devices. Who has a whole GPU has its MIG devices."""
+    """Return the pods that have one of these devices. A pod with a whole GPU has its MIG devices."""
     parts = {gpu.uuid: [c.uuid for i in gpu.instances for c in i.compute_instances] for gpu in inventory.gpus}
 
     def has(use: PodDeviceUse) -> bool:
@@ -83,11 +87,11 @@ def uses_of_devices(uuids: frozenset[str], uses: Iterable[PodDeviceUse], invento
 
 
 def blocking_pods(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """The pods (namespace, name) that hold what a blocked plan would have to destroy, in order."""
+    """Return the pods (namespace, name) that hold instances that a blocked plan would destroy, in order."""
     found = [h.id for b in plan.blockers if b.rule == "HELD" for h in b.holders if h.kind == POD]
     return tuple((ns, name) for ns, _, name in (each.partition("/") for each in dict.fromkeys(found)))
 
 
 def blocked_by_holders_only(plan: Plan) -> bool:
-    """True if nothing but holders stands in the way."""
+    """Report whether a plan is blocked, and only by holders."""
     return plan.blocked and all(b.rule == "HELD" for b in plan.blockers)

@@ -1,6 +1,6 @@
-"""The lock of an agent's role: of two agents of one role on a node one works, and the other waits for its end.
+"""Lock of an agent's role: of two agents of one role on a node, one works and the other waits for its end.
 
-An agent holds it for its life. The change lock is another one: every writer takes that for a single change.
+An agent holds this lock for its lifetime. The change lock is another one, which each writer takes for a single change.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 
 POLL_S = 1.0
-"""How soon after the end of the other agent the one that waits takes over."""
+"""Seconds within which a waiting agent takes over after the end of the other."""
 
 
 class RoleLock:
-    """``name`` is the role, as in "label agent"; ``directory`` the folder of the node's locks; ``pod`` this agent's own
-    as namespace/name, "" outside a pod. ``waiting`` says for whom, or why, the lock is waited for; "" once it is held.
+    """Lock of an agent's role.
+
+    ``name`` is the role, for example "label agent". ``directory`` holds the node's locks. ``pod`` is this agent's pod
+    as ``namespace/name``; empty outside a pod. ``waiting`` is why the lock is not held yet; empty once it is.
     """
 
     def __init__(self, name: str, directory: str, pod: str) -> None:
@@ -33,7 +35,7 @@ class RoleLock:
         self._held = ExitStack()
 
     async def take(self, stopping: asyncio.Event) -> bool:
-        """Wait until the lock is held, or ``stopping`` is set; whether it is held. What prevents it is logged once."""
+        """Wait for the lock, or until ``stopping`` is set. Returns whether it is held. The reason is logged once."""
         logged = ""
         while not stopping.is_set():
             try:
@@ -43,7 +45,7 @@ class RoleLock:
             else:
                 self.waiting = ""
                 if logged:
-                    log.info("the other agent has ended: this one takes over")
+                    log.info("the other agent has ended: this agent takes over")
                 return True
             if self.waiting != logged:
                 log.warning("%s", self.waiting)
@@ -52,12 +54,12 @@ class RoleLock:
         return False
 
     def owner(self, boot: str) -> PauseOwner:
-        """Return what this agent signs its pauses with, once it holds the lock."""
+        """Return the owner for this agent's pauses, once it holds the lock."""
         name = f"process {os.getpid()}{f' of {self.place}' if self.place else ''}"
         return PauseOwner(secrets.token_hex(8), self._lock.identity, boot, name)
 
     def close(self) -> None:
-        """Let the next agent work."""
+        """Release the lock for the next agent."""
         self._held.close()
 
 

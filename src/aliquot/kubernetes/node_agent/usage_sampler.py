@@ -1,4 +1,4 @@
-"""What the node's pieces are used for, looked at now and then beside the agent's own looks: no step depends on it."""
+"""Sampler of the usage of a node's GPUs and instances, independent of the agent's reads. No step depends on it."""
 
 from __future__ import annotations
 
@@ -26,24 +26,26 @@ T = TypeVar("T")
 
 
 class OpenGpus(Protocol):
-    """The GPUs as an agent has them open (``Hardware``)."""
+    """The GPUs that an agent has open (``GpuWorker``)."""
 
     @property
     def answers(self) -> bool:
-        """Whether the driver answered when it was last asked."""
+        """True if the driver answered the last call."""
         ...
 
     async def call(self, job: Callable[[Connection], T]) -> T: ...
 
 
 def read_held_inventory(connection: Connection, uses: Sequence[PodDeviceUse]) -> Inventory:
-    """A fresh look, with what pods have held, by kubelet's word."""
+    """Read the inventory, with pods as holders of the devices that kubelet allocated."""
     return held_by_pods(connection.backend.read(), uses)
 
 
 class UsageSampler:
-    """``uses`` asks kubelet which pods have what, None where there is none. ``read_inventory`` tells the GPUs with who
-    holds them; ``on_sample`` gets each look: these, and what they are used for. ``interval_s`` 0: nobody looks.
+    """Sampler of usage.
+
+    ``uses`` asks kubelet for the devices of pods; None without a kubelet. ``read_inventory`` returns the inventory with
+    holders. ``on_sample`` is called with the inventory and the usage of each sample. ``interval_s`` 0 disables it.
     """
 
     def __init__(
@@ -65,15 +67,17 @@ class UsageSampler:
         self._last: tuple[float, Inventory] | None = None
 
     async def run(self) -> None:
-        """For ever. A driver that does not answer is the agent's own looks' to find out, and to open anew."""
+        """Sample forever. The agent's own reads detect a driver that does not answer, and reopen it."""
         while True:
             await asyncio.sleep(self._interval_s or SAMPLE_S)
             if self._interval_s and self._hardware.answers:
                 await self.sample()
 
     async def sample(self) -> None:
-        """One look. What cannot be read is logged once, and the last look stands as long as watching may pause: then
-        nothing is told, for nobody could see that it is old.
+        """Collect one sample.
+
+        A failure is logged once, and the last sample stays valid for ``GAP_S`` seconds. After that, the usage is
+        cleared, as readers could not see that it is outdated.
         """
         try:
             uses = await self._uses() if self._uses is not None else ()
@@ -83,9 +87,9 @@ class UsageSampler:
             self._on_sample(*found)
         except AliquotError as error:
             self._failed(error.brief)
-        except Exception as error:  # noqa: BLE001 -- a defect of ours must not end the looks for as long as the agent lives
+        except Exception as error:  # noqa: BLE001 -- a defect of Aliquot must not end the samples for good
             self._failed(
-                f"internal fault, report it with the output of aliquot version: {type(error).__name__}: {error}"
+                f"internal error, report it with the output of aliquot version: {type(error).__name__}: {error}"
             )
         else:
             self._problem = ""
@@ -93,7 +97,7 @@ class UsageSampler:
 
     def _failed(self, problem: str) -> None:
         if problem != self._problem:
-            log.warning("what the GPUs are used for is not known: %s", problem)
+            log.warning("the usage of the GPUs is unknown: %s", problem)
         self._problem = problem
         if self._last is not None and time.monotonic() - self._last[0] > GAP_S:
             self._on_sample(self._last[1], ())
@@ -102,7 +106,7 @@ class UsageSampler:
     def _read_sample(
         self, connection: Connection, uses: Sequence[PodDeviceUse]
     ) -> tuple[Inventory, tuple[Usage, ...]] | AliquotError:
-        """On the worker's thread. An error is handed back: it must not cost the agent its session."""
+        """Read on the worker's thread. Errors are returned, not raised, as they must not close the session."""
         try:
             if self._watch is None:
                 self._watch = UsageTracker(connection, fill=self._fill)
@@ -112,13 +116,16 @@ class UsageSampler:
             return error
 
     async def close(self) -> None:
-        """Writes down what was seen, for whoever comes next."""
+        """Save the tracked usage for the next agent."""
         if self._watch is not None:
             await asyncio.to_thread(self._watch.save)
 
 
 def sampling_interval_s(environment: dict[str, str]) -> float:
-    """Seconds between two looks, 0 for none: ``ALIQUOT_USAGE_SECONDS``. Raises UsageError for what is none."""
+    """Return the seconds between two samples from ``ALIQUOT_USAGE_SECONDS``; 0 for none.
+
+    Raises UsageError if the value is invalid.
+    """
     text = environment.get(INTERVAL_VARIABLE, "")
     try:
         seconds = float(text) if text else SAMPLE_S
@@ -126,7 +133,7 @@ def sampling_interval_s(environment: dict[str, str]) -> float:
         seconds = -1.0
     if seconds and not 10 <= seconds <= 120:
         raise UsageError(
-            f"{INTERVAL_VARIABLE}={text}: seconds from 10 to 120, or 0 for never",
+            f"invalid {INTERVAL_VARIABLE}={text}: use 10 to 120 seconds, or 0 to disable sampling",
             next_step=f"unset {INTERVAL_VARIABLE}",
         )
     return seconds

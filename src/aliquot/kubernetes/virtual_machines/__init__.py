@@ -1,1 +1,1 @@
-"""GPUs for virtual machines of Harvester and KubeVirt: rules, the node agent, controller and webhooks."""
+"""GPUs for the VMs of Harvester and KubeVirt: rules, the node agent, the controller and the admission webhooks."""

@@ -1,1 +1,1 @@
-"""The node agent: one level-triggered loop over plan, apply and verify."""
+"""Label agent of a node: a level-triggered loop over plan, apply and verify."""

@@ -1,4 +1,4 @@
-"""Which devices a step concerns, by UUID: what must not be given away while it is under way."""
+"""UUIDs of devices that a step affects, which are withheld from kubelet while it runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observ
 
 
 def devices_to_destroy(plan: Plan, observation: Observation) -> frozenset[str]:
-    """The UUIDs of the devices that a plan ends, whole GPUs that change their mode among them."""
+    """Return the UUIDs of the devices that a plan destroys, including whole GPUs that change their MIG mode."""
     found: set[str] = set()
     assert observation.inventory is not None
     for action in plan.actions:
@@ -28,24 +28,26 @@ def devices_to_destroy(plan: Plan, observation: Observation) -> frozenset[str]:
 
 
 def devices_to_free(observation: Observation) -> frozenset[str]:
-    """The devices that are to go once their holders have left."""
+    """Return the devices that will be destroyed once their holders have left."""
     return (
         devices_to_destroy(observation.forced_plan, observation) if observation.forced_plan is not None else frozenset()
     )
 
 
 def held_devices(inventory: Inventory) -> frozenset[str]:
-    """The devices that somebody holds."""
+    """Return the devices that have a holder."""
     instances = [i for gpu in inventory.gpus for i in gpu.instances if i.held]
     devices = {c.uuid for i in instances for c in i.compute_instances}
     return frozenset(devices | {gpu.uuid for gpu in inventory.gpus if gpu.holders})
 
 
 def devices_to_withhold(observation: Observation, memory: AgentMemory) -> frozenset[str]:
-    """The devices that nobody new may get while holders are waited for: those that must not be given away again when
-    their holders leave, and all that are to go of a GPU whose holders have left. Where pods are evicted it is all of a
-    GPU that has holders, so that none comes back there. Other GPUs stay in use: the plan touches them when nobody is
-    left anywhere, and withholds everything first.
+    """Return the devices to withhold from new pods while the agent waits for holders.
+
+    These are held devices, which must not be allocated again when their holders leave. Of a GPU whose holders have
+    left, these are all devices that will be destroyed. If pods are evicted, the same holds for a GPU that still has
+    holders, so that no pod comes back there. Other GPUs stay in use: the plan touches them only once no holder is left,
+    and withholds all devices first.
     """
     assert observation.inventory is not None
     ending, known = devices_to_free(observation), memory.awaited_devices(observation)

@@ -1,4 +1,4 @@
-"""The step that reaches GPUs: carrying out the plan."""
+"""The step that applies a plan to the GPUs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import msgspec
 
 from aliquot.core.model.actions import Reset
 from aliquot.core.model.plan import Plan
-from aliquot.errors import AliquotError, DriverHangsError, InUseError, LockedError
+from aliquot.errors import AliquotError, DriverHangsError, InUseError, LockedError, StalePlanError
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.logfmt import plain
+from aliquot.kubernetes.gpu.change_report import PARTIAL, ROLLBACK_TEXT, UNDONE, ChangeReport, Rollback
 from aliquot.kubernetes.gpu.config_label import ConfigFailure, failure_of
 from aliquot.kubernetes.gpu.node_status import AgentStatus
+from aliquot.kubernetes.gpu.reasons import APPLY_FAILED, DRIVER_HANGS
 from aliquot.kubernetes.label_agent.agent import status_builder, steps
 from aliquot.kubernetes.label_agent.agent.affected_devices import devices_to_destroy
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
@@ -26,13 +28,14 @@ from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, uses_of_devi
 
 if TYPE_CHECKING:
     from aliquot.core.engine.context import ApplyOutcome
+    from aliquot.core.engine.ports import ApplyStatus
 
 ALLOCATION_SETTLE_S = 3.0
-"""How long kubelet may take from Allocate's answer until it names the pod."""
+"""Seconds that kubelet may take from the response of Allocate until it lists the pod."""
 
 
 class PlanApplier:
-    """The part of an actor that changes something for others."""
+    """Applies plans on behalf of the step executor."""
 
     def __init__(self, context: StepContext) -> None:
         self._context = context
@@ -41,19 +44,19 @@ class PlanApplier:
         plain("Applying the selected MIG config to the node")
         recent = self._context.publisher.offering.withhold(devices_to_destroy(step.plan, observation))
         if recent:
-            log.info("%d devices were given to pods just now: waiting for kubelet to name them", len(recent))
+            log.info("%d devices were just allocated: waiting for kubelet to list their pods", len(recent))
             await asyncio.sleep(ALLOCATION_SETTLE_S)
         return await self._apply_now(step, observation, memory)
 
     async def _apply_now(self, step: steps.Apply, observation: Observation, memory: AgentMemory) -> AgentMemory:
-        """Kubelet is asked once more: what it gave away since the look is not taken."""
+        """Apply the plan, unless kubelet has allocated one of its devices since the observation."""
         try:
             newly_given = await self._newly_given_device(step.plan, observation)
         except AliquotError as error:
-            log.warning("%s: looking again", error.brief)
+            log.warning("%s: the agent plans again", error.brief)
             return memory
         if newly_given:
-            log.info("pod %s/%s was given a device meanwhile: looking again", newly_given.namespace, newly_given.pod)
+            log.info("pod %s/%s got a device meanwhile: the agent plans again", newly_given.namespace, newly_given.pod)
             return memory
         started = time.monotonic()
         changes = self._context.metrics.changes
@@ -64,7 +67,7 @@ class PlanApplier:
             with changes.time_change():
                 outcome = await self._apply_with_hang_reports(step, observation, progress)
         except AliquotError as error:
-            if error.code == "MOVED":
+            if isinstance(error, StalePlanError):
                 return memory
             if isinstance(error, LockedError):
                 return msgspec.structs.replace(memory, locked_by=error.holder or "another process")
@@ -75,20 +78,23 @@ class PlanApplier:
         self._context.metrics.record_apply(outcome, seconds)
         if outcome.error is not None:
             return self._failed_apply(outcome.status, outcome.error, outcome.sentences, observation, memory)
-        deed = phrases.result(step.plan)
-        word = "healed" if step.status.reason == status_builder.HEALING else "applied"
-        text = f"{observation.label!r} is {word}: {deed} in {seconds:.1f} s, verified by a fresh read"
-        if outcome.status == "reboot":
-            text = f"{observation.label!r} waits for a reboot: {deed}"
+        text, report = _last_change(step, outcome, seconds, observation.label or "")
         return msgspec.structs.replace(
-            memory, last_change=text, last_change_for=observation.digest, failed=None, failures=0, waiting_since=0.0
+            memory,
+            last_change=text,
+            last_report=report,
+            last_change_for=observation.digest,
+            failed=None,
+            failures=0,
+            waiting_since=0.0,
         )
 
     async def _apply_with_hang_reports(
         self, step: steps.Apply, observation: Observation, progress: Progress
     ) -> ApplyOutcome:
-        """Apply the plan, and report a driver call that hangs meanwhile: nothing else looks at the node before the end
-        of this step. What is paused stays paused, since the change goes on once the call returns.
+        """Apply the plan, and report a driver call that hangs, as nothing else runs before the end of this step.
+
+        Paused operands stay paused, because the change continues once the call returns.
         """
         written = step.status
 
@@ -99,7 +105,7 @@ class PlanApplier:
                 await self._context.report(status, observation)
                 written = status
 
-        hangs = HangReporter(lambda: self._context.hardware.hang, report)
+        hangs = HangReporter(report)
         applying = asyncio.create_task(self._context.hardware.apply(step.plan, progress.report))
         try:
             while not (await asyncio.wait((applying,), timeout=HANG_POLL_S))[0]:
@@ -110,19 +116,24 @@ class PlanApplier:
 
     def _failed_apply(
         self,
-        status: str,
+        status: ApplyStatus,
         error: AliquotError,
         sentences: tuple[str, ...],
         observation: Observation,
         memory: AgentMemory,
     ) -> AgentMemory:
-        rollback_text = "not all could be undone" if status == "partial" else "the former state is back"
+        ended: Rollback = PARTIAL if status == "partial" else UNDONE
+        rollback_text = ROLLBACK_TEXT[ended]
         resets = observation.plan is not None and any(isinstance(a, Reset) for a in observation.plan.actions)
         if isinstance(error, InUseError) and resets and observation.settings.with_reboot:
-            log.info("%s; %s: going for a reboot instead of a reset", error.brief, rollback_text)
+            log.info("%s; %s: the agent reboots the node instead of a reset", error.brief, rollback_text)
             return msgspec.structs.replace(memory, no_reset=observation.digest)
         failure = ConfigFailure(
-            "ApplyFailed", f"{error.brief}; {rollback_text}", (*error.details, *sentences), error.next_step or ""
+            APPLY_FAILED,
+            f"{error.brief}; {rollback_text}",
+            (*error.details, *sentences),
+            error.next_step or "",
+            ChangeReport(outcome=ended),
         )
         return self._context.record_failure(failure, observation, memory)
 
@@ -136,8 +147,18 @@ class PlanApplier:
         return next(iter(await self._context.informer.living_uses(found) if found else ()), None)
 
 
+def _last_change(step: steps.Apply, outcome: ApplyOutcome, seconds: float, label: str) -> tuple[str, ChangeReport]:
+    """Return the sentence and the report of a change that succeeded."""
+    result_text = phrases.result(step.plan)
+    if outcome.status == "reboot":
+        return f"{label!r} waits for a reboot: {result_text}", ChangeReport(label)
+    word = "healed" if step.status.reason == status_builder.HEALING else "applied"
+    text = f"{label!r} is {word}: {result_text} in {seconds:.1f} s, verified by a fresh read"
+    return text, ChangeReport(label, round(seconds, 1))
+
+
 def _hang_status(observation: Observation, hang: DriverHangsError) -> AgentStatus:
-    """The node's status while a call of the change hangs."""
+    """Return the node's status while a driver call of the change hangs."""
     return status_builder.status(
-        observation, "failed", phrases.DRIVER_HANGS, hang.brief, next_step=hang.next_step or "", details=hang.details
+        observation, "failed", DRIVER_HANGS, hang.brief, next_step=hang.next_step or "", details=hang.details
     )

@@ -1,13 +1,13 @@
-"""What to do next, from what is. Pure: the same observation and memory give the same step.
+"""Pure decision about the agent's next step: the same observation and memory give the same step.
 
-The agent does one step, looks again at everything and asks again, so that no step relies on the one before it and a
-kill between any two leaves nothing that the next look does not see. A look leads to one of five ends:
+The agent executes one step, observes everything again and decides again. So no step relies on the one before it, and
+the next observation sees the state after a kill between any two steps. An observation leads to one of five cases:
 
-    no wish           give back what is paused, say so, rest
-    something wrong   give back what is paused, state failed with the reason, rest until it may be tried again
-    nothing to do     publish, give back, state success, rest
-    another writer    say for whom, rest until it has ended
-    a change          holders, pause, await, stop services, apply, and from there to one of the ends above
+    no request        restore what is paused, report it, wait
+    failure           restore what is paused, set the state failed with the reason, wait for the next attempt
+    nothing to do     publish, restore, set the state success, wait
+    another writer    report the writer, wait until it has ended
+    change            holders, pause, await, stop services, apply, and then one of the cases above
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
 from aliquot.kubernetes.gpu.gpu_operands import operands_for, pause
 from aliquot.kubernetes.gpu.node_status import AgentStatus
+from aliquot.kubernetes.gpu.reasons import INVALID_SETTINGS, NO_REQUEST, FailureReason, StatusReason, reason_word
 from aliquot.kubernetes.label_agent.agent import status_builder
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
 from aliquot.kubernetes.label_agent.agent.steps import (
@@ -43,17 +44,19 @@ from aliquot.kubernetes.node_agent import messages as phrases
 from aliquot.kubernetes.node_agent import pod_holders as holders
 
 LOCK_BACKOFF = Backoff(first=1.0, longest=15.0)
+LONGEST_MESSAGE = 2000
+"""Longest message of a failure with remarks about invalid input, in characters."""
 LONGEST_NAME = 120
-"""Characters of the name of a process in a status."""
+"""Longest name of a process in a status, in characters."""
 REBOOT_PATIENCE_S = 600.0
-"""How long a machine may take to go down before the reboot counts as refused."""
+"""Seconds that the host may take to go down before the reboot counts as refused."""
 HOLDERS_POLL_S = 5.0
-SERVICES_DOWN = "HostClientsDown"
-"""The reason of a failed attempt to start the host's services again."""
+SERVICES_DOWN: FailureReason = "HostClientsDown"
+"""The reason if the host's services could not be started again."""
 
 
 def decide(observation: Observation, memory: AgentMemory) -> Step:
-    """The next step."""
+    """Decide on the next step."""
     if not observation.settings.manage:
         return _publish_only(observation, memory)
     if observation.label is None:
@@ -66,25 +69,28 @@ def decide(observation: Observation, memory: AgentMemory) -> Step:
     if memory.failed is not None and memory.attempt == observation.attempt and observation.clock < memory.retry_at:
         return _fail(observation, memory, memory.failed)
     plan = observation.plan
-    assert plan is not None, "a wish without trouble has a plan"
+    assert plan is not None, "a request without a failure has a plan"
     if not plan.actions and not plan.blocked and not plan.reboots:
         return _satisfied(observation, memory)
     return _change(observation, memory, plan)
 
 
 def _unpublished(observation: Observation, memory: AgentMemory) -> bool:
-    """True if others do not know yet what is. Nothing is said for the first time under settings that are not known."""
+    """Report whether labels and devices must be published. Nothing is published first with unknown settings."""
     unclear = (
-        observation.failure is not None and observation.failure.reason == "InvalidSettings" and not memory.published
+        observation.failure is not None and observation.failure.reason == INVALID_SETTINGS and not memory.published
     )
     return observation.inventory is not None and not unclear and memory.published != observation.key
 
 
-# -- the four ends
+# -- without a change
 
 
 def _publish_only(observation: Observation, memory: AgentMemory) -> Step:
-    """Somebody else carries the label out: nothing but labels, plugins and CDI is ours, and what we still owe."""
+    """Decide for a node whose label another manager applies.
+
+    The agent only publishes labels, device plugins and CDI, and restores what it paused before.
+    """
     if _services_are_due(observation, memory):
         return StartServices()
     if observation.marks.pause_record is not None and observation.restoration:
@@ -93,16 +99,16 @@ def _publish_only(observation: Observation, memory: AgentMemory) -> Step:
         return Publish()
     return WaitForEvent(
         _rest_seconds(observation, memory, observation.settings.check_s),
-        "the label is carried out by another manager",
+        "another manager applies the label",
         locked=observation.held_back,
     )
 
 
 def _without_config(observation: Observation, memory: AgentMemory) -> Step:
-    message = f"no wish: the GPUs are left as they are{observation.hint}"
-    # The former wish stays on record: the controller gives a first wish to new nodes, not one that was withdrawn.
+    message = f"no config is requested: the GPUs stay as they are{observation.hint}"
+    # Keep the previous config on record: the controller sets a default config only on nodes that never had one.
     config = observation.status.config if observation.status is not None else ""
-    status = AgentStatus("", "NoWish", message, config=config).with_since(observation.now, observation.status)
+    status = AgentStatus("", NO_REQUEST, message, config=config).with_since(observation.now, observation.status)
     if _services_are_due(observation, memory):
         return StartServices()
     if observation.restoration:
@@ -117,9 +123,19 @@ def _without_config(observation: Observation, memory: AgentMemory) -> Step:
 
 
 def _fail(observation: Observation, memory: AgentMemory, failure: ConfigFailure) -> Step:
-    """Everything paused is given back first: a wish that cannot be met must not cost the monitoring as well."""
+    """Decide after a failure: restore everything paused first, as a failed request must not stop the monitoring too.
+
+    Input that is invalid and has no effect is part of the message, because it may be why the request failed.
+    """
+    message = "; ".join((failure.message, *observation.remarks))
     status = status_builder.status(
-        observation, "failed", failure.reason, failure.message, next_step=failure.next_step, details=failure.details
+        observation,
+        "failed",
+        failure.reason,
+        shorten(message, LONGEST_MESSAGE, placeholder=" ...") if observation.remarks else message,
+        next_step=failure.next_step,
+        details=failure.details,
+        change=failure.change,
     )
     if _unpublished(observation, memory):
         return Publish()
@@ -154,7 +170,7 @@ def _satisfied(observation: Observation, memory: AgentMemory) -> Step:
 
 
 def _services_are_due(observation: Observation, memory: AgentMemory) -> bool:
-    """True if services of the host are to be started again, and it is time to try."""
+    """Report whether services of the host must be started again and the next attempt is due."""
     resting = (
         memory.failed is not None and memory.failed.reason == SERVICES_DOWN and observation.clock < memory.retry_at
     )
@@ -162,7 +178,7 @@ def _services_are_due(observation: Observation, memory: AgentMemory) -> bool:
 
 
 def _rest_seconds(observation: Observation, memory: AgentMemory, longest: float) -> float:
-    """How long to rest: ``longest``, or less where the end of another process is waited for."""
+    """Return the seconds to wait: ``longest``, or less if the agent waits for the end of another process."""
     return min(longest, LOCK_BACKOFF.pause(memory.lockouts + 1)) if observation.held_back else longest
 
 
@@ -180,16 +196,16 @@ def _change(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
     if not plan.actions:
         return _reboot(observation, memory, plan)
     if plan.reboots and not observation.settings.with_reboot:
-        return _fail(observation, memory, _needs_reboot(plan))  # before anything is destroyed for it
+        return _fail(observation, memory, _needs_reboot(plan))  # before anything is destroyed
     if observation.kubelet_error and touches(plan) and observation.holder_policy.policy != "force":
-        next_step = f"kubectl annotate node {observation.node} {names.HOLDERS_ANNOTATION}=force"
+        next_step = f"kubectl annotate node {observation.node} {names.HOLDERS_ANNOTATION}=force --overwrite"
         return _fail(observation, memory, ConfigFailure("KubeletAway", observation.kubelet_error, (), next_step))
     return _prepare_and_apply(observation, memory, plan)
 
 
 def _prepare_and_apply(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
     drift = f"the GPUs drifted from {observation.label!r}: " if status_builder.was_met(observation) else ""
-    reason = status_builder.HEALING if drift else "Changing"
+    reason: StatusReason = status_builder.HEALING if drift else "Changing"
     status = status_builder.status(observation, "pending", reason, drift + phrases.intent(plan))
     operands = operands_for(plan)
     if pause(
@@ -207,22 +223,24 @@ def _prepare_and_apply(observation: Observation, memory: AgentMemory, plan: Plan
     if observation.services and not memory.services_stopped and _resets_gpus(plan):
         return StopServices(observation.services)
     if status_builder.needs_report(observation, status):
-        return ReportStatus(status)  # it says whom the last step waited for
+        return ReportStatus(status)  # the last step added what it waited for
     return Apply(plan, status)
 
 
 def _locked(observation: Observation, memory: AgentMemory) -> Step:
-    """Another writer is at work: nothing is paused, given back or changed before it has ended."""
+    """Wait for another writer: pause, restore and change nothing until it has ended."""
     if memory.published != observation.key:
         return Publish()
     if observation.other_agent:
         other, node = observation.other_agent, observation.node
-        text = f"{other} has paused GPU clients on this node under another lock: the agent waits for its end"
-        step = f"end one of both agents; if that one is gone: kubectl annotate node {node} {names.PAUSE_ANNOTATION}-"
+        text = f"{other} has paused GPU clients on this node under another lock: the agent waits until it ends"
+        step = (
+            f"stop one of the two agents; if the other is gone: kubectl annotate node {node} {names.PAUSE_ANNOTATION}-"
+        )
         status = status_builder.status(observation, "pending", "AnotherAgent", text, next_step=step)
     else:
         who = shorten(memory.locked_by or observation.writer, LONGEST_NAME, placeholder=" ...)")
-        text = f"{who} is changing this node's GPUs: the agent changes nothing meanwhile and goes on when it has ended"
+        text = f"{who} is changing this node's GPUs: the agent waits until it ends"
         status = status_builder.status(observation, "pending", "Locked", text)
     if status_builder.needs_report(observation, status):
         return ReportStatus(status)
@@ -230,7 +248,7 @@ def _locked(observation: Observation, memory: AgentMemory) -> Step:
 
 
 def touches(plan: Plan) -> bool:
-    """True if a plan reaches something that a pod may be on, or is blocked and may be so by one."""
+    """Report whether a plan affects devices that a pod may hold, or is blocked, possibly by a pod."""
     return plan.blocked or any(isinstance(a, Destroy | DestroyCompute | SetMode | Reset) for a in plan.actions)
 
 
@@ -239,7 +257,7 @@ def _resets_gpus(plan: Plan) -> bool:
 
 
 def _forbidden(observation: Observation, plan: Plan) -> ConfigFailure | None:
-    """What forbids a change that the GPUs would allow."""
+    """Return the failure if a setting forbids a change that the GPUs would allow; else None."""
     if (
         observation.prediction is not None
         and observation.prediction.refusals
@@ -249,7 +267,7 @@ def _forbidden(observation: Observation, plan: Plan) -> ConfigFailure | None:
         return ConfigFailure("LabelsWouldBeInvalid", first, tuple(rest), observation.prediction.next_step or "")
     if status_builder.was_met(observation) and not observation.settings.self_heal:
         return ConfigFailure(
-            "Drift", f"the GPUs differ from {observation.label!r}, and healing is switched off: {phrases.intent(plan)}"
+            "Drift", f"the GPUs differ from {observation.label!r}, and healing is disabled: {phrases.intent(plan)}"
         )
     return None
 
@@ -263,7 +281,7 @@ def _blocked(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
         return _fail(
             observation,
             memory,
-            ConfigFailure(phrases.reason_word(first.rule), first.message, others, first.next_step or ""),
+            ConfigFailure(reason_word(first.rule), first.message, others, first.next_step or ""),
         )
     holding = observation.holder_policy
     who = phrases.holders(plan)
@@ -271,11 +289,11 @@ def _blocked(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
     pods = holders.blocking_pods(plan)
     if holding.policy == "refuse":
         step = (
-            f"kubectl annotate node {observation.node} {names.HOLDERS_ANNOTATION}=drain"
+            f"kubectl annotate node {observation.node} {names.HOLDERS_ANNOTATION}=drain --overwrite"
             if pods
             else phrases.describe_command(plan)
         )
-        return _fail(observation, memory, ConfigFailure("Held", message, (*observation.remarks, *rest), step))
+        return _fail(observation, memory, ConfigFailure("Held", message, rest, step))
     since = memory.waiting_since if memory.waiting_for == observation.patience else 0.0
     if since and observation.clock - since >= holding.timeout_s:
         text = f"{message}; they did not leave within {holding.timeout_s} s"
@@ -283,7 +301,7 @@ def _blocked(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
     if memory.published != observation.key:
         return Publish()  # a wait may last for hours
     if holding.policy == "drain" and not pods and not since:
-        text = f"{message}: no pod, so there is nothing to evict"
+        text = f"{message}: no holder is a pod that could be evicted"
         return _fail(observation, memory, ConfigFailure("Held", text, rest, phrases.describe_command(plan)))
     status = status_builder.status(observation, "pending", "WaitingForHolders", message)
     if pause(observation.marks, (), requested=observation.digest, cordon=holding.cordon, owner=observation.owner):
@@ -296,21 +314,23 @@ def _blocked(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
 
 
 def _reboot(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
-    """The mode change waits for a reboot, and nothing else is left to do. An order that another process recorded in
-    this boot is given again: it may have been killed before it gave it.
+    """Decide on the reboot that a change of MIG mode waits for, when nothing else is left to do.
+
+    A reboot that another process recorded in this boot is requested again, as that process may have been killed before
+    it sent the request.
     """
     gpus = ", ".join(plan.reboots)
     status = status_builder.status(observation, "rebooting", "Rebooting", f"rebooting for the MIG mode of GPU {gpus}")
     reboot_mark = observation.durable.reboot
     requested = reboot_mark is not None and reboot_mark.digest == observation.digest
     if reboot_mark is not None and requested and reboot_mark.boot != observation.boot:
-        text = f"the machine was rebooted for GPU {gpus}, and the MIG mode still did not change"
+        text = f"the node was rebooted for GPU {gpus}, but the MIG mode did not change"
         return _fail(
             observation, memory, ConfigFailure("RebootDidNotHelp", text, (), "nvidia-smi -q -d MIG on the node")
         )
     if reboot_mark is not None and requested and memory.rebooting == observation.boot:
         if observation.clock - reboot_mark.at > REBOOT_PATIENCE_S:
-            text = f"the machine did not reboot within {REBOOT_PATIENCE_S / 60:.0f} minutes of being asked"
+            text = f"the node did not reboot within {REBOOT_PATIENCE_S / 60:.0f} minutes of the request"
             return _fail(observation, memory, ConfigFailure("RebootRefused", text, (), "reboot the node by hand"))
         return (
             ReportStatus(status)
@@ -324,5 +344,5 @@ def _reboot(observation: Observation, memory: AgentMemory, plan: Plan) -> Step:
 
 def _needs_reboot(plan: Plan) -> ConfigFailure:
     gpus = ", ".join(plan.reboots)
-    text = f"the MIG mode of GPU {gpus} becomes active only with a reboot, which WITH_REBOOT does not allow"
+    text = f"the MIG mode of GPU {gpus} becomes active only after a reboot, which WITH_REBOOT does not allow"
     return ConfigFailure("NeedsReboot", text, (), "set WITH_REBOOT=true, or mig.with-reboot in the settings")

@@ -1,4 +1,4 @@
-"""What one look of the agent comes to for those who look on."""
+"""Builder of the node's document from an observation."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def build_document(
     used: LastUsage,
     pasts: tuple[PastRun, ...],
 ) -> NodeDocument | None:
-    """What a look of the agent comes to; None where the GPUs could not be read. ``used`` is the last look at use,
-    ``pasts`` are the newest changes.
+    """Build the node's document; None if the GPUs could not be read.
+
+    ``used`` is the last sample of usage, ``pasts`` are the newest changes.
     """
     if observation.inventory is None:
         return None
@@ -44,7 +45,7 @@ def build_document(
 
 
 def _source(source: NamedConfigSource) -> DocumentSource:
-    """Of a file, which nobody else can read, its text."""
+    """Return a source, with its text only if it is a file, which other programs cannot read."""
     if source.name.startswith("ConfigMap ") or source.text is None or len(source.text) > documents.MOST_SOURCE:
         return DocumentSource(source.name)
     return DocumentSource(source.name, source.text)

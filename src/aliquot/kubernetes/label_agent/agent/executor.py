@@ -1,4 +1,4 @@
-"""Doing one step. Each is safe to be killed in, and to be done again."""
+"""Execution of one step. Each step is idempotent, and safe if the agent is killed in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import assert_never
 import msgspec
 
 from aliquot.errors import AliquotError, StorageError
-from aliquot.foundation import lock
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.logfmt import plain
 from aliquot.hardware.systemd.errors import ServicesError
@@ -18,35 +17,33 @@ from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import node_pods as pods
 from aliquot.kubernetes.gpu.config_label import ConfigFailure, failure_of
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
+from aliquot.kubernetes.gpu.reasons import DRIVER_HANGS
 from aliquot.kubernetes.label_agent.agent import decision, steps
 from aliquot.kubernetes.label_agent.agent.apply_step import PlanApplier
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation, RebootMark
 from aliquot.kubernetes.label_agent.agent.observer import NO_RECORD
 from aliquot.kubernetes.label_agent.agent.pod_waits import PodWaiter
 from aliquot.kubernetes.label_agent.agent.step_context import StepContext
-from aliquot.kubernetes.node_agent.messages import DRIVER_HANGS
 
 MAX_PAUSES = 5
-"""How often one pause is made before it counts as undone by somebody."""
+"""Number of times that a pause is repeated before it counts as undone by another program."""
 
 
 class StepExecutor(StepContext):
-    """Does steps, and signs what it pauses as ``owner``."""
+    """Executes steps. Pauses have the node's owner."""
 
     async def execute(self, step: steps.Step, observation: Observation, memory: AgentMemory) -> AgentMemory:
-        """Does a step; what is to be remembered after it. Raises ApiError where the API server is in the way: then the
-        step is to be done again later.
-        """
+        """Execute a step and return the memory after it. Raises ApiError if the step must be retried later."""
         try:
             return await self._dispatch(step, observation, memory)
         except StorageError as error:
             return self.record_failure(failure_of(error, NO_RECORD), observation, memory)
         except ForbiddenError as error:
-            if not isinstance(step, steps.AwaitOperands | steps.Evict):
+            if not isinstance(step, steps.PodWait):
                 raise
             return self.record_failure(
                 failure_of(error, "Forbidden"), observation, memory
-            )  # what is paused must not wait for a right
+            )  # paused operands must not wait for a permission
 
     async def _dispatch(self, step: steps.Step, observation: Observation, memory: AgentMemory) -> AgentMemory:
         match step:
@@ -54,25 +51,19 @@ class StepExecutor(StepContext):
                 await self.report(step.status, observation)
             case steps.Pause():
                 return await self._pause(step, observation, memory)
-            case steps.AwaitOperands():
-                return await PodWaiter(self).wait_for_operands(step, observation, memory)
-            case steps.StopServices():
-                return await self._stop_services(step, observation, memory)
-            case steps.Evict():
-                return await PodWaiter(self).wait_for_holders(step, observation, memory)
+            case steps.AwaitOperands() | steps.Evict():
+                return await PodWaiter(self).wait(step, observation, memory)
+            case steps.StopServices() | steps.StartServices() | steps.Reboot():
+                return await self._execute_on_host(step, observation, memory)
             case steps.Apply():
                 return await PlanApplier(self).apply(step, observation, memory)
-            case steps.Reboot():
-                return await self._reboot(step, observation, memory)
             case steps.Publish():
                 published = await self.publisher.publish(observation)
                 return msgspec.structs.replace(memory, published=published, unpublished=self.publisher.problem)
-            case steps.StartServices():
-                return await self._start_services(observation, memory)
             case steps.Restore():
                 return await self._restore(step, observation, memory)
             case steps.Retry():
-                log.info("the status was taken away: trying again at once")
+                log.info("the status was removed: the agent retries at once")
                 return memory.after_retry_request()
             case steps.WaitForEvent():
                 return await self._rest(step, observation, memory)
@@ -81,13 +72,13 @@ class StepExecutor(StepContext):
         return memory
 
     async def _rest(self, step: steps.WaitForEvent, observation: Observation, memory: AgentMemory) -> AgentMemory:
-        """Before a rest nothing is withheld any more, unless it is for holders that are waited for."""
+        """Release withheld devices before a wait, unless the wait is for holders."""
         if step.waiting:
             PodWaiter(self).withhold(observation, memory)
             return memory.while_waiting(observation)
         memory = msgspec.structs.replace(memory, lockouts=memory.lockouts + 1 if step.locked else 0)
         if observation.inventory is None:
-            # What kubelet is offered stays while the driver only hangs: it may go on, and pods have these devices.
+            # Keep the offer while the driver only hangs: it may recover, and pods have these devices.
             if observation.failure is None or observation.failure.reason != DRIVER_HANGS:
                 self.publisher.offering.withhold_all()
             return memory
@@ -95,7 +86,7 @@ class StepExecutor(StepContext):
         await self.publisher.retry_refused(observation)
         return msgspec.structs.replace(memory, unpublished=self.publisher.problem, locked_by="")
 
-    # -- pausing and giving back
+    # -- pausing and restoring
 
     async def _pause(self, step: steps.Pause, observation: Observation, memory: AgentMemory) -> AgentMemory:
         pauses = (
@@ -118,16 +109,16 @@ class StepExecutor(StepContext):
                 requested=observation.digest,
                 now=observation.now,
                 cordon=step.cordon,
-                owner=self.owner,
+                owner=self.node.owner,
             ),
         )
         return memory
 
     def _fail_undone_pause(self, step: steps.Pause, observation: Observation, memory: AgentMemory) -> AgentMemory:
-        """Somebody is stronger: better to say so than to fight for ever, or to touch GPUs under their clients."""
-        lost = operands.pause(observation.marks, step.operands, cordon=step.cordon, owner=self.owner)
+        """Fail if another program keeps undoing the pause: the agent must neither fight nor change GPUs in use."""
+        lost = operands.pause(observation.marks, step.operands, cordon=step.cordon, owner=self.node.owner)
         what = ", ".join(lost.labels) or "the cordon"
-        text = f"somebody undoes the pause again and again: {what}"
+        text = f"another program keeps undoing the pause: {what}"
         who = f"kubectl get node {observation.node} -o yaml --show-managed-fields"
         return self.record_failure(ConfigFailure("PauseUndone", text, (), who), observation, memory)
 
@@ -148,16 +139,11 @@ class StepExecutor(StepContext):
         return msgspec.structs.replace(memory, operands_gone=False, services_stopped=False, waiting_since=0.0)
 
     def restoration(self, marks: NodeMarks) -> NodePatch:
-        """What gives back the operands that this agent may give back now."""
-        return operands.restore(marks, self.owner, self.writer)
-
-    @property
-    def writer(self) -> str:
-        """The process that holds the change lock, "" while none does."""
-        return lock.holder(self.change_lock)
+        """Return the patch that restores the operands that this agent may restore now."""
+        return operands.restore(marks, self.node.owner, self.node.writer)
 
     async def _validate(self) -> None:
-        """A validator that cannot be made to run again is no reason to leave operands paused."""
+        """Run the validators again. A failure is only logged, as operands must not stay paused for it."""
         plain("Restarting validator pod to re-run all validations")
         bound = WaitLimit(30.0)
         try:
@@ -165,9 +151,20 @@ class StepExecutor(StepContext):
                 self.informer.api, self.informer.name, pods.VALIDATORS_AFTER, self.client_namespaces(), bound
             )
         except ApiError as error:
-            log.warning("validators do not run again: %s", error.brief)
+            log.warning("the validators cannot be restarted: %s", error.brief)
 
     # -- the host
+
+    async def _execute_on_host(
+        self, step: steps.HostStep, observation: Observation, memory: AgentMemory
+    ) -> AgentMemory:
+        match step:
+            case steps.StopServices():
+                return await self._stop_services(step, observation, memory)
+            case steps.StartServices():
+                return await self._start_services(observation, memory)
+            case steps.Reboot():
+                return await self._reboot(step, observation, memory)
 
     async def _stop_services(
         self, step: steps.StopServices, observation: Observation, memory: AgentMemory
@@ -175,7 +172,7 @@ class StepExecutor(StepContext):
         plain("Shutting down all GPU clients on the host by stopping their systemd services")
 
         def note(stopped: StoppedServices) -> None:
-            now = msgspec.structs.replace(self.state_file.value, stopped=stopped, stopped_by=self.owner)
+            now = msgspec.structs.replace(self.state_file.value, stopped=stopped, stopped_by=self.node.owner)
             self.state_file.write(now)
 
         try:
@@ -185,7 +182,7 @@ class StepExecutor(StepContext):
         return msgspec.structs.replace(memory, services_stopped=True)
 
     async def _start_services(self, observation: Observation, memory: AgentMemory) -> AgentMemory:
-        """What does not start stays in the record, to be tried again."""
+        """Start the stopped services. Those that fail stay in the record for the next attempt."""
         plain("Restarting all GPU clients previously shutdown on the host by restarting their systemd services")
         stopped = self.state_file.value.stopped
         memory = msgspec.structs.replace(memory, services_stopped=False)

@@ -1,4 +1,4 @@
-"""The host around the agent: its GPU services and its power, by systemd; a simulated node has power alone."""
+"""Host of the agent: its GPU services and reboots, through systemd. A simulated node only has reboots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aliquot.sim.host import SimHost
 
 
 class HostServices:
-    """``root`` is where the host's root directory is mounted; ``simulated`` the machine around a simulated node."""
+    """The services of a host, whose root directory is mounted at ``root``; ``simulated`` is a simulated host."""
 
     def __init__(self, root: str, simulated: SimHost | None) -> None:
         self._root = root or "/"
@@ -22,21 +22,21 @@ class HostServices:
     async def stop(
         self, services: tuple[str, ...], save: Callable[[StoppedServices], None], earlier: StoppedServices | None
     ) -> None:
-        """Stops services; ``save`` has returned before the first one stops. Raises AliquotError."""
+        """Stop services; ``save`` returns before the first one stops. Raises AliquotError."""
         from aliquot.hardware.systemd.services import Services  # and D-Bus: most nodes never need it
 
         stopped = await Services(self._root).stop(services, save, earlier)
-        log.info("stopped on the host: %s", ", ".join(stopped.names) or "nothing, none of them runs")
+        log.info("stopped on the host: %s", ", ".join(stopped.names) or "nothing, none of them is running")
 
     async def start(self, stopped: StoppedServices) -> None:
-        """Starts again what a record says. Raises AliquotError naming those that do not start."""
+        """Start the services of a record again. Raises AliquotError that names those that do not start."""
         from aliquot.hardware.systemd.services import Services
 
         for note in await Services(self._root).start(stopped):
             log.info("%s", note)
 
     async def reboot(self) -> None:
-        """Returns when the order is given. Raises AliquotError where it is refused."""
+        """Request a reboot and return once it is accepted. Raises AliquotError if it is refused."""
         if self._simulated is not None:
             await asyncio.to_thread(self._simulated.reboot)
             return
@@ -45,6 +45,6 @@ class HostServices:
         try:
             who = await power.reboot(self._root)
         except NoSystemdError as error:
-            log.info("%s: by the host's own program, then", error.brief)
+            log.info("%s: rebooting with the host's own program", error.brief)
             who = await asyncio.to_thread(program.reboot, self._root)
-        log.info("%s takes the host down", who)
+        log.info("%s reboots the host", who)

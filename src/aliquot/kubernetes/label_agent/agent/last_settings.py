@@ -1,4 +1,4 @@
-"""The last texts of settings that could be understood: they hold while a newer one cannot, also for the next agent."""
+"""Last valid texts of settings, which stay in use while a newer text is invalid, also for the next agent."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ FILE = "last-settings.json"
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """The texts by the name of their ConfigMap."""
+    """The content of the file."""
 
     texts: dict[str, str] = {}
+    """Texts by the name of their ConfigMap."""
 
 
 class LastSettings:
-    """Keeps them in a file below ``directory``; in memory alone where that is empty."""
+    """Stores the texts in a file in ``directory``, or only in memory if that is empty."""
 
     def __init__(self, directory: str = "") -> None:
         path = os.path.join(directory, FILE)
@@ -32,11 +33,11 @@ class LastSettings:
         self._layers: dict[str, Layer] = {}
         for name, text in self._stored().items():
             self._texts[name] = text
-            with suppress(AliquotError):  # another version understood it; it is kept for that one
+            with suppress(AliquotError):  # valid for another version: keep it for that one
                 self._layers[name] = read(text, f"ConfigMap {name}")
 
     def read(self, name: str, text: str) -> tuple[Layer | None, AliquotError | None]:
-        """What a ConfigMap says, or said before and why its text cannot be understood."""
+        """Read the text of a ConfigMap. If it is invalid, return the last valid settings and the error."""
         if self._texts.get(name) == text and name in self._layers:
             return self._layers[name], None
         try:
@@ -48,7 +49,7 @@ class LastSettings:
         return layer, None
 
     def forget(self, name: str) -> None:
-        """The ConfigMap says nothing any more."""
+        """Forget the settings of a ConfigMap that no longer has any."""
         self._layers.pop(name, None)
         if self._texts.pop(name, None) is not None:
             self._save()
@@ -61,10 +62,10 @@ class LastSettings:
             return {}
 
     def _save(self) -> None:
-        """A disk that refuses costs the next agent a fallback, and this one nothing."""
+        """Save the texts. A failure is only logged: it costs the next agent its fallback."""
         if self._file is None:
             return
         try:
             self._file.save(Texts(dict(self._texts)))
         except AliquotError as error:
-            log.warning("%s: the next agent will not know these settings", error.brief)
+            log.warning("%s: the next agent cannot fall back to these settings", error.brief)

@@ -1,4 +1,4 @@
-"""Look, decide, do one step, look again: until there is nothing to do, then until something happens."""
+"""Loop of the label agent: observe, decide, execute one step. With nothing to do, it waits for a change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXIT_S = 10.0
 
 
 class LabelAgentLoop:
-    """What the rounds of ``loop`` do. ``on_cycle`` is told of each look, and of the step that was decided."""
+    """The cycles of ``loop``. ``on_cycle`` is called with each observation and the step decided for it."""
 
     def __init__(
         self,
@@ -46,27 +46,27 @@ class LabelAgentLoop:
         self.metrics = metrics
         self.memory = AgentMemory()
         self.last_observation: Observation | None = None
-        self.step: steps.Step = steps.WaitForEvent(0.0, "nothing was looked at yet")
+        self.step: steps.Step = steps.WaitForEvent(0.0, "nothing is observed yet")
         self._on_cycle = on_cycle
 
     def _end_outdated_wait(self) -> None:
-        """A wait that was for an older wish ends, one for a pause that is undone, and at the stop any."""
+        """End the current wait at the stop, or if it is for an older request or for a pause that was undone."""
         try:
             if self.loop.stopping.is_set() or (
                 self.last_observation is not None and self._is_outdated(self.last_observation)
             ):
                 self.executor.superseded.set()
-        except Exception:  # noqa: BLE001 -- whoever wakes us is a watch, which must not end for a defect of ours
+        except Exception:  # noqa: BLE001 -- the caller is a watch, which a defect of Aliquot must not end
             log.exception(INTERNAL_FAULT)
             self.executor.superseded.set()
 
     async def run(self) -> None:
-        """Run until the loop is stopped; what is paused is then given back."""
+        """Run until the loop is stopped, then restore what is paused."""
         await self.loop.run(self.cycle, self._record_defect)
         await self._restore_at_exit()
 
     async def cycle(self) -> float:
-        """One look and one step; how long to rest after it, 0 to go on at once."""
+        """Observe, execute one step, and return the seconds to wait after it; 0 to continue at once."""
         try:
             pause = await self._observe_and_execute()
         except NotReadYetError:
@@ -83,19 +83,19 @@ class LabelAgentLoop:
         step = self.step = decide(observation, self.memory)
         self._on_cycle(observation, step)
         if self.loop.stopping.is_set() or (self.informer.changes != changes and self._is_outdated(observation)):
-            return 0.0  # it happened while we looked
+            return 0.0  # it changed during the observation
         log.debug("%s", step)
         self.loop.beat = time.monotonic() + _max_duration_s(step, observation)
         self.memory = await self.executor.execute(step, observation, self.memory)
         return step.seconds if isinstance(step, steps.WaitForEvent) else 0.0
 
     def _record_defect(self, error: Exception) -> None:
-        """Something that should not happen. It counts as a failed attempt, so that what is paused is given back."""
+        """Record an unexpected exception as a failed attempt, so that what is paused is restored."""
         if self.last_observation is not None:
             self.memory = self.executor.record_failure(internal_failure(error), self.last_observation, self.memory)
 
     def _is_outdated(self, observation: Observation) -> bool:
-        """True if what the last look saw is no longer worth waiting for."""
+        """Report whether waits that are based on this observation are no longer useful."""
         return (
             self._request_changed(observation)
             or self._pause_was_undone(observation)
@@ -103,7 +103,7 @@ class LabelAgentLoop:
         )
 
     def _request_changed(self, observation: Observation) -> bool:
-        """True if the wish is another one than that of the last look."""
+        """Report whether the request differs from the observed one."""
         if self.informer.node is None:
             return False
         now = self.informer.marks
@@ -113,7 +113,7 @@ class LabelAgentLoop:
         )
 
     def _policy_changed(self, observation: Observation) -> bool:
-        """True if holders are waited for under a policy that holds no longer."""
+        """Report whether the agent waits for holders under a policy that no longer applies."""
         if self.informer.node is None or not isinstance(self.step, steps.Evict):
             return False
         try:
@@ -124,7 +124,7 @@ class LabelAgentLoop:
         return settings.holder_policy(observation.label or "", requested) != observation.holder_policy
 
     def _pause_was_undone(self, observation: Observation) -> bool:
-        """True if operands are awaited that somebody takes out of the pause: they would never go."""
+        """Report whether the agent waits for operands whose pause was undone, so that their pods would never go."""
         if self.informer.node is None or not isinstance(self.step, steps.AwaitOperands):
             return False
         patch = operands.pause(
@@ -137,18 +137,20 @@ class LabelAgentLoop:
         return bool(patch)
 
     async def _restore_at_exit(self) -> None:
-        """A last courtesy before the process ends: what is paused is given back, if the server answers. If it does
-        not, and while another process changes the GPUs, the record is on the node, and the next agent does it.
+        """Restore what is paused before the process ends, if the API server answers.
+
+        If it does not, or while another process changes the GPUs, the next agent restores it from the record on the
+        node.
         """
         if self.last_observation is None:
             return
         marks = self.informer.marks if self.informer.node is not None else operands.NodeMarks()
         now = msgspec.structs.replace(
-            self.last_observation, marks=marks, durable=self.executor.state_file.value, writer=self.executor.writer
+            self.last_observation, marks=marks, durable=self.executor.state_file.value, writer=self.executor.node.writer
         )
         if now.held_back:
-            log.warning("paused GPU clients stay paused until the agent is back: %s changes the GPUs", now.writer)
-        # Without a record of ours a pause is another manager's, where there is one.
+            log.warning("paused GPU clients stay paused until the agent runs again: %s changes the GPUs", now.writer)
+        # Without a record of Aliquot, a pause is another manager's.
         is_ours = now.settings.manage or marks.pause_record is not None
         if not (now.owes_services or (is_ours and now.restoration)):
             return
@@ -158,11 +160,11 @@ class LabelAgentLoop:
                     self.memory = await self.executor.execute(steps.StartServices(), self.last_observation, self.memory)
                 await self.informer.change(self.executor.restoration)
         except (AliquotError, TimeoutError) as error:
-            log.warning("paused GPU clients stay paused until the agent is back: %s", error)
+            log.warning("paused GPU clients stay paused until the agent runs again: %s", error)
 
 
 def _max_duration_s(step: steps.Step, observation: Observation) -> float:
-    """How long a step may last by its own bounds, in seconds: silence before that is no sign of death."""
+    """Return the seconds that a step may last by its own timeouts, in which the liveness probe must not fail."""
     match step:
         case steps.WaitForEvent():
             return step.seconds

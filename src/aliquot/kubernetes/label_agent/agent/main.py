@@ -1,4 +1,4 @@
-"""Putting the agent together, and taking it apart in order."""
+"""Assembly and shutdown of the label agent."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from aliquot.errors import AliquotError
 from aliquot.foundation import driver_calls
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.gpu import node_document as document
+from aliquot.kubernetes.label_agent.agent.agent_node import AgentNode
 from aliquot.kubernetes.label_agent.agent.document_builder import build_document
 from aliquot.kubernetes.label_agent.agent.executor import StepExecutor
 from aliquot.kubernetes.label_agent.agent.host_services import HostServices
@@ -37,20 +38,21 @@ ROLE = AgentRole("label agent", "aliquot agent", document.GPUS, resources="nvidi
 
 
 class LabelAgentOptions(AgentOptions, frozen=True, kw_only=True):
-    """``cdi_dir`` is "" where CDI documents are somebody else's."""
+    """Options of the label agent."""
 
     setup: AgentSetup
     cdi_dir: str = cdi.DIRECTORY
+    """Empty if another program writes CDI documents."""
     cdi_options: cdi.CdiOptions = cdi.CdiOptions()
 
 
 def run(options: LabelAgentOptions) -> int:
-    """Run the agent until SIGTERM, SIGINT or SIGHUP. Raises AliquotError for what is wrong from the start."""
+    """Run the agent until SIGTERM, SIGINT or SIGHUP. Raises AliquotError if the start fails."""
     return run_agent(LabelAgent, options)
 
 
 class LabelAgent:
-    """All parts of one agent."""
+    """The parts of a label agent."""
 
     def __init__(self, options: LabelAgentOptions) -> None:
         self.options = options
@@ -69,25 +71,23 @@ class LabelAgent:
         self.publisher: Publisher | None = None
 
     async def start(self) -> tuple[Job, Sequence[Job]]:
-        """Begin to watch. Return the agent's loop, and what runs beside it for ever."""
+        """Start watching. Return the agent's loop, and the jobs that run forever beside it."""
         loop = await self._assemble()
-        await self.informer.start()
-        reports = self.context.reports(lambda: self.informer.node, self.informer.warn)
-        return loop.run(), (self.hardware.watch(self.context.loop.wake), self.usage_sampler.run(), *reports)
+        reports = self.context.reports(lambda: self.informer.node, self.informer.events.warn)
+        watches = self.informer.follow_node(), self.hardware.watch(self.context.loop.wake)
+        return loop.run(), (*watches, self.usage_sampler.run(), *reports)
 
     async def close(self) -> None:
-        """End what ``start`` began, as far as it came."""
+        """Stop everything that ``start`` has started."""
         await self.informer.close()
         await self.usage_sampler.close()
 
     async def _assemble(self) -> LabelAgentLoop:
         options, context = self.options, self.context
         locks, state = context.directories
-        state_file = AgentStateFile(state)
         owner = context.lock.owner(await context.boot())
-        change_lock = os.path.join(locks, "lock")
-        observer = Observer(self.informer, self.hardware, state_file, options.setup, context.uses, context.boot)
-        observer.owner, observer.change_lock = owner, change_lock
+        node = AgentNode(self.informer, self.hardware, AgentStateFile(state), owner, os.path.join(locks, "lock"))
+        observer = Observer(node, options.setup, context.uses, context.boot)
         observer.last_settings = LastSettings(state)
         observer.planning = self.metrics.changes.time_plan
         publisher = self.publisher = Publisher(
@@ -100,9 +100,7 @@ class LabelAgent:
             owner=await self._owner(),
         )
         host = HostServices(options.host_root, context.simulated)
-        executor = StepExecutor(
-            self.informer, self.hardware, state_file, publisher, host, self.metrics, owner, change_lock
-        )
+        executor = StepExecutor(node, publisher, host, self.metrics)
         return LabelAgentLoop(
             context.loop,
             self.informer,
@@ -139,7 +137,7 @@ class LabelAgent:
         return write
 
     async def _owner(self) -> dict[str, Any] | None:
-        """The agent's own pod, which owns the generated configs; None outside a pod."""
+        """Return the agent's pod as the owner of the generated configs; None outside a pod."""
         from aliquot.kubernetes.client.objects import Pod
 
         if not self.options.pod:
@@ -153,12 +151,12 @@ class LabelAgent:
 
     @property
     def problem(self) -> str:
-        """Not ready: the API server is away, the node was not read yet, or the last round was not finished."""
-        unread = f"node {self.informer.name} was not read yet" if self.informer.node is None else ""
+        """Reason why the agent is not ready: an unavailable API server, an unread node, or a failed cycle."""
+        unread = f"node {self.informer.name} is not read yet" if self.informer.node is None else ""
         refused = self.publisher.problem if self.publisher is not None else ""
         return self.informer.unavailable or unread or self.context.loop.error or refused
 
     @property
     def status(self) -> str:
-        """What is to be said of an agent that is ready."""
+        """Text for the readiness page of an agent that is ready."""
         return "ok"

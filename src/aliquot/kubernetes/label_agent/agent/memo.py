@@ -1,4 +1,4 @@
-"""Answers that are kept from look to look."""
+"""Memoization of functions with unhashable arguments."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ T = TypeVar("T")
 
 
 class Memoized(Generic[P, T]):
-    """A function whose last ``size`` answers are kept, by arguments that are equal: what it is asked about has no hash,
-    for a driver's own geometry table has none. What it raises is not kept.
+    """A function that caches its last ``size`` results by equality of the arguments.
+
+    The arguments have no hash, as they include a driver's geometry table. Exceptions are not cached.
     """
 
     def __init__(self, function: Callable[P, T], size: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""The agent's figures, for Prometheus."""
+"""Prometheus metrics of the label agent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aliquot.metrics.snapshot import NodeSnapshot, rules, take_snapshot
 
 
 class LabelAgentMetrics(AgentMetrics):
-    """What both agents count, and this node's GPUs and instances."""
+    """Metrics of both agents, and of this node's GPUs and instances."""
 
     def __init__(self, node: str) -> None:
         super().__init__(node, "aliquot_agent", names.STATES)
@@ -24,7 +24,7 @@ class LabelAgentMetrics(AgentMetrics):
         self.set_state("")
 
     def record_observation(self, observation: Observation) -> None:
-        """What was seen. Of GPUs that could not be read nothing is told."""
+        """Record an observation. Unreadable GPUs are omitted."""
         self._record_snapshot(self._snapshot(observation), (observation.plan,) if observation.plan is not None else ())
         self._invalid.labels(self._node).set(len(observation.settings_warnings))
         if observation.inventory is None:
@@ -38,21 +38,21 @@ class LabelAgentMetrics(AgentMetrics):
             self.set_state(observation.status.state)
 
     def record_holders(self, inventory: Inventory) -> None:
-        """The GPUs of the last look with the pods that kubelet gave them to: what such a pod has is held, too."""
+        """Add to the last observation the pods to which kubelet allocated devices: these devices are held too."""
         snapshot = self._last
         if snapshot.inventory is not None and snapshot.inventory.fingerprint == inventory.fingerprint:
             self._has_pod_holders = True
             self._last = msgspec.structs.replace(snapshot, inventory=inventory)
 
     def _snapshot(self, observation: Observation) -> NodeSnapshot:
-        """The look as a page tells it: what is asked, and what stands in its way."""
+        """Return the snapshot for the metrics page, with the request and its blockers."""
         desired = observation.request.desired if observation.request is not None else None
         blockers = observation.plan.blockers if observation.plan is not None else ()
         details = self._details(observation.inventory, observation.now, rules(blockers), len(observation.unhealthy))
         return take_snapshot(self._node, self._with_pods(observation.inventory), desired, details)
 
     def _with_pods(self, inventory: Inventory | None) -> Inventory | None:
-        """While kubelet is asked again, what it said last holds: a pod does not let go for a moment at each look."""
+        """Return the inventory with the pods of kubelet's last answer, so that holders do not flap until the next."""
         previous = self._last.inventory
         same = inventory and previous and self._has_pod_holders and previous.fingerprint == inventory.fingerprint
         return previous if same else inventory

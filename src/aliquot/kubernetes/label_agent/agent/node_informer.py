@@ -1,35 +1,38 @@
-"""The agent's corner of the API server: its own Node and the ConfigMaps that it was told to read, kept by watches.
+"""Informer of the agent: its own Node and the configured ConfigMaps, kept current by watches.
 
-Each watch names one object, so that what a node costs the server does not grow with the cluster. What a patch answers
-goes into the corner at once: the next look must see what the last step wrote.
+Each watch selects one object, so that the cost of a node for the API server does not grow with the cluster. The
+response to a patch enters the cache at once: the next observation must see what the last step wrote.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, NotFoundError
+from aliquot.kubernetes.client.events import EventText, EventType
 from aliquot.kubernetes.client.informer import Ended, Informer, Key
-from aliquot.kubernetes.client.objects import ConfigMap, Event, Node
+from aliquot.kubernetes.client.objects import ConfigMap, Node
 from aliquot.kubernetes.client.watch import DEFAULT_TIMING
-from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu import change_report, names
 from aliquot.kubernetes.gpu import node_pods as pods
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
 from aliquot.kubernetes.gpu.node_patch import change_node, node_marks
-from aliquot.kubernetes.gpu.node_status import AgentStatus, rfc3339
+from aliquot.kubernetes.gpu.node_status import AgentStatus
+from aliquot.kubernetes.node_agent.event_writer import EventWriter
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 
 
 class NotReadYetError(Exception):
-    """The node, or a ConfigMap that matters, is not known yet, or is not there: a watch will tell."""
+    """The node, or a required ConfigMap, is not read yet or does not exist. A watch will deliver it."""
 
 
 class NodeInformer:
-    """``wake`` is called whenever something in it changed, and ``changes`` grows; ``ended`` for a watch that ends,
-    which none should.
+    """Informer of the node and its ConfigMaps.
+
+    After each change, ``wake`` is called and ``changes`` is incremented. ``ended`` is called if a watch ends
+    unexpectedly.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class NodeInformer:
         self.api = api
         self.name = node
         self.namespace = namespace
+        self.events = EventWriter(api, names.FIELD_MANAGER, node)
         self.changes = 0
         self.nodes = Informer(
             Node,
@@ -59,17 +63,17 @@ class NodeInformer:
 
     # -- reading
 
-    async def start(self) -> None:
-        """Begins to watch the node."""
-        self.nodes.start(self.api, self._ended)
+    async def follow_node(self) -> None:
+        """Watch the node until cancelled."""
+        await self.nodes.follow(self.api)
 
     async def close(self) -> None:
-        await self.nodes.close()
+        """Stop the watches of ConfigMaps."""
         for informer in self.followed_maps.values():
             await informer.close()
 
     def follow(self, config_maps: Iterable[str]) -> None:
-        """Watch exactly these ConfigMaps of the agent's namespace from now on."""
+        """Watch exactly these ConfigMaps of the agent's namespace."""
         wanted = set(filter(None, config_maps))
         for name in set(self.followed_maps) - wanted:
             self.followed_maps.pop(name).stop()
@@ -90,7 +94,7 @@ class NodeInformer:
 
     @property
     def config_maps(self) -> dict[str, dict[str, str] | None]:
-        """What those that were read say, None for one that is not there."""
+        """Data of the ConfigMaps that are read; None for one that does not exist."""
         return {
             name: next((found.data for found in informer.items), None)
             for name, informer in self.followed_maps.items()
@@ -98,19 +102,19 @@ class NodeInformer:
         }
 
     def has_read(self, name: str) -> bool:
-        """True once it is known what that ConfigMap says, or that it is not there."""
+        """Report whether a ConfigMap was read or does not exist."""
         return not name or name in self.config_maps
 
     @property
     def marks(self) -> NodeMarks:
-        """What of the node is read here. Raises NotReadYetError while there is none."""
+        """The parts of the node that the agent uses. Raises NotReadYetError if the node is not read yet."""
         if self.node is None:
             raise NotReadYetError(self.name)
         return node_marks(self.node)
 
     @property
     def unavailable(self) -> str:
-        """Why something cannot be read from the API server, "" if all can."""
+        """Reason why an object cannot be read from the API server; empty if all can."""
         return next(iter(self._errors.values()), "")
 
     def _notify(self, _: set[Key]) -> None:
@@ -118,7 +122,7 @@ class NodeInformer:
         self._wake()
 
     def _reporter(self, who: str) -> Callable[[ApiError | None], None]:
-        """For one watch. A server that is away is told once, and so is each right that is missing."""
+        """Return the error listener of a watch. An unavailable server and each missing permission are logged once."""
 
         def report(error: ApiError | None) -> None:
             previous = self._errors.pop(who, "")
@@ -130,13 +134,13 @@ class NodeInformer:
             reported = {previous, *self._errors.values()} - {""}
             known = bool(reported) if isinstance(error, ApiUnavailableError) else error.brief in reported
             if not known:
-                log.warning("%s%s", error.brief, f" | next: {error.next_step}" if error.next_step else "")
+                log.warning("%s", error.one_line)
             self._errors[who] = error.brief
 
         return report
 
     async def living_uses(self, uses: Sequence[PodDeviceUse]) -> Sequence[PodDeviceUse]:
-        """Those whose pods have not ended: older kubelets go on naming pods that have. All where nobody can tell."""
+        """Return the uses whose pods have not ended, as older kubelets list ended pods too; all if this is unknown."""
         try:
             found = await pods.pods_on_node(self.api, self.name, lambda pod: True)
         except ApiError:
@@ -147,45 +151,21 @@ class NodeInformer:
     # -- writing
 
     async def change(self, change: Callable[[NodeMarks], NodePatch]) -> None:
-        """Changes the node by what ``change`` makes of it as it is now, not as it was when it was last seen: nobody's
-        label is overwritten. Raises ApiError.
+        """Change the node by the patch that ``change`` returns for its current state. Raises ApiError.
+
+        ``change`` does not get the cached state, so that no concurrent change is overwritten.
         """
         previous = self.node
         self.nodes.record_write(previous, await change_node(self.api, self.name, change))
 
-    async def event(self, status: AgentStatus, now: float) -> None:
-        """Write what has become of the wish as an event on the node."""
-        await self._event("Warning" if status.state == "failed" else "Normal", status.reason, status.sentence, now)
-
-    async def warn(self, reason: str, sentence: str) -> None:
-        """Write a warning as an event on the node."""
-        await self._event("Warning", reason, sentence, time.time())
-
-    async def _event(self, kind: str, reason: str, sentence: str, now: float) -> None:
-        """An event on the node, where ``kubectl describe node`` shows it. A failure is logged: an event that cannot be
-        written must not keep the node from its wish.
-        """
-        stamp = rfc3339(now)
-        body = {
-            "metadata": {"generateName": f"{self.name}.", "namespace": "default"},
-            # kubectl looks for a node's events under its name as the uid, as kubelet writes them.
-            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": self.name, "uid": self.name},
-            "type": kind,
-            "reason": reason,
-            "message": sentence,
-            "source": {"component": names.FIELD_MANAGER, "host": self.name},
-            "reportingComponent": names.FIELD_MANAGER,
-            "firstTimestamp": stamp,
-            "lastTimestamp": stamp,
-            "count": 1,
-        }
-        try:
-            await self.api.create(Event, body, "default")
-        except ApiError as error:
-            log.warning("no event was written: %s", error.brief)
+    async def event(self, status: AgentStatus) -> None:
+        """Write the status of the request as an event on the node."""
+        event_type: EventType = "Warning" if status.state == "failed" else "Normal"
+        annotations = change_report.event_annotations(status.change)
+        await self.events.write(EventText(event_type, status.reason, status.sentence, annotations))
 
     async def write_config_map(self, name: str, body: dict[str, object]) -> None:
-        """Creates a ConfigMap of the agent's namespace, or makes it say this. Raises ApiError."""
+        """Patch a ConfigMap of the agent's namespace, or create it if it does not exist. Raises ApiError."""
         followed = self.followed_maps.get(name)
         previous = followed.get(name, self.namespace) if followed is not None else None
         try:
@@ -197,5 +177,5 @@ class NodeInformer:
 
 
 def _relevant_fields(node: Node) -> tuple[object, ...]:
-    """What of a node is looked at here: a heartbeat is no reason to look at the GPUs."""
+    """Return the parts of a node that the agent uses: a heartbeat must not trigger a cycle."""
     return node.metadata.labels, node.metadata.annotations, node.spec.unschedulable, node.metadata.uid

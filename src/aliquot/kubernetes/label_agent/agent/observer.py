@@ -1,4 +1,4 @@
-"""Looking: everything that a decision needs, gathered into one frozen observation."""
+"""Observer: reads everything that a decision needs into one frozen observation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan as make
 from aliquot.errors import AliquotError, BlockedError
-from aliquot.foundation import lock
+from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import (
@@ -33,65 +33,52 @@ from aliquot.kubernetes.gpu.config_label import (
 )
 from aliquot.kubernetes.gpu.misspellings import near_misses
 from aliquot.kubernetes.gpu.node_status import parse
-from aliquot.kubernetes.gpu.pause_owner import PauseOwner
 from aliquot.kubernetes.gpu.prediction import Remedy, cluster_policy, predict, settings_map
+from aliquot.kubernetes.gpu.reasons import DRIVER_HANGS, INVALID_SETTINGS, FailureReason
 from aliquot.kubernetes.label_agent.agent import decision
 from aliquot.kubernetes.label_agent.agent.affected_devices import held_devices
+from aliquot.kubernetes.label_agent.agent.agent_node import AgentNode
 from aliquot.kubernetes.label_agent.agent.last_settings import LastSettings
 from aliquot.kubernetes.label_agent.agent.memo import Memoized
-from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer, NotReadYetError
+from aliquot.kubernetes.label_agent.agent.node_informer import NotReadYetError
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation, boot_clock
 from aliquot.kubernetes.label_agent.agent.settings import AgentSetup, layers
-from aliquot.kubernetes.label_agent.agent.state_file import AgentStateFile
 from aliquot.kubernetes.node_agent import pod_holders as holders
 from aliquot.kubernetes.node_agent.agent_loop import INTERNAL_FAULT
-from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
-from aliquot.kubernetes.node_agent.messages import DRIVER_HANGS
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, held_by_pods
 
 Boot = Callable[[], Awaitable[str]]
-UNREAD = {"NO_DRIVER": "NoDriver", "DRIVER_HANGS": DRIVER_HANGS}
-"""Why GPUs cannot be read, by the error's code."""
-INVALID_SETTINGS = "InvalidSettings"
-"""The reason of an event about settings whose last good text holds, and of a failure where there is none."""
-NO_RECORD = "NoRecord"
-"""The reason of a failure for want of a record that outlives the agent."""
+UNREAD: dict[str, FailureReason] = {"NO_DRIVER": "NoDriver", "DRIVER_HANGS": DRIVER_HANGS}
+"""Reasons why GPUs cannot be read, by error code."""
+NO_RECORD: FailureReason = "NoRecord"
+"""The reason of a failure if the state file cannot be read or written."""
 
 
 class Observer:
-    """Gathers observations. ``uses`` asks kubelet who is on what; None where there is no kubelet to ask;
-    ``boot`` tells the id of this boot. ``last_settings`` are the settings that could be understood last. ``planning``
-    is entered around each plan that is made. ``owner`` is this agent, ``change_lock`` the path of the node's change
-    lock.
+    """Builds observations.
+
+    ``uses`` asks kubelet for the devices of pods; None without a kubelet. ``boot`` returns the id of this boot.
+    ``last_settings`` are the last valid settings. ``planning`` is a context around the computation of each plan.
     """
 
-    def __init__(
-        self,
-        informer: NodeInformer,
-        hardware: GpuWorker,
-        state_file: AgentStateFile,
-        setup: AgentSetup,
-        uses: Uses | None,
-        boot: Boot,
-    ) -> None:
-        self._informer = informer
-        self._hardware = hardware
-        self._state_file = state_file
+    def __init__(self, node: AgentNode, setup: AgentSetup, uses: Uses | None, boot: Boot) -> None:
+        self._node = node
+        self._informer = node.informer
+        self._hardware = node.hardware
+        self._state_file = node.state_file
         self._setup = setup
         self._uses = uses
         self._boot = boot
         self.facts: Facts | None = None
-        self.owner = PauseOwner()
-        self.change_lock = ""
         self.planning: Callable[[], AbstractContextManager[None]] = nullcontext
-        # A look follows each step, and most of them change neither the GPUs nor the wish: what was planned still holds.
+        # An observation follows each step, and most steps change neither the GPUs nor the request: reuse the plan.
         self._plan = Memoized(self._make_plan, 2)
         self.last_settings = LastSettings()
-        self._settings_warnings: tuple[str, ...] = ()
+        self._settings_warnings = NewWarnings(log)
         self._reported_warnings: frozenset[str] = frozenset()
 
     async def observe(self, memory: AgentMemory) -> Observation:
-        """One look. Raises NotReadYetError while the node or a ConfigMap that matters was not read yet."""
+        """Observe the node. Raises NotReadYetError until the node and the required ConfigMaps are read."""
         marks, node = self._informer.marks, self._informer.node
         settings, settings_failure, warnings = self.settings()
         await self._report_warnings(warnings)
@@ -108,8 +95,8 @@ class Observer:
             marks=marks,
             settings=settings,
             durable=self._state_file.value,
-            owner=self.owner,
-            writer=lock.holder(self.change_lock),
+            owner=self._node.owner,
+            writer=self._node.writer,
             label=marks.labels.get(names.CONFIG_LABEL),
             state=marks.labels.get(names.STATE_LABEL, ""),
             status=parse(marks.annotations.get(names.STATUS_ANNOTATION)),
@@ -127,12 +114,12 @@ class Observer:
             return await self._with_plan(observation, inventory, memory)
         except AliquotError as error:
             return msgspec.structs.replace(observation, failure=failure_of(error, "NotUnderstood"))
-        except Exception as error:  # noqa: BLE001 -- a defect of ours must not leave the node paused
+        except Exception as error:  # noqa: BLE001 -- a defect of Aliquot must not leave the node paused
             log.exception(INTERNAL_FAULT)
             return msgspec.structs.replace(observation, failure=internal_failure(error))
 
     def digest_of(self, observation: Observation) -> str:
-        """The digest of what is wished now, of the GPUs that were seen last."""
+        """Return the digest of the current request for the observed GPUs."""
         if observation.inventory is None:
             return observation.digest
         label = self._informer.marks.labels.get(names.CONFIG_LABEL)
@@ -146,8 +133,9 @@ class Observer:
             return observation.digest
 
     def settings(self) -> tuple[AgentSettings, ConfigFailure | None, tuple[str, ...]]:
-        """The settings that hold; what is wrong with a text that never was right; and sentences about one whose last
-        good version holds.
+        """Return the settings in use, the failure if a text was never valid, and warnings.
+
+        A warning is about an invalid text whose last valid version stays in use.
         """
         known_layers, errors, warnings = layers(
             self._setup, self._informer.config_maps, self.last_settings, self._informer.marks.labels
@@ -158,16 +146,14 @@ class Observer:
         for name in config_maps:
             if not self._informer.has_read(name):
                 raise NotReadYetError(name)
-        for sentence in set(warnings) - set(self._settings_warnings):
-            log.warning("%s", sentence)
-        self._settings_warnings = warnings
+        self._settings_warnings.update(warnings)
         return settings, failure_of(errors[0], INVALID_SETTINGS) if errors else None, warnings
 
     async def _report_warnings(self, warnings: tuple[str, ...]) -> None:
-        """Write an event for each fault in settings whose last good text holds, once."""
+        """Write an event for each new error in settings whose last valid text stays in use."""
         fresh, self._reported_warnings = set(warnings) - self._reported_warnings, frozenset(warnings)
         for sentence in sorted(fresh):
-            await self._informer.warn(INVALID_SETTINGS, sentence)
+            await self._informer.events.warn(INVALID_SETTINGS, sentence)
 
     async def _inventory(self) -> tuple[Inventory | None, ConfigFailure | None]:
         try:
@@ -210,7 +196,7 @@ class Observer:
             return make(inventory, desired, policy)
 
     def _remedy(self) -> Remedy:
-        """How a person changes the strategy here: in ClusterPolicy where the controller passes one on."""
+        """Return the remedy for the MIG strategy: ClusterPolicy if the controller passes its strategy to the agents."""
         passed_on = (self._informer.config_maps.get(names.EFFECTIVE_MAP) or {}).get(names.SETTINGS_KEY, "")
         return cluster_policy if "strategy" in passed_on else settings_map(self._informer.namespace)
 
@@ -220,7 +206,7 @@ class Observer:
         try:
             return await self._uses(), ""
         except AliquotError as error:
-            return (), f"kubelet cannot say which pods are on the GPUs: {error.brief}"
+            return (), f"the pods on the GPUs are unknown: {error.brief}"
 
     def _read_request(self, observation: Observation, inventory: Inventory) -> DesiredConfig:
         sources = self.sources(observation.settings, inventory)
@@ -233,9 +219,7 @@ class Observer:
         return resolve(observation.label or "", sources, inventory, observation.reserved)
 
     def sources(self, settings: AgentSettings, inventory: Inventory) -> list[NamedConfigSource]:
-        """Where named configs are written, first the one that decides; without the node's own ConfigMap, which comes
-        last.
-        """
+        """Return the sources of named configs by precedence, without the node's own ConfigMap, which comes last."""
         namespace = self._informer.namespace
         if settings.config_map:
             return [
@@ -256,7 +240,7 @@ class Observer:
         return found
 
     def _services(self, settings: AgentSettings) -> tuple[tuple[str, ...], ConfigFailure | None]:
-        """The host's services to stop, read afresh: an edited list counts from the next change on."""
+        """Read the host's services to stop. They are read each time, so that edits apply from the next change on."""
         if not settings.stop_host_clients:
             return (), None
         try:
@@ -280,8 +264,9 @@ class Observer:
 
 
 def _may_force(observation: Observation, plan: Plan) -> bool:
-    """With the policy ``force``, and no pod left in the way, processes end too. The plan still knows every pod: it must
-    not take an instance of one that is not in the way.
+    """Report whether processes may be ended: with the policy ``force``, once no pod blocks the plan.
+
+    The plan still includes all pods, as it must not destroy an instance of a pod that does not block it.
     """
     return (
         observation.holder_policy.policy == "force"
@@ -304,4 +289,4 @@ def _generated(inventory: Inventory) -> str:
 
 
 generated = Memoized(_generated)
-"""The named configs that these GPUs call for, as a file. Every look asks. Raises BlockedError."""
+"""Generate the named configs for these GPUs as a file. Cached, as every observation needs it. Raises BlockedError."""

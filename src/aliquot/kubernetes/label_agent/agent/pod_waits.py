@@ -1,4 +1,4 @@
-"""The steps that wait for pods: paused operands that end, and holders that leave. The node says whom they wait for."""
+"""Steps that wait for the pods of paused operands and for holders. The node's status names the pods."""
 
 from __future__ import annotations
 
@@ -23,16 +23,24 @@ from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observ
 from aliquot.kubernetes.label_agent.agent.step_context import StepContext
 
 EVERY_S = 2.0
-"""Between two reports of whom a step waits for."""
+"""Seconds between two reports of the awaited pods."""
 
 
 class PodWaiter:
-    """The part of an actor that waits for pods."""
+    """Waits for pods on behalf of the step executor."""
 
     def __init__(self, context: StepContext) -> None:
         self._context = context
 
-    async def wait_for_operands(
+    async def wait(self, step: steps.PodWait, observation: Observation, memory: AgentMemory) -> AgentMemory:
+        """Wait for the pods of a step, and return the memory after it."""
+        match step:
+            case steps.AwaitOperands():
+                return await self._wait_for_operands(step, observation, memory)
+            case steps.Evict():
+                return await self._wait_for_holders(step, observation, memory)
+
+    async def _wait_for_operands(
         self, step: steps.AwaitOperands, observation: Observation, memory: AgentMemory
     ) -> AgentMemory:
         informer = self._context.informer
@@ -59,19 +67,19 @@ class PodWaiter:
         return memory
 
     def withhold(self, observation: Observation, memory: AgentMemory) -> None:
-        """Withhold what a wait for holders keeps from new pods, and nothing that an earlier wait kept."""
+        """Withhold the devices of this wait for holders, and release those of an earlier wait."""
         if memory.waiting_for != observation.patience:
             self._context.publisher.offering.release()
         self._context.publisher.offering.withhold(devices_to_withhold(observation, memory))
 
-    async def wait_for_holders(self, step: steps.Evict, observation: Observation, memory: AgentMemory) -> AgentMemory:
+    async def _wait_for_holders(self, step: steps.Evict, observation: Observation, memory: AgentMemory) -> AgentMemory:
         assert observation.plan is not None
         informer = self._context.informer
         if not await self._may_evict(step):
             return self._context.record_failure(
                 _eviction_off(step, observation.holder_policy.policy), observation, memory
             )
-        log.info("asking %d pods to leave: %s", len(step.pods), ", ".join("/".join(each) for each in step.pods))
+        log.info("evicting %d pods: %s", len(step.pods), ", ".join("/".join(each) for each in step.pods))
         self.withhold(observation, memory)
         memory = memory.while_waiting(observation)
         bound = WaitLimit(float(observation.holder_policy.timeout_s), superseded=self._context.superseded)
@@ -88,19 +96,19 @@ class PodWaiter:
             return self._context.record_failure(
                 ConfigFailure("NotDrained", text, tuple(map(str, evicted.remaining[1:]))), observation, memory
             )
-        # Kubelet learns it later than the API server, and older ones name pods that have ended: no hot loop.
+        # Kubelet lags behind the API server, and older versions list ended pods: avoid a hot loop.
         await WaitLimit(bound.poll_s, superseded=bound.superseded).run(asyncio.sleep(bound.poll_s))
         return memory
 
     async def _may_evict(self, step: steps.Evict) -> bool:
-        """Return whether RBAC lets this agent evict these pods. Raises ApiError."""
+        """Report whether RBAC allows this agent to evict these pods. Raises ApiError."""
         api = self._context.informer.api
         namespaces = sorted({namespace for namespace, _ in step.pods})
         return all([await api.can_i("create", "pods/eviction", each) for each in namespaces])
 
 
 class _WaitReport:
-    """Adds to a status what a step waits for: when that changes, but not more often than every two seconds."""
+    """Adds the awaited pods to a status when they change, at most every ``EVERY_S`` seconds."""
 
     def __init__(self, context: StepContext, status: AgentStatus, observation: Observation) -> None:
         self._context, self._status, self._observation = context, status, observation
@@ -108,7 +116,7 @@ class _WaitReport:
         self._written_at = float("-inf")
 
     async def write(self, sentence: str) -> None:
-        """An API server that refuses it does not end the wait."""
+        """Write the status with a sentence. A failure does not end the wait."""
         if sentence == self._written or time.monotonic() - self._written_at < EVERY_S:
             return
         self._written_at = time.monotonic()
@@ -122,18 +130,19 @@ class _WaitReport:
 
 
 def _paused_operands(observation: Observation, concerned: tuple[Operand, ...]) -> list[Operand]:
-    """Only those that the pause took away: an operand that is off is not waited for."""
+    """Return the operands that the pause removed: the agent does not wait for an operand that is off."""
     record = observation.marks.pause_record
     taken = record.previous_labels if record is not None else {}
     return [operand for operand in concerned if operand.label in taken]
 
 
 def _eviction_off(step: steps.Evict, policy: str) -> ConfigFailure:
-    """Explain that the manifests give the right to evict only where an administrator asks for it."""
+    """Build the failure if the agent may not evict: the manifests grant this permission only on request."""
     names = ", ".join("/".join(each) for each in step.pods)
     return ConfigFailure(
         "EvictionOff",
-        f"policy {policy!r} evicts pods, and this agent has no right to evict {names}: the right is off by default",
-        ("without Helm: kubectl apply -f deploy/kubernetes/optional/evictions.yaml",),
+        f"policy {policy!r} evicts pods, but the agent has no permission to evict {names}: it is off by default",
+        (),
+        "kubectl apply -f deploy/kubernetes/optional/evictions.yaml   # with Helm: "
         "helm upgrade aliquot deploy/helm/aliquot --reuse-values --set migManager.evictions=true",
     )

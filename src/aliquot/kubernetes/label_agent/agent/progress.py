@@ -1,4 +1,4 @@
-"""How far an apply is, on the node, now and then: a patch a step would be a flood."""
+"""Progress of an apply in the node's status, with a rate limit, as a patch for each action would flood the server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ EVERY_S = 2.0
 
 
 class Progress:
-    """``report`` may be called from any thread; a patch goes out at most every two seconds, none for short applies."""
+    """Progress of an apply. ``report`` may be called from any thread; patches are at least ``EVERY_S`` seconds apart.
+
+    A short apply sends none.
+    """
 
     def __init__(self, informer: NodeInformer, status: AgentStatus, steps: int) -> None:
         self._informer = informer
@@ -32,14 +35,14 @@ class Progress:
         self._task: asyncio.Task[None] | None = None
 
     def report(self, line: str) -> None:
-        """One act of the engine. The loop is woken only for what is to be written."""
+        """Report an action of the engine. The event loop is woken only for a write."""
         log.info("%s", line)
         self._done = next(self._action_numbers)
         if self._due:
             self._loop.call_soon_threadsafe(self._begin)
 
     async def close(self) -> None:
-        """Waits for a patch that is on its way, so that it cannot overtake the next one."""
+        """Wait for a patch in flight, so that it cannot overwrite a later one."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
@@ -63,4 +66,4 @@ class Progress:
                 )
             )
         except AliquotError as error:
-            log.debug("progress was not written: %s", error.brief)
+            log.debug("cannot write the progress: %s", error.brief)

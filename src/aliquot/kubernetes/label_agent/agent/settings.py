@@ -1,4 +1,4 @@
-"""Where this agent's settings come from: its own command line and environment, and the cluster's ConfigMaps."""
+"""Settings of the agent from its command line, its environment and the cluster's ConfigMaps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from aliquot.kubernetes.gpu.gpu_operands import NodeMarks
 from aliquot.kubernetes.label_agent.agent.last_settings import LastSettings
 
 LIMIT = 253
-"""Characters of a Kubernetes object's name."""
+"""Maximum length of a Kubernetes object's name."""
 
 
 class AgentSetup(msgspec.Struct, frozen=True):
-    """What was said on the command line and in the environment. The files are the container's; the operands' pods are
-    looked for in ``clients_namespace``, "" for the agent's own.
-    """
+    """Options of the command line and the environment. Files are those of the container."""
 
     node: str
     environment: dict[str, str] = {}
@@ -28,19 +26,20 @@ class AgentSetup(msgspec.Struct, frozen=True):
     default_config_file: str = ""
     clients_file: str = ""
     clients_namespace: str = ""
+    """Namespace of the operands' pods; empty for the agent's own."""
 
     @property
     def generated_map(self) -> str:
-        """The ConfigMap with the configs that are generated for this node."""
+        """Name of the ConfigMap with the configs that are generated for this node."""
         return f"{self.node}-mig-config"[-LIMIT:]
 
     @property
     def own_map(self) -> str:
-        """The ConfigMap with configs that were made for this node alone."""
+        """Name of the ConfigMap with configs for only this node."""
         return names.own_map(self.node)
 
     def config_maps(self, settings: AgentSettings, label: str = "") -> tuple[str, ...]:
-        """The ConfigMaps to follow while the node has this wish."""
+        """Return the names of the ConfigMaps to watch with these settings and this label."""
         clients = (settings.clients_map or names.DEFAULT_CLIENTS_MAP) if settings.stop_host_clients else ""
         configs = settings.config_map or ("" if self.config_file else names.DEFAULT_CONFIG_MAP)
         own = self.own_map if label.startswith(names.OWN_PREFIX) else ""
@@ -49,7 +48,7 @@ class AgentSetup(msgspec.Struct, frozen=True):
 
     @staticmethod
     def reserved(marks: NodeMarks) -> frozenset[str]:
-        """The PCI addresses that the cluster controller declares out of bounds (enabled SRIOVGPUDevices)."""
+        """Return the PCI addresses that the controller reserves for VMs (for example, enabled SRIOVGPUDevices)."""
         text = marks.annotations.get(names.RESERVED_ANNOTATION, "")
         return frozenset(filter(None, (word.strip().lower() for word in text.split(","))))
 
@@ -57,9 +56,11 @@ class AgentSetup(msgspec.Struct, frozen=True):
 def layers(
     setup: AgentSetup, config_maps: Mapping[str, dict[str, str] | None], last: LastSettings, labels: Mapping[str, str]
 ) -> tuple[list[Layer], list[AliquotError], tuple[str, ...]]:
-    """Everything that is said about settings, lowest first; what could not be understood; and sentences about texts
-    whose last good version, kept in ``last``, still holds: one bad value must not stop every node of the cluster.
-    ``labels`` are the node's: where they keep an operand of the operator away, ours is not kept away for its sake.
+    """Return the layers of settings by rising precedence, the errors, and warnings.
+
+    A warning is about an invalid text whose last valid version, from ``last``, stays in use: one invalid value must not
+    stop all nodes of the cluster. ``labels`` are the node's. If they keep an operand of the operator off the node,
+    Aliquot's counterpart is not disabled because of it.
     """
     found: list[Layer] = []
     errors: list[AliquotError] = []
@@ -77,7 +78,9 @@ def layers(
             continue
         layer, read_error = last.read(name, text)
         if read_error is not None and layer is not None:
-            warnings.append(": ".join((read_error.brief, *read_error.details[:3])) + "; what it said before holds")
+            warnings.append(
+                ": ".join((read_error.brief, *read_error.details[:3])) + "; the last valid settings stay in use"
+            )
         elif read_error is not None:
             errors.append(read_error)
         if layer is not None:
@@ -86,7 +89,7 @@ def layers(
 
 
 def _layer_on_node(layer: Layer, labels: Mapping[str, str]) -> Layer:
-    """What the operator's policy means on this node: its operands run only where their deploy labels let them."""
+    """Return the operator's policy for this node, as its operands run only if their deploy labels allow it."""
     switched_off = {
         field for field, operand in _OPERANDS.items() if labels.get(names.DEPLOY_PREFIX + operand) == "false"
     }

@@ -1,4 +1,4 @@
-"""The agent's own record on disk: what must outlive it and cannot lie in the API server, which may be away."""
+"""State file of the agent, for state that must outlive it even if the API server is unavailable."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ PREVIOUS_FILE = "agent.json"
 
 
 def _merged(ours: Durable, older: Durable) -> Durable:
-    """What an older release has on record; what it has not, it did not see: that is still to be done."""
+    """Merge the record of an older release into this one. Entries that it lacks stay, as it did not see them."""
     return Durable(older.stopped or ours.stopped, older.reboot or ours.reboot)
 
 
 class AgentStateFile:
-    """One file below ``directory``, replaced whole and on disk before ``write`` returns. ``error`` says why it cannot
-    be read; then it counts as empty, and nothing is written over it.
+    """State file in ``directory``. It is replaced as a whole, and is on disk before ``write`` returns.
+
+    ``error`` is why it cannot be read. It then counts as empty and is not overwritten.
     """
 
     def __init__(self, directory: str) -> None:
@@ -32,14 +33,14 @@ class AgentStateFile:
         self.refresh()
 
     def refresh(self) -> None:
-        """Reads what could not be read before."""
+        """Read the file again after an error."""
         try:
             self.value, self.error = self._file.load(), None
         except AliquotError as read_error:
             self.error = read_error
 
     def write(self, value: Durable) -> None:
-        """Raises StorageError; then nothing that depends on the record may be done."""
+        """Write the record. Raises StorageError; then nothing that depends on the record may be done."""
         if self.error is not None:
             raise self.error
         if value == self.value and not self._unsaved:
@@ -48,11 +49,12 @@ class AgentStateFile:
         self.value, self._unsaved = value, False
 
     def forget(self, value: Durable) -> None:
-        """Writes a record of less than before, because it is done. If that fails it will be done once more after a
-        restart, which is harmless, and no reason to stop here.
+        """Write a record without actions that are done.
+
+        A failure is only logged: after a restart, the actions are done once more, which is harmless.
         """
         try:
             self.write(value)
         except AliquotError as error:
-            log.warning("%s: what is done stays on record", error.brief)
+            log.warning("%s: the record of a finished action could not be removed", error.brief)
             self.value, self._unsaved = value, True

@@ -1,4 +1,4 @@
-"""What a node is told with a decision: its status, from what is and what was told before."""
+"""Builder of the node's status for a decision, from the observation and the previous status."""
 
 from __future__ import annotations
 
@@ -6,52 +6,63 @@ from typing import Literal
 
 import msgspec
 
+from aliquot.kubernetes.gpu.change_report import ChangeReport
 from aliquot.kubernetes.gpu.names import LabelState
 from aliquot.kubernetes.gpu.node_status import AgentStatus
+from aliquot.kubernetes.gpu.reasons import ALREADY_APPLIED, StatusReason
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation
 from aliquot.kubernetes.node_agent import messages as phrases
 
 _MOST_DETAILS, _LONGEST_DETAIL = 20, 1000
-_MET = ("Applied", "AlreadyApplied", "Healed")
-HEALING = "Healing"
+HEALING: StatusReason = "Healing"
+_WAS_MET: tuple[StatusReason, ...] = ("Applied", ALREADY_APPLIED, "Healed", HEALING, "Drift")
 
 
 def status(
     observation: Observation,
     state: LabelState | Literal[""],
-    reason: str,
+    reason: StatusReason,
     message: str,
     *,
     next_step: str = "",
     details: tuple[str, ...] = (),
+    change: ChangeReport | None = None,
 ) -> AgentStatus:
-    """As of now: ``since`` stays while nothing moved."""
+    """Build a status; ``since`` stays if state, reason and config are unchanged."""
     source = observation.request.source if observation.request else ""
     details = tuple(each[:_LONGEST_DETAIL] for each in details[:_MOST_DETAILS])  # all annotations together: 256 KiB
     built = AgentStatus(
-        state, reason, message, observation.label or "", source, next_step, observation.digest, details=details
+        state,
+        reason,
+        message,
+        observation.label or "",
+        source,
+        next_step,
+        observation.digest,
+        details=details,
+        change=change,
     )
     return built.with_since(observation.now, observation.status)
 
 
 def needs_report(observation: Observation, new: AgentStatus) -> bool:
-    """True if the node does not say so yet. Progress of a change that is over is not missed."""
+    """Report whether the node does not have this status yet. The progress of an ended change is ignored."""
     previous = msgspec.structs.replace(observation.status, progress="") if observation.status is not None else None
     return observation.state != new.state or not new.same_as(previous)
 
 
 def success(observation: Observation, memory: AgentMemory) -> AgentStatus:
-    """The sentence of the last change stays until there is another: a look that finds nothing to do is no news."""
-    previous = observation.status
+    """Build the status of a fulfilled request. The sentence of the last change stays until the next change."""
+    previous, change = observation.status, None
     if memory.last_change and memory.last_change_for == observation.digest:
-        reason = "Healed" if previous is not None and previous.reason == HEALING else "Applied"
-        message = memory.last_change
+        reason: StatusReason = "Healed" if previous is not None and previous.reason == HEALING else "Applied"
+        message, change = memory.last_change, memory.last_report
         if previous is not None and previous.message == memory.last_change:
             reason = previous.reason
     elif previous is not None and previous.state == "success" and previous.digest == observation.digest:
-        reason, message = previous.reason, previous.message
+        reason, message, change = previous.reason, previous.message, previous.change
     else:
-        reason = "AlreadyApplied"
+        reason = ALREADY_APPLIED
         message = f"nothing to do: {phrases.geometry(observation.inventory, observation.request)}"
     left_alone = (
         observation.request.desired.notes
@@ -67,12 +78,11 @@ def success(observation: Observation, memory: AgentMemory) -> AgentStatus:
         reason,
         message,
         details=(*unpublished, *observation.remarks, *misnamed, *left_alone, *warnings),
+        change=change,
     )
 
 
 def was_met(observation: Observation) -> bool:
-    """True if this very wish was met before: what differs now has come from elsewhere."""
+    """Report whether this request was fulfilled before, so that another program caused the difference."""
     previous = observation.status
-    return (
-        previous is not None and previous.digest == observation.digest and previous.reason in (*_MET, HEALING, "Drift")
-    )
+    return previous is not None and previous.digest == observation.digest and previous.reason in _WAS_MET

@@ -1,4 +1,4 @@
-"""What every step of the agent works with: the node, its GPUs, and the one way to report and to fail."""
+"""Context of the agent's steps: the node, its GPUs, and how to report a status or a failure."""
 
 from __future__ import annotations
 
@@ -15,45 +15,30 @@ from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import ConfigFailure
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch, merge_patches
 from aliquot.kubernetes.gpu.node_status import AgentStatus
-from aliquot.kubernetes.gpu.pause_owner import PauseOwner
-from aliquot.kubernetes.label_agent.agent.node_informer import NodeInformer
+from aliquot.kubernetes.gpu.reasons import APPLY_FAILED, FailureReason
+from aliquot.kubernetes.label_agent.agent.agent_node import AgentNode
 from aliquot.kubernetes.label_agent.agent.observation import AgentMemory, Observation, boot_clock
-from aliquot.kubernetes.label_agent.agent.state_file import AgentStateFile
-from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
 
 if TYPE_CHECKING:
     from aliquot.kubernetes.label_agent.agent.host_services import HostServices
     from aliquot.kubernetes.label_agent.agent.metrics import LabelAgentMetrics
     from aliquot.kubernetes.label_agent.agent.publisher import Publisher
 
-COUNTED = ("ApplyFailed", "ApplyRefused")
-"""Reasons that figures know better, by the error's own code."""
+COUNTED: tuple[FailureReason, ...] = (APPLY_FAILED, "ApplyRefused")
+"""Reasons that the metrics already count by error code."""
 
 
 class StepContext:
-    """``owner`` is this agent, as it signs what it pauses. ``change_lock`` is the path of the node's change lock.
-    ``superseded`` is set by the loop when there is a newer request.
-    """
+    """Context of steps. The loop sets ``superseded`` if there is a newer request."""
 
-    def __init__(
-        self,
-        informer: NodeInformer,
-        hardware: GpuWorker,
-        state_file: AgentStateFile,
-        publisher: Publisher,
-        host: HostServices,
-        metrics: LabelAgentMetrics,
-        owner: PauseOwner,
-        change_lock: str = "",
-    ) -> None:
-        self.informer = informer
-        self.hardware = hardware
-        self.state_file = state_file
+    def __init__(self, node: AgentNode, publisher: Publisher, host: HostServices, metrics: LabelAgentMetrics) -> None:
+        self.node = node
+        self.informer = node.informer
+        self.hardware = node.hardware
+        self.state_file = node.state_file
         self.publisher = publisher
         self.host = host
         self.metrics = metrics
-        self.owner = owner
-        self.change_lock = change_lock
         self.superseded = asyncio.Event()
 
     async def report(self, status: AgentStatus, observation: Observation) -> None:
@@ -63,8 +48,9 @@ class StepContext:
     async def write(
         self, status: AgentStatus, observation: Observation, extra_patch: Callable[[NodeMarks], NodePatch]
     ) -> None:
-        """State label, annotations and ``extra_patch`` in one patch; an event and a line in the log if it is news.
-        Nothing where somebody has asked anew since the look: this would be taken for the answer.
+        """Write state label, annotations and ``extra_patch`` in one patch; also an event and a log line if it is new.
+
+        Writes nothing if a user has sent a new request since the observation, as this would look like its result.
         """
         outdated = False
         status_patch = NodePatch(
@@ -90,13 +76,13 @@ class StepContext:
         for line in status.details:
             log.info("%s", line)
         self.metrics.set_state(status.state)
-        await self.informer.event(status, observation.now)
+        await self.informer.event(status)
 
     def client_namespaces(self) -> tuple[str, ...]:
         return (self.publisher.setup.clients_namespace or self.informer.namespace,)
 
     def record_failure(self, failure: ConfigFailure, observation: Observation, memory: AgentMemory) -> AgentMemory:
-        """The attempt failed: said, counted, and not made again before its time."""
+        """Log and count a failed attempt, and return the memory with the time of the next attempt."""
         failures = memory.failures + 1 if memory.attempt == observation.attempt else 1
         pause = Backoff(observation.settings.retry_first_s, observation.settings.retry_longest_s).pause(failures)
         log.error("%s: next attempt in %d s", failure.reason, pause)

@@ -1,6 +1,7 @@
-"""What the agent can do next: a closed list of small values.
+"""Steps of the agent: a closed set of small values.
 
-``decide`` chooses one, ``act`` does it, then everything is looked at again. No step needs to know which came before it.
+``decide`` chooses a step, ``StepExecutor`` executes it, and then everything is observed again. No step depends on the
+one before it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from aliquot.kubernetes.gpu.node_status import AgentStatus
 
 
 class ReportStatus(msgspec.Struct, frozen=True):
-    """Write the status to the node: state label, annotations, an event when it is new."""
+    """Write the status to the node: state label, annotations, and an event if it is new."""
 
     status: AgentStatus
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Take operands off the node and record it, in one patch with the state ``pending``; cordon if asked."""
+    """Pause operands, record it and cordon the node if requested, in one patch with the state ``pending``."""
 
     operands: tuple[Operand, ...]
     cordon: bool
@@ -27,20 +28,20 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class AwaitOperands(msgspec.Struct, frozen=True):
-    """Wait until the pods of paused operands are gone, a bounded time, and delete the validators."""
+    """Wait until the pods of paused operands are gone, with a timeout, and delete the validators."""
 
     operands: tuple[Operand, ...]
     status: AgentStatus
 
 
 class StopServices(msgspec.Struct, frozen=True):
-    """Stop the host's GPU services, recorded before."""
+    """Stop the host's GPU services after recording it."""
 
     services: tuple[str, ...]
 
 
 class Evict(msgspec.Struct, frozen=True):
-    """Ask the pods that hold what must go to leave; ``force`` deletes them without asking."""
+    """Evict the pods that hold devices to be destroyed; ``force`` then deletes those that remain."""
 
     pods: tuple[tuple[str, str], ...]
     force: bool
@@ -48,65 +49,53 @@ class Evict(msgspec.Struct, frozen=True):
 
 
 class Apply(msgspec.Struct, frozen=True):
-    """Carry out the plan."""
+    """Apply the plan."""
 
     plan: Plan
     status: AgentStatus
 
 
 class Reboot(msgspec.Struct, frozen=True):
-    """Record that we did, say ``rebooting``, and restart the machine."""
+    """Record the reboot, set the state ``rebooting``, and reboot the host."""
 
     status: AgentStatus
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """Labels, device plugins and CDI follow what the GPUs are now."""
+    """Publish the current GPUs through labels, device plugins and CDI."""
 
 
 class StartServices(msgspec.Struct, frozen=True):
-    """Start again what we stopped, in reverse order."""
+    """Start the stopped services again, in reverse order."""
 
 
 class Restore(msgspec.Struct, frozen=True):
-    """Give operands back their former labels, uncordon if we cordoned, and tell the status, in one patch."""
+    """Restore the operands' previous labels, lift the agent's own cordon, and write the status, in one patch."""
 
     status: AgentStatus | None
 
 
 class Withdraw(msgspec.Struct, frozen=True):
-    """Nobody wishes anything any more: the state label goes, the annotation says so."""
+    """Remove the state label and write the status after the request was removed."""
 
     status: AgentStatus
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Somebody took the status away, which asks for the same again: no former failure holds it back."""
+    """Retry at once after a user removed the status, even if the last attempt failed."""
 
 
 class WaitForEvent(msgspec.Struct, frozen=True):
-    """Nothing to do until something happens, or ``seconds`` have passed. ``waiting``: for holders to leave; ``locked``:
-    for another process that changes the GPUs.
-    """
+    """Wait for a change, or for ``seconds``."""
 
     seconds: float
     sentence: str
     waiting: bool = False
+    """True if the agent waits for holders to leave."""
     locked: bool = False
+    """True if the agent waits for another process that changes the GPUs."""
 
 
-Step = (
-    ReportStatus
-    | Pause
-    | AwaitOperands
-    | StopServices
-    | Evict
-    | Apply
-    | Reboot
-    | Publish
-    | StartServices
-    | Restore
-    | Withdraw
-    | Retry
-    | WaitForEvent
-)
+PodWait = AwaitOperands | Evict
+HostStep = StopServices | StartServices | Reboot
+Step = ReportStatus | Withdraw | Pause | PodWait | HostStep | Apply | Publish | Restore | Retry | WaitForEvent

@@ -1,1 +1,1 @@
-"""The label agents' part of the cluster's controller: settings, node labels, hints to pods that wait."""
+"""Label agents' part of the cluster controller: settings, node labels, and hints for pending pods."""

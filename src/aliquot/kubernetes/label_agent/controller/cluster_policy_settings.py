@@ -1,6 +1,6 @@
-"""What the GPU Operator's ClusterPolicy says, as a layer of settings.
+"""GPU Operator's ClusterPolicy as a layer of settings.
 
-Sources: GPU Operator, api/nvidia/v1 and controllers (which ClusterPolicy counts, what an absent field means).
+Sources: GPU Operator, api/nvidia/v1 and controllers (choice of the ClusterPolicy, meaning of absent fields).
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ from aliquot.errors import ConfigError
 from aliquot.kubernetes.client.objects import ClusterPolicy
 
 _IGNORED = "ignored"
-"""The state of every ClusterPolicy but the first."""
+"""The state of all ClusterPolicies but the first."""
 
 
 class PolicySettings(msgspec.Struct, frozen=True):
-    """``layer``: the settings that are said. ``manager``: the operator runs the MIG manager and labels the nodes for it
-    itself. ``notes``: sentences about what cannot be followed, or is left to the operator.
-    """
+    """Settings of a ClusterPolicy."""
 
     layer: Layer
+    """The settings that it defines."""
     manager: bool = False
+    """True if the operator runs its MIG manager and labels the nodes for it."""
     notes: tuple[str, ...] = ()
+    """Sentences about settings that Aliquot ignores or leaves to the operator."""
 
 
 def choose_policy(policies: Iterable[ClusterPolicy]) -> ClusterPolicy | None:
-    """The ClusterPolicy that counts: the oldest that the operator does not ignore."""
+    """Return the ClusterPolicy in effect: the oldest that the operator does not ignore."""
     counting = [p for p in policies if p.status.state != _IGNORED]
     return min(counting, key=lambda p: (p.metadata.creation_timestamp or "", p.name), default=None)
 
 
 def read_policy(policy: ClusterPolicy) -> PolicySettings:
-    """What a ClusterPolicy says. What it leaves out is not said here either; what is wrong in it becomes a note."""
+    """Read the settings of a ClusterPolicy. Absent fields stay undefined, and invalid values become notes."""
     spec, source = policy.spec, f"ClusterPolicy {policy.name}"
     values: dict[str, object] = {}
     notes: list[str] = []
@@ -61,12 +62,18 @@ def read_policy(policy: ClusterPolicy) -> PolicySettings:
     ):
         if _is_running(switch.enabled, running):
             values[field] = False
-            notes.append(f"{source}: the operator runs its {what}, so ours stays off")
-    return PolicySettings(Layer(source, values), _is_running(manager.enabled, running), tuple(notes))
+            notes.append(f"{source}: the operator runs its {what}, so that of Aliquot stays off")
+    manages = _is_running(manager.enabled, running)
+    if manages:
+        notes.append(
+            f"{source}: the operator runs its MIG manager, which applies the same label: "
+            "turn it off, or set mig.enabled to false in aliquot-settings"
+        )
+    return PolicySettings(Layer(source, values), manages, tuple(notes))
 
 
 def _is_running(enabled: bool | None, running: bool) -> bool:
-    """Whether the operator runs an operand: said, or the default of an operator that is really there."""
+    """Report whether the operator runs an operand; by default, if the operator itself is running."""
     return running if enabled is None else enabled
 
 
@@ -79,13 +86,13 @@ def _choice(
         values[field] = word
         return
     known = ", ".join(each or '""' for each in words)
-    notes.append(f"{where} is {word[:60]!r}, which is none of {known}{did_you_mean(word, words)}: not followed")
+    notes.append(f"{where}: {word[:60]!r} is ignored: use one of {known}{did_you_mean(word, words)}")
 
 
 def _environment(policy: ClusterPolicy, source: str, values: dict[str, object], notes: list[str]) -> None:
-    """``migManager.env``: each variable by itself, so that one that is wrong leaves the others."""
+    """Read ``migManager.env``, one variable at a time, so that an invalid one does not affect the others."""
     for variable in policy.spec.mig_manager.env:
         try:
             values |= from_environment({variable.name: variable.value}, f"{source}: spec.migManager.env").values
         except ConfigError as error:
-            notes += [f"{source}: spec.migManager.env: {detail}: not followed" for detail in error.details]
+            notes += [f"{source}: spec.migManager.env: {detail}: the variable is ignored" for detail in error.details]

@@ -1,4 +1,4 @@
-"""Settings of the whole cluster: read from ClusterPolicy and our own ConfigMap, and published for the agents."""
+"""Settings of the whole cluster, read from ClusterPolicy and Aliquot's ConfigMap, and published for the agents."""
 
 from __future__ import annotations
 
@@ -19,24 +19,26 @@ from aliquot.kubernetes.label_agent.controller.cluster_policy_settings import Po
 from aliquot.metrics.controller_metrics import ControllerMetrics
 
 NOTES_KEY = "notes"
-_UNKNOWN = Layer("settings that nobody knows", {"default_config": "", "hints": False})
+_UNKNOWN = Layer("unknown settings", {"default_config": "", "hints": False})
 
 
 def read_cluster_policy(policies: Iterable[ClusterPolicy]) -> PolicySettings:
-    """What the cluster's ClusterPolicy says."""
+    """Read the settings of the cluster's ClusterPolicy."""
     policy = settings_from.choose_policy(policies)
     return PolicySettings(Layer("no ClusterPolicy")) if policy is None else settings_from.read_policy(policy)
 
 
 class MergedSettings:
-    """The settings of all nodes: ClusterPolicy's over those of the settings ConfigMap."""
+    """Settings of all nodes: those of ClusterPolicy override those of the settings ConfigMap."""
 
     def __init__(self) -> None:
         self._last = _UNKNOWN
 
     def read(self, policy: PolicySettings, found: ConfigMap | None) -> tuple[AgentSettings, tuple[str, ...]]:
-        """What holds, and what is wrong with the settings ConfigMap. What that said before holds then; until it was
-        understood once, no node gets a named config, and no pod a hint.
+        """Return the settings in use, and the errors of the settings ConfigMap.
+
+        If the ConfigMap is invalid, its last valid settings stay in use. Until it was valid once, no node gets a named
+        config, and no pod gets a hint.
         """
         text = found.data.get(names.SETTINGS_KEY, "") if found is not None else ""
         errors: tuple[str, ...] = ()
@@ -48,14 +50,15 @@ class MergedSettings:
 
 
 class EffectiveSettingsPublisher:
-    """The effective ConfigMap. ``informer`` has it as it is."""
+    """Publisher of the effective ConfigMap, whose current state is in ``informer``."""
 
     def __init__(self, api: Api, informer: Informer[ConfigMap], metrics: ControllerMetrics) -> None:
         self._api, self._informer, self._metrics = api, informer, metrics
 
     async def publish(self, policy: PolicySettings, errors: tuple[str, ...]) -> bool:
-        """What ClusterPolicy says goes into the effective ConfigMap. The settings ConfigMap is read by every agent
-        itself: what it says must hold even while no controller runs. False if it has to be tried again.
+        """Write the settings of ClusterPolicy to the effective ConfigMap. Returns False if it must be retried.
+
+        The agents read the settings ConfigMap themselves, so that its settings apply even if no controller runs.
         """
         notes = "".join(f"{sentence}\n" for sentence in (*policy.notes, *errors))
         data = {names.SETTINGS_KEY: settings_text.to_text(policy.layer)} | ({NOTES_KEY: notes} if notes else {})
@@ -65,7 +68,7 @@ class EffectiveSettingsPublisher:
         if found is not None and found.data == data:
             return True
         body = _effective(data, found)
-        log.info("publishing what %s says in ConfigMap %s", policy.layer.source, names.EFFECTIVE_MAP)
+        log.info("publishing the settings of %s in ConfigMap %s", policy.layer.source, names.EFFECTIVE_MAP)
         try:
             if found is None:
                 written = await self._api.create(ConfigMap, body)
@@ -83,7 +86,7 @@ class EffectiveSettingsPublisher:
 
 
 def _effective(data: dict[str, str], found: ConfigMap | None) -> dict[str, Any]:
-    """The ConfigMap, or the merge patch that makes it so; keys of former times go."""
+    """Build the ConfigMap, or the merge patch for it, which removes stale keys."""
     stale = {key: None for key in (found.data if found is not None else {}) if key not in data}
     labels = {"app.kubernetes.io/name": "aliquot", "app.kubernetes.io/component": "controller"}
     return {"metadata": {"name": names.EFFECTIVE_MAP, "labels": labels}, "data": data | stale}

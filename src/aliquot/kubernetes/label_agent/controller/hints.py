@@ -1,7 +1,7 @@
-"""Why a pod waits for ever: a sentence for what no node has and some node nearly has. Pure.
+"""Pure hints for pods that stay pending because they request a misspelled name or an instance that no GPU has yet.
 
-No false alarms: nothing is said while any node fits, nor about anything that is merely somewhere else or not there yet,
-such as another product or a resource that a change under way will bring.
+To avoid false alarms, a pod gets none if any node fits. There is also none about something that exists only elsewhere
+or will exist soon, such as another product or a resource that a running change creates.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from aliquot.kubernetes.label_agent.controller.pod_demand import PodDemand
 _PREFIX = "nvidia.com/"
 _PROFILE = _PREFIX + nearmiss.MIG
 _MOST = 3
-"""Possible meanings that are named at most."""
+"""Maximum number of suggestions."""
 _CHANGING = ("pending", "rebooting")
 
 
 class NodeFleet(msgspec.Struct, frozen=True):
-    """The nodes, with the values of each NVIDIA label among them and the resources that any of them offers. ``held``
-    are the names of nodes on whose GPUs somebody is.
-    """
+    """The nodes of the cluster."""
 
     nodes: tuple[Node, ...]
     values: dict[str, frozenset[str]]
+    """Values of each NVIDIA label."""
     offered: frozenset[str]
+    """Resources that any node offers."""
     held: frozenset[str] = frozenset()
+    """Names of nodes whose GPUs have holders."""
 
 
 def build_fleet(nodes: Iterable[Node], held: Collection[str] = ()) -> NodeFleet:
@@ -57,7 +58,7 @@ def build_fleet(nodes: Iterable[Node], held: Collection[str] = ()) -> NodeFleet:
 
 
 def partitionable_nodes(demand: PodDemand, fleet: NodeFleet) -> frozenset[str]:
-    """The nodes that a hint may name to be divided, the first for each resource: who is on them is worth a look."""
+    """Return the nodes that a hint may suggest to partition, one for each resource, whose holders must be checked."""
     found = set()
     for resource in demand.resources:
         if resource not in fleet.offered and not _misspelling_hints(resource, fleet):
@@ -67,8 +68,9 @@ def partitionable_nodes(demand: PodDemand, fleet: NodeFleet) -> frozenset[str]:
 
 
 def hints(demand: PodDemand, fleet: NodeFleet, config_map: str = "") -> tuple[str, ...]:
-    """Sentences, in the order of the demand. ``config_map`` names the owner's ConfigMap of named configs; empty where
-    each node has those that are generated for it.
+    """Return hints as sentences, in the order of the demand.
+
+    ``config_map`` is the user's ConfigMap of named configs; empty if each node has generated ones.
     """
     found: list[str] = []
     if not any(demand.fits(node) for node in fleet.nodes):
@@ -84,11 +86,11 @@ def hints(demand: PodDemand, fleet: NodeFleet, config_map: str = "") -> tuple[st
 
 
 def _label_hints(where: str, requirement: NodeSelectorRequirement, fleet: NodeFleet) -> list[str]:
-    """What one requirement, which no node meets, may have meant."""
+    """Return hints for a requirement that no node meets."""
     label, present = requirement.key, fleet.values.get(requirement.key, frozenset())
     if requirement.operator == "Exists" and not present:
         keys = [other for other in fleet.values if nearmiss.near_label(label, other)]
-        return [f"{where} {label} matches no node: {_or(keys)} was probably meant"] if keys else []
+        return [f"{where} {label} matches no node: did you mean {_or(keys)}?"] if keys else []
     if requirement.operator != "In" or present & set(requirement.values):
         return []
     return [sentence for requested in requirement.values for sentence in _value_hints(where, label, requested, fleet)]
@@ -107,7 +109,7 @@ def _value_hints(where: str, label: str, requested: str, fleet: NodeFleet) -> li
             if value == requested or nearmiss.near_value(other, requested, value)
         ]
     if near:
-        return [f"{start}{_or(near)} was probably meant"]
+        return [f"{start}did you mean {_or(near)}?"]
     divided = [
         value for value in present if label == names.PRODUCT_LABEL and nearmiss.names_whole_product(requested, value)
     ]
@@ -124,17 +126,17 @@ def _or(meanings: Collection[str]) -> str:
 def _misspelling_hints(resource: str, fleet: NodeFleet) -> list[str]:
     near = {other for other in fleet.offered if nearmiss.near_resource(resource, other)}
     near = near or {other for other in _possible_resources(fleet) if nearmiss.near_resource(resource, other)}
-    return [f"no node offers {resource}: {_or(near)} was probably meant"] if near else []
+    return [f"no node offers {resource}: did you mean {_or(near)}?"] if near else []
 
 
 def _possible_resources(fleet: NodeFleet) -> set[str]:
-    """The resources of all profiles that the nodes' GPUs have."""
+    """Return the resources of all profiles of the nodes' GPUs."""
     families = {name for product in fleet.values.get(names.PRODUCT_LABEL, ()) for name in gpu_nodes.families(product)}
     return {_PROFILE + profile_word(profile.name) for name in families for profile in catalog.family(name).profiles}
 
 
 def _unpartitioned_hints(resource: str, demand: PodDemand, fleet: NodeFleet, config_map: str) -> list[str]:
-    """Which node could offer a resource, if it were asked to."""
+    """Return a hint with a node that could offer a resource after a change."""
     capable = _capable_nodes(resource, demand, fleet)
     mixed = [(node, profile) for node, profile in capable if _uses_mixed_strategy(node)]
     if not capable:
@@ -142,7 +144,7 @@ def _unpartitioned_hints(resource: str, demand: PodDemand, fleet: NodeFleet, con
     if not mixed:
         node = capable[0][0]
         now = node.metadata.labels.get(names.STRATEGY_LABEL, "none")
-        return [f"no node offers {resource}: {node.name} could, under MIG strategy mixed, not {now}"]
+        return [f"no node offers {resource}: {node.name} could with MIG strategy mixed instead of {now}"]
     if any(_is_changing(node, all_of(profile)) for node, profile in mixed):
         return []
     free = [(node, profile) for node, profile in mixed if node.name not in fleet.held]
@@ -151,12 +153,12 @@ def _unpartitioned_hints(resource: str, demand: PodDemand, fleet: NodeFleet, con
     node, profile = free[0]
     start = f"no node offers {resource} now; {node.name} can"
     if config_map not in ("", names.DEFAULT_CONFIG_MAP):
-        return [f"{start}, with a named config of ConfigMap {config_map} that makes {profile}"]
+        return [f"{start}, with a named config of ConfigMap {config_map} that creates {profile}"]
     return [f"{start}: kubectl label node {node.name} {names.CONFIG_LABEL}={all_of(profile)} --overwrite"]
 
 
 def _capable_nodes(resource: str, demand: PodDemand, fleet: NodeFleet) -> list[tuple[Node, str]]:
-    """The nodes that could offer a resource, and the profile behind it."""
+    """Return the nodes that could offer a resource, with its profile."""
     return [(node, profile) for node in fleet.nodes if demand.fits(node) and (profile := _profile_for(node, resource))]
 
 
@@ -165,7 +167,7 @@ def _uses_mixed_strategy(node: Node) -> bool:
 
 
 def _profile_for(node: Node, resource: str) -> str:
-    """The profile behind a resource, if the GPUs of a node that an agent looks after have it; else ""."""
+    """Return the profile of a resource if an agent manages the node and its GPUs have the profile; else empty."""
     labels = node.metadata.labels
     families = gpu_nodes.families(labels.get(names.PRODUCT_LABEL, ""))
     if node.spec.unschedulable or labels.get(names.DEPLOY_LABEL) != "true" or not families:
@@ -180,6 +182,6 @@ def _profile_for(node: Node, resource: str) -> str:
 
 
 def _is_changing(node: Node, config: str) -> bool:
-    """Something is under way that may bring it, or its owner was told why not."""
+    """Report whether a change is running that may create the resource, or whose status already gives the reason."""
     labels = node.metadata.labels
     return labels.get(names.CONFIG_LABEL) == config or labels.get(names.STATE_LABEL) in _CHANGING

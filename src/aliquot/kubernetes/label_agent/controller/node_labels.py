@@ -1,6 +1,6 @@
-"""Which nodes the agent should run on, what their first wish is, and which of their GPUs are out of bounds: pure.
+"""Pure rules for the nodes that the agent runs on, their default config, and their reserved GPUs.
 
-The rule is the GPU Operator's (controllers/state_manager.go), with our catalog in the place of its three chip names.
+The rules are those of the GPU Operator (controllers/state_manager.go), with the catalog for its three chip names.
 """
 
 from __future__ import annotations
@@ -8,14 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import Literal
 
 import msgspec
 
 from aliquot.core.model import catalog
 from aliquot.core.model.ids import pci_address
+from aliquot.core.model.stored import Stored
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
+from aliquot.kubernetes.gpu.reasons import NO_REQUEST, ProgressReason
 from aliquot.kubernetes.kinds.harvester import (
     NOT_SERVED,
     NVIDIA,
@@ -27,60 +30,61 @@ from aliquot.kubernetes.kinds.harvester import (
 
 _CONTAINER = "container"
 _VIRTUAL = ("vm-passthrough", "vm-vgpu")
-"""Values of the workload label that keep containers off. The operator takes any other value for ``container``."""
+"""Values of the workload label for nodes without containers. The operator treats any other value as ``container``."""
 
 _NFD = re.compile(
     r"feature\.node\.kubernetes\.io/pci-(?:03[0-9a-f]{2}_)?10de(?:_(?P<device>[0-9a-f]{4}))?\b.*\.present"
 )
-"""node-feature-discovery's label of an NVIDIA function: vendor, class and device as its configuration says."""
+"""node-feature-discovery's label of an NVIDIA function: vendor, class and device depend on its configuration."""
 
 
 _MIG_COUNT = re.compile(r"nvidia\.com/mig-.+\.count")
-"""A label of gpu-feature-discovery that is there only where there are MIG devices."""
+"""A label of gpu-feature-discovery that exists only if there are MIG devices."""
 
 
 class NodeMigCapability(msgspec.Struct, frozen=True):
-    """Whether a node's GPUs can be partitioned: yes, no, or (None) unknown, so that only a look there can tell."""
+    """Capability of a node's GPUs to be partitioned."""
 
     capable: bool | None
+    """None if unknown: only an agent on the node can find out."""
     why: str
 
 
 class WantedNodeLabels(msgspec.Struct, frozen=True):
-    """What the controller asks of nodes. ``labels`` False leaves labels to the GPU Operator; ``default_config`` is the
-    named config of a capable node that has no wish, empty for none.
-    """
+    """Labels that the controller sets on nodes."""
 
     labels: bool = True
+    """False leaves the labels to the GPU Operator."""
     default_config: str = ""
+    """Named config for a capable node without a request; empty for none."""
 
 
 def node_capability(labels: Mapping[str, str]) -> NodeMigCapability:
-    """From labels alone: what gpu-feature-discovery or an agent found, else the product, else PCI ids."""
+    """Derive the capability from labels: those of gpu-feature-discovery or an agent, else the product, else PCI ids."""
     if labels.get(names.GUEST_LABEL):
-        return NodeMigCapability(False, "a virtual machine cannot partition the vGPU that it was given")
+        return NodeMigCapability(False, "a VM cannot partition its vGPU")
     label_value = labels.get(names.CAPABLE_LABEL)
     if label_value in ("true", "false"):
         return NodeMigCapability(label_value == "true", f"{names.CAPABLE_LABEL}={label_value}")
     product = labels.get(names.PRODUCT_LABEL, "")
     known = _products().get(_model(product)) if product else None
     if known:
-        return NodeMigCapability(True, f"the catalog says so of {product}")
+        return NodeMigCapability(True, f"according to the catalog, {product} has MIG")
     found = [match["device"] for name, on in labels.items() if on == "true" and (match := _NFD.fullmatch(name))]
     if any(catalog.family_of_device(f"0x{device.upper()}10DE") for device in found if device):
-        return NodeMigCapability(True, "the catalog knows its PCI device id")
+        return NodeMigCapability(True, "its PCI device id is in the catalog")
     if known is not None:
-        return NodeMigCapability(False, f"the catalog says so of {product}")
+        return NodeMigCapability(False, f"according to the catalog, {product} has no MIG")
     if found or product or labels.get(names.PRESENT_LABEL) == "true":
-        return NodeMigCapability(None, "it has an NVIDIA function that the catalog does not know by these labels")
-    return NodeMigCapability(False, "no label tells of an NVIDIA GPU")
+        return NodeMigCapability(None, "it has an NVIDIA function that the catalog cannot identify by these labels")
+    return NodeMigCapability(False, "no label shows an NVIDIA GPU")
 
 
 def patch(node: Node, wanted: WantedNodeLabels, reserved: Iterable[str] = ()) -> NodePatch:
-    """What to change on a node; empty where it is as it should be. ``reserved`` are PCI addresses.
+    """Return the patch for a node; empty if it is as desired. ``reserved`` are PCI addresses.
 
-    A deploy label that has a value stays, ``false`` and a pause included; ``true`` is withdrawn where the node turned
-    out to be none for us.
+    An existing deploy label stays, including ``false`` and a pause. Only ``true`` is removed if the agent should not
+    run on the node.
     """
     if _was_configured(node):
         wanted = msgspec.structs.replace(wanted, default_config="")
@@ -92,21 +96,21 @@ def patch(node: Node, wanted: WantedNodeLabels, reserved: Iterable[str] = ()) ->
 
 
 def _was_configured(node: Node) -> bool:
-    """True if somebody took the wish away, or divided the GPUs by other means: a first wish would wipe them."""
+    """Report whether a user removed the request or partitioned the GPUs: a default config would destroy instances."""
     labels = node.metadata.labels
     divided = any(_MIG_COUNT.fullmatch(name) for name in labels) or "-MIG-" in labels.get(names.PRODUCT_LABEL, "")
     return divided or _AgentReport.of(node).withdrawn
 
 
 class _AgentReport(msgspec.Struct, frozen=True):
-    """What the agent says of its node."""
+    """The agent's status of its node."""
 
-    reason: str = ""
+    reason: Stored[ProgressReason | Literal[""]] = ""
     config: str = ""
 
     @property
     def withdrawn(self) -> bool:
-        return self.reason == "NoWish" and bool(self.config)
+        return self.reason == NO_REQUEST and bool(self.config)
 
     @classmethod
     def of(cls, node: Node) -> _AgentReport:
@@ -130,7 +134,7 @@ def _labels(labels: Mapping[str, str], wanted: WantedNodeLabels) -> dict[str, st
 
 
 def _is_certainly_unmanaged(labels: Mapping[str, str]) -> bool:
-    """A label that somebody set by hand on a node of which nothing is known must stay."""
+    """Report whether the node is known to be unmanaged: a label set by hand on an unknown node must stay."""
     return (
         labels.get(names.WORKLOAD_LABEL) in _VIRTUAL
         or labels.get(names.CAPABLE_LABEL) == "false"
@@ -143,9 +147,10 @@ def reserved(
     claims: Iterable[PCIDeviceClaim] = (),
     functions: Mapping[str, PCIDevice] = {},
 ) -> dict[str, frozenset[str]]:
-    """PCI addresses by node of GPUs that are for virtual machines: shared, or claimed as a whole, which after a reboot
-    NVIDIA's driver has first. An address that is none is skipped, and so is a claim on a network card or a disk.
-    ``functions`` are by name.
+    """Return the PCI addresses by node of GPUs for VMs: shared, or claimed as a whole.
+
+    After a reboot, a GPU that is claimed as a whole is bound to NVIDIA's driver first. Invalid addresses and claims of
+    other devices, such as network cards or disks, are skipped. ``functions`` are by name.
     """
     found: dict[str, set[str]] = {}
     requested = [(d.spec.node_name, d.spec.address) for d in devices if d.spec.enabled]
@@ -164,20 +169,20 @@ def reserved(
 
 
 def _gpu(claim: PCIDeviceClaim, functions: Mapping[str, PCIDevice]) -> bool:
-    """Whether a claim may be about a GPU: neither its function nor its node's agent says otherwise."""
+    """Report whether a claim may be for a GPU: its function is not another device, and the node's agent serves it."""
     function = functions.get(claim.name)
     refused = any(each.reason == NOT_SERVED for each in claim.status.conditions)
     return not refused and (function is None or function.status.vendor_id == NVIDIA)
 
 
 def families(product: str) -> frozenset[str]:
-    """The MIG families of the GPUs that a product label may stand for; none for one that cannot be partitioned."""
+    """Return the MIG families of the GPUs that a product label may stand for; empty if none can be partitioned."""
     return _products().get(_model(product), frozenset())
 
 
 @cache
 def _products() -> dict[str, frozenset[str]]:
-    """Product labels of the catalog's GPUs, and their MIG families."""
+    """Return the MIG families of the catalog's GPUs by product label."""
     found: dict[str, frozenset[str]] = {}
     for device in catalog.devices():
         name = _label(device.name.partition(" (")[0])
@@ -186,10 +191,10 @@ def _products() -> dict[str, frozenset[str]]:
 
 
 def _label(name: str) -> str:
-    """A product's name as a label value. Source: gpu-feature-discovery."""
+    """Convert a product's name to a label value. Source: gpu-feature-discovery."""
     return "-".join(re.sub(r"[^A-Za-z0-9-_. ]", "", name).split())
 
 
 def _model(product: str) -> str:
-    """The label without what sharing or MIG added to it."""
+    """Return a product label without the suffixes for sharing and MIG."""
     return product.removesuffix("-SHARED").partition("-MIG-")[0]

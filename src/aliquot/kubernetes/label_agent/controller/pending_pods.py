@@ -1,7 +1,7 @@
-"""Tells the owners of pods that wait because of a name that is nearly right: one event on the pod, by the leader.
+"""Events on pods that stay pending because of a misspelled name, written by the leader.
 
-One watch on the pods that no node has taken. What is kept of such a pod is what it demands, equal for all pods of one
-template; pods that demand nothing of NVIDIA's are not kept.
+It watches unscheduled pods. It keeps only the demand of such a pod, which is equal for all pods of one template, and
+ignores pods without a demand for NVIDIA resources or labels.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
 from aliquot.kubernetes.client.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError, ThrottledError
+from aliquot.kubernetes.client.events import EventSource, EventSubject, EventText, event_body
 from aliquot.kubernetes.client.informer import Informer, Key
 from aliquot.kubernetes.client.objects import ConfigMap, Event, Node
 from aliquot.kubernetes.client.pending_pod import UNSCHEDULED, PendingPod
@@ -30,21 +31,21 @@ if TYPE_CHECKING:
 
 COMPONENT, REASON = "aliquot-controller", "NearMiss"
 PATIENCE_S = 30.0
-"""So long a pod may wait before anything is said, and so far apart are two looks."""
+"""Seconds that a pod may be pending before it gets a hint, and seconds between two checks."""
 SETTLE_S = 1.0
-"""A leader that has only just begun labels nodes first; one that loses its lease again has listed no pods."""
+"""Seconds before a new leader lists pods: it labels nodes first, and may lose its lease again."""
 MAX_EVENTS = 3
-"""About one pod, as nodes come and change."""
+"""Maximum number of events for a pod, as nodes come and change."""
 MAX_DOCUMENTS = 20
-"""Nodes whose documents are read for one look."""
+"""Maximum number of node documents that are read for a check."""
 BATCH = 50
-"""Events after one look; the others come after the next."""
+"""Maximum number of events after a check; the others follow after the next."""
 _LONGEST = 1000
-"""Characters of an event's message. Kubernetes takes 1024 in events.k8s.io/v1."""
+"""Maximum length of an event's message. Kubernetes allows 1024 characters in events.k8s.io/v1."""
 
 
 class PodHint(msgspec.Struct, frozen=True):
-    """What one pod's owner is to be told."""
+    """A hint for a pod."""
 
     namespace: str
     name: str
@@ -53,13 +54,14 @@ class PodHint(msgspec.Struct, frozen=True):
 
 
 class PendingPodCounts(msgspec.Struct, frozen=True):
-    """How many pods wait for GPUs, how many of them were told of a near miss, and since when the first has (seconds of
-    wall time).
-    """
+    """Counts of pending pods."""
 
     pods: int
+    """Number of pods that wait for GPUs."""
     hinted: int
+    """Number of those that got a hint."""
     since: float
+    """Since when the first one waits, in seconds of wall time."""
 
 
 class _WaitingPod(msgspec.Struct):
@@ -70,7 +72,7 @@ class _WaitingPod(msgspec.Struct):
 
 
 class PendingPodQueue:
-    """The pods that wait, without any effect. Times are seconds of any clock that only goes forward."""
+    """Queue of pending pods, without I/O. Times are seconds of any monotonic clock."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
@@ -80,7 +82,7 @@ class PendingPodQueue:
         return len(self._pods)
 
     def put(self, pod: PendingPod, now: float) -> None:
-        """A pod that came or changed; one with the same name and another uid is another pod."""
+        """Add or update a pod. A pod with the same name and another uid is another pod."""
         wanted, previous = demand(pod), self._pods.get(pod.key)
         if wanted is None:
             self._pods.pop(pod.key, None)
@@ -93,27 +95,27 @@ class PendingPodQueue:
         self._pods.pop(key, None)
 
     def counts(self, now: float, wall: float) -> PendingPodCounts:
-        """What is kept, in figures. ``wall`` is the time of day at ``now``."""
+        """Count the pods. ``wall`` is the wall time at ``now``."""
         first = min((each.since for each in self._pods.values()), default=now)
         return PendingPodCounts(
             len(self._pods), sum(bool(each.sent) for each in self._pods.values()), wall - (now - first)
         )
 
     def has_recent_pods(self, now: float) -> bool:
-        """Whether some pod has not waited long enough to be looked at, but will have."""
+        """Report whether some pod has not waited long enough for a check yet."""
         return any(now - each.since < self._patience_s for each in self._pods.values())
 
     def partitionable_nodes(self, fleet: NodeFleet, now: float) -> frozenset[str]:
-        """The nodes that hints may name to be divided."""
+        """Return the nodes that hints may suggest to partition."""
         demands = {each.demand for _, each in self._overdue(now)}
         return frozenset().union(*(partitionable_nodes(each, fleet) for each in demands))
 
     def _overdue(self, now: float) -> list[tuple[Key, _WaitingPod]]:
-        """The pods that have waited long enough."""
+        """Return the pods that have waited long enough."""
         return [item for item in self._pods.items() if now - item[1].since >= self._patience_s]
 
     def new_hints(self, fleet: NodeFleet, now: float, config_map: str = "") -> list[PodHint]:
-        """What has not been said yet about pods that have waited long enough."""
+        """Return the hints that were not sent yet, for pods that have waited long enough."""
         known = dict[PodDemand, str]()
         found = []
         for (namespace, name), each in self._overdue(now):
@@ -125,14 +127,14 @@ class PendingPodQueue:
         return found
 
     def record_sent(self, hint: PodHint) -> None:
-        """It is not said again."""
+        """Record a hint, so that it is not sent again."""
         each = self._pods.get((hint.namespace, hint.name))
         if each is not None and each.uid == hint.uid:
             each.sent += (hint.message,)
 
 
 class PendingPodWatcher:
-    """``nodes`` are those known now; ``clock`` counts seconds."""
+    """Watcher of pending pods. ``nodes`` returns the known nodes; ``clock`` returns seconds."""
 
     def __init__(
         self,
@@ -151,7 +153,7 @@ class PendingPodWatcher:
         self._switched, self._wake = asyncio.Event(), asyncio.Event()
 
     def set_active(self, active: bool, config_map: str = "") -> None:
-        """Only while it is on is anything watched, or said."""
+        """Start or stop watching pods and sending hints."""
         self._config_map = config_map
         if active != self._active:
             self._active = active
@@ -159,7 +161,7 @@ class PendingPodWatcher:
 
     @property
     def counts(self) -> PendingPodCounts | None:
-        """None while nothing is watched: another replica leads."""
+        """Counts of pending pods; None if another replica leads."""
         return self._queue.counts(self._clock(), time.time()) if self._active else None
 
     def nodes_changed(self) -> None:
@@ -167,7 +169,7 @@ class PendingPodWatcher:
             self._wake.set()
 
     async def run(self) -> None:
-        """For ever."""
+        """Run forever."""
         while True:
             await self._switched.wait()
             self._switched.clear()
@@ -217,8 +219,9 @@ class PendingPodWatcher:
                 self._wake.set()
 
     async def _fleet(self, now: float) -> NodeFleet:
-        """The nodes, and which of those that a hint would name are in use. About a few it is asked; others count as in
-        use.
+        """Return the nodes, with the nodes in hints that have holders.
+
+        Reads the documents of at most ``MAX_DOCUMENTS`` nodes; the others count as held.
         """
         fleet = build_fleet(self._nodes())
         queried: set[str] = set()
@@ -230,7 +233,7 @@ class PendingPodWatcher:
         return msgspec.structs.replace(fleet, held=fleet.held | unknown) if unknown else fleet
 
     async def _held(self, node: str) -> bool:
-        """Whether a process is on a node's GPUs, as its agent published it; False where no agent has."""
+        """Report whether a node's GPUs have holders according to its document; False without a document."""
         try:
             found = await self.api.get(ConfigMap, documents.map_name(node, documents.GPUS))
         except NotFoundError:
@@ -242,8 +245,9 @@ class PendingPodWatcher:
         return any(gpu.holders or any(i.held for i in gpu.instances) for gpu in gpus)
 
     async def _send_hint(self, hint: PodHint) -> bool:
-        """False where another try may help. The name of the event follows from what it says, so that another leader
-        says nothing twice.
+        """Write the event of a hint. Returns False if a retry may help.
+
+        The name of the event is derived from its text, so that another leader does not send it twice.
         """
         try:
             await self.api.create(Event, event(hint, time.time()), hint.namespace)
@@ -253,7 +257,7 @@ class PendingPodWatcher:
             log.debug("%s", error.brief)
             return False
         except ApiError as error:
-            log.warning("no event on pod %s/%s: %s", hint.namespace, hint.name, error.brief)
+            log.warning("cannot write an event on pod %s/%s: %s", hint.namespace, hint.name, error.brief)
             self._metrics.count_failure("event")
         else:
             log.info("pod %s/%s: %s", hint.namespace, hint.name, hint.message)
@@ -263,28 +267,16 @@ class PendingPodWatcher:
 
     def _report(self, error: ApiError | None) -> None:
         if error is not None and not isinstance(error, ApiUnavailableError):
-            log.warning("pods that wait are not looked at: %s", error.brief)
+            log.warning("cannot watch pending pods: %s", error.brief)
 
 
 def event(hint: PodHint, now: float) -> dict[str, Any]:
-    """The event, at ``now``, seconds of the epoch."""
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+    """Build the event at ``now`` (seconds since the epoch)."""
     digest = hashlib.sha256(f"{hint.uid} {hint.message}".encode()).hexdigest()[:16]
-    return {
-        "metadata": {"name": f"{hint.name[:200].rstrip('.-')}.{digest}", "namespace": hint.namespace},
-        "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": hint.namespace,
-            "name": hint.name,
-            "uid": hint.uid,
-        },
-        "type": "Warning",
-        "reason": REASON,
-        "message": hint.message,
-        "source": {"component": COMPONENT},
-        "reportingComponent": COMPONENT,
-        "firstTimestamp": stamp,
-        "lastTimestamp": stamp,
-        "count": 1,
-    }
+    return event_body(
+        EventSubject("v1", "Pod", hint.name, hint.uid, hint.namespace),
+        EventSource(COMPONENT),
+        EventText("Warning", REASON, hint.message),
+        now,
+        name=f"{hint.name[:200].rstrip('.-')}.{digest}",
+    )

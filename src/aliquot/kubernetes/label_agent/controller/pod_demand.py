@@ -1,4 +1,4 @@
-"""What a pod demands of its node, as far as NVIDIA's labels and resources are concerned: pure.
+"""Demand of a pod for NVIDIA labels and resources of its node. Pure.
 
 The rules of node selectors and node affinity are those of the Kubernetes documentation ("Assigning Pods to Nodes").
 """
@@ -19,16 +19,17 @@ SELECTOR, AFFINITY = "node selector", "node affinity"
 
 
 class PodDemand(msgspec.Struct, frozen=True):
-    """``selector`` must hold and, where there are any, one of ``terms``. ``resources`` are the NVIDIA-like ones but for
-    whole GPUs. Equal for all pods of one template.
-    """
+    """The demand of a pod, equal for all pods of one template."""
 
     selector: tuple[NodeSelectorRequirement, ...] = ()
+    """Requirements that must all match."""
     terms: tuple[NodeSelectorTerm, ...] | None = None
+    """Terms of which at least one must match; None for no terms."""
     resources: tuple[str, ...] = ()
+    """Resources of NVIDIA, or misspellings of them, except for whole GPUs."""
 
     def fits(self, node: Node) -> bool:
-        """Whether the node is one of those that the pod may go to, whatever it offers."""
+        """Report whether the pod may run on the node according to its labels, without regard to resources."""
         labels = node.metadata.labels
         return all(meets(each, labels) for each in self.selector) and (
             self.terms is None or any(_term(term, node) for term in self.terms)
@@ -36,14 +37,14 @@ class PodDemand(msgspec.Struct, frozen=True):
 
     @property
     def requirements(self) -> tuple[tuple[str, NodeSelectorRequirement], ...]:
-        """Each one about NVIDIA-like labels, and where it stands."""
+        """The requirements for NVIDIA labels or misspellings of them, each with its place in the pod."""
         inside = [each for term in self.terms or () for each in term.match_expressions]
         every = [(SELECTOR, each) for each in self.selector] + [(AFFINITY, each) for each in inside]
         return tuple((where, each) for where, each in every if _is_nvidia_label(each.key))
 
 
 def demand(pod: PendingPod) -> PodDemand | None:
-    """None for a pod that demands nothing of this sort, is held back on purpose, or is about to go."""
+    """Return a pod's demand; None if it has none, has scheduling gates or is being deleted."""
     spec, required = pod.spec, pod.spec.affinity.node_affinity.required
     if spec.scheduling_gates or pod.metadata.deletion_timestamp:
         return None
@@ -58,7 +59,7 @@ def demand(pod: PendingPod) -> PodDemand | None:
 
 
 def meets(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    """Whether labels meet one requirement."""
+    """Report whether labels meet a requirement."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -72,7 +73,7 @@ def meets(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bo
         case "Gt" | "Lt":
             return value is not None and _compares(requirement, value)
         case _:
-            return True  # an operator of a newer Kubernetes: not ours to judge
+            return True  # an unknown operator of a newer Kubernetes
 
 
 def _compares(requirement: NodeSelectorRequirement, value: str) -> bool:

@@ -1,4 +1,4 @@
-"""The devices agent: one node's GPUs for virtual machines, kept as Harvester's objects wish.
+"""The devices agent: it keeps a node's GPUs for VMs as Harvester's objects request.
 
-One level-triggered loop: look, make the objects tell the truth, carry out one wish, look again.
+It is a level-triggered loop: observe, update the objects, apply one GPU's desired state, observe again.
 """

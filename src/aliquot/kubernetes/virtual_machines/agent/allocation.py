@@ -1,10 +1,10 @@
-"""Keeps true which devices the virtual machines of this node have: in their annotation, and in their spec's names.
+"""Publication of the devices that this node's VMs have, in the VMs' annotation and in the names in their spec.
 
-What a machine got is kubelet's to say (its pod resources), else the launcher's environment. A machine that runs here
-has the annotation; one that has stopped here has none, and the names of the devices that it had in its spec. One that
-has gone to another node is that node's. Watched are the instances of this node, by the label that KubeVirt's own
-virt-handler watches them by; machines are read when something of theirs has changed, and all of them now and then, for
-what was missed.
+The source is kubelet's pod resources, otherwise the launcher's environment. A VM that runs here has the annotation. A
+VM that stopped here has none, and its spec names the devices that it had. A VM that moved belongs to its new node.
+
+The watch covers the instances of this node, by the label that KubeVirt's virt-handler uses. A VM is read when its
+instance changed; a periodic sweep reads all VMs to find missed changes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from aliquot.kubernetes.virtual_machines.kubevirt.allocation import (
 
 NODE_LABEL = "kubevirt.io/nodeName"
 SWEEP_S = 300.0
-"""How often all machines are read."""
+"""How often a sweep reads all VMs, in seconds."""
 _INVALID = 422
 
 Key = tuple[str, str]
@@ -47,16 +47,18 @@ EVERYTHING: Key = ("", "machines")
 
 
 class _PublishedAllocation(msgspec.Struct, frozen=True):
-    """What is known to be in a machine's annotation (``annotated``), and the instance and devices that it came from."""
+    """The annotation that a VM is known to have."""
 
     state: tuple[str, VmAllocation]
+    """The instance's UID and the devices that the annotation came from."""
     annotated: VmAllocation
 
 
 class VmAllocationPublisher:
-    """``uses`` and ``environment`` tell what launchers were given (see ``LauncherDevices``). ``wake`` is called when
-    one of this node's machines starts, stops, comes or goes; ``ended`` when the watch ends, which it should not.
-    ``error`` is what could not be found out or written last, "" if all could.
+    """The publisher of the allocations of this node's VMs.
+
+    ``uses`` and ``environment`` are the sources of ``LauncherDevices``. ``wake`` is called when an instance of this
+    node starts, stops, arrives or leaves; ``ended`` if the watch ends, which it should not.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class VmAllocationPublisher:
         ended: Ended = lambda _: None,
     ) -> None:
         self.error = ""
+        """What could not be read or written last; "" if everything could."""
         self._api = api
         self._node = node
         self._launchers = LauncherDevices(uses, environment)
@@ -88,10 +91,10 @@ class VmAllocationPublisher:
         self._renamed: dict[str, None] = {}
         self._swept_at: float | None = None
 
-    # -- coming and going
+    # -- start and end
 
     def start(self) -> None:
-        """Begins to watch."""
+        """Start the watch."""
         self._informer.start(self._api, self._ended)
 
     async def close(self) -> None:
@@ -100,8 +103,9 @@ class VmAllocationPublisher:
     # -- work
 
     async def sync(self, view: NodeView, objects: Objects, pods: Sequence[Pod]) -> None:
-        """Brings the machines of this node up to date; ``pods`` are the node's. One machine's trouble is no other's.
-        Raises nothing that the API server or kubelet may answer: it is in ``error``, and tried again next time.
+        """Update the VMs of this node; ``pods`` are the node's. A failure of one VM does not affect the others.
+
+        Errors of the API server or kubelet are not raised: they are in ``error``, and the next call tries again.
         """
         if not self._informer.synced or self._informer.absent:
             self._set_error(self._informer.unavailable)
@@ -120,7 +124,7 @@ class VmAllocationPublisher:
         self._set_error("; ".join(errors))
 
     def _sweep_is_due(self, objects: Objects) -> bool:
-        """Whether to read all machines: once at the start, then only where a machine could have anything."""
+        """Report whether to read all VMs: once at the start, then only if a VM could have a device of this node."""
         if self._swept_at is None:
             return True
         return time.monotonic() - self._swept_at >= SWEEP_S and bool(objects.vgpus or objects.claims or self._published)
@@ -133,7 +137,7 @@ class VmAllocationPublisher:
                 errors.append(f"devices of virtual machine {'/'.join(filter(None, key))}: {error.brief}")
 
     async def _sync_running(self, instance: VirtualMachineInstance, pod: Pod | None, names: Mapping[str, str]) -> None:
-        """A machine that runs here, or is being stopped."""
+        """Publish the devices of a VM that runs here, or rename the entries of one that is being stopped."""
         if instance.metadata.deletion_timestamp is not None:
             if instance.metadata.uid not in self._renamed:
                 await self._rename(instance.key)
@@ -158,8 +162,10 @@ class VmAllocationPublisher:
         self._published[instance.key] = _PublishedAllocation(state, found)
 
     async def _rename(self, key: Key) -> None:
-        """The machine is stopping: its spec gets the names of what it has. Now and not later, since a change of the
-        spec while it runs would be shown as one that waits for a restart.
+        """Write the names of a stopping VM's devices into its spec.
+
+        This must happen before the VM has stopped: KubeVirt would show a change to a running VM's spec as one that
+        waits for a restart.
         """
         try:
             vm = await self._api.get(VirtualMachine, key[1], key[0])
@@ -171,14 +177,14 @@ class VmAllocationPublisher:
             await self._api.patch(VirtualMachine, key[1], patch, namespace=key[0], style="json")
 
     async def _handle_departed(self, key: Key) -> None:
-        """A machine that ran here and does no more."""
+        """Update a VM that no longer runs here."""
         try:
             instance = await self._api.get(VirtualMachineInstance, key[1], key[0])
             if not instance.finished and instance.status.node_name != self._node:
-                self._published.pop(key, None)  # it has moved: the other node says what it has there
+                self._published.pop(key, None)  # the VM has moved: the other node publishes its devices
                 return
             if not instance.finished:
-                return  # started again, as the watch is about to tell
+                return  # started again: the watch is about to report it
         except NotFoundError:
             pass
         try:
@@ -189,18 +195,20 @@ class VmAllocationPublisher:
         self._published.pop(key, None)
 
     async def _clear(self, vm: VirtualMachine) -> None:
-        """The machine has none of this node's devices any more."""
+        """Remove this node's devices from a VM's annotation, and name them in its spec."""
         text = _annotation(vm)
         found = parse(text)
         if found is None or not self._is_ours(found):
             return
-        log.info("virtual machine %s has given back %s", "/".join(vm.key), ", ".join(found.names))
+        log.info("virtual machine %s has released %s", "/".join(vm.key), ", ".join(found.names))
         patch = [*rename_patch(vm.devices, found), *removal_patch(text)]
         await self._api.patch(VirtualMachine, vm.name, patch, namespace=vm.metadata.namespace, style="json")
 
     async def _sweep(self, alive: Mapping[Key, VirtualMachineInstance]) -> None:
-        """All machines, for what happened while nobody looked: an annotation that names this node's devices although
-        nothing with devices runs here, or that somebody changed.
+        """Read all VMs to find changes that the watch missed.
+
+        These are annotations that name this node's devices although no VM with devices runs here, and annotations that
+        another client changed.
         """
         for vm in await self._api.list(VirtualMachine, ALL_NAMESPACES):
             found, instance = parse(_annotation(vm)), alive.get(vm.key)
@@ -228,7 +236,7 @@ class VmAllocationPublisher:
 
 
 def _relevant_fields(instance: VirtualMachineInstance) -> object:
-    """What of an instance matters here: its heartbeat is no reason to look at the GPUs."""
+    """Return the fields of an instance that matter here: its heartbeat does not cause a round."""
     meta = instance.metadata
     return msgspec.structs.astuple(instance.status), meta.uid, meta.deletion_timestamp
 

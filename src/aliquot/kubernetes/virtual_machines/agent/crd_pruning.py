@@ -1,7 +1,7 @@
-"""What the cluster's definitions of Harvester's kinds drop of a status.
+"""Detection of status fields that the cluster's CRDs of Harvester's kinds drop.
 
-pcidevices writes its own definitions at each of its starts, over ours: then the API server takes a status and drops
-what they do not have (conditions, for instance), without a word. Written again at each look, that would never end.
+pcidevices writes its own CRDs over ours at each start. The API server then accepts a status, but silently drops the
+fields that those CRDs lack, such as conditions. Writing these fields in each round would never end.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Callable
 
 import msgspec
 
+from aliquot.errors import Message
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.virtual_machines.harvester.node_view import ObjectChange
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import plain
 
 RETRY_S = 60.0
-"""How often it is tried whether the definitions are ours again."""
+"""How often a full status is written to learn whether our CRDs are back, in seconds."""
 
 
 class PrunedFields:
-    """What each kind lost, learned from the answers to writes. ``clock`` counts seconds."""
+    """The fields that each kind loses, learned from the responses to writes. ``clock`` counts seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -29,7 +30,10 @@ class PrunedFields:
         self._retry_at: dict[str, float] = {}
 
     def without_pruned(self, change: ObjectChange) -> ObjectChange | None:
-        """The change without what would be dropped; None where nothing is left of it. Now and then it goes whole."""
+        """Return the change without fields that would be dropped; None if nothing is left of it.
+
+        Every ``RETRY_S`` seconds, return the whole change.
+        """
         lost = self._fields.get(change.kind)
         if change.verb != "status" or not lost or self._clock() >= self._retry_at[change.kind]:
             return change
@@ -37,7 +41,7 @@ class PrunedFields:
         return msgspec.structs.replace(change, body={"status": status}) if status else None
 
     def learn(self, change: ObjectChange, written: KubeObject) -> None:
-        """What became of a status."""
+        """Record which fields the API server dropped, from the response to a status write."""
         kind, stored = change.kind, plain(getattr(written, "status", None)) or {}
         sent = {name for name, value in change.body["status"].items() if _sets_anything(value)}
         lost, previous = frozenset(sent - stored.keys()), self._fields.get(kind, frozenset())
@@ -48,18 +52,18 @@ class PrunedFields:
                 log.error("%s", self.error)
         elif previous & sent:
             del self._fields[kind], self._retry_at[kind]
-            log.info("the cluster's definition of %s has everything again", kind)
+            log.info("the CRD of %s in the cluster is complete again", kind)
 
     @property
     def error(self) -> str:
-        """What is dropped, and what to do; "" where nothing is."""
+        """The dropped fields and the next step; "" if no field is dropped."""
         if not self._fields:
             return ""
         kinds, fields = ", ".join(sorted(self._fields)), ", ".join(sorted(frozenset().union(*self._fields.values())))
-        text = f"the cluster's definitions of {kinds} are not ours, and drop {fields}: statuses are incomplete"
-        return f"{text} | next: kubectl apply --server-side --force-conflicts -f deploy/crds"
+        text = f"the CRDs of {kinds} in the cluster are not Aliquot's and drop {fields}: statuses are incomplete"
+        return str(Message(text, "kubectl apply --server-side --force-conflicts -f deploy/crds"))
 
 
 def _sets_anything(value: object) -> bool:
-    """Whether a patch sets anything there: what is empty is left out of what the server answers."""
+    """Report whether a patch sets a value: the server omits empty values from its response."""
     return any(map(_sets_anything, value.values())) if isinstance(value, dict) else bool(value)

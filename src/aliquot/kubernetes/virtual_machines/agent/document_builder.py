@@ -1,4 +1,4 @@
-"""What one round of the devices agent comes to for those who look on."""
+"""The node document that a round of the devices agent publishes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aliquot.kubernetes.virtual_machines.agent.reconciler import RoundResult
 def build_document(
     done: RoundResult | None, node: str, pod: str, used: LastUsage, pasts: Sequence[PastRun]
 ) -> NodeDocument | None:
-    """None where nothing was looked at, or the GPUs could not be read."""
+    """Build the document; None if no round observed the GPUs or the GPUs could not be read."""
     inventory = done.view.inventory if done is not None else None
     if inventory is None:
         return None

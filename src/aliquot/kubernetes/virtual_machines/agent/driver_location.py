@@ -1,9 +1,10 @@
-"""Which way leads to the GPU driver now: its pod on this node, or this machine."""
+"""Location of the GPU driver: its pod on this node, or the host."""
 
 from __future__ import annotations
 
 import asyncio
 
+from aliquot.errors import Message
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.virtual_machines.agent.host_gpus import DriverAccess
@@ -14,8 +15,9 @@ from aliquot.kubernetes.virtual_machines.harvester.driver_pods import SELECTOR
 
 
 class DriverLocator:
-    """Chooses anew at each look: a driver's pod comes, is replaced, and goes. A pod that is there but not ready is no
-    reason to look elsewhere: the driver would be loaded twice.
+    """Find the driver in each round, since its pod is created, replaced and removed.
+
+    A driver pod that exists but is not ready never leads to the host's driver: the driver would be loaded twice.
     """
 
     def __init__(self, api: Api, informers: NodeDeviceInformers, options: DevicesAgentOptions) -> None:
@@ -26,17 +28,16 @@ class DriverLocator:
         self._pods = DriverPods(api, options.node_name, self._namespace)
 
     async def find(self) -> DriverAccess:
-        """The way for this look. Raises UnauthorizedError where the API server does not take us for anybody."""
+        """Return the access for this round. Raise UnauthorizedError if the API server rejects our credentials."""
         if self._mode == "local":
             return DriverAccess("local")
         pods = [pod for pod in self._informers.pods.items if self._candidate(pod)]
         if self._mode == "auto" and not pods:
-            hint = f"and there is no driver pod ({SELECTOR} in namespace {self._namespace}) on this node"
+            hint = f"and this node has no driver pod ({SELECTOR} in namespace {self._namespace})"
             return DriverAccess("local", hint=hint)
         found = await self._pods.check_pods(pods)
         if found.pod is None:
-            step = f" | next: {found.next_step}" if found.next_step else ""
-            return DriverAccess("none", reason=found.reason, error=found.message + step)
+            return DriverAccess("none", reason=found.reason, error=str(Message(found.message, found.next_step)))
         programs = PodPrograms(self._api, found.pod, asyncio.get_running_loop())
         return DriverAccess(f"{found.pod.location} {found.pod.uid} {found.pod.container_id}", programs)
 

@@ -1,7 +1,7 @@
-"""Which virtual machines' pods have which vGPUs and GPUs: kubelet's allocation counts before the machine has started.
+"""Devices that are held by pods of VMs: kubelet's allocation counts before the VM has started.
 
-A launcher pod that was given a vGPU opens it seconds later. Nothing in the kernel shows that yet, but the vGPU must not
-be destroyed under it.
+A launcher pod opens its vGPU seconds after kubelet allocated it. Until then the kernel does not show the holder, but
+the vGPU must not be destroyed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ HoldersByDevice = Mapping[str, list[Holder]]
 
 
 def with_pod_holders(inventory: Inventory, uses: Iterable[PodDeviceUse]) -> Inventory:
-    """The inventory with every vGPU, virtual function and whole GPU held that kubelet gave to a pod. Devices are known
-    by their ids: an mdev's UUID, or a PCI address.
+    """Return the inventory with the pods as holders of the vGPUs, virtual functions and whole GPUs that they got.
+
+    Kubelet's device ids are an mdev's UUID or a PCI address.
     """
     uses = resolve_uses(uses, inventory)
     by_device: dict[str, list[Holder]] = {}
     for use in uses:
         for device in use.devices:
             by_device.setdefault(device, []).append(holder(use, inventory))
-    inventory = held_by_pods(inventory, uses)  # containers beside virtual machines
+    inventory = held_by_pods(inventory, uses)  # containers beside VMs
     if not by_device:
         return inventory
     return msgspec.structs.replace(inventory, gpus=tuple(_gpu_with_holders(gpu, by_device) for gpu in inventory.gpus))
@@ -56,8 +57,9 @@ def _merge_holders(first: Iterable[Holder], second: Iterable[Holder]) -> tuple[H
 
 
 def devices_to_destroy(plan: Plan, inventory: Inventory) -> frozenset[str]:
-    """The ids of the devices that end with this plan, those of containers included: nobody must be given one while it
-    is carried out.
+    """Return the ids of the devices that this plan destroys or takes away, including those of containers.
+
+    These devices must not be allocated while the plan runs.
     """
     found: set[str] = set()
     for action in plan.actions:
@@ -70,13 +72,13 @@ def devices_to_destroy(plan: Plan, inventory: Inventory) -> frozenset[str]:
             case SetPassthrough(on=False):
                 found |= {action.function or action.gpu}
             case SetPassthrough() if action.function:
-                continue  # a virtual function that goes to a machine takes nothing from others
+                continue  # binding a virtual function to vfio-pci takes no device from others
             case SetFunctions() | SetMode() | Reset() | SetPassthrough():
                 found |= _all_device_ids(inventory.gpu(action.gpu))
     return frozenset(found - {""})
 
 
 def _all_device_ids(gpu: Gpu) -> set[str]:
-    """Every device of a GPU by which kubelet may know it, and the GPU's UUID."""
+    """Return every id by which kubelet may know a device of a GPU, and the GPU's UUID."""
     inside = {c.uuid for i in gpu.instances for c in i.compute_instances}
     return {gpu.uuid, *inside, *(each for v in gpu.vgpus for each in (v.uuid, v.function))}

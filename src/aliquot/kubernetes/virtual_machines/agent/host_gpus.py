@@ -1,4 +1,4 @@
-"""The machine as the devices agent sees it: its PCI bus, which needs no driver, and its GPUs, wherever that is."""
+"""The host's PCI bus, which needs no driver, and its GPUs, through the driver in a pod or on the host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aliquot.core.engine.step_timing import StepListener, ignore_step
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.pci import PciFunction
 from aliquot.core.model.plan import Plan
-from aliquot.errors import AliquotError, DriverHangsError, NoDriverError
+from aliquot.errors import AliquotError, DriverHangsError, Message, NoDriverError
 from aliquot.foundation import driver_calls
 from aliquot.foundation.callbacks import Report
 from aliquot.foundation.logfmt import agent_log as log
@@ -24,7 +24,7 @@ from aliquot.kubernetes.node_agent.gpu_worker import GpuWorker
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse
 from aliquot.kubernetes.virtual_machines.agent.held_devices import with_pod_holders
 from aliquot.kubernetes.virtual_machines.agent.retry_state import error_reason
-from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import NO_DRIVER
+from aliquot.kubernetes.virtual_machines.harvester.reasons import NO_DRIVER, ObjectReason
 
 if TYPE_CHECKING:
     from aliquot.core.engine.context import ApplyOutcome
@@ -36,32 +36,37 @@ T = TypeVar("T")
 
 
 class DriverAccess(msgspec.Struct, frozen=True):
-    """Where the GPU driver's programs are: ``programs`` None is this machine. ``name`` tells one way from another.
-    Where there is none now, ``reason`` and ``error`` say why; ``hint`` is what is worth knowing where there turns
-    out to be no driver.
-    """
+    """Access to the GPU driver's programs."""
 
     name: str
+    """Identifies the access: a replaced driver pod has another name."""
     programs: DriverPrograms | None = None
-    reason: str = ""
+    """None for the host's programs."""
+    reason: ObjectReason = ""
+    """Why no driver is available now."""
     error: str = ""
+    """The sentence for ``reason``."""
     hint: str = ""
+    """What to add to the error if no driver answers."""
 
 
 class HostObservation(msgspec.Struct, frozen=True):
-    """What a look saw. ``inventory`` is None while no driver answers, or has only GPUs that the kernel hands out
-    without one; then ``reason`` and ``error`` say why.
-    """
+    """The result of one observation."""
 
     functions: tuple[PciFunction, ...]
     inventory: Inventory | None = None
-    reason: str = ""
+    """None while no driver answers and the kernel offers no GPU for passthrough."""
+    reason: ObjectReason = ""
+    """Why no driver answers."""
     error: str = ""
+    """The sentence for ``reason``."""
 
 
 class HostGpus:
-    """``bus`` opens the kernel's files, ``connect`` the node along a way; both are called on worker threads. ``wake``
-    is called when a device has become unfit.
+    """Access to the host's GPUs.
+
+    ``bus`` opens the kernel's files, ``connect`` opens the node through a driver access. Both run on worker threads.
+    ``wake`` is called when a device became unhealthy.
     """
 
     def __init__(
@@ -84,57 +89,60 @@ class HostGpus:
 
     @property
     def patience_s(self) -> float:
-        """How long an agent that is to end waits for the present call."""
+        """The time that a stopping agent waits for the current driver call, in seconds."""
         return self._hardware.patience_s if self._hardware is not None else 0.0
 
     @property
     def stuck_s(self) -> float:
-        """How long the driver call that runs now has been running; 0 if none does."""
+        """The time for which the current driver call has been running, in seconds; 0 without one."""
         return self._hardware.stuck_s if self._hardware is not None else 0.0
 
     @property
     def unhealthy(self) -> frozenset[str]:
-        """The UUIDs of devices that nobody should be given."""
+        """The UUIDs of devices that must not be allocated."""
         return self._hardware.unhealthy if self._hardware is not None else frozenset()
 
     @property
     def pasts(self) -> tuple[PastRun, ...]:
-        """The newest changes of the node as of the last look, whoever made them."""
+        """The newest changes of the node at the last observation, made by any process."""
         return self._hardware.past_runs if self._hardware is not None else ()
 
     @property
     def answers(self) -> bool:
-        """Whether the driver answered when it was last asked."""
+        """True if the driver answered the last call."""
         return self._hardware is not None and self._hardware.answers
 
     async def call(self, job: Callable[[Connection], T]) -> T:
-        """Anything else that needs the open node, along the way of the last look. Raises NoDriverError without one."""
+        """Run a job on the open node, through the access of the last observation. Raise NoDriverError without one."""
         if self._hardware is None:
-            raise NoDriverError("the driver has gone away since the look")
+            raise NoDriverError("the GPU driver has gone away since the last observation")
         return await self._hardware.call(job)
 
     def read_with_holders(self, connection: Connection, uses: Iterable[PodDeviceUse]) -> Inventory:
-        """The GPUs with who holds them, for a look at what they are used for. On the worker's thread."""
+        """Read the GPUs with their holders, for the usage sampler. Runs on the worker's thread."""
         return with_pod_holders(self._latest_inventory(connection), uses)
 
     def _latest_inventory(self, connection: Connection) -> Inventory:
-        """A fresh look; the last one where that would run several programs beside the one that tells of use."""
+        """Read the inventory; return the last one if a read would run more nvidia-smi processes beside the usage
+        query.
+        """
         from aliquot.hardware.nvidia_smi.backend import SmiBackend
 
         if not isinstance(connection.nvml, SmiBackend):
             return connection.backend.read()
         if not self._notice_logged:
-            log.info("nvidia-smi tells the memory of GPU instances, and not how busy they are")
+            log.info("nvidia-smi reports the memory of GPU instances, but not their utilization")
         self._notice_logged = True
         return self._last_inventory or connection.backend.read()
 
     async def groups(self, mdevs: Mapping[str, str]) -> dict[str, int]:
-        """The IOMMU groups of mdevs, by UUID, from UUID and carrying function."""
+        """Return the IOMMU groups of mdevs by UUID. ``mdevs`` maps each UUID to its virtual function."""
         return await asyncio.to_thread(lambda: _mdev_groups(self._bus(), mdevs)) if mdevs else {}
 
     async def observe(self, location: DriverAccess) -> HostObservation:
-        """One look along this way. Raises HardwareError where the PCI bus itself cannot be read: whoever took that for
-        an empty bus would delete every object. Raises DriverHangsError while a driver call hangs.
+        """Observe the host through this driver access. Raise DriverHangsError while a driver call hangs.
+
+        Raise HardwareError if the PCI bus itself cannot be read: an empty result would delete every object.
         """
         functions = await asyncio.to_thread(self._scan)
         if location.error:
@@ -145,28 +153,28 @@ class HostGpus:
             self._last_inventory = None
             inventory, _ = await hardware.read()
         except DriverHangsError:
-            raise  # no look at all, and no driver that is gone: objects and offers stay as they are
+            raise  # nothing was observed, and the driver has not gone: objects and offers stay as they are
         except AliquotError as failure:
             text = ", ".join(filter(None, (failure.brief, location.hint if failure.code == "NO_DRIVER" else "")))
-            step = f" | next: {failure.next_step}" if failure.next_step else ""
-            return HostObservation(functions, None, error_reason(failure), text + step)
+            why = Message(text, failure.next_step or "")
+            return HostObservation(functions, None, error_reason(failure), str(why))
         self._last_inventory = inventory
         if inventory.driver:
             return HostObservation(functions, inventory)
-        # No driver answers; what the kernel can do without one is there all the same.
+        # No driver answers; the kernel still shows and binds the functions that need none.
         return HostObservation(
             functions, inventory, NO_DRIVER, ", ".join(filter(None, (*inventory.notes[:1], location.hint)))
         )
 
     async def apply(self, plan: Plan, report: Report) -> ApplyOutcome:
-        """Carries out a plan along the way of the last look. Raises what ``engine.apply`` raises."""
+        """Apply a plan through the access of the last observation. Raises what ``engine.apply`` raises."""
         if self._hardware is None:
-            raise NoDriverError("the driver has gone away since the look")
+            raise NoDriverError("the GPU driver has gone away since the last observation")
         self._last_inventory = None
         return await self._hardware.apply(plan, report)
 
     async def close(self) -> None:
-        """Lets go of the driver."""
+        """Close the connection to the driver."""
         watch, self._watch = self._watch, None
         hardware, self._hardware = self._hardware, None
         self._location = self._last_inventory = None
@@ -178,18 +186,18 @@ class HostGpus:
             await hardware.close()
 
     async def _open(self, location: DriverAccess) -> GpuWorker:
-        """The GPUs by this way. A driver's pod that was replaced is another way: what was open ended with it."""
+        """Open the GPUs through this access. A replaced driver pod is another access, and its connection ended with
+        it.
+        """
         if self._hardware is not None and self._location is not None and self._location.name == location.name:
             return self._hardware
         await self.close()
-        log.info(
-            "the GPU driver is used %s", f"in {location.programs.location}" if location.programs else "on this machine"
-        )
+        log.info("using the GPU driver %s", f"in {location.programs.location}" if location.programs else "of this host")
         hardware = self._hardware = GpuWorker(
             lambda: self._connect(location.programs), steps=self.steps, hangs_s=self.hangs_s
         )
         self._location = location
-        if location.programs is None:  # whoever runs programs in a pod does not do so every second
+        if location.programs is None:  # polling every second through programs in a pod would cost too much
             self._watch = asyncio.create_task(hardware.watch(self._wake))
         return hardware
 
@@ -203,7 +211,7 @@ class HostGpus:
 
 
 def _mdev_groups(files: KernelFiles, mdevs: Mapping[str, str]) -> dict[str, int]:
-    """The IOMMU groups of mdevs, by UUID, from UUID and carrying function. One that has gone meanwhile has none."""
+    """Return the IOMMU groups of mdevs by UUID, without mdevs that no longer exist."""
     found = {}
     for uuid, function in mdevs.items():
         try:

@@ -1,7 +1,7 @@
-"""The devices agent's corner of the API server: its own node, that node's objects and pods, kept by watches.
+"""Informers for the devices agent's node, its objects and its pods.
 
-Kinds that carry the node's name as a label are watched by it, so that a node costs the server what it has itself.
-Claims and MigConfigurations have no such label in Harvester; all are read, and other nodes' forgotten at once.
+Kinds with the node's name as a label are watched by that label, to keep the load on the API server low. Harvester sets
+no such label on claims and MigConfigurations: all are read, and those of other nodes are dropped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from aliquot.foundation.logfmt import agent_log
 from aliquot.kubernetes.client.client import ALL_NAMESPACES, Api
-from aliquot.kubernetes.client.informer import Ended, Informer, InformerGroup, Key
+from aliquot.kubernetes.client.informer import Informer, InformerGroup, Key
 from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
@@ -24,9 +24,9 @@ AnyInformer = Informer[Any]
 
 
 class NodeDeviceInformers(InformerGroup):
-    """``wake`` is called whenever something in it changed; ``ended`` for a watch that ends, which none should."""
+    """The informers of a node. ``wake`` is called when an object changed."""
 
-    def __init__(self, api: Api, node: str, wake: Callable[[], None], ended: Ended = lambda _: None) -> None:
+    def __init__(self, api: Api, node: str, wake: Callable[[], None]) -> None:
         def changed(_: set[Key]) -> None:
             wake()
 
@@ -35,7 +35,7 @@ class NodeDeviceInformers(InformerGroup):
 
         self.api = api
         self.name = node
-        # A longer name cannot be a label's value: then all are read.
+        # A name longer than a label value allows no selector: all objects are read.
         labels = {names.NODE_LABEL: node} if len(node) <= _LONGEST_LABEL else None
         log = agent_log
         self.gpus = Informer(SRIOVGPUDevice, changed, labels=labels, is_own=is_own, log=log)
@@ -55,14 +55,15 @@ class NodeDeviceInformers(InformerGroup):
         )
         self.device_informers: tuple[AnyInformer, ...] = self.gpus, self.vgpus, self.migs, self.functions, self.claims
         super().__init__(*self.device_informers, self.nodes, self.pods)
-        self._ended = ended
 
     def _is_own_function(self, item: PCIDevice) -> bool:
-        """A PCIDevice says whose it is in its status, which a moment after its creation is still empty."""
+        """Report whether a PCIDevice is this node's. Its status names the node, but is empty just after its
+        creation.
+        """
         return (item.status.node_name or item.metadata.labels.get(names.NODE_LABEL)) == self.name
 
     def informer(self, kind: str) -> AnyInformer:
-        """That of a kind by name. Raises KeyError for one that is none of ours."""
+        """Return the informer of a kind by name. Raise KeyError for a kind that the agent does not watch."""
         return {informer.kind.TYPE.kind: informer for informer in self.device_informers}[kind]
 
     @property
@@ -75,7 +76,7 @@ class NodeDeviceInformers(InformerGroup):
         return next(iter(self.nodes.items), None)
 
     def objects(self) -> Objects:
-        """This node's objects as they are known now."""
+        """Return the current objects of this node."""
         return Objects(
             gpus=self.gpus.by_name,
             vgpus=self.vgpus.by_name,
@@ -84,24 +85,15 @@ class NodeDeviceInformers(InformerGroup):
             claims=self.claims.by_name,
         )
 
-    async def start(self) -> None:
-        """Begins to watch."""
-        for informer in self.all_informers:
-            informer.start(self.api, self._ended)
-
-    async def close(self) -> None:
-        for informer in self.all_informers:
-            await informer.close()
-
 
 def _relevant_node_fields(node: Node) -> object:
-    """What of a node matters here: a heartbeat, or the other agent's progress, is no reason to look at the GPUs."""
+    """Return the fields of a node that matter: a heartbeat or the other agent's progress does not cause a round."""
     meta = node.metadata
     return meta.uid, meta.labels.get(names.DRIVER_NEEDED_LABEL), meta.annotations.get(DEVICES_ANNOTATION)
 
 
 def _relevant_pod_fields(pod: Pod) -> object:
-    """What of a pod matters: whose it is, and whether it is ready, ending or over."""
+    """Return the fields of a pod that matter: its owners, and whether it is ready, terminating or finished."""
     ready = [c.status for c in pod.status.conditions if c.type == "Ready"]
     owners = [(owner.kind, owner.name) for owner in pod.metadata.owner_references]
     parts = [(part.ready, part.container_id) for part in pod.status.container_statuses]

@@ -1,4 +1,4 @@
-"""What the launchers of virtual machines on this node were given: by kubelet's word, else by their environment."""
+"""The devices that the launchers of this node's VMs got, from kubelet, otherwise from the launchers' environment."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from aliquot.kubernetes.node_agent.kubelet_pods import ResourceUses
 from aliquot.kubernetes.virtual_machines.kubevirt.launcher_pod import by_resource, devices
 
 CREATED_BY = "kubevirt.io/created-by"
-"""On a launcher pod: the uid of its instance. Its name label is a host name, which need not be the machine's."""
+"""On a launcher pod: the UID of its instance. The pod's name label is a host name, which may differ from the VM's."""
 ENV_S = 10.0
-"""How long a launcher may take to tell its environment."""
+"""How long a launcher may take to print its environment, in seconds."""
 
 DeviceIds = dict[str, tuple[str, ...]]
 """Device ids by resource."""
@@ -22,10 +22,10 @@ Environment = Callable[[Pod], Awaitable[str]]
 
 
 def environment_reader(api: Api) -> Environment:
-    """Asks a launcher itself, by running ``env`` in it."""
+    """Return a function that reads a launcher's environment by running ``env`` in it."""
 
     async def run_env(pod: Pod) -> str:
-        from aliquot.kubernetes.client.exec import exec_  # a library that few looks need
+        from aliquot.kubernetes.client.exec import exec_  # a library that few rounds need
 
         ended = await exec_(api, pod.name, pod.metadata.namespace, LAUNCHER_CONTAINER, LAUNCHER_COMMAND, ENV_S)
         return ended.out
@@ -34,7 +34,7 @@ def environment_reader(api: Api) -> Environment:
 
 
 def launcher_pods(pods: Sequence[Pod]) -> dict[str, Pod]:
-    """The launcher that runs for each instance, by the instance's uid."""
+    """Return the running launcher of each instance, by the instance's UID."""
     return {
         pod.metadata.labels[CREATED_BY]: pod
         for pod in pods
@@ -45,8 +45,10 @@ def launcher_pods(pods: Sequence[Pod]) -> dict[str, Pod]:
 
 
 class LauncherDevices:
-    """``uses`` asks kubelet who has which device (None: there is no kubelet to ask), ``environment`` runs
-    ``env`` in a launcher (None: nobody does). What a pod was given never changes, so that each is asked about once.
+    """Read the devices of launchers, once for each pod, since a pod's devices never change.
+
+    ``uses`` reads the allocations from kubelet (None without a kubelet). ``environment`` runs ``env`` in a launcher
+    (None to never do that).
     """
 
     def __init__(self, uses: ResourceUses | None, environment: Environment | None) -> None:
@@ -55,13 +57,14 @@ class LauncherDevices:
         self._cache: dict[str, DeviceIds] = {}
 
     def prune(self, pods: Sequence[Pod]) -> None:
-        """Forgets what is known of others than these."""
+        """Drop the cached devices of pods that are not listed."""
         uids = {pod.metadata.uid for pod in pods}
         self._cache = {uid: given for uid, given in self._cache.items() if uid in uids}
 
     async def devices_of(self, instance: VirtualMachineInstance, pod: Pod) -> DeviceIds:
-        """What of the resources that an instance asks for its launcher was given. Raises KubeletUnavailableError,
-        ApiError where nobody can say.
+        """Return the devices that a launcher got of the resources that its instance requests.
+
+        Raise KubeletUnavailableError or ApiError if neither kubelet nor the launcher answers.
         """
         known = self._cache.get(pod.metadata.uid)
         if known is None:

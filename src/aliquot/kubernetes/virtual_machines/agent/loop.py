@@ -1,5 +1,6 @@
-"""Look, make the objects tell the truth, carry out one wish, look again: until nothing is left, then until something
-happens.
+"""The devices agent's loop: observe, update the objects, apply one GPU's desired state, and repeat.
+
+After the last change, the loop waits for an event.
 """
 
 from __future__ import annotations
@@ -7,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from aliquot.errors import AliquotError, DriverHangsError
+from aliquot.kubernetes.gpu.reasons import DRIVER_HANGS
 from aliquot.kubernetes.node_agent.agent_loop import UNREAD_S, AgentLoop
-from aliquot.kubernetes.node_agent.messages import DRIVER_HANGS
 from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
 from aliquot.kubernetes.virtual_machines.agent.metrics import DevicesAgentMetrics
 from aliquot.kubernetes.virtual_machines.agent.node_report import DevicesAgentStatus, NodeStatusReporter
@@ -16,9 +17,10 @@ from aliquot.kubernetes.virtual_machines.agent.reconciler import Reconciler, Rou
 
 
 class DevicesAgentLoop:
-    """What the rounds of ``loop`` do. ``idle_status`` says why the agent must keep its hands off now, None where it
-    need not. ``after_round`` is told of each round, of None where nothing was done: plugins and annotations follow it.
-    ``status`` is how the agent stands.
+    """The work of each round of ``loop``.
+
+    ``idle_status`` returns why the agent must not act now; None if it may. ``after_round`` gets each round's result,
+    None if the agent did nothing. Device plugins and annotations follow it.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class DevicesAgentLoop:
         check_s: float,
     ) -> None:
         self.status: DevicesAgentStatus | None = None
+        """The status that was reported last."""
         self._loop = loop
         self._informers = informers
         self._reconciler = reconciler
@@ -48,12 +51,15 @@ class DevicesAgentLoop:
         await self._loop.run(self.cycle, _defect)
 
     async def cycle(self) -> float:
-        """One look and at most one wish; how long to rest after it, 0 to look again at once."""
+        """Run one round that applies at most one GPU's desired state.
+
+        Return how long to wait before the next round, in seconds; 0 for no wait.
+        """
         if self._informers.unsynced:
             self._loop.error = self._informers.unavailable or f"{self._informers.unsynced} were not read yet"
             return UNREAD_S
         if self._informers.node is None:
-            self._loop.error = f"there is no node {self._informers.name} in this cluster"
+            self._loop.error = f"this cluster has no node {self._informers.name}"
             return UNREAD_S
         idle = self._idle_status()
         if idle is not None:
@@ -72,26 +78,27 @@ class DevicesAgentLoop:
         return min(self._check_s, max(0.05, done.wait_s)) if done.wait_s is not None else self._check_s
 
     async def report_status(self, status: DevicesAgentStatus, driver_needed: bool | None) -> None:
-        """Write how the agent stands to the node. Raises ApiError."""
+        """Write the agent's status to the node. Raise ApiError if that fails."""
         self.status = status
         self._metrics.set_state(status.state)
         await self._reporter.report_status(status, driver_needed=driver_needed)
 
     async def report_hang(self, error: DriverHangsError | None) -> None:
-        """Report a driver call that hangs, also in the middle of a change, which the loop waits for. What comes after
-        it the loop reports itself. Raises ApiError.
+        """Report a driver call that hangs, also during a change, which the loop waits for.
+
+        The loop itself reports what comes after the hang. Raise ApiError if the write fails.
         """
         if error is not None and not self._informers.unsynced:
             await self.report_status(DevicesAgentStatus("waiting", DRIVER_HANGS, error.one_line), None)
 
 
 def _defect(error: Exception) -> AliquotError:
-    """A defect of ours, as what is in the way of a whole round."""
-    return AliquotError(f"internal fault{_innermost_line(error)}: {type(error).__name__}: {error}"[:300])
+    """Return an unexpected exception as the error of a whole round."""
+    return AliquotError(f"internal error{_innermost_line(error)}: {type(error).__name__}: {error}"[:300])
 
 
 def _innermost_line(error: BaseException) -> str:
-    """The innermost line of ours in a defect: what a report of it needs most."""
+    """Return the innermost line of Aliquot's code in a traceback, for bug reports."""
     found, trace = "", error.__traceback__
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename

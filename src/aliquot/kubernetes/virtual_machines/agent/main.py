@@ -1,4 +1,4 @@
-"""Putting the devices agent together, and taking it apart in order."""
+"""Assembly of the devices agent, and its orderly shutdown."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from aliquot.errors import Message
+from aliquot.foundation.logfmt import NewWarnings
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.node_agent.agent_context import AgentContext, AgentRole
@@ -36,12 +38,14 @@ ROLE = AgentRole("VM agent", "aliquot agent --devices", document.VGPUS, all_gpus
 
 
 def run(options: DevicesAgentOptions) -> int:
-    """Run the agent until SIGTERM, SIGINT or SIGHUP. Raises AliquotError for what is wrong from the start."""
+    """Run the agent until SIGTERM, SIGINT or SIGHUP. Raise AliquotError if the options or the environment are
+    invalid.
+    """
     return run_agent(DevicesAgent, options)
 
 
 class DevicesAgent:
-    """All parts of one devices agent."""
+    """A devices agent with all its parts."""
 
     remarks: Sequence[str] = ()
 
@@ -50,7 +54,7 @@ class DevicesAgent:
         self.metrics = DevicesAgentMetrics(options.node_name)
         context = self.context = AgentContext(options, ROLE, self.metrics)
         loop = context.loop
-        self.informers = NodeDeviceInformers(context.api, options.node_name, loop.wake, loop.part_ended)
+        self.informers = NodeDeviceInformers(context.api, options.node_name, loop.wake)
         self.hardware = HostGpus(self._bus, context.connect, loop.wake)
         self.hardware.steps = self.metrics.changes.record_step
         self.reporter = NodeStatusReporter(self.informers)
@@ -70,7 +74,7 @@ class DevicesAgent:
             self.hardware.read_with_holders,
         )
         self.rounds = self._assemble()
-        self.refusals: tuple[str, ...] = ()
+        self._refusals = NewWarnings(log)
 
     def _bus(self) -> KernelFiles:
         if self.options.node is None:
@@ -107,42 +111,47 @@ class DevicesAgent:
         )
 
     async def start(self) -> tuple[Job, Sequence[Job]]:
-        """Begin to watch. Return the agent's loop, and what runs beside it for ever."""
-        await self.informers.start()
+        """Start the watches. Return the agent's loop, and the jobs that run beside it."""
         self.allocations.start()
-        hangs = HangReporter(lambda: self.context.hang, self.rounds.report_hang)
-        reports = self.context.reports(lambda: self.informers.node, self.reporter.warn)
-        return self.rounds.run(), (hangs.run(), self.usage_sampler.run(), *reports)
+        hangs = HangReporter(self.rounds.report_hang)
+        reports = self.context.reports(lambda: self.informers.node, self.reporter.events.warn)
+        return self.rounds.run(), (
+            self.informers.follow(self.context.api),
+            hangs.run(),
+            self.usage_sampler.run(),
+            *reports,
+        )
 
     async def close(self) -> None:
-        """End what ``start`` began, as far as it came."""
+        """Stop what ``start`` started, also after a failure in the middle."""
         await self.usage_sampler.close()
-        await self.informers.close()
         await self.allocations.close()
 
-    # -- what the loop asks
+    # -- callbacks of the loop
 
     def _idle_status(self) -> DevicesAgentStatus | None:
-        """Why the agent keeps its hands off, None where it need not."""
+        """Return why the agent must not act; None if it may."""
         other = pcidevices_pod(self.informers.pods.items)
         if other is not None:
             where = f"{other.metadata.namespace}/{other.name}"
             text = (
-                f"Harvester's pcidevices reconciles these kinds on this node (pod {where}): nothing is done meanwhile; "
-                "its USB and network devices stop with it where it leaves"
+                f"Harvester's pcidevices reconciles these kinds on this node (pod {where}): Aliquot does nothing; "
+                "when pcidevices leaves the node, its USB and network devices stop working"
             )
             step = f"kubectl label node {self.options.node_name} {WITHOUT_PCIDEVICES}=true, once its DaemonSet "
             step += "leaves out such nodes (docs/coming-from/pcidevices.md, step 3)"
-            return DevicesAgentStatus("idle", PCIDEVICES_RUNS, f"{text} | next: {step}")
+            return DevicesAgentStatus("idle", PCIDEVICES_RUNS, str(Message(text, step)))
         absent = self.informers.missing_kinds
         if absent:
             text = f"the cluster does not have {', '.join(absent)} of devices.harvesterhci.io"
-            return DevicesAgentStatus("idle", "NoCustomResources", f"{text} | next: kubectl apply -f deploy/crds")
+            why = Message(text, "kubectl apply -f deploy/crds")
+            return DevicesAgentStatus("idle", "NoCustomResources", str(why))
         return None
 
     async def _after_round(self, done: RoundResult | None) -> None:
-        """What virtual machines can be given, and what is said of those that have it, follows what is. While somebody
-        else is at work, the sockets and the annotations are his.
+        """Update device plugins and annotations after a round.
+
+        While another controller manages the node, its sockets and annotations are left alone.
         """
         self._update_document(done)
         if done is None:
@@ -155,10 +164,7 @@ class DevicesAgent:
     async def _offer(self, done: RoundResult) -> None:
         groups = await self.hardware.groups(mdev_functions(done.view.inventory))
         found = offer(done.view, done.objects, groups, self.hardware.unhealthy)
-        if found.refusals != self.refusals:
-            self.refusals = found.refusals
-            for sentence in found.refusals:
-                log.warning("no virtual machine can have %s", sentence)
+        self._refusals.update(tuple(f"no VM can have {device}" for device in found.refusals))
         await self.context.offering.publish(found)
 
     def _update_document(self, done: RoundResult | None) -> None:
@@ -173,13 +179,13 @@ class DevicesAgent:
 
     @property
     def problem(self) -> str:
-        """Not ready: something was not read yet, the API server is away, or what was to be written was not."""
+        """The reason why the agent is not ready: unread state, an unreachable API server, or a failed write."""
         if self.informers.unavailable or self.informers.unsynced:
             return self.informers.unavailable or f"{self.informers.unsynced} were not read yet"
         return self.context.loop.error or self.context.offering.problem or self.allocations.error
 
     @property
     def status(self) -> str:
-        """How the agent stands. One that leaves the node to another is ready, and says why."""
+        """The agent's status. An agent that leaves the node to another controller is ready, and gives the reason."""
         status = self.rounds.status
         return f"{status.state}: {status.sentence}" if status is not None and status.degraded else "ok"

@@ -1,4 +1,4 @@
-"""The devices agent's figures, for Prometheus."""
+"""The devices agent's metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliquot.metrics.snapshot import rules, take_snapshot
 
 
 class DevicesAgentMetrics(AgentMetrics):
-    """What both agents count, and vGPUs, writes, and what is not ready."""
+    """The metrics that both agents share, and counts of vGPUs, writes and objects that are not ready."""
 
     def __init__(self, node: str) -> None:
         super().__init__(node, "aliquot_devices", get_args(node_report.DevicesState))
@@ -25,7 +25,7 @@ class DevicesAgentMetrics(AgentMetrics):
         self._unmet = make.gauge("aliquot_devices_unmet", self.registry)
 
     def record_observation(self, view: NodeView, plans: Iterable[Plan] = ()) -> None:
-        """What was seen, and the plan for each wish. Of GPUs that could not be read nothing is told."""
+        """Record an inventory and the plan for each GPU's desired state. Unreadable GPUs are omitted."""
         plans = tuple(plans)
         desired_gpus = tuple(desired_gpu for plan in plans for desired_gpu in plan.desired.gpus)
         blocked = rules(blocker for plan in plans for blocker in plan.blockers)
@@ -41,7 +41,7 @@ class DevicesAgentMetrics(AgentMetrics):
                 self._vgpus.labels(self._node, vgpu.type).inc()
 
     def record_objects(self, objects: Objects) -> None:
-        """Counts what is not ready."""
+        """Count the objects that are not ready."""
         counts = {
             "SRIOVGPUDevice": [item.status.conditions for item in objects.gpus.values()],
             "VGPUDevice": [item.status.conditions for item in objects.vgpus.values()],
@@ -53,7 +53,7 @@ class DevicesAgentMetrics(AgentMetrics):
             self._unmet.labels(self._node, kind).set(unmet)
 
     def record_refusal(self, seconds: float) -> None:
-        """Nothing was touched."""
+        """Record a change that was refused before it touched anything."""
         self.record_end(REFUSED, seconds)
 
     def count_write(self, verb: str, kind: str) -> None:

@@ -1,25 +1,24 @@
-"""What is told beside the objects: the node's annotation and label, events, and how the agent stands."""
+"""Reports beside the objects' statuses: the node's annotation and label, events, and the agent's status."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from aliquot.core.model.stored import Stored
 from aliquot.foundation.logfmt import agent_log as log
-from aliquot.kubernetes.client.errors import ApiError
+from aliquot.kubernetes.client.events import EventSubject, EventText, EventType, rfc3339
 from aliquot.kubernetes.client.object_base import Condition, KubeObject
-from aliquot.kubernetes.client.objects import Event
 from aliquot.kubernetes.gpu.gpu_operands import NodeMarks, NodePatch
 from aliquot.kubernetes.gpu.node_patch import change_node
-from aliquot.kubernetes.gpu.node_status import LIMIT, rfc3339
 from aliquot.kubernetes.kinds import harvester_names as names
+from aliquot.kubernetes.node_agent.event_writer import EventWriter
 from aliquot.kubernetes.virtual_machines.agent.informers import NodeDeviceInformers
-from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
+from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING, DevicesReason
 
 DevicesState = Literal["working", "waiting", "idle"]
 COMPONENT = "aliquot-devices"
@@ -27,13 +26,13 @@ READY = "Ready"
 
 
 class DevicesAgentStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the agent stands on this node. ``state``: working, waiting (no driver answers), or idle (somebody else
-    reconciles these kinds, or the cluster does not have them). ``reason`` is a word for programs, ``sentence`` for
-    people; ``since`` is when state or reason last changed, RFC 3339.
+    """The agent's status on this node. ``state`` is working, waiting (no driver answers), or idle (another controller
+    reconciles these kinds, or the cluster does not have them). ``reason`` is a word for programs, ``sentence`` an
+    explanation for people. ``since`` is when state or reason last changed (RFC 3339).
     """
 
     state: Stored[DevicesState]
-    reason: str
+    reason: Stored[DevicesReason]
     sentence: str
     since: str = ""
 
@@ -42,7 +41,7 @@ class DevicesAgentStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.state != "working"
 
     def at(self, now: float, previous: DevicesAgentStatus | None) -> DevicesAgentStatus:
-        """Stamped: ``since`` stays while nothing moved."""
+        """Return the status with ``since`` set, which stays while state and reason do not change."""
         same = (
             previous is not None and (previous.state, previous.reason) == (self.state, self.reason) and previous.since
         )
@@ -50,7 +49,7 @@ class DevicesAgentStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def parse(text: str | None) -> DevicesAgentStatus | None:
-    """The annotation; None where there is none, or none that can be read."""
+    """Parse the annotation; None if it is missing or unreadable."""
     if not text:
         return None
     try:
@@ -60,15 +59,18 @@ def parse(text: str | None) -> DevicesAgentStatus | None:
 
 
 class NodeStatusReporter:
-    """Tells the node and its watchers. An event that cannot be written is logged: it must keep nobody from a wish."""
+    """The reporter for the node and its objects: the node's annotation and label, and events."""
 
     def __init__(self, informers: NodeDeviceInformers, clock: Callable[[], float] = time.time) -> None:
+        self.events = EventWriter(informers.api, COMPONENT, informers.name, clock)
         self._informers = informers
         self._clock = clock
 
     async def report_status(self, status: DevicesAgentStatus, *, driver_needed: bool | None) -> None:
-        """The node's annotation, and its label for the driver's pod (None leaves that alone). Nothing is written where
-        it says so already. Raises ApiError.
+        """Write the node's annotation and its label for the driver's pod, where they differ; None leaves the label
+        alone.
+
+        Raise ApiError if the write fails.
         """
         node = self._informers.node
         if node is None:
@@ -86,23 +88,11 @@ class NodeStatusReporter:
         if previous is not None and (previous.state, previous.reason) == (stamped.state, stamped.reason):
             return
         log.log(30 if stamped.degraded else 20, "%s", stamped.sentence)
-        await self.event(
-            self._node_reference(), "Warning" if stamped.degraded else "Normal", stamped.reason, stamped.sentence
-        )
-
-    def _node_reference(self) -> dict[str, str]:
-        """The node as what an event is about: kubectl looks for a node's events under its name as the uid, as kubelet
-        writes them.
-        """
-        name = self._informers.name
-        return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
-
-    async def warn(self, reason: str, sentence: str) -> None:
-        """Write a warning as an event on the node."""
-        await self.event(self._node_reference(), "Warning", reason, sentence)
+        event_type: EventType = "Warning" if stamped.degraded else "Normal"
+        await self.events.write(EventText(event_type, stamped.reason, stamped.sentence))
 
     async def report_change(self, previous: KubeObject | None, now: KubeObject) -> None:
-        """An event on an object that has become ready, or is no longer, or for another reason."""
+        """Write an event for an object that became ready, stopped being ready, or has another reason."""
         before, after = _ready(previous), _ready(now)
         if after is None or (before is not None and (before.status, before.reason) == (after.status, after.reason)):
             return
@@ -110,35 +100,10 @@ class NodeStatusReporter:
             return
         if after.status == "Unknown":
             return
-        about = {
-            "apiVersion": now.TYPE.api_version,
-            "kind": now.TYPE.kind,
-            "name": now.name,
-            "uid": now.metadata.uid,
-        }
-        text = after.message or "it is as wished"
+        subject = EventSubject(now.TYPE.api_version, now.TYPE.kind, now.name, now.metadata.uid)
+        text = after.message or "the object is in its desired state"
         expected = after.status == "True" or after.reason == PENDING
-        await self.event(about, "Normal" if expected else "Warning", after.reason or READY, text)
-
-    async def event(self, about: dict[str, str], kind: str, reason: str, text: str) -> None:
-        """One event about an object that is in no namespace; such events live in ``default``."""
-        stamp = rfc3339(self._clock())
-        body: dict[str, Any] = {
-            "metadata": {"generateName": f"{about['name']}.", "namespace": "default"},
-            "involvedObject": about,
-            "type": kind,
-            "reason": reason,
-            "message": text if len(text) <= LIMIT else text[: LIMIT - 1] + "…",
-            "source": {"component": COMPONENT, "host": self._informers.name},
-            "reportingComponent": COMPONENT,
-            "firstTimestamp": stamp,
-            "lastTimestamp": stamp,
-            "count": 1,
-        }
-        try:
-            await self._informers.api.create(Event, body, "default")
-        except ApiError as error:
-            log.warning("no event was written: %s", error.brief)
+        await self.events.write(EventText("Normal" if expected else "Warning", after.reason or READY, text), subject)
 
 
 def _ready(item: KubeObject | None) -> Condition | None:

@@ -1,4 +1,4 @@
-"""Making the objects tell the truth: one request for each change, each by itself."""
+"""Writes of the node's objects, with one request for each change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ ChangeListener = Callable[[KubeObject | None, KubeObject], Awaitable[None]]
 
 
 class ObjectWriter:
-    """``on_change`` hears of each change, ``count`` counts requests. What one object refuses hinders no other."""
+    """The writer of object changes. A rejected change does not affect the other objects.
+
+    ``on_change`` is called for each change, ``count`` counts requests.
+    """
 
     def __init__(
         self,
@@ -35,17 +38,21 @@ class ObjectWriter:
         self._pruned = pruned or PrunedFields()
 
     def begin_round(self) -> None:
-        """Another look: what was refused may be tried again."""
+        """Begin a new round, in which rejected changes are tried again."""
         self._refused = {}
 
     @property
     def error(self) -> str:
-        """The first refusal since ``begin_round``, or what the cluster's definitions drop; "" if there is neither."""
+        """The first rejection since ``begin_round``, or the fields that the cluster's CRDs drop; "" if there is
+        neither.
+        """
         return next(iter(self._refused.values()), self._pruned.error)
 
     async def write(self, changes: Sequence[ObjectChange]) -> bool:
-        """Writes them in their order, but for those that were refused since ``begin_round``; whether anything is
-        different now. Raises ApiUnavailableError where the server is away: what is left then is left.
+        """Write the changes in order, except for those that were rejected since ``begin_round``.
+
+        Return whether anything changed. Raise ApiUnavailableError if the server is unreachable; the other changes are
+        then not written.
         """
         changed = False
         for each in changes:
@@ -105,8 +112,10 @@ class ObjectWriter:
             informer.record_deletion(previous)
 
     async def _refetch(self, change: ObjectChange) -> bool:
-        """The object is another than the one that was seen: it is read anew, and the next round decides by what it
-        is. Whether it is this node's.
+        """Read an object again that differs from the one that was observed; the next round decides with its new
+        content.
+
+        Return whether the object belongs to this node.
         """
         informer = self._informers.informer(change.kind)
         known = informer.by_name.get(change.name)
@@ -123,13 +132,15 @@ class ObjectWriter:
         return change.name in informer.by_name
 
     async def _reclaim(self, informer: Informer[Any], change: ObjectChange, found: KubeObject) -> None:
-        """One that our watch does not show, though it has the name that we would give: it has lost the label by which
-        it is watched (a restore from a backup can do that), which it gets back; or it is another node's.
+        """Adopt an object that has the name of a new one, but that our watch does not show.
+
+        If it lost the label of the watch, for example in a restore from a backup, set the label again. If it belongs to
+        another node, reject the change.
         """
         informer.record_write(None, found)
         if change.name not in informer.by_name:
             owner = getattr(getattr(found, "spec", None), "node_name", "") or "another node"
-            self._refuse(change, f"it exists already, and says that it is {owner}'s")
+            self._refuse(change, f"it exists already and belongs to {owner}")
             return
         labels = change.body.get("metadata", {}).get("labels", {})
         if labels and any(found.metadata.labels.get(key) != value for key, value in labels.items()):

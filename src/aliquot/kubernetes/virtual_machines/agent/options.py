@@ -1,20 +1,22 @@
-"""What the command line says to the devices agent."""
+"""The command-line options of the devices agent."""
 
 from __future__ import annotations
 
 from aliquot.kubernetes.node_agent.agent_context import AgentOptions
 
 NAMESPACE = "harvester-system"
-"""Where Harvester, and the driver toolkit, keep their pods."""
+"""The namespace of Harvester's pods and of the driver toolkit's."""
 CHECK_S = 30.0
-"""Virtual functions that somebody switches on, or a vGPU made by hand, is seen no later than this."""
+"""The longest time in seconds until the agent finds virtual functions or vGPUs that were created by hand."""
 
 
 class DevicesAgentOptions(AgentOptions, frozen=True, kw_only=True):
-    """``driver`` says where the GPU driver's programs are: in its pod (``pod``), on this machine (``local``), or
-    ``auto``: in the pod where the node has one. ``check_s`` is the longest time between two looks, in seconds.
-    """
+    """The options of the devices agent."""
 
     driver: str = "auto"
+    """The location of the GPU driver's programs: its pod (``pod``), the host (``local``), or ``auto`` (the pod if the
+    node has one).
+    """
     driver_namespace: str = NAMESPACE
     check_s: float = CHECK_S
+    """The longest time between two rounds, in seconds."""

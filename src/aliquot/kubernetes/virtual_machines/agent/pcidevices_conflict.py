@@ -1,4 +1,4 @@
-"""Whether Harvester's own agent still works on this node: two hands on one GPU would undo each other's work.
+"""Detection of Harvester's own agent on this node: two controllers of one GPU would revert each other's changes.
 
 Source: harvester/charts, harvester-pcidevices-controller (names and labels).
 """
@@ -16,7 +16,7 @@ NAMES = frozenset({DAEMON_SET, "pcidevices"})
 
 
 def pcidevices_pod(pods: Iterable[Pod]) -> Pod | None:
-    """The pod of pcidevices among those of this node; one that is ending still works. None where there is none."""
+    """Return the pcidevices pod among this node's pods, or None. A terminating pod still works."""
     return next((pod for pod in sorted(pods, key=lambda p: p.key) if _is_pcidevices(pod) and not has_ended(pod)), None)
 
 

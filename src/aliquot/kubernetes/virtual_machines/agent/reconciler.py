@@ -1,4 +1,4 @@
-"""One round of work: look, write what the objects must say, carry out the first wish that is due."""
+"""A round of the devices agent: observe, write the objects, apply the first desired state that is due."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan as make
-from aliquot.errors import AliquotError, LockedError
+from aliquot.errors import AliquotError, LockedError, Message, StalePlanError
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiError, NotFoundError
 from aliquot.kubernetes.client.objects import Pod
+from aliquot.kubernetes.gpu.change_report import PARTIAL, ROLLBACK_TEXT, UNDONE
 from aliquot.kubernetes.gpu.node_pods import has_ended
 from aliquot.kubernetes.node_agent.pod_holders import PodDeviceUse, Uses, uses_of_devices
 from aliquot.kubernetes.virtual_machines.agent.held_devices import devices_to_destroy, with_pod_holders
@@ -30,54 +31,60 @@ from aliquot.kubernetes.virtual_machines.agent.retry_state import RetryTracker, 
 from aliquot.kubernetes.virtual_machines.harvester.gpu_intents import digest, driver_needed, intents
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Intent, NodeView, Objects, Result
 from aliquot.kubernetes.virtual_machines.harvester.object_changes import changes
+from aliquot.kubernetes.virtual_machines.harvester.reasons import NO_DRIVER
 
 MAX_WRITES = 6
-"""Rounds of writing after one look: an object that was just made has others that belong to it. More would mean that
-what we write never satisfies ourselves.
+"""Write passes after one observation: an object that was just created causes others to be created. More passes would
+mean that our own writes never satisfy the rules.
 """
 ALLOCATION_SETTLE_S = 3.0
-"""How long kubelet may take from Allocate's answer until it names the pod."""
+"""How long kubelet may take to name the pod after the plugin answered Allocate, in seconds."""
 
 
 class DevicePluginControl(Protocol):
-    """Who gives devices to pods: the device plugins."""
+    """The device plugins, which allocate devices to pods."""
 
     def withhold(self, ids: frozenset[str]) -> frozenset[str]:
-        """Give these to nobody from now on. Return those of them that were given away moments ago."""
+        """Stop allocating these devices. Return those of them that were allocated moments ago."""
         ...
 
     def release(self) -> None:
-        """Give away again what was withheld."""
+        """Allow the withheld devices again."""
         ...
 
 
 class RoundResult(msgspec.Struct, frozen=True):
-    """What a round came to. ``changed``: something was changed, look at once. ``wait_s``: when a wish that failed is
-    due again, None where none is. ``error``: what could not be written. ``plans``: one for each wish, as it was found.
-    """
+    """The result of a round."""
 
     view: NodeView
     objects: Objects
     status: DevicesAgentStatus
     driver_needed: bool
     plans: tuple[Plan, ...] = ()
+    """The plan for each GPU's desired state, from the observation."""
     changed: bool = False
+    """The round changed a GPU: observe again immediately."""
     wait_s: float | None = None
+    """Seconds until a failed attempt is due again; None without one."""
     error: str = ""
+    """What could not be read or written."""
 
 
 class PlannedIntent(msgspec.Struct, frozen=True):
-    """One GPU's wish with the plan for it; ``known_result`` is what is known of it without touching anything."""
+    """The desired state of a GPU, with the plan for it."""
 
     intent: Intent
     digest: str
     plan: Plan
     known_result: Result | None
+    """The result that is known without an attempt."""
 
 
 class Reconciler:
-    """``locate_driver`` finds the driver, ``uses`` asks kubelet who has which device (None: there is no kubelet to
-    ask), ``plugins`` give devices away, ``boot`` tells the id of this boot.
+    """The reconciler of a node.
+
+    ``locate_driver`` finds the driver, ``uses`` reads the allocations from kubelet (None without a kubelet),
+    ``plugins`` allocate devices, ``boot`` returns the id of this boot.
     """
 
     def __init__(
@@ -105,7 +112,7 @@ class Reconciler:
         self._pod_uses: Sequence[PodDeviceUse] = ()
 
     async def reconcile(self) -> RoundResult:
-        """One round. Raises ApiUnavailableError, and HardwareError where the PCI bus cannot be read."""
+        """Run one round. Raise ApiUnavailableError, or HardwareError if the PCI bus cannot be read."""
         view = await self._observe()
         due = await self._publish(view)
         first = next(
@@ -134,20 +141,22 @@ class Reconciler:
         return _view(msgspec.structs.replace(found, inventory=inventory), self._informers.name, await self._boot())
 
     async def _query_uses(self) -> Sequence[PodDeviceUse]:
-        """Who has which device, by kubelet's word. Where it is silent nothing that ends a device is done."""
+        """Read the allocations from kubelet. While kubelet does not answer, no plan that destroys a device runs."""
         self._kubelet_error = ""
         if self._uses is None:
             return ()
         try:
             found = await self._uses()
         except AliquotError as error:
-            self._kubelet_error = f"kubelet cannot say which pods have which devices: {error.brief}"
+            self._kubelet_error = f"kubelet does not report which pods have which devices: {error.brief}"
             return ()
         return [use for use in found if await self._is_alive(use)]
 
     async def _is_alive(self, use: PodDeviceUse) -> bool:
-        """Older kubelets go on naming pods that have ended. A pod that the watch does not show yet may have just come:
-        only who surely is over, or gone, counts as nobody.
+        """Report whether the pod of an allocation may be alive.
+
+        Older kubelets keep reporting pods that have ended. A pod that the watch does not show may be new: only a pod
+        that has certainly ended or gone counts as not alive.
         """
         key = (use.namespace, use.pod)
         known = next((pod for pod in self._informers.pods.items if pod.key == key), None)
@@ -159,7 +168,7 @@ class Reconciler:
             return True
 
     async def _publish(self, view: NodeView) -> list[PlannedIntent]:
-        """Writes until the objects say what is so; the wishes as they are then."""
+        """Write until the objects match the state. Return the desired states after that."""
         self._writer.begin_round()
         for _ in range(MAX_WRITES):
             objects = self._informers.objects()
@@ -167,11 +176,11 @@ class Reconciler:
             found = changes(view, objects, self._results(due))
             if not await self._writer.write(found):
                 return due
-        log.error("internal fault: the objects never say what we write: %s", "; ".join(c.why for c in found[:3]))
+        log.error("internal error: the objects never match what was written: %s", "; ".join(c.why for c in found[:3]))
         return due
 
     def _plan_intents(self, view: NodeView, objects: Objects) -> list[PlannedIntent]:
-        """The wish for each GPU by itself: one that cannot be met hinders no other."""
+        """Plan the desired state of each GPU by itself: a blocked one does not affect the others."""
         inventory = view.inventory
         if inventory is None:
             return []
@@ -189,47 +198,46 @@ class Reconciler:
         return found
 
     def _pod_conflict(self, plan: Plan, inventory: Inventory, intent_digest: str) -> Result | None:
-        """Why a plan that ends devices must wait: kubelet gave one to a pod, or does not say. The planner sees holders
-        where the kernel shows them; this is for what a pod was given and has not opened yet.
+        """Return why a plan that destroys devices must wait: kubelet allocated one to a pod, or does not answer.
+
+        The planner knows the holders that the kernel shows. This check covers devices that a pod has, but has not
+        opened yet.
         """
         ending = devices_to_destroy(plan, inventory)
         if ending and self._kubelet_error:
-            return Result(
-                intent_digest, False, "KubeletAway", f"{self._kubelet_error} | next: systemctl status kubelet"
-            )
+            why = Message(self._kubelet_error, "systemctl status kubelet")
+            return Result(intent_digest, False, "KubeletAway", str(why))
         use = next(iter(uses_of_devices(ending, self._pod_uses, inventory)), None)
         if use is None:
             return None
         what = f"{use.claim}" if use.claim else ", ".join(sorted(ending & set(use.devices)) or use.devices)
-        text = f"pod {use.namespace}/{use.pod} was given {what}"
-        return Result(
-            intent_digest,
-            False,
-            "Held",
-            f"{text} | next: end that pod (a virtual machine: shut it down); it then goes on",
-        )
+        text = f"kubelet allocated {what} to pod {use.namespace}/{use.pod}"
+        why = Message(text, "end that pod (for a VM: shut it down); Aliquot then continues")
+        return Result(intent_digest, False, "Held", str(why))
 
     def _results(self, due: Sequence[PlannedIntent]) -> dict[str, Result]:
-        """What is known of each wish: met, impossible, or how it failed last. A wish that is still to be tried has no
-        result.
+        """Return the known result of each desired state: met, blocked, or the last failure.
+
+        A desired state that was not tried yet has no result.
         """
         found = {d.intent.pci: d.known_result or self._attempts.result(d.intent.pci, d.digest) for d in due}
         return {pci: result for pci, result in found.items() if result is not None}
 
-    # -- acting
+    # -- changes
 
     async def _execute(self, due: PlannedIntent, view: NodeView) -> None:
-        """Devices that end are withheld before kubelet is asked the last time: what it gave away since the look is not
-        taken.
+        """Apply a plan.
+
+        Its devices are withheld before the last query to kubelet, so that an allocation since the observation is seen.
         """
         assert view.inventory is not None
         ending = devices_to_destroy(due.plan, view.inventory)
         try:
             if self._plugins.withhold(ending):
-                log.info("devices were given to pods just now: waiting for kubelet to name them")
+                log.info("devices were allocated just now: waiting for kubelet to name their pods")
                 await asyncio.sleep(ALLOCATION_SETTLE_S)
             if ending and await self._given_since(ending, view.inventory):
-                log.info("GPU %s: a device was given to a pod just now: looking again", due.intent.pci)
+                log.info("GPU %s: a device was allocated to a pod just now: trying again", due.intent.pci)
                 self._attempts.postpone(due.intent.pci, due.digest, _clock())
                 return
             await self._apply(due)
@@ -252,21 +260,22 @@ class Reconciler:
         except AliquotError as error:
             if isinstance(error, LockedError):
                 self._attempts.record_lock(pci, due.digest, error.holder, _clock())
-                log.info("GPU %s: %s: waiting for its end", pci, error.brief)
+                log.info("GPU %s: %s: waiting until it ends", pci, error.brief)
                 return
             self._metrics.record_refusal(time.monotonic() - started)
-            if error.code == "MOVED":  # somebody changed the GPU since the look: no failure, but no hot loop either
+            # The GPU changed since the observation: not a failure, but no hot loop either.
+            if isinstance(error, StalePlanError):
                 self._attempts.postpone(pci, due.digest, _clock())
-                log.info("GPU %s: %s: looking again", pci, error.brief)
+                log.info("GPU %s: %s: observing again", pci, error.brief)
                 return
             self._schedule_retry(due, error_result(error, due.digest))
             return
         self._metrics.record_apply(outcome, time.monotonic() - started)
         if outcome.error is None:
             self._attempts.record_success(pci, due.digest, _clock())
-            log.info("GPU %s is as wished, verified by a fresh read", pci)
+            log.info("GPU %s is in its desired state, verified by a fresh read", pci)
             return
-        rollback_text = "not all could be undone" if outcome.status == "partial" else "the former state is back"
+        rollback_text = ROLLBACK_TEXT[PARTIAL if outcome.status == "partial" else UNDONE]
         self._schedule_retry(due, error_result(outcome.error, due.digest, rollback_text))
 
     def _schedule_retry(self, due: PlannedIntent, result: Result) -> None:
@@ -287,16 +296,16 @@ def _view(found: HostObservation, node: str, boot: str) -> NodeView:
 
 
 def _agent_status(view: NodeView) -> DevicesAgentStatus:
-    """How the agent stands after a look."""
+    """Return the agent's status after an observation."""
     if not any(function.gpu for function in view.functions):
         return DevicesAgentStatus("working", "NoGpu", "this node has no NVIDIA GPU")
     if view.inventory is None:
-        return DevicesAgentStatus("waiting", view.reason or "NoDriver", view.driver_error or "no GPU driver answers")
-    return DevicesAgentStatus("working", "Working", "the objects of this node are kept by aliquot")
+        return DevicesAgentStatus("waiting", view.reason or NO_DRIVER, view.driver_error or "no GPU driver answers")
+    return DevicesAgentStatus("working", "Working", "aliquot manages the objects of this node")
 
 
 def _action_counts(plan: Plan) -> str:
-    """What is about to be done: ``1x set-functions, 2x create``."""
+    """Return the counts of the actions that follow: ``1x set-functions, 2x create``."""
     counts = Counter(str(action.__struct_config__.tag) for action in plan.actions)
     return ", ".join(f"{n}x {tag}" for tag, n in counts.items())
 

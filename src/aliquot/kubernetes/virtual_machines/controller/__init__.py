@@ -1,1 +1,1 @@
-"""GPUs for virtual machines, cluster-wide: KubeVirt's permitted devices, nodes that went, capacity."""
+"""GPUs for VMs, cluster-wide: KubeVirt's permitted devices, cleanup after removed nodes, capacity."""

@@ -1,4 +1,4 @@
-"""Capacity for Prometheus: computed when it is asked for, so that it is never stale."""
+"""Capacity metrics for Prometheus, computed at each scrape so that they are never stale."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "aliquot_controller_vm_devices"
 
 
 class CapacityCollector(Collector):
-    """Nothing before everything was read."""
+    """The collector of capacity metrics. It yields nothing until the informers have synced."""
 
     def __init__(self, informers: VmClusterInformers) -> None:
         self._informers = informers

@@ -1,4 +1,4 @@
-"""What pollers read over HTTP: capacity, whether machines fit, and Harvester's shape of the same for Rancher."""
+"""HTTP pages for pollers: capacity, whether VMs fit, and the same in Harvester's form for Rancher."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _KNOWN = ("namespace", "cluster", "pool", "machines", "vgpuInfo", "hostDeviceInf
 
 
 class CapacityPages:
-    """``by_path`` are the pages. Before everything was read they say so (503): a poller must not take it for zero."""
+    """The pages, in ``by_path``. Until the informers have synced they answer 503, so that a poller does not read
+    zero.
+    """
 
     def __init__(self, informers: VmClusterInformers) -> None:
         self._informers = informers
@@ -37,17 +39,17 @@ class CapacityPages:
         return poll.document(self._informers.capacity(), query.get("resource", ""))
 
     def _fit(self, query: Mapping[str, str]) -> object:
-        """Raises ConfigError for a question that is none."""
+        """Answer a fit question. Raise ConfigError if the question is invalid."""
         unknown = sorted(set(query) - set(_KNOWN))
         if unknown:
-            raise ConfigError(f"{', '.join(unknown)}: not a parameter", details=(f"there are {', '.join(_KNOWN)}",))
+            raise ConfigError(f"{', '.join(unknown)}: unknown parameter", details=(f"known are {', '.join(_KNOWN)}",))
         counts = rancher.requests(query.get("vgpuInfo", ""), query.get("hostDeviceInfo", ""))
         if resource := query.get("resource"):
             if not is_vm_gpu_resource(resource):
                 raise ConfigError(f"{resource} is not counted here", details=("a vGPU is nvidia.com/NVIDIA_A2-4Q",))
             counts[resource] = _number(query, "count")
         if not counts:
-            raise ConfigError("nothing is asked for", details=("resource=..., or vgpuInfo={...}, says what",))
+            raise ConfigError("no device is requested", details=("set resource=..., or vgpuInfo={...}",))
         capacity, vm_count = self._informers.capacity(), _number(query, "machines")
         namespace, name = query.get("namespace", "default"), query.get("pool", "")
         if query.get("cluster"):
@@ -59,7 +61,7 @@ class CapacityPages:
     def _cluster(self, path: str) -> Callable[[Mapping[str, str]], object]:
         def page(query: Mapping[str, str]) -> object:
             if query.get("link", "") in ("deviceCapacity", "machineTypes"):
-                # Harvester answers both links with the same figures.
+                # Harvester answers both links with the same amounts.
                 return poll.remaining_by_resource(self._informers.nodes.items, self._informers.capacity())
             return poll.cluster(path)
 
@@ -68,8 +70,8 @@ class CapacityPages:
     def _guarded(self, page: Callable[[Mapping[str, str]], object]) -> Page:
         def answer(query: Mapping[str, str]) -> Answer:
             if not self._informers.synced:
-                missing = self._informers.unavailable or "not everything was read yet"
-                return Answer(503, _JSON, _error_body(f"{missing}: ask again in a moment"))
+                missing = self._informers.unavailable or "some objects were not read yet"
+                return Answer(503, _JSON, _error_body(f"{missing}: try again in a moment"))
             try:
                 return Answer(200, _JSON, msgspec.json.encode(page(query)))
             except AliquotError as error:
@@ -79,11 +81,11 @@ class CapacityPages:
 
 
 def _number(query: Mapping[str, str], name: str) -> int:
-    """1 where it is not said."""
+    """Return a parameter's number; 1 if the parameter is missing."""
     text = query.get(name, "1")
     number = decimal(text, 6)
     if number is None:
-        raise ConfigError(f"{name}={text[:20]} is no number")
+        raise ConfigError(f"{name}={text[:20]} is not a number")
     return number
 
 

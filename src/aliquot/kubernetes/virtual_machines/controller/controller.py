@@ -1,4 +1,4 @@
-"""The controller's part for virtual machines. Level-triggered, as the rest of it: what is written is a difference."""
+"""The part of the controller for VMs. It is level-triggered: each round writes only differences."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ from aliquot.metrics.controller_metrics import ControllerMetrics
 
 GATHER_S = 0.2
 RETRY = Backoff(first=0.5, longest=60.0)
-"""The pause before what failed is tried again."""
+"""The back-off after a failed write."""
 
 
 class VmControllerTiming(msgspec.Struct, frozen=True):
-    """How watches are kept, and how long a node may be missing before its objects go, in seconds."""
+    """The timing of the controller."""
 
     watch: WatchTiming = KIND_TIMING
     patience_s: float = PATIENCE_S
+    """Seconds for which a node may be missing before its objects are deleted."""
 
 
 class VmController:
-    """``leads`` says whether this process may write. ``wake`` is to be called when nodes or GPUs changed. ``pages`` are
-    what pollers read; they belong on a port with TLS. ``on_claims_changed`` is called when claims changed.
+    """The controller of devices for VMs. It writes only while ``leads`` returns True.
+
+    ``pages`` are for pollers and belong on a port with TLS. ``on_claims_changed`` is called when claims changed.
     """
 
     def __init__(
@@ -61,11 +63,11 @@ class VmController:
         self._rounds = WorkLoop(GATHER_S, RETRY)
 
     def wake(self) -> None:
-        """Something changed, or leadership did."""
+        """Start a round: nodes, GPUs or the leadership changed."""
         self._rounds.wake()
 
     async def run(self) -> None:
-        """For ever."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.informers.follow(self.api))
             group.create_task(self._rounds.run(self._work))

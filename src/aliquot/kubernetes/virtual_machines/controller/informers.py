@@ -1,6 +1,6 @@
-"""What the cluster has for virtual machines, kept by watches: objects, machines, KubeVirt's settings.
+"""The cluster's state for VMs, kept by watches: Harvester's objects, VMs, KubeVirt's settings.
 
-Every replica of the controller keeps it: webhooks and the capacity pages answer from it, the leader works from it.
+Every replica of the controller keeps it: webhooks and capacity pages read it, and the leader works from it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ ChangeCallback = Callable[[], None]
 
 
 class VmClusterInformers(InformerGroup):
-    """``nodes`` and ``gpus`` are followed by whoever owns them. ``on_change`` is called whenever anything changed,
-    ``on_claims_changed`` when a claim or a PCIDevice did.
+    """The informers. The owners of ``nodes`` and ``gpus`` follow these two.
+
+    ``on_change`` is called when anything changed, ``on_claims_changed`` when a claim or a PCIDevice changed.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class VmClusterInformers(InformerGroup):
         )
 
     def reserve(self, demand: VmDemand) -> None:
-        """A machine was admitted with this; it counts at once, and until its object shows it."""
+        """Count the demand of an admitted VM, immediately and until its object shows it."""
         self._reservations.reserve(demand, self._clock())
 
     def _vms_changed(self, changed: set[Key]) -> None:

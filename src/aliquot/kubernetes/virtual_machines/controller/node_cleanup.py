@@ -1,4 +1,4 @@
-"""Nodes that were removed from the cluster: their objects go, claims without waiting for an agent that is no more."""
+"""Deletion of the objects of removed nodes. Claims do not wait for their agent, which no longer exists."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from aliquot.kubernetes.virtual_machines.harvester.orphaned_objects import Orpha
 from aliquot.metrics.controller_metrics import ControllerMetrics
 
 PATIENCE_S = 30.0
-"""A kubelet that registers anew deletes nothing: the wishes in the objects would be lost with them."""
+"""Seconds before the deletion: a kubelet that only registers again must not lose the requests in its objects."""
 
 
 class NodeCleanup:
-    """``clock`` counts seconds."""
+    """The cleanup. ``clock`` counts seconds."""
 
     def __init__(
         self,
@@ -34,8 +34,9 @@ class NodeCleanup:
         self._missing_since: dict[str, float] = {}
 
     async def run(self, leads: Callable[[], bool]) -> float | None:
-        """Removes what is due. In how many seconds something will be due, or should be tried again; None if nothing
-        is left.
+        """Remove the objects that are due.
+
+        Return the seconds until something is due or should be tried again; None if nothing is left.
         """
         informers, now = self._informers, self._clock()
         object_informers = (informers.claims, informers.vgpus, informers.migs, informers.gpus, informers.functions)
@@ -54,7 +55,7 @@ class NodeCleanup:
         return min(waits, default=None)
 
     async def _remove_objects(self, node: str, found: Sequence[Orphan], leads: Callable[[], bool]) -> bool:
-        """False if something has to be tried again."""
+        """Remove the objects of a node. Return False if something has to be tried again."""
         try:
             await self.api.get(Node, node)
         except NotFoundError:
@@ -63,8 +64,8 @@ class NodeCleanup:
             log.warning("node %s: %s", node, error.brief)
             return False
         else:
-            return False  # it is there: the watch has not told yet
-        log.info("node %s was removed: its %d objects go", node, len(found))
+            return False  # the node exists: the watch is behind
+        log.info("node %s was removed: removing its %d objects", node, len(found))
         done = True
         for orphan in found:
             if not leads():
@@ -73,7 +74,7 @@ class NodeCleanup:
         return done
 
     async def _remove(self, orphan: Orphan) -> bool:
-        """Only the very object that was looked at goes."""
+        """Remove an object, only if it is still the one that was read. Return False if it has to be tried again."""
         try:
             if orphan.finalizers is not None:
                 meta = {"resourceVersion": orphan.version, "finalizers": list(orphan.finalizers)}

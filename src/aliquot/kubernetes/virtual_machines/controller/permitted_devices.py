@@ -1,4 +1,4 @@
-"""Keeps KubeVirt's permitted devices true, in the one settings object of the cluster."""
+"""Updates of KubeVirt's permitted devices, in the only settings object of the cluster."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from aliquot.metrics.controller_metrics import ControllerMetrics
 
 
 class PermittedDevicesWriter:
-    """Writes the difference between what our nodes' objects make and what is permitted, and nothing else."""
+    """The writer of permitted devices. It writes only the difference to what our nodes' objects make."""
 
     def __init__(self, api: Api, informers: VmClusterInformers, metrics: ControllerMetrics) -> None:
         self.api, self._informers, self._metrics = api, informers, metrics
         self._warnings = NewWarnings(log)
 
     async def run(self, leads: Callable[[], bool]) -> bool:
-        """False if something has to be tried again."""
+        """Write the differences. Return False if something has to be tried again."""
         want = self._wanted_entries()
         done = True
         for name, settings in sorted(self._informers.kubevirts.by_name.items()):
@@ -52,12 +52,12 @@ class PermittedDevicesWriter:
         except NotFoundError:
             return True
         except ConflictError:
-            return False  # somebody else changed it meanwhile: the next look takes that in
+            return False  # another client changed it meanwhile: the next round reads the change
         except ApiError as error:
             log.warning("%s", "; ".join((error.brief, *error.details)))
             self._metrics.count_failure("kubevirt")
             return False
-        log.info("KubeVirt's permitted devices were brought in line with what the nodes offer")
+        log.info("updated KubeVirt's permitted devices to match what the nodes offer")
         self._informers.kubevirts.record_write(settings, written)
         self._metrics.count_write("kubevirt")
         return True

@@ -1,4 +1,4 @@
-"""Harvester's ``devices.harvesterhci.io/v1beta1``: GPUs for virtual machines as objects.
+"""Harvester's ``devices.harvesterhci.io/v1beta1``: GPUs for VMs as objects.
 
-Values and rules; only ``driver_pod`` speaks to the API server.
+Values and rules; only ``driver_pod`` calls the API server.
 """

@@ -1,4 +1,4 @@
-"""What each field means, for ``kubectl explain``."""
+"""Descriptions of the fields, for ``kubectl explain``."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from aliquot.kubernetes.client.object_base import Condition
 from aliquot.kubernetes.kinds import harvester as kinds
 
 _NODE = "The node that has it. It cannot change."
-_FUNCTION = "The function's PCI address, as 0000:08:00.4. It cannot change."
-_PROFILE = "The profile as nvidia-smi prints it, as MIG 1g.5gb+me."
-_ID = "The profile's number, as nvidia-smi mig -lgip lists it. It says which profile is meant."
+_FUNCTION = "The function's PCI address, for example 0000:08:00.4. It cannot change."
+_PROFILE = "The profile's name in nvidia-smi, for example MIG 1g.5gb+me."
+_ID = "The profile's number in nvidia-smi mig -lgip. It identifies the profile."
 
 FIELD_DESCRIPTIONS: dict[type, dict[str, str]] = {
     kinds.HarvesterStatus: {
-        "conditions": "Ready: True as wished; False with a reason, a sentence and the next command; Unknown while no "
-        "driver answers.",
-        "observedGeneration": "The generation of the spec that this status answers.",
+        "conditions": "Ready: True if the object is in its desired state; False with a reason, a sentence and the next "
+        "command; Unknown while no driver answers.",
+        "observedGeneration": "The generation of the spec that this status describes.",
     },
     Condition: {
-        "type": "Ready; of a MigConfiguration also Synced.",
+        "type": "Ready; a MigConfiguration also has Synced.",
         "status": "True, False or Unknown.",
         "reason": "One word for programs.",
         "message": "A sentence for people; after '| next:' the command to type.",
@@ -28,26 +28,27 @@ FIELD_DESCRIPTIONS: dict[type, dict[str, str]] = {
         "vendorId": "Four hexadecimal digits; 10de is NVIDIA.",
         "deviceId": "Four hexadecimal digits.",
         "classId": "PCI class and subclass; 0302 is a 3D controller.",
-        "iommuGroup": "The group that goes to a virtual machine as a whole; empty while the IOMMU is off.",
+        "iommuGroup": "The group, which a VM gets as a whole; empty while the IOMMU is off.",
         "nodeName": "The node that has it.",
-        "resourceName": "What a virtual machine asks for to get it, once it is claimed.",
+        "resourceName": "The resource that a VM requests to get the function, once it is claimed.",
         "description": "Subclass, vendor and product.",
-        "kernelDriverInUse": "The driver that has it now.",
+        "kernelDriverInUse": "The driver that is bound to it now.",
     },
     kinds.PCIDeviceClaimSpec: {
         "address": _FUNCTION,
         "nodeName": _NODE,
-        "userName": "Who asked for it.",
-        "disableResourcePooling": "True: it is a resource of its own, not one of many of its kind.",
+        "userName": "The user who requested it.",
+        "disableResourcePooling": "If true, the function has a resource of its own instead of one that it shares with "
+        "other functions of its model.",
     },
     kinds.PCIDeviceClaimStatus: {
-        "kernelDriverToUnbind": "The driver that it had before, and gets back when the claim is deleted.",
-        "passthroughEnabled": "Whether vfio-pci has it, so that a virtual machine can.",
+        "kernelDriverToUnbind": "The driver that was bound before, and is bound again when the claim is deleted.",
+        "passthroughEnabled": "Whether the function is bound to vfio-pci, so that a VM can use it.",
     },
     kinds.SRIOVGPUDeviceSpec: {
         "address": "The GPU's PCI address. It cannot change.",
         "nodeName": _NODE,
-        "enabled": "Whether it should have virtual functions. A GPU that can be cut is put into MIG mode, too, unless "
+        "enabled": "Whether it should have virtual functions. MIG mode is also enabled if the GPU supports it, unless "
         "the annotation harvesterhci.io/skip-mig-configuration is true.",
     },
     kinds.SRIOVGPUDeviceStatus: {
@@ -56,37 +57,39 @@ FIELD_DESCRIPTIONS: dict[type, dict[str, str]] = {
     },
     kinds.VGPUDeviceSpec: {
         "address": _FUNCTION,
-        "enabled": "Whether it should carry a vGPU. Not taken back while a virtual machine uses it.",
+        "enabled": "Whether it should carry a vGPU. The vGPU is not destroyed while a VM uses it.",
         "nodeName": _NODE,
         "parentGPUDeviceAddress": "The PCI address of the GPU that it belongs to. It cannot change.",
-        "vGPUTypeName": "Which: one of status.availableTypes, as NVIDIA A2-4Q. Changed while it is disabled.",
+        "vGPUTypeName": "The vGPU type, one of status.availableTypes, for example NVIDIA A2-4Q. It can change while "
+        "the object is disabled.",
     },
     kinds.VGPUDeviceStatus: {
-        "availableTypes": "The types that fit now, with the driver's name of each; empty while it carries one.",
-        "configureVGPUTypeName": "The type that it carries.",
-        "uuid": "The mdev's UUID; with vendor-specific VFIO the type's number.",
-        "vGPUStatus": "vGPUConfigured while it carries one.",
+        "availableTypes": "The types that fit now, with the driver's id of each; empty while it carries a vGPU.",
+        "configureVGPUTypeName": "The type of the vGPU that it carries.",
+        "uuid": "The mdev's UUID; with vendor-specific VFIO, the number of the type.",
+        "vGPUStatus": "vGPUConfigured while it carries a vGPU.",
     },
     kinds.MigConfigurationSpec: {
-        "enabled": "Whether the GPU should be cut so. Disabling destroys what was made for this object.",
+        "enabled": "Whether the GPU should have this geometry. Disabling destroys the instances that were created for "
+        "this object.",
         "gpuAddress": "The GPU's PCI address. It cannot change.",
         "nodeName": _NODE,
-        "profileSpec": "How many instances of each profile. Changed while it is disabled.",
+        "profileSpec": "The number of instances of each profile. It can change while the object is disabled.",
     },
-    kinds.MigProfileSpec: {"id": _ID, "name": _PROFILE, "requested": "How many there should be."},
+    kinds.MigProfileSpec: {"id": _ID, "name": _PROFILE, "requested": "How many instances there should be."},
     kinds.MigProfileStatus: {
-        "available": "How many more can be made now.",
+        "available": "How many more instances can be created now.",
         "id": _ID,
         "name": _PROFILE,
         "total": "How many fit on the empty GPU.",
-        "vGPUID": "The GPU instances that were made for this object.",
+        "vGPUID": "The GPU instances that were created for this object.",
     },
     kinds.MigConfigurationStatus: {
-        "profileStatus": "What there is of each profile, and what fits.",
-        "status": "synced, out-of-sync (somebody changed it), disabled, or empty: never enabled.",
-        "message": "What differs and the next command, or what is going on.",
-        "appliedBoot": "The boot of the node in which it was carried out.",
-        "differences": "Out of sync: each difference, a sentence.",
+        "profileStatus": "The instances of each profile, and how many fit.",
+        "status": "synced, out-of-sync (another program or user changed it), disabled, or empty: never enabled.",
+        "message": "The drift and the next command, or the change in progress.",
+        "appliedBoot": "The boot of the node in which the spec was applied last.",
+        "differences": "While out of sync: each difference, as a sentence.",
     },
 }
-"""By the field's name on the wire; a subclass has what its base has."""
+"""By the field's name on the wire. A subclass inherits the descriptions of its base."""

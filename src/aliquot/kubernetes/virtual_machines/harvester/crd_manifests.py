@@ -1,7 +1,7 @@
-"""The CustomResourceDefinitions of Harvester's devices group, made from the kinds: fields cannot drift apart.
+"""The CustomResourceDefinitions of Harvester's devices group, generated from the kinds so that fields cannot diverge.
 
-Everything that the original writes is accepted, so that its definitions can be replaced over live objects. Fields of a
-status that are not known here are kept: a newer pcidevices may have written them.
+They accept everything that Harvester writes, so that they can replace its definitions over live objects. They keep
+unknown status fields, which a newer pcidevices may have written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JSON = dict[str, Any]
 
 
 def definitions() -> list[JSON]:
-    """One CustomResourceDefinition per kind, as plain objects, in the order of ``kinds.harvester.KINDS``."""
+    """Return the CustomResourceDefinitions as plain objects, in the order of ``kinds.harvester.KINDS``."""
     return [_definition(kind) for kind in KINDS]
 
 
@@ -62,7 +62,7 @@ def _version(kind: type[KubeObject]) -> JSON:
 
 
 def schema(kind: type[KubeObject]) -> JSON:
-    """The OpenAPI v3 schema of a kind: names on the wire, types, limits, and the rules about what never changes."""
+    """Return the OpenAPI v3 schema of a kind: wire names, types, limits, and immutability rules."""
     found = _struct(kind)
     found["description"] = KIND_DESCRIPTIONS[kind]
     text = {"type": "string"}
@@ -77,7 +77,10 @@ def schema(kind: type[KubeObject]) -> JSON:
 
 
 def _name_rule(address: str) -> JSON:
-    """Asked of new objects alone: one that was misnamed before must still let its finalizers be taken off."""
+    """Return the rule for an object's name, which checks only new objects.
+
+    An object that was misnamed before must still allow the removal of its finalizers.
+    """
     plain = f"self.spec.{address}.replace(':', '').replace('.', '')"
     return {
         "rule": f"oldSelf.hasValue() || self.metadata.name == self.spec.nodeName + '-' + {plain}",
@@ -87,8 +90,8 @@ def _name_rule(address: str) -> JSON:
 
 
 def _make_immutable(spec: JSON, immutable: tuple[str, ...]) -> None:
-    """Fields that must be there, and stay as they are."""
-    why = "cannot change: it says which function this is about; delete the object and make another one"
+    """Make fields of a spec required and immutable."""
+    why = "cannot change: it identifies the function; delete the object and create another one"
     spec["required"] = list(immutable)
     for name in immutable:
         spec["properties"][name].pop("default")

@@ -1,16 +1,17 @@
-"""What the kinds' fields may say, and the columns that ``kubectl get`` shows.
+"""The validation rules of the kinds' fields, and the columns that ``kubectl get`` shows.
 
-Columns are those of harvester/pcidevices, pkg/crd/crd.go, spelling included: scripts and people read them. The original
-has no rules at all; ours refuse what no agent could carry out, and let through everything that the original writes.
+Columns and their spelling are those of harvester/pcidevices, pkg/crd/crd.go: scripts and people read them. Harvester
+has no validation rules. Ours reject values that no agent could apply, and accept everything that Harvester writes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from aliquot.kubernetes.client.object_base import Condition, KubeObject
 from aliquot.kubernetes.kinds import harvester as kinds
 from aliquot.kubernetes.kinds import harvester_names as names
+from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionStatus
 
 JSON = dict[str, Any]
 
@@ -27,7 +28,7 @@ COLUMNS: dict[type[KubeObject], tuple[tuple[str, str], ...]] = {
         ("Address", ".spec.address"),
         ("Node Name", ".spec.nodeName"),
         ("User Name", ".spec.userName"),
-        # the first two letters of the third word are Greek, as in the original
+        # The first two letters of the third word are Greek, as in Harvester.
         ("Kernel Driver \u03a4\u03bf Unbind", ".status.kernelDriverToUnbind"),
         ("Passthrough Enabled", ".status.passthroughEnabled"),
     ),
@@ -53,7 +54,7 @@ COLUMNS: dict[type[KubeObject], tuple[tuple[str, str], ...]] = {
         ("Message", ".status.message"),
     ),
 }
-"""Header and place. Every column is of the type string."""
+"""Header and JSON path. Every column has the type string."""
 
 _ADDRESS: JSON = {"pattern": r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", "maxLength": 16}
 _NODE: JSON = {"pattern": r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", "maxLength": 253}
@@ -72,7 +73,7 @@ FIELD_RULES: dict[type, dict[str, JSON]] = {
         "conditions": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         "observedGeneration": _COUNT,
     },
-    kinds.VGPUDeviceStatus: {"vGPUStatus": {"enum": ["", names.CONFIGURED]}},
+    kinds.VGPUDeviceStatus: {"vGPUStatus": {"enum": ["", *get_args(names.VgpuDeviceState)]}},
     kinds.MigConfigurationSpec: {
         "gpuAddress": _ADDRESS,
         "nodeName": _NODE,
@@ -80,14 +81,14 @@ FIELD_RULES: dict[type, dict[str, JSON]] = {
     },
     kinds.MigProfileSpec: {"id": _COUNT, "name": {"minLength": 1, "maxLength": 63}, "requested": _COUNT},
     kinds.MigProfileStatus: {"id": _COUNT, "available": _COUNT, "total": _COUNT},
-    kinds.MigConfigurationStatus: {"status": {"enum": ["", names.SYNCED, names.OUT_OF_SYNC, names.DISABLED]}},
+    kinds.MigConfigurationStatus: {"status": {"enum": ["", *get_args(names.MigConfigurationState)]}},
     Condition: {
-        "status": {"enum": ["True", "False", "Unknown"]},
+        "status": {"enum": list(get_args(ConditionStatus))},
         "reason": {"pattern": r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"},
         "lastTransitionTime": {"format": "date-time"},
     },
 }
-"""More about a field than its type, by its name on the wire; a subclass has what its base has."""
+"""Rules for fields beyond their types, by wire name. A subclass inherits the rules of its base."""
 
 IMMUTABLE_FIELDS: dict[type[KubeObject], tuple[str, ...]] = {
     kinds.PCIDeviceClaim: ("address", "nodeName"),
@@ -95,17 +96,17 @@ IMMUTABLE_FIELDS: dict[type[KubeObject], tuple[str, ...]] = {
     kinds.VGPUDevice: ("address", "nodeName", "parentGPUDeviceAddress"),
     kinds.MigConfiguration: ("gpuAddress", "nodeName"),
 }
-"""Fields of the spec that say which function the object is about: they never change. The first gives the object its
-name, as ``harvester_names.object_name`` does.
+"""The spec fields that identify the function, which never change. The first one gives the object its name, as in
+``harvester_names.object_name``.
 """
 
 KIND_DESCRIPTIONS: dict[type[KubeObject], str] = {
-    kinds.PCIDevice: "One PCI function of a node. Written by the node's agent; a PCIDeviceClaim of the same name hands "
-    "the function out to virtual machines.",
-    kinds.PCIDeviceClaim: "The wish that the PCI function of the same name be handed out to virtual machines.",
-    kinds.SRIOVGPUDevice: "A GPU that can have virtual functions. spec.enabled says whether it should have them.",
-    kinds.VGPUDevice: "A virtual function of a GPU. spec.enabled and spec.vGPUTypeName say which vGPU it should carry; "
+    kinds.PCIDevice: "A PCI function of a node. The node's agent writes it. A PCIDeviceClaim of the same name passes "
+    "the function through to VMs.",
+    kinds.PCIDeviceClaim: "A request to pass the PCI function of the same name through to VMs.",
+    kinds.SRIOVGPUDevice: "A GPU that supports virtual functions. spec.enabled requests them.",
+    kinds.VGPUDevice: "A virtual function of a GPU. spec.enabled and spec.vGPUTypeName request a vGPU on it; "
     "status.availableTypes are the types that fit now.",
-    kinds.MigConfiguration: "How a GPU should be cut into MIG instances. Disable it, change spec.profileSpec, enable "
-    "it again.",
+    kinds.MigConfiguration: "The MIG geometry that is requested for a GPU. To change it, disable the object, change "
+    "spec.profileSpec, and enable the object again.",
 }

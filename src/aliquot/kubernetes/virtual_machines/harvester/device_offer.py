@@ -1,9 +1,11 @@
-"""What a node's device plugins offer to virtual machines: configured vGPUs and functions handed to VFIO. Pure.
+"""The devices that a node's device plugins offer to VMs: configured vGPUs and functions that are bound to VFIO. Pure.
 
-A vGPU counts once its object says that it is configured, and only while its wish stands: one that is being disabled, or
-is to become another type, goes to nobody. A function that could carry a vGPU and does not is not advertised: of an A2's
-16 functions four can have an A2-4Q, and the other twelve are no capacity. Sources: what virt-launcher reads (KubeVirt,
-pkg/virt-launcher), harvester/pcidevices' device plugins (names, variables, device files).
+A vGPU is offered once its object states that it is configured, and while it is still requested. A vGPU that is being
+disabled or gets another type is not offered. A function that could carry a vGPU but has none is not advertised: four of
+an A2's 16 functions can have an A2-4Q, and the other twelve are not capacity.
+
+Sources: the variables that virt-launcher reads (KubeVirt, pkg/virt-launcher), and the device plugins of
+harvester/pcidevices (names, variables, device files).
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Ob
 VFIO_PCI = "vfio-pci"
 CONTROL = "/dev/vfio/vfio"
 _HARMLESS = ("", VFIO_PCI, "pci-stub", "pcieport")
-"""Drivers that do not keep VFIO from handing out the rest of an IOMMU group (Linux, drivers/vfio)."""
+"""Drivers that do not keep VFIO from using the rest of an IOMMU group (Linux, drivers/vfio)."""
 
 
 class _OfferedDevice(msgspec.Struct, frozen=True):
-    """One device for the offer. ``problem`` says why nobody can be given it now, "" if anybody can."""
+    """A device for the offer."""
 
     resource: str
     variable: str
@@ -36,14 +38,16 @@ class _OfferedDevice(msgspec.Struct, frozen=True):
     index: str
     numa: int | None
     problem: str = ""
+    """Why the device cannot be allocated now; "" if it can."""
 
 
 def offer(
     view: NodeView, objects: Objects, groups: Mapping[str, int], unhealthy: frozenset[str] = frozenset()
 ) -> ResourceOffer:
-    """What this node offers now, by resource and address. ``groups`` are the IOMMU groups of mdevs by UUID,
-    ``unhealthy`` the UUIDs of GPUs and vGPUs that nobody should be given. ``refusals`` are sentences about devices that
-    are listed and cannot be had.
+    """Return what this node offers now, by resource and address.
+
+    ``groups`` are the IOMMU groups of mdevs by UUID, ``unhealthy`` the UUIDs of GPUs and vGPUs that must not be
+    allocated. ``refusals`` of the result are sentences about devices that are listed but not available.
     """
     functions = {function.address: function for function in view.functions}
     if view.inventory is None:
@@ -61,17 +65,17 @@ def offer(
 
 
 def mdev_functions(inventory: Inventory | None) -> dict[str, str]:
-    """The UUID of every mdev and the function that carries it: those whose IOMMU groups ``offer`` wants to know."""
+    """Return the UUID of every mdev with its virtual function. ``offer`` needs the IOMMU groups of these mdevs."""
     gpus = inventory.gpus if inventory is not None else ()
     return {vgpu.uuid: vgpu.function for gpu in gpus if not gpu.uses_vendor_vfio for vgpu in gpu.vgpus if vgpu.uuid}
 
 
 def object_names(view: NodeView, objects: Objects) -> dict[str, str]:
-    """Device ids (UUIDs of mdevs, addresses of functions) and the names of the objects that stand for them."""
+    """Map device ids (UUIDs of mdevs, addresses of functions) to the names of their objects."""
     found = {function.address: names.object_name(view.node, function.address) for function in view.functions}
     for name, vgpu in objects.vgpus.items():
         found[vgpu.spec.address] = name
-        if "-" in vgpu.status.uuid:  # in the vendor VFIO world it is the type's number
+        if "-" in vgpu.status.uuid:  # with vendor-specific VFIO it is the number of the type
             found[vgpu.status.uuid] = name
     found |= {uuid: names.object_name(view.node, function) for uuid, function in mdev_functions(view.inventory).items()}
     return {key: name for key, name in found.items() if key}
@@ -104,14 +108,16 @@ def _offered_vgpus(
 
 
 def _is_settled(vgpu_object: VGPUDevice) -> bool:
-    """Configured, and to stay as it is."""
+    """Report whether the vGPU is configured and should stay as it is."""
     spec, status = vgpu_object.spec, vgpu_object.status
     stays = spec.enabled and vgpu_object.metadata.deletion_timestamp is None
     return stays and status.state == names.CONFIGURED and spec.type_name == status.configured != ""
 
 
 def _has_type(vgpu: Vgpu, type_name: str) -> bool:
-    """With vendor VFIO a driver whose GPU is full does not tell names: then the number is all there is."""
+    """Report whether a vGPU has this type. With vendor-specific VFIO, the driver of a full GPU reports only type
+    numbers.
+    """
     return vgpu.type in (type_name, f"type {vgpu.type_id}")
 
 
@@ -119,8 +125,8 @@ def _device_problem(gpu: Gpu, vgpu: Vgpu, group: int | None, unhealthy: frozense
     if gpu.lost:
         return f"GPU {gpu.pci} has fallen off the bus"
     if not {gpu.uuid, vgpu.uuid}.isdisjoint(unhealthy):
-        return f"GPU {gpu.pci} reported a fault: see its XIDs in the kernel's log"
-    return "" if group is not None else "it has no IOMMU group: is the IOMMU on?"
+        return f"GPU {gpu.pci} reported an error: see its XIDs in the kernel's log"
+    return "" if group is not None else "it has no IOMMU group: check that the IOMMU is on"
 
 
 def _numa(*functions: PciFunction | None) -> int | None:
@@ -147,8 +153,8 @@ def _offered_vgpu(
 def _vgpus_without_driver(
     view: NodeView, objects: Objects, functions: Mapping[str, PciFunction]
 ) -> Iterator[_OfferedDevice]:
-    """While no driver answers, what was configured is shown and given to nobody: it may be there all the same, and
-    virtual machines that have it run on.
+    """Yield the configured vGPUs as unhealthy while no driver answers: they may exist, and VMs that have one keep
+    running.
     """
     for vgpu_object in objects.vgpus.values():
         function = functions.get(vgpu_object.spec.address)
@@ -183,14 +189,14 @@ def _passthrough_functions(
 
 
 def _passthrough_problem(view: NodeView, function: PciFunction) -> str:
-    """Why VFIO would not let a virtual machine open a function, "" if it would."""
+    """Return why VFIO would not let a VM open a function; "" if it would."""
     if function.iommu_group is None:
-        return "it has no IOMMU group: is the IOMMU on?"
+        return "it has no IOMMU group: check that the IOMMU is on"
     if function.driver != VFIO_PCI:
         return f"its driver is {function.driver or 'none'}, not {VFIO_PCI}"
     others = [f for f in view.functions if f.iommu_group == function.iommu_group and f.driver not in _HARMLESS]
     busy = ", ".join(f"{other.address} ({other.driver})" for other in others)
-    return f"its IOMMU group is not free: {busy}" if busy else ""
+    return f"other drivers use its IOMMU group: {busy}" if busy else ""
 
 
 def _device(found: _OfferedDevice) -> ResourceDevice:

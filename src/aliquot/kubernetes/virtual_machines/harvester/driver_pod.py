@@ -1,4 +1,4 @@
-"""The driver in a pod of its own: found, asked whether it is ready, and used from worker threads."""
+"""Access to a driver in its own pod: lookup, readiness check, and execution of its programs from worker threads."""
 
 from __future__ import annotations
 
@@ -26,25 +26,30 @@ from aliquot.kubernetes.virtual_machines.harvester.driver_pods import (
     SELECTOR,
     DriverPod,
     DriverPodLookup,
+    DriverPodReason,
     choose_pod,
 )
 
 __all__ = ["NAMESPACE", "SELECTOR", "DriverPod", "DriverPodLookup", "DriverPods", "PodPrograms"]
 
 READY_FILE = "/tmp/ready"
-"""Harvester's driver pods make it last: when the driver is built, loaded and its daemons run."""
+"""Harvester's driver pods create this file last, when the driver is built and loaded and its daemons run."""
 SRIOV_MANAGE, LOADED = "/usr/lib/nvidia/sriov-manage", "/sys/module/nvidia"
-"""What other driver pods have: the program, which may be unpacked long before the driver is loaded, and the module."""
+"""The signs of readiness in other driver pods: the program and the loaded module. The program may be unpacked long
+before the driver is loaded.
+"""
 PROBE_S = 10.0
 PATIENCE_S = 15.0
-"""How long a command that was not begun waits for an API server that is away: what is half done needs it."""
+"""Seconds for which a command that was not started waits for an unreachable API server: a change that is half done
+needs it.
+"""
 PAUSE_S = 1.0
 MARGIN_S = 20.0
 POLL_S = 1.0
 
 
 class DriverPods:
-    """One node's driver pod. What was once ready is not asked again until its container restarts."""
+    """The driver pod of a node. A ready pod is not probed again until its container restarts."""
 
     def __init__(self, api: Api, node: str, namespace: str = NAMESPACE) -> None:
         self._api = api
@@ -53,14 +58,14 @@ class DriverPods:
         self._ready_pod: DriverPod | None = None
 
     async def find(self) -> DriverPodLookup:
-        """Looks for it, and asks it. A pod that cannot be used is no error but in the answer. Raises ApiError where the
-        API server does not say which pods there are.
+        """Find the driver pod and probe it. The result says why a pod cannot be used. Raise ApiError if pods cannot
+        be listed.
         """
         fields = {"spec.nodeName": self._node}
         return await self.check_pods(await self._api.list(Pod, self._namespace, labels=SELECTOR, fields=fields))
 
     async def check_pods(self, pods: Sequence[Pod]) -> DriverPodLookup:
-        """The same for pods that are known already, from a watch."""
+        """Choose among pods that a watch already has, and probe the chosen one."""
         found = choose_pod(pods, self._node, self._namespace)
         if found.pod is None or found.pod == self._ready_pod:
             return found
@@ -76,7 +81,7 @@ class DriverPods:
         except UnauthorizedError:
             raise
         except ApiError as error:
-            reason = "Forbidden" if isinstance(error, ForbiddenError) else "DriverPodAway"
+            reason: DriverPodReason = "Forbidden" if isinstance(error, ForbiddenError) else "DriverPodAway"
             return DriverPodLookup(None, reason, error.brief, error.next_step or "")
         logs = f"kubectl -n {pod.namespace} logs {pod.name} -c {pod.container}"
         if ended.status == 0:
@@ -84,9 +89,9 @@ class DriverPods:
         if ended.status != 1:
             output = (ended.err or ended.out).strip() or f"exit status {ended.status}"
             return DriverPodLookup(
-                None, "DriverPodUnknown", f"{pod.location} cannot be asked whether it is ready: {output}", logs
+                None, "DriverPodUnknown", f"the readiness of {pod.location} could not be checked: {output}", logs
             )
-        text = f"the driver in {pod.location} is not installed yet: {READY_FILE} is not there"
+        text = f"the driver in {pod.location} is not installed yet: {READY_FILE} does not exist"
         return DriverPodLookup(None, "DriverInstalling", text, logs)
 
     async def _test(self, pod: DriverPod, *words: str) -> CommandResult:
@@ -94,9 +99,10 @@ class DriverPods:
 
 
 class PodPrograms:
-    """The driver's programs in a pod (``engine.programs.DriverPrograms``): ``run`` is for threads other than the
-    loop's, and several may call it at once. A command that was not begun is tried again while the API server is away,
-    for PATIENCE_S; one that was begun never is.
+    """The driver's programs in a pod (``engine.programs.DriverPrograms``).
+
+    ``run`` is for threads other than the loop's, and several may call it concurrently. A command that was not started
+    is tried again for PATIENCE_S while the API server is unreachable. A command that was started is never repeated.
     """
 
     def __init__(self, api: Api, pod: DriverPod, loop: asyncio.AbstractEventLoop) -> None:
@@ -110,13 +116,16 @@ class PodPrograms:
         return self._pod.location
 
     def run(self, command: Sequence[str], timeout_s: float) -> ProgramResult:
-        """How it ended. Raises NoDriverError where it could not be begun, HardwareError where nobody knows the end."""
+        """Run a command and return its result.
+
+        Raise NoDriverError if it could not be started, HardwareError if its result is unknown.
+        """
         try:
             ended = self._wait(tuple(command), timeout_s)
         except (UnfinishedError, ConnectionBrokenError) as error:
             raise HardwareError(error.brief, details=error.details, next_step=error.next_step) from error
         except ApiError as error:
-            brief = f"nothing can be run in {self.location}: {error.brief}"
+            brief = f"no command can run in {self.location}: {error.brief}"
             raise NoDriverError(brief, details=error.details, next_step=error.next_step) from error
         return ProgramResult(ended.status, ended.out, ended.err)
 
@@ -131,7 +140,7 @@ class PodPrograms:
                     raise self._shutdown_error() from None
                 if time.monotonic() > end:
                     future.cancel()
-                    raise HardwareError(f"nobody heard from {self.location} for {timeout_s + PATIENCE_S:g} s") from None
+                    raise HardwareError(f"no answer from {self.location} for {timeout_s + PATIENCE_S:g} s") from None
             except CancelledError:
                 raise self._shutdown_error() from None
 
@@ -146,9 +155,9 @@ class PodPrograms:
             raise self._shutdown_error() from error
 
     def _shutdown_error(self) -> NoDriverError:
-        """The loop ends, and with it the agent: what is handed to it now is never begun."""
+        """Return the error for commands after the end of the event loop, with which the agent ends."""
         self._closed = True
-        return NoDriverError(f"nothing can be run in {self.location} any more: we are ending")
+        return NoDriverError(f"no command can run in {self.location} any more: the agent is stopping")
 
     async def _run_command(self, command: tuple[str, ...], timeout_s: float) -> CommandResult:
         pod, end = self._pod, self._loop.time() + PATIENCE_S

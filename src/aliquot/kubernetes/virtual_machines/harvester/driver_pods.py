@@ -1,4 +1,4 @@
-"""Which pod of a node has the GPU driver, and why one cannot be used. Pure.
+"""Selection of the pod that has a node's GPU driver, and the reason why one cannot be used. Pure.
 
 Source: harvester/charts, nvidia-driver-runtime (label, container, ``/tmp/ready``, ``DRIVER_LOCATION``).
 """
@@ -6,6 +6,7 @@ Source: harvester/charts, nvidia-driver-runtime (label, container, ``/tmp/ready`
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
@@ -15,19 +16,33 @@ NAMESPACE = "harvester-system"
 SELECTOR = "app=nvidia-driver-daemonset"
 CONTAINER = "nvidia-driver-ctr"
 LOCATION = "DRIVER_LOCATION"
-"""The variable that holds the address of the driver's installer."""
+"""The variable with the address of the driver's installer."""
 PLACEHOLDER = "HTTPENDPOINT"
-"""What stands in the add-on's address until somebody replaces it."""
+"""The placeholder in the add-on's address, which the administrator replaces."""
+
+
+DriverPodReason = Literal[
+    "DriverInstalling",
+    "DriverLocationMissing",
+    "DriverPodAway",
+    "DriverPodFailing",
+    "DriverPodLeaving",
+    "DriverPodNotReady",
+    "DriverPodUnknown",
+    "Forbidden",
+    "NoDriverPod",
+]
 
 
 class DriverPod(msgspec.Struct, frozen=True):
-    """A pod that may have the driver. ``container_id`` is another one after each restart of the container."""
+    """A pod that may have the driver."""
 
     namespace: str
     name: str
     container: str
     uid: str = ""
     container_id: str = ""
+    """It changes with each restart of the container."""
 
     @property
     def location(self) -> str:
@@ -35,17 +50,18 @@ class DriverPod(msgspec.Struct, frozen=True):
 
 
 class DriverPodLookup(msgspec.Struct, frozen=True):
-    """Where a node's driver is. Without a ``pod``: a word for conditions, a sentence, and the next thing to type."""
+    """The driver pod of a node; without a pod, a condition reason, a sentence, and the next command."""
 
     pod: DriverPod | None = None
-    reason: str = ""
+    reason: DriverPodReason | Literal[""] = ""
     message: str = ""
     next_step: str = ""
 
 
 def choose_pod(pods: Iterable[Pod], node: str, namespace: str = NAMESPACE) -> DriverPodLookup:
-    """The pod of ``node`` to be asked whether its driver is ready. Of several (an old one that lingers, a new one that
-    comes) a running one that is not leaving wins, the newest first.
+    """Return the pod of ``node`` to probe for its driver.
+
+    Among several, for example during an update, a running pod that is not terminating wins, the newest first.
     """
     on_node = [pod for pod in pods if pod.spec.node_name == node]
     where = f"kubectl -n {namespace} get pods -l {SELECTOR} -o wide"
@@ -55,7 +71,7 @@ def choose_pod(pods: Iterable[Pod], node: str, namespace: str = NAMESPACE) -> Dr
     newest = sorted(on_node, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.name), reverse=True)
     not_deleted = [pod for pod in newest if pod.metadata.deletion_timestamp is None]
     if not not_deleted:
-        text = f"the driver pod {newest[0].name} of node {node} is being deleted, and no other is there yet"
+        text = f"the driver pod {newest[0].name} of node {node} is being deleted, and no other pod exists yet"
         return DriverPodLookup(None, "DriverPodLeaving", text, where)
     return next((found for found in map(_lookup, not_deleted) if found.pod is not None), _lookup(not_deleted[0]))
 
@@ -71,12 +87,12 @@ def _lookup(pod: Pod) -> DriverPodLookup:
         )
     location = next((env for env in container.env if env.name == LOCATION), None)
     if location is not None and location.value_from is None and _unset(location.value):
-        text = f"{where} does not know where to get the driver: its {LOCATION} is {location.value or 'empty'}"
+        text = f"{where} has no address for the driver: its {LOCATION} is {location.value or 'empty'}"
         step = "set the driver's URL: Harvester's add-on nvidia-driver-toolkit, or driverToolkit.location of our chart"
         return DriverPodLookup(None, "DriverLocationMissing", text, step)
     restarts = status.restart_count if status is not None else 0
     if restarts:
-        text = f"{where} has restarted {restarts} times, and is not ready: its log says why"
+        text = f"{where} has restarted {restarts} times and is not ready: see its log"
         logs = f"kubectl -n {pod.metadata.namespace} logs {pod.name} -c {container.name} --previous"
         return DriverPodLookup(None, "DriverPodFailing", text, logs)
     detail = f": {pod.status.message}" if pod.status.message else ""
@@ -86,7 +102,7 @@ def _lookup(pod: Pod) -> DriverPodLookup:
 
 
 def _container(pod: Pod) -> PodContainer:
-    """The driver's, else the first."""
+    """Return the driver's container, otherwise the first one."""
     containers = pod.spec.containers or (PodContainer(CONTAINER),)
     return next((c for c in containers if c.name == CONTAINER), containers[0])
 

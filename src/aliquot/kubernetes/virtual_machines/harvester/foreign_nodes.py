@@ -1,30 +1,33 @@
-"""Nodes that pcidevices serves: their objects, and what those make, are its own."""
+"""Nodes that pcidevices serves: it owns their objects and everything that these make."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
+from aliquot.core.model.stored import Stored
 from aliquot.kubernetes.client.objects import Node
+from aliquot.kubernetes.virtual_machines.harvester.reasons import DevicesReason
 
 DEVICES_ANNOTATION = "aliquot.dev/devices"
-"""On a node: how our agent stands there."""
-PCIDEVICES_RUNS = "PcidevicesRuns"
+"""On a node: the status of our agent."""
+PCIDEVICES_RUNS: Final = "PcidevicesRuns"
 WITHOUT_PCIDEVICES = "aliquot.dev/without-pcidevices"
-"""The label by which pcidevices' DaemonSet leaves a node out, once it was told to; the administrator sets it."""
+"""The node label that the administrator sets to keep pcidevices' DaemonSet away, once the DaemonSet excludes it."""
 
 
 class _AgentStatus(msgspec.Struct, frozen=True):
-    reason: str = ""
+    reason: Stored[DevicesReason] = ""
 
 
 def foreign_nodes(nodes: Iterable[Node]) -> frozenset[str]:
-    """Return the nodes that pcidevices serves: our agent says so there, or does not run there at all."""
+    """Return the nodes that pcidevices serves: our agent reports it there, or does not run there at all."""
     return frozenset(node.name for node in nodes if _agent_reason(node) == PCIDEVICES_RUNS)
 
 
-def _agent_reason(node: Node) -> str:
+def _agent_reason(node: Node) -> DevicesReason:
     try:
         text = node.metadata.annotations[DEVICES_ANNOTATION]
     except KeyError:

@@ -1,6 +1,6 @@
-"""What should become of one GPU, and what of its objects' wishes cannot be met, each with its reason.
+"""The decision about a GPU: its desired state, and the requests of its objects that cannot be met, with reasons.
 
-A wish that is impossible is left out rather than handed on: one bad object must not hinder its siblings on the GPU.
+An impossible request is omitted from the desired state: it must not block the other objects of the GPU.
 """
 
 from __future__ import annotations
@@ -22,41 +22,45 @@ from aliquot.kubernetes.virtual_machines.harvester.mig_layout import (
 )
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Intent
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import PhysicalGpu
-from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, advice, blocker_verdict, join_names
+from aliquot.kubernetes.virtual_machines.harvester.reasons import HELD, ObjectVerdict, blocker_verdict, join_names
 from aliquot.kubernetes.virtual_machines.harvester.vgpu_assignment import VgpuAssignment, assign_vgpus, type_by_name
 
 replace = msgspec.structs.replace
 
 
 class GpuDecision(msgspec.Struct, frozen=True):
-    """``intent`` None: nobody wishes anything of the GPU. The verdicts say what the intent leaves out: for the
-    SRIOVGPUDevice, its MigConfiguration, its claim, and its VGPUDevices by virtual function. ``mig_mode`` is the MIG
-    mode that is wanted, None for "as it is".
-    """
+    """The decision about a GPU. The verdicts give the reasons for requests that the intent omits."""
 
     intent: Intent | None = None
+    """None if no object requests anything of the GPU."""
     device: ObjectVerdict | None = None
+    """For the SRIOVGPUDevice."""
     layout: ObjectVerdict | None = None
+    """For the MigConfiguration."""
     claim: ObjectVerdict | None = None
+    """For the PCIDeviceClaim."""
     vgpus: Mapping[str, ObjectVerdict] = {}
+    """For the VGPUDevices, by virtual function."""
     mig_mode: bool | None = None
+    """The requested MIG mode; None to leave it as it is."""
 
 
 class GpuOutcome(msgspec.Struct, frozen=True):
-    """A GPU with what was decided about it, and why that could not be carried out (None where nothing is known)."""
+    """A GPU with the decision about it."""
 
     physical_gpu: PhysicalGpu
     decision: GpuDecision
     failure: ObjectVerdict | None = None
+    """Why the decision could not be applied; None if nothing is known."""
 
     @property
     def refused_functions(self) -> frozenset[str]:
-        """The virtual functions whose wish the decision leaves out."""
+        """The virtual functions whose request the decision omits."""
         return frozenset(self.decision.vgpus)
 
 
 def decide(physical_gpu: PhysicalGpu) -> GpuDecision:
-    """The decision for one GPU."""
+    """Decide about a GPU."""
     claim = physical_gpu.claim if passes_through(physical_gpu.claim) else None
     if claim is None:
         return _sharing_decision(physical_gpu)
@@ -68,32 +72,29 @@ def decide(physical_gpu: PhysicalGpu) -> GpuDecision:
         )
     if physical_gpu.enabled and not physical_gpu.passed_through:
         step = f'kubectl patch sriovgpudevice {physical_gpu.name} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
-        text = f"SRIOVGPUDevice {physical_gpu.name} is enabled: a GPU is shared or handed out whole"
-        return replace(_sharing_decision(physical_gpu), claim=ObjectVerdict("SriovEnabled", advice(text, step)))
+        text = f"SRIOVGPUDevice {physical_gpu.name} is enabled: a GPU is either shared or passed through"
+        return replace(_sharing_decision(physical_gpu), claim=ObjectVerdict("SriovEnabled", text, step))
     if physical_gpu.function.virtual:
         first = _sharing_decision(physical_gpu)
-        why = first.device or ObjectVerdict("Waiting", "its virtual functions are switched off first")
+        why = first.device or ObjectVerdict("Waiting", "its virtual functions are disabled first")
         return replace(first, claim=why)
     untracked = () if physical_gpu.passed_through else unowned_instances(physical_gpu)
     if untracked:
         text = (
-            f"handing GPU {physical_gpu.pci} out would end what was not made through objects: {join_names(untracked)}"
+            f"passing GPU {physical_gpu.pci} through would destroy instances that were not created through objects: "
+            f"{join_names(untracked)}"
         )
-        step = (
-            f"kubectl annotate pcideviceclaim {physical_gpu.name} {UNTRACKED_ANNOTATION}=delete (to have it destroyed)"
-        )
-        return GpuDecision(Intent(physical_gpu.pci), claim=ObjectVerdict("Untracked", advice(text, step)))
+        step = f"kubectl annotate pcideviceclaim {physical_gpu.name} {UNTRACKED_ANNOTATION}=delete (to destroy them)"
+        return GpuDecision(Intent(physical_gpu.pci), claim=ObjectVerdict("Untracked", text, step))
     found = _passthrough_decision(physical_gpu, True)
     if not physical_gpu.enabled:
         return found
-    text = f"PCIDeviceClaim {physical_gpu.name} has handed the whole GPU out"
-    return replace(
-        found, device=ObjectVerdict("Claimed", advice(text, f"kubectl delete pcideviceclaim {physical_gpu.name}"))
-    )
+    text = f"PCIDeviceClaim {physical_gpu.name} passes the whole GPU through to VMs"
+    return replace(found, device=ObjectVerdict("Claimed", text, f"kubectl delete pcideviceclaim {physical_gpu.name}"))
 
 
 def _passthrough_decision(physical_gpu: PhysicalGpu, on: bool) -> GpuDecision:
-    """The GPU is handed out whole, or taken back."""
+    """Decide to pass the GPU through, or to take it back."""
     if physical_gpu.gpu is None and not physical_gpu.without_driver:
         return GpuDecision(Intent(physical_gpu.pci, None, physical_gpu.reason, physical_gpu.error))
     desired = DesiredGpu(
@@ -103,7 +104,7 @@ def _passthrough_decision(physical_gpu: PhysicalGpu, on: bool) -> GpuDecision:
 
 
 def _sharing_decision(physical_gpu: PhysicalGpu) -> GpuDecision:
-    """The GPU has virtual functions, or gives them up."""
+    """Decide to enable or disable virtual functions."""
     if physical_gpu.device is None or not (physical_gpu.enabled or physical_gpu.function.virtual):
         return GpuDecision()
     if physical_gpu.gpu is None:
@@ -123,28 +124,27 @@ def _source(physical_gpu: PhysicalGpu) -> str:
 
 
 def _functions_refusal(physical_gpu: PhysicalGpu, vgpus: VgpuAssignment) -> ObjectVerdict | None:
-    """Why virtual functions cannot be switched off."""
+    """Return why virtual functions cannot be disabled."""
     enabled = sorted(v.name for v in physical_gpu.vgpus.values() if v.spec.enabled)
     if enabled:
-        text = f"its virtual functions stay on while VGPUDevices are enabled: {join_names(enabled)}"
+        text = f"its virtual functions stay enabled while VGPUDevices are enabled: {join_names(enabled)}"
         step = f'kubectl patch vgpudevice {enabled[0]} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
-        return ObjectVerdict("VgpuEnabled", advice(text, step))
-    held = [f for f, why in vgpus.verdicts.items() if why.reason == "Held" and f in vgpus.keep]
+        return ObjectVerdict("VgpuEnabled", text, step)
+    held = [f for f, why in vgpus.verdicts.items() if why.reason == HELD and f in vgpus.keep]
     if held:
-        return ObjectVerdict("Held", vgpus.verdicts[held[0]].message)
+        return vgpus.verdicts[held[0]]
     if vgpus.keep:
         names = join_names(f"{w.type} on {f}" for f, w in vgpus.keep.items())
-        text = f"its virtual functions carry vGPUs that were not made through their objects: {names}"
-        return ObjectVerdict("Untracked", advice(text, f"kubectl describe vgpudevices -l nodename={physical_gpu.node}"))
+        text = f"its virtual functions carry vGPUs that were not created through their objects: {names}"
+        return ObjectVerdict("Untracked", text, f"kubectl describe vgpudevices -l nodename={physical_gpu.node}")
     untracked = unowned_instances(physical_gpu)
     if untracked:
         text = (
-            f"switching its virtual functions off would end what was not made through objects: {join_names(untracked)}"
+            "disabling its virtual functions would destroy instances that were not created through objects: "
+            f"{join_names(untracked)}"
         )
-        step = (
-            f"kubectl annotate sriovgpudevice {physical_gpu.name} {UNTRACKED_ANNOTATION}=delete (to have it destroyed)"
-        )
-        return ObjectVerdict("Untracked", advice(text, step))
+        step = f"kubectl annotate sriovgpudevice {physical_gpu.name} {UNTRACKED_ANNOTATION}=delete (to destroy them)"
+        return ObjectVerdict("Untracked", text, step)
     return None
 
 
@@ -163,7 +163,7 @@ def _enabled_decision(physical_gpu: PhysicalGpu, vgpus: VgpuAssignment, function
     full = replace(base, instances=chosen.instances, vgpus=vgpus.all_vgpus)
     applies = (physical_gpu.name,) if chosen.applies else ()
     if not _first_blocker(physical_gpu, full) or _first_blocker(physical_gpu, base):
-        # Where nothing at all can be done, the whole wish's attempt says why.
+        # If nothing at all is possible, the attempt at the whole desired state gives the reason.
         return GpuDecision(
             Intent(physical_gpu.pci, full, applies=applies),
             note,
@@ -182,13 +182,13 @@ def _enabled_decision(physical_gpu: PhysicalGpu, vgpus: VgpuAssignment, function
 
 
 def _skipped_layout(physical_gpu: PhysicalGpu, mig_mode: bool | None) -> MigLayout:
-    """A GPU that is not to be cut, although an object still asks for it."""
+    """Return the layout of a GPU that should not be partitioned. The verdict names a request that is skipped."""
     if mig_mode is not False or physical_gpu.mig is None or not physical_gpu.mig.spec.enabled:
         return MigLayout()
-    text = f"SRIOVGPUDevice {physical_gpu.name} says that MIG is to be skipped: none of its GPU instances is made"
+    text = f"SRIOVGPUDevice {physical_gpu.name} skips MIG: none of its requested GPU instances is created"
     return MigLayout(
         verdict=ObjectVerdict(
-            "Skipped", advice(text, f"kubectl annotate sriovgpudevice {physical_gpu.name} {SKIP_MIG_ANNOTATION}-")
+            "Skipped", text, f"kubectl annotate sriovgpudevice {physical_gpu.name} {SKIP_MIG_ANNOTATION}-"
         )
     )
 
@@ -199,8 +199,9 @@ def _current_mig_mode(physical_gpu: PhysicalGpu) -> bool | None:
 
 
 def _wanted_mig_mode(physical_gpu: PhysicalGpu, vgpus: VgpuAssignment) -> tuple[bool | None, ObjectVerdict | None]:
-    """The MIG mode that the GPU should have. It is always said where the GPU could be cut: left open, it would follow
-    the first vGPU that somebody asks for.
+    """Return the MIG mode that the GPU should have, with a note on a conflict.
+
+    It is always set if the GPU supports MIG: otherwise the first vGPU that is requested would determine it.
     """
     gpu, current = physical_gpu.gpu, _current_mig_mode(physical_gpu)
     if gpu is None or current is None or physical_gpu.family is None:
@@ -208,10 +209,10 @@ def _wanted_mig_mode(physical_gpu: PhysicalGpu, vgpus: VgpuAssignment) -> tuple[
     if physical_gpu.device is not None and physical_gpu.device.metadata.annotations.get(SKIP_MIG_ANNOTATION) == "true":
         if not gpu.instances:
             return False, None
-        text = f"MIG is to be skipped, but the GPU has {len(gpu.instances)} GPU instances, which are left alone"
+        text = f"MIG should be skipped, but the GPU has {len(gpu.instances)} GPU instances, which are left alone"
         made = physical_gpu.mig is not None and physical_gpu.mig.spec.enabled
         off = f'kubectl patch migconfiguration {physical_gpu.name} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
-        return current, ObjectVerdict("HasInstances", advice(text, off if made else "aliquot show"))
+        return current, ObjectVerdict("HasInstances", text, off if made else "aliquot show")
     if any(_is_time_sliced(physical_gpu, desired) for desired in vgpus.keep.values()):
         return current, None
     time_sliced = [_is_time_sliced(physical_gpu, desired) for desired in vgpus.create.values()]
@@ -221,13 +222,13 @@ def _wanted_mig_mode(physical_gpu: PhysicalGpu, vgpus: VgpuAssignment) -> tuple[
 
 
 def _is_time_sliced(physical_gpu: PhysicalGpu, desired: DesiredVgpu) -> bool:
-    """Whether a vGPU is time-sliced: it needs MIG mode off."""
+    """Report whether a vGPU is time-sliced, which requires disabled MIG mode."""
     kind = type_by_name(physical_gpu.table, desired.type)
     return isinstance(kind, VgpuType) and not kind.mig_backed
 
 
 def _first_blocker(physical_gpu: PhysicalGpu, desired: DesiredGpu) -> ObjectVerdict | None:
-    assert physical_gpu.inventory is not None, "a wish is made of what was read"
+    assert physical_gpu.inventory is not None, "a desired state requires an inventory"
     found = plan(physical_gpu.inventory, Desired((desired,)))
     return blocker_verdict(found.blockers[0]) if found.blockers else None
 
@@ -235,7 +236,7 @@ def _first_blocker(physical_gpu: PhysicalGpu, desired: DesiredGpu) -> ObjectVerd
 def _fit_vgpus(
     physical_gpu: PhysicalGpu, desired: DesiredGpu, to_create: Mapping[str, DesiredVgpu]
 ) -> tuple[DesiredGpu, dict[str, ObjectVerdict]]:
-    """The wish with one vGPU after the other, in the order of the virtual functions, as long as they fit."""
+    """Add vGPUs to the desired state, in the order of the virtual functions, as long as they fit."""
     refused: dict[str, ObjectVerdict] = {}
     for address, each in to_create.items():
         more = replace(desired, vgpus=(*(desired.vgpus or ()), each))

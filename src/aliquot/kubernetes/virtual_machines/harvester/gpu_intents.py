@@ -1,4 +1,4 @@
-"""What should be done to the GPUs of a node now, from its hardware and its objects."""
+"""The intents for a node's GPUs, from its hardware and its objects."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import list_phy
 
 
 def intents(view: NodeView, objects: Objects) -> tuple[Intent, ...]:
-    """One intent for each GPU of which an object wishes something, by PCI address. One whose wish is met has a wish,
-    too: planning it leads to nothing.
+    """Return the intent for each GPU of which an object requests something, by PCI address.
+
+    A GPU whose request is met has an intent, too: its plan is empty.
     """
     found = (decide(physical_gpu).intent for physical_gpu in list_physical_gpus(view, objects))
     return tuple(intent for intent in found if intent is not None)
 
 
 def digest(intent: Intent) -> str:
-    """Tells one wish from another: an attempt that failed says nothing about a wish of another digest."""
+    """Return the digest of an intent. A failed attempt says nothing about an intent with another digest."""
     return hashlib.sha256(msgspec.json.encode([intent.pci, intent.desired, intent.applies])).hexdigest()[:16]
 
 
 def driver_needed(view: NodeView) -> bool:
-    """Whether the node needs the vGPU driver: it has a GPU that can have virtual functions."""
+    """Report whether the node needs the vGPU driver: it has a GPU that supports virtual functions."""
     return any(function.gpu and function.sriov for function in view.functions)

@@ -1,9 +1,10 @@
-"""MigConfigurations: how the GPUs are cut, against how they should be."""
+"""MigConfigurations: the actual geometry of the GPUs against the requested one."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -28,8 +29,9 @@ from aliquot.kubernetes.kinds.harvester_names import (
     SKIP_MIG_ANNOTATION,
     SYNCED,
     UNTRACKED_ANNOTATION,
+    MigConfigurationState,
 )
-from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING, ConditionState, condition
+from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionState, condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.mig_layout import (
     describe_instance,
@@ -45,12 +47,14 @@ from aliquot.kubernetes.virtual_machines.harvester.mig_layout import (
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import PhysicalGpu
-from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, advice
+from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING, ObjectVerdict
 
 
 def draft(view: NodeView, outcome: GpuOutcome) -> Draft | None:
-    """What the object of a GPU says; None for a GPU that gets none (or whose SRIOVGPUDevice, its owner, is not there
-    yet). It is made once MIG mode is on; what exists then is its wish.
+    """Build the draft of a GPU's MigConfiguration; None for a GPU without one.
+
+    The object is created once MIG mode is on and its owner, the SRIOVGPUDevice, exists. It requests the instances that
+    exist then.
     """
     physical_gpu = outcome.physical_gpu
     if physical_gpu.mig is not None:
@@ -71,8 +75,9 @@ def draft(view: NodeView, outcome: GpuOutcome) -> Draft | None:
 def objects_to_delete(
     view: NodeView, objects: Objects, found: Mapping[str, PhysicalGpu], being_created: Collection[str]
 ) -> Iterator[MigConfiguration]:
-    """Objects of this node without an SRIOVGPUDevice that is to have virtual functions, once those are off.
-    ``being_created`` are the SRIOVGPUDevices that are only being made.
+    """Yield this node's objects without an SRIOVGPUDevice that requests virtual functions, once those are disabled.
+
+    ``being_created`` are the SRIOVGPUDevices that this round creates.
     """
     for name, each in sorted(objects.migs.items()):
         if (
@@ -96,7 +101,7 @@ def _skips_mig(device: SRIOVGPUDevice) -> bool:
 
 
 def _has_tracked_instances(physical_gpu: PhysicalGpu, found: MigConfiguration) -> bool:
-    """Whether a GPU that is not to be cut has something that the object answers for."""
+    """Report whether a GPU that should not be partitioned has instances that the object owns."""
     return physical_gpu.gpu is None or found.spec.enabled or bool(recorded_instances(found, physical_gpu.gpu))
 
 
@@ -113,8 +118,8 @@ def _existing_draft(view: NodeView, outcome: GpuOutcome, found: MigConfiguration
     if physical_gpu.gpu is None or family is None:
         why = ObjectVerdict(physical_gpu.reason, physical_gpu.error)
         if physical_gpu.gpu is not None:
-            text = f"{physical_gpu.gpu.product} cannot be cut, or its geometry is not known"
-            why = ObjectVerdict("NotCapable", advice(text, f"aliquot profiles {physical_gpu.pci}"))
+            text = f"{physical_gpu.gpu.product} does not support MIG, or its geometry is not known"
+            why = ObjectVerdict("NotCapable", text, f"aliquot profiles {physical_gpu.pci}")
         status = _with_conditions(view, found, found.status, ("Unknown", why), ("Unknown", why))
     else:
         status = _enabled_status(view, outcome, found, family)
@@ -125,24 +130,22 @@ def _enabled_status(
     view: NodeView, outcome: GpuOutcome, found: MigConfiguration, family: Family
 ) -> MigConfigurationStatus:
     physical_gpu, gpu = outcome.physical_gpu, outcome.physical_gpu.gpu
-    assert gpu is not None, "without a GPU nothing can be told"
+    assert gpu is not None, "the status describes a readable GPU"
     if not found.spec.enabled:
         return _disabled_status(view, outcome, found, gpu, family)
     applied = is_met(found, gpu) or not is_due(physical_gpu, found)
     found_differences = differences(found, gpu, family)
-    # While healing is allowed a difference is mended and told at once; else the state says that nothing was done yet.
+    # With self-heal, the agent repairs and reports drift immediately; otherwise an empty state means "not applied yet".
     healing = self_heals(found) and found.status.applied_boot == physical_gpu.boot and bool(found.status.state)
-    state = (OUT_OF_SYNC if found_differences else SYNCED) if applied or healing else ""
+    state: MigConfigurationState | Literal[""] = (
+        (OUT_OF_SYNC if found_differences else SYNCED) if applied or healing else ""
+    )
     if state == SYNCED:
-        why = ObjectVerdict("Synced", "the GPU is cut as wished")
+        why = ObjectVerdict("Synced", "the GPU instances match the request")
     elif state:
-        why = (
-            outcome.decision.layout
-            or outcome.failure
-            or ObjectVerdict("OutOfSync", _repair_advice(found, gpu, found_differences))
-        )
+        why = outcome.decision.layout or outcome.failure or _out_of_sync(found, gpu, found_differences)
     else:
-        why = outcome.decision.layout or outcome.failure or ObjectVerdict(PENDING, "its GPU instances are being made")
+        why = outcome.decision.layout or outcome.failure or ObjectVerdict(PENDING, "GPU instances are being created")
     status = MigConfigurationStatus(
         profile_status=_profile_rows(
             family, gpu, tracked_instances(found, gpu) if applied else recorded_instances(found, gpu)
@@ -159,12 +162,12 @@ def _enabled_status(
 def _disabled_status(
     view: NodeView, outcome: GpuOutcome, found: MigConfiguration, gpu: Gpu, family: Family
 ) -> MigConfigurationStatus:
-    """A disabled object: what it made goes, what others made is told."""
+    """Return the status of a disabled object: its own instances are destroyed, those of others are reported."""
     mine, state = recorded_instances(found, gpu), found.status.state
     sentences = tuple(
-        f"{describe_instance(i)} was not made through this object" for i in untracked_instances(found, gpu)
+        f"{describe_instance(i)} was not created through this object" for i in untracked_instances(found, gpu)
     )
-    ready: ConditionState = "True", ObjectVerdict("Disabled", "nothing of it exists, as wished")
+    ready: ConditionState = "True", ObjectVerdict("Disabled", "it has no GPU instances, as requested")
     message = ""
     if mine:
         ready = (
@@ -177,8 +180,8 @@ def _disabled_status(
     else:
         state = DISABLED if state else ""
         if sentences:
-            message = _untracked_advice(found, sentences)
-            ready = "True", ObjectVerdict("Untracked", message)
+            ready = "True", _untracked(found, sentences)
+            message = ready[1].message
     if sentences and outcome.decision.layout is not None:
         ready, message = ("False", outcome.decision.layout), outcome.decision.layout.message
     status = MigConfigurationStatus(
@@ -199,11 +202,11 @@ def _with_conditions(
     return msgspec.structs.replace(status, conditions=both, observed_generation=found.metadata.generation or 1)
 
 
-# -- what is, in words and numbers
+# -- drift and counts
 
 
 def differences(found: MigConfiguration, gpu: Gpu, family: Family) -> tuple[str, ...]:
-    """What differs from the wish of an enabled object, one sentence each; empty where nothing does."""
+    """Return the drift of an enabled object, one sentence for each difference."""
     sentences = [] if gpu.mig.enabled else ["MIG mode is off"]
     counts, lacking = requested_counts(found), requested_counts(found) - existing_counts(gpu)
     names = {p.id: f"MIG {p.name}" for p in family.profiles} | {p.id: p.name for p in found.spec.profile_spec}
@@ -213,23 +216,29 @@ def differences(found: MigConfiguration, gpu: Gpu, family: Family) -> tuple[str,
     return tuple(sentences)
 
 
-def _repair_advice(found: MigConfiguration, gpu: Gpu, sentences: tuple[str, ...]) -> str:
-    """Disabling and enabling rebuilds what is ours alone: what others made needs a word on it first."""
+def _out_of_sync(found: MigConfiguration, gpu: Gpu, sentences: tuple[str, ...]) -> ObjectVerdict:
+    """Return the verdict on drift, with the commands that resolve it.
+
+    Disabling and enabling the object creates only its own instances again. Instances of others need the annotation
+    first.
+    """
     patch = f'kubectl patch migconfiguration {found.name} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
     first = (
-        f"{_destroy_command(found)} (to have what was not requested destroyed), then "
+        f"{_destroy_command(found)} (to destroy what was not requested), then "
         if untracked_instances(found, gpu)
         else ""
     )
-    return advice("; ".join(sentences) + ": nothing was touched", f"{first}{patch}, and enable it again")
+    text = "; ".join(sentences) + ": nothing was changed"
+    return ObjectVerdict("OutOfSync", text, f"{first}{patch}, and enable it again")
 
 
 def _destroy_command(found: MigConfiguration) -> str:
     return f"kubectl annotate migconfiguration {found.name} {UNTRACKED_ANNOTATION}=delete"
 
 
-def _untracked_advice(found: MigConfiguration, sentences: tuple[str, ...]) -> str:
-    return advice("; ".join(sentences) + ": left alone", f"{_destroy_command(found)} (to have it destroyed)")
+def _untracked(found: MigConfiguration, sentences: tuple[str, ...]) -> ObjectVerdict:
+    text = "; ".join(sentences) + ": left alone"
+    return ObjectVerdict("Untracked", text, f"{_destroy_command(found)} (to destroy them)")
 
 
 def _profile_rows(family: Family, gpu: Gpu, mine: tuple[GpuInstance, ...]) -> tuple[MigProfileStatus, ...]:
@@ -247,7 +256,7 @@ def _profile_rows(family: Family, gpu: Gpu, mine: tuple[GpuInstance, ...]) -> tu
 
 
 def creatable(family: Family, gpu: Gpu, profile_id: int) -> int:
-    """How many more instances of a profile can be made beside those that exist, by their placements."""
+    """Return how many more instances of a profile can be created beside the existing ones, by their placements."""
     table = compiled_table(family)
     placed = [k for k in map(placed_key, gpu.instances) if k in table.masks]
     present_counts = Counter(p for p, _ in placed)

@@ -1,4 +1,4 @@
-"""How one GPU should be cut: what of a MigConfiguration is to be carried out now, and which instances are its own."""
+"""The requested GPU instances of a GPU: the part of a MigConfiguration to apply now, and the instances that it owns."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from aliquot.kubernetes.kinds.harvester_names import (
     UNTRACKED_ANNOTATION,
 )
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import PhysicalGpu
-from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, advice, join_names
+from aliquot.kubernetes.virtual_machines.harvester.reasons import HELD, ObjectVerdict, join_names
 
 
 class MigLayout(msgspec.Struct, frozen=True):
-    """``instances`` None leaves them alone. ``applies``: a wish is being carried out."""
+    """A decision about the GPU instances."""
 
     instances: tuple[DesiredInstance, ...] | None = None
+    """None to leave the instances alone."""
     applies: bool = False
+    """Whether a request is being applied."""
     verdict: ObjectVerdict | None = None
 
 
 def requested_counts(found: MigConfiguration) -> Counter[int]:
-    """Profile id -> number of instances that are asked."""
+    """Return the number of requested instances by profile id."""
     counts: Counter[int] = Counter()
     for each in found.spec.profile_spec:
         if each.requested > 0:
@@ -41,19 +43,20 @@ def requested_counts(found: MigConfiguration) -> Counter[int]:
 
 
 def existing_counts(gpu: Gpu) -> Counter[int]:
-    """Profile id -> number of instances that exist."""
+    """Return the number of existing instances by profile id."""
     return Counter(i.profile_id for i in gpu.instances)
 
 
 def recorded_instances(found: MigConfiguration, gpu: Gpu) -> tuple[GpuInstance, ...]:
-    """The instances that the status has on record and that exist still, by id."""
+    """Return the instances that the status records and that still exist."""
     known = {(row.id, n) for row in found.status.profile_status for n in row.instances or ()}
     return tuple(i for i in gpu.instances if (i.profile_id, str(i.id)) in known)
 
 
 def tracked_instances(found: MigConfiguration, gpu: Gpu) -> tuple[GpuInstance, ...]:
-    """The instances that are this object's once its wish is met: those on record, then the lowest ids, up to what is
-    asked of each profile.
+    """Return the instances that the object owns once its request is met.
+
+    These are the recorded ones, then the lowest ids, up to the requested number of each profile.
     """
     mine = {i.id for i in recorded_instances(found, gpu)}
     left = requested_counts(found)
@@ -66,18 +69,20 @@ def tracked_instances(found: MigConfiguration, gpu: Gpu) -> tuple[GpuInstance, .
 
 
 def is_met(found: MigConfiguration, gpu: Gpu) -> bool:
-    """Whether everything that is asked exists; more may."""
+    """Report whether every requested instance exists; others may exist, too."""
     return gpu.mig.enabled and not requested_counts(found) - existing_counts(gpu)
 
 
 def self_heals(found: MigConfiguration) -> bool:
-    """Whether what somebody changed by hand is put right unasked."""
+    """Report whether the object allows the agent to revert manual changes."""
     return found.metadata.annotations.get(HEAL_ANNOTATION) == "true"
 
 
 def is_due(physical_gpu: PhysicalGpu, found: MigConfiguration) -> bool:
-    """Whether the wish of an enabled object is to be carried out, as opposed to being judged: it never was, a reboot or
-    switched virtual functions took its instances, the wish itself is another, or healing is allowed.
+    """Report whether the request of an enabled object should be applied, rather than only compared with the hardware.
+
+    It should if it never was applied, if a reboot or a change of the virtual functions destroyed its instances, if the
+    request changed, or if self-heal is on.
     """
     gpu, status = physical_gpu.gpu, found.status
     if gpu is None:
@@ -89,14 +94,12 @@ def is_due(physical_gpu: PhysicalGpu, found: MigConfiguration) -> bool:
     if 0 < status.observed_generation < found.metadata.generation:
         return True
     if not status.applied_boot and status.state in (SYNCED, OUT_OF_SYNC):
-        return (
-            not gpu.instances
-        )  # the original's object: what it says was carried out in this boot, if anything is left
+        return not gpu.instances  # written by Harvester: if instances exist, its request counts as applied in this boot
     return status.applied_boot != physical_gpu.boot
 
 
 def decide_layout(physical_gpu: PhysicalGpu, family: Family) -> MigLayout:
-    """What should happen to the GPU instances."""
+    """Decide about the GPU instances."""
     found, gpu = physical_gpu.mig, physical_gpu.gpu
     if found is None or gpu is None:
         return MigLayout()
@@ -108,7 +111,7 @@ def decide_layout(physical_gpu: PhysicalGpu, family: Family) -> MigLayout:
     if unknown:
         names = join_names(f"{p.name} (id {p.id})" for p in unknown)
         step = f"aliquot profiles {physical_gpu.pci}"
-        return MigLayout(verdict=ObjectVerdict("UnknownProfile", advice(f"{gpu.product} has no profile {names}", step)))
+        return MigLayout(verdict=ObjectVerdict("UnknownProfile", f"{gpu.product} has no profile {names}", step))
     spare = _instances_to_destroy(found, gpu)
     held = [i for i in spare if i.held]
     if held:
@@ -118,13 +121,13 @@ def decide_layout(physical_gpu: PhysicalGpu, family: Family) -> MigLayout:
 
 
 def untracked_instances(found: MigConfiguration, gpu: Gpu) -> tuple[GpuInstance, ...]:
-    """The instances that are not this object's."""
+    """Return the instances that the object does not own."""
     mine = {i.id for i in (tracked_instances(found, gpu) if found.spec.enabled else recorded_instances(found, gpu))}
     return tuple(i for i in gpu.instances if i.id not in mine)
 
 
 def unowned_instances(physical_gpu: PhysicalGpu) -> tuple[str, ...]:
-    """The GPU instances that no object answers for, in words; none where an object says that they may go."""
+    """Describe the GPU instances that no object owns; none if an object allows destroying them."""
     objects = [each for each in (physical_gpu.device, physical_gpu.mig, physical_gpu.claim) if each is not None]
     if physical_gpu.gpu is None or any(
         each.metadata.annotations.get(UNTRACKED_ANNOTATION) == "delete" for each in objects
@@ -139,24 +142,25 @@ def unowned_instances(physical_gpu: PhysicalGpu) -> tuple[str, ...]:
 
 
 def explain_conflict(physical_gpu: PhysicalGpu, why: ObjectVerdict) -> ObjectVerdict:
-    """Why a wish does not fit, with the instances in its way that it may not destroy."""
+    """Return why a request does not fit, with the conflicting instances that it may not destroy."""
     found, gpu = physical_gpu.mig, physical_gpu.gpu
     others = untracked_instances(found, gpu) if found is not None and gpu is not None else ()
     if found is None or not others:
         return why
-    message = why.message.partition(" | next: ")[0]
-    text = f"{message}; not made through this object, and left alone: {join_names(map(describe_instance, others))}"
-    step = f"kubectl annotate migconfiguration {found.name} {UNTRACKED_ANNOTATION}=delete (to have them destroyed)"
-    return ObjectVerdict(why.reason, advice(text, step))
+    text = (
+        f"{why.sentence}; not created through this object and left alone: {join_names(map(describe_instance, others))}"
+    )
+    step = f"kubectl annotate migconfiguration {found.name} {UNTRACKED_ANNOTATION}=delete (to destroy them)"
+    return ObjectVerdict(why.reason, text, step)
 
 
 def describe_instance(instance: GpuInstance) -> str:
-    """A GPU instance in a sentence."""
+    """Describe a GPU instance for a sentence."""
     return f"GPU instance {instance.id} (MIG {instance.profile} at {instance.placement})"
 
 
 def _instances_to_destroy(found: MigConfiguration, gpu: Gpu) -> tuple[GpuInstance, ...]:
-    """What was made by hand and may go."""
+    """Return the instances that were created by hand and may be destroyed."""
     return untracked_instances(found, gpu) if found.metadata.annotations.get(UNTRACKED_ANNOTATION) == "delete" else ()
 
 
@@ -173,7 +177,7 @@ def _missing_instances(found: MigConfiguration, gpu: Gpu, family: Family) -> tup
 
 
 def _disabled_layout(physical_gpu: PhysicalGpu, found: MigConfiguration, gpu: Gpu) -> MigLayout:
-    """A disabled object gives back what it made, and nothing else."""
+    """Destroy only the instances that a disabled object owns."""
     mine = recorded_instances(found, gpu)
     mine += _instances_to_destroy(found, gpu)
     if not mine:
@@ -182,7 +186,7 @@ def _disabled_layout(physical_gpu: PhysicalGpu, found: MigConfiguration, gpu: Gp
     if children:
         text = f"its GPU instances stay while vGPUs of this GPU are enabled: {join_names(children)}"
         step = f'kubectl patch vgpudevice {children[0]} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
-        return MigLayout(verdict=ObjectVerdict("VgpuEnabled", advice(text, step)))
+        return MigLayout(verdict=ObjectVerdict("VgpuEnabled", text, step))
     held = [i for i in mine if i.held]
     if held:
         return MigLayout(verdict=_held_verdict(held, "it is in use"))
@@ -194,4 +198,4 @@ def _held_verdict(held: list[GpuInstance], why: str) -> ObjectVerdict:
         join_names(dict.fromkeys(str(h) for i in held for h in i.holders)) or "a client that the driver does not name"
     )
     text = f"{join_names(map(describe_instance, held))} cannot be destroyed: {why} ({holders})"
-    return ObjectVerdict("Held", advice(text, "shut that down; it then goes on by itself"))
+    return ObjectVerdict(HELD, text, "shut that down; Aliquot then continues by itself")

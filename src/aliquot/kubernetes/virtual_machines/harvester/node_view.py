@@ -1,4 +1,4 @@
-"""What decisions about Harvester's objects are made from: one node's hardware and objects at one moment, frozen."""
+"""The input of decisions about Harvester's objects: a node's hardware and objects at one moment, frozen."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.pci import PciFunction
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
+from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectReason
 
 JSON = dict[str, Any]
 
 
 class Objects(msgspec.Struct, frozen=True):
-    """The objects of one node, by name."""
+    """The objects of a node, by name."""
 
     gpus: Mapping[str, SRIOVGPUDevice] = {}
     vgpus: Mapping[str, VGPUDevice] = {}
@@ -26,54 +27,58 @@ class Objects(msgspec.Struct, frozen=True):
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """One look. ``functions`` need no driver: NVIDIA's functions and what shares an IOMMU group with them.
-    ``inventory`` is None while no driver answers; ``driver_error`` says why, by ``reason`` and a sentence. ``now`` is
-    wall time for conditions (seconds), ``boot`` the id of this boot.
-    """
+    """An observation of a node."""
 
     node: str
     boot: str
+    """The id of this boot."""
     now: float
+    """Wall time for conditions, in seconds."""
     functions: tuple[PciFunction, ...] = ()
+    """NVIDIA's functions and their IOMMU group peers; reading them needs no driver."""
     inventory: Inventory | None = None
-    reason: str = ""
+    """None while no driver answers."""
+    reason: ObjectReason = ""
+    """Why no driver answers."""
     driver_error: str = ""
+    """The sentence for ``reason``."""
 
 
 class Result(msgspec.Struct, frozen=True):
-    """How the last attempt at one GPU's wish ended. ``reason`` is a word for conditions (``Applied``, ``Held``,
-    ``NoInstance``, ``HardwareRefused``), ``message`` the sentence with the next command. ``attempt`` is the digest of
-    the wish that it is about: the result of another wish says nothing.
-    """
+    """The result of the last attempt to apply a GPU's desired state."""
 
     attempt: str
+    """The digest of the intent that was tried. The result says nothing about another intent."""
     ok: bool
-    reason: str
+    reason: ObjectReason
+    """A condition reason (``Applied``, ``Held``, ``NoInstance``, ``HardwareRefused``)."""
     message: str = ""
+    """A sentence with the next command."""
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """What should be done to one GPU now: a wish for the planner, or nothing with the reason. ``desired`` None leaves
-    the GPU alone. ``applies`` are the names of MigConfigurations whose ``appliedBoot`` becomes this boot when it is
-    done.
-    """
+    """The desired state of a GPU, or the reason why nothing is done."""
 
     pci: str
     desired: DesiredGpu | None = None
-    reason: str = ""
+    """None to leave the GPU alone."""
+    reason: ObjectReason = ""
     message: str = ""
     applies: tuple[str, ...] = ()
+    """The MigConfigurations whose ``appliedBoot`` becomes this boot after the change."""
 
 
 class ObjectChange(msgspec.Struct, frozen=True):
-    """One write to the API server. ``verb``: create, patch (merge patch of metadata and spec), status (merge patch of
-    the status alone) or delete. ``version`` is the resourceVersion that it is based on, empty where none matters.
-    """
+    """A write to the API server."""
 
     verb: str
+    """``create``, ``patch`` (merge patch of metadata and spec), ``status`` (merge patch of only the status) or
+    ``delete``.
+    """
     kind: str
     name: str
     body: JSON = {}
     version: str = ""
+    """The resourceVersion that the change is based on; empty if it does not matter."""
     uid: str = ""
     why: str = ""

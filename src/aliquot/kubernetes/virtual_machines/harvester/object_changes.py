@@ -1,4 +1,4 @@
-"""Every request that makes a node's objects tell the truth."""
+"""The requests that bring a node's objects in line with its hardware."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict
 
 
 def changes(view: NodeView, objects: Objects, results: Mapping[str, Result]) -> tuple[ObjectChange, ...]:
-    """The requests, in the order in which they are to be made; nothing where all is true. ``results`` say by PCI
-    address how the last attempts ended. What belongs to an object that is only being made comes in the next round.
+    """Return the requests in the order in which to send them; none if the objects are up to date.
 
-    ``view.functions`` must be the whole bus: what is not in it is taken to be gone.
+    ``results`` are the results of the last attempts, by PCI address. Objects that belong to one that is only being
+    created follow in the next round. ``view.functions`` must contain the whole bus: a function that is missing counts
+    as removed.
     """
     found = tuple(_gpu_outcome(physical_gpu, results) for physical_gpu in list_physical_gpus(view, objects))
     owners = {address: outcome for outcome in found for address in outcome.physical_gpu.addresses}
     out: list[ObjectChange] = []
-    # A GPU's object that our watch does not show may only have lost the label by which it is watched. It is made, or
-    # found, first: what belongs to it is judged by what it says then.
+    # A GPU's object that the watch does not show may have lost the label of the watch. It is created or found first;
+    # its dependent objects follow from its content.
     being_created: set[str] = set()
     for draft in _drafts(view, objects, found, owners):
         out += changes_for(_stored(objects, draft), draft)
@@ -55,12 +56,15 @@ def changes(view: NodeView, objects: Objects, results: Mapping[str, Result]) -> 
 
 
 def _comes_last(change: ObjectChange) -> bool:
-    """A GPU's status comes last: who waited for its Ready finds the objects that belong to it made, or gone."""
+    """Report whether a change comes last: the status of a GPU.
+
+    A client that waited for its Ready condition then finds the dependent objects created or deleted.
+    """
     return change.verb == "status" and change.kind == SRIOVGPUDevice.TYPE.kind
 
 
 def _gpu_outcome(physical_gpu: PhysicalGpu, results: Mapping[str, Result]) -> GpuOutcome:
-    """The decision with the reason why it could not be carried out; the result of another wish says nothing."""
+    """Combine the decision with the reason why it could not be applied. Results of another intent are ignored."""
     decision, result = decide(physical_gpu), results.get(physical_gpu.pci)
     if result is None or result.ok or decision.intent is None or result.attempt != digest(decision.intent):
         return GpuOutcome(physical_gpu, decision)
@@ -70,7 +74,7 @@ def _gpu_outcome(physical_gpu: PhysicalGpu, results: Mapping[str, Result]) -> Gp
 def _drafts(
     view: NodeView, objects: Objects, found: tuple[GpuOutcome, ...], owners: Mapping[str, GpuOutcome]
 ) -> Iterator[Draft]:
-    """Owners before what they own."""
+    """Yield the drafts, owners before the objects that they own."""
     yield from functions.drafts(view, objects, owners)
     yield from functions.missing_drafts(view, objects)
     for outcome in found:
@@ -86,7 +90,7 @@ def _drafts(
 
 
 def _devices_without_gpu(view: NodeView, objects: Objects, found: tuple[GpuOutcome, ...]) -> Iterator[SRIOVGPUDevice]:
-    """The SRIOVGPUDevices of this node whose GPU is not there, or can have no virtual functions."""
+    """Yield this node's SRIOVGPUDevices whose GPU is missing or does not support virtual functions."""
     with_gpu = {outcome.physical_gpu.name for outcome in found if devices.supports_sriov(outcome.physical_gpu)}
     for name, each in sorted(objects.gpus.items()):
         if each.spec.node_name == view.node and name not in with_gpu:
@@ -106,6 +110,4 @@ def _stored(objects: Objects, draft: Draft) -> KubeObject | None:
 
 def _delete(each: KubeObject) -> ObjectChange:
     meta = each.metadata
-    return ObjectChange(
-        "delete", each.TYPE.kind, each.name, {}, meta.resource_version, meta.uid, "what it is about is gone"
-    )
+    return ObjectChange("delete", each.TYPE.kind, each.name, {}, meta.resource_version, meta.uid, "its device is gone")

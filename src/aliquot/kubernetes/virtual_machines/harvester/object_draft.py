@@ -1,4 +1,4 @@
-"""From what an object should say to the requests that make it say so: nothing where it does."""
+"""Drafts of objects, and the requests that change an existing object into its draft."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ LONGEST_LABEL = 63
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """What an object should say. ``labels`` and ``annotations`` are those that are ours, None for one that must not be
-    there; others stay. ``spec`` and ``owners`` are for an object that is not there yet: afterwards they are the user's.
-    """
+    """The content that an object should have."""
 
     kind: type[KubeObject]
     name: str
     spec: HarvesterSpec
+    """Only for a new object: afterwards it belongs to the user."""
     status: HarvesterStatus
     labels: Mapping[str, str | None] = {}
+    """Only our labels; None for one that must be absent. Other labels stay."""
     annotations: Mapping[str, str | None] = {}
+    """Only our annotations; None for one that must be absent. Other annotations stay."""
     owners: tuple[OwnerReference, ...] = ()
+    """Only for a new object."""
     finalizers: tuple[str, ...] = ()
     why: str = ""
 
 
 def changes_for(found: KubeObject | None, draft: Draft) -> list[ObjectChange]:
-    """The requests from what is to what should be."""
+    """Return the requests that change the object into its draft; none if it matches."""
     if found is None:
         return _creation_changes(draft)
     changes = []
     meta = _metadata(found, draft)
     if meta:
         changes.append(_change("patch", draft, {"metadata": meta}, "its labels and annotations"))
-    current: HarvesterStatus = getattr(found, "status")  # noqa: B009 - every kind of ours has one, KubeObject itself does not
+    current: HarvesterStatus = getattr(found, "status")  # noqa: B009 - all our kinds have a status, KubeObject has none
     patch = merge_patch(plain(current), plain(draft.status))
     if patch:
         changes.append(_change("status", draft, {"status": patch}, _status_summary(patch, draft)))
@@ -84,17 +86,19 @@ def _set_values(values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def labels(values: Mapping[str, str]) -> dict[str, str | None]:
-    """Labels that Kubernetes takes: a longer value (of a long node name) would have the whole object refused."""
+    """Return the labels that Kubernetes accepts: with a longer value (a long node name) it would reject the whole
+    object.
+    """
     return {name: value for name, value in values.items() if len(value) <= LONGEST_LABEL}
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: lists, no tuples."""
+    """Convert a value to plain JSON, with lists instead of tuples."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def merge_patch(current: JSON, wanted: JSON) -> JSON:
-    """The merge patch (RFC 7386) from one object to another: lists are replaced whole, null removes."""
+    """Return the merge patch (RFC 7386) from one object to another: it replaces whole lists, null removes a field."""
     patch: JSON = {name: None for name in current if name not in wanted}
     for name, value in wanted.items():
         before = current.get(name)

@@ -1,4 +1,4 @@
-"""Objects of nodes that are gone: whose device nobody will ever look at again. Pure."""
+"""Objects of removed nodes, whose devices no agent will read again. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
 
 _ORDER: tuple[type[KubeObject], ...] = (PCIDeviceClaim, VGPUDevice, MigConfiguration, SRIOVGPUDevice, PCIDevice)
-"""What belongs to another goes before it."""
+"""The order of deletion: an object goes before its owner."""
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """``finalizers`` are those that stay when ours, which only the node's own agent could honour, is taken away; None
-    where ours is not there. ``deleting``: somebody deleted it already.
-    """
+    """An object of a removed node."""
 
     kind: type[KubeObject]
     name: str
@@ -25,19 +23,24 @@ class Orphan(msgspec.Struct, frozen=True):
     version: str
     node: str
     finalizers: tuple[str, ...] | None = None
+    """The finalizers that stay when ours is removed, which only the node's agent could handle; None if ours is not
+    set.
+    """
     deleting: bool = False
+    """True if the object is being deleted already."""
 
 
 def orphans(nodes: Collection[str], objects: Iterable[KubeObject]) -> tuple[Orphan, ...]:
-    """Those whose node is not among ``nodes``, in the order in which they should go. An object that names no node is
-    nobody's, and stays.
+    """Return the objects whose node is not among ``nodes``, in the order of deletion.
+
+    An object that names no node stays.
     """
     found = [_orphan(each, node) for each in objects if (node := node_of(each)) and node not in nodes]
     return tuple(sorted(found, key=lambda each: (_ORDER.index(each.kind), each.name)))
 
 
 def node_of(item: KubeObject) -> str:
-    """The node that an object's device is in; empty where it does not say."""
+    """Return the node of an object's device; "" if the object names none."""
     node = ""
     if isinstance(item, PCIDevice):
         node = item.status.node_name

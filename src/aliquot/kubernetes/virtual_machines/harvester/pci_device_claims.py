@@ -1,8 +1,9 @@
-"""PCIDeviceClaims: whole GPUs that users hand out, and the reservations behind vGPUs of vendor-specific VFIO."""
+"""PCIDeviceClaims: whole GPUs that users pass through, and reservations for vGPUs of vendor-specific VFIO."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -23,22 +24,23 @@ from aliquot.kubernetes.kinds.harvester_names import (
     SKIP_BINDING_ANNOTATION,
     object_name,
 )
-from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING, ConditionState, condition
+from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionState, condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, ObjectChange, Objects
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
 from aliquot.kubernetes.virtual_machines.harvester.pci_devices import vgpu_resource_for
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import VFIO, PhysicalGpu
-from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, advice
+from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING, ObjectVerdict
 
 USER = "admin"
-"""Who claims for vGPUs, as in the original."""
-MISNAMED = "Misnamed"
+"""The user of claims for vGPUs, as in Harvester."""
+MISNAMED: Final = "Misnamed"
 
 
 def reservation_drafts(view: NodeView, objects: Objects, outcome: GpuOutcome) -> Iterator[Draft]:
-    """The claim of each virtual function that carries a vGPU of vendor-specific VFIO, or is to: there before the vGPU,
-    gone after it.
+    """Yield the claim of each virtual function that carries, or should carry, a vGPU of vendor-specific VFIO.
+
+    The claim exists before the vGPU and goes after it.
     """
     physical_gpu, drivers = outcome.physical_gpu, {f.address: f.driver for f in view.functions}
     for address, found in sorted(physical_gpu.vgpus.items()):
@@ -50,8 +52,8 @@ def reservation_drafts(view: NodeView, objects: Objects, outcome: GpuOutcome) ->
         if claim is not None and (passes_through(claim) or claim.metadata.deletion_timestamp is not None):
             continue
         exists = physical_gpu.live_vgpus.get(address) is not None
-        pending = outcome.failure or ObjectVerdict(PENDING, "the vGPU is to come")
-        why = ObjectVerdict("Configured", f"it stands for {resource}") if exists else pending
+        pending = outcome.failure or ObjectVerdict(PENDING, "the vGPU is being created")
+        why = ObjectVerdict("Configured", f"it reserves the function for {resource}") if exists else pending
         yield Draft(
             kind=PCIDeviceClaim,
             name=name,
@@ -69,8 +71,9 @@ def _owner_reference(owner: KubeObject) -> OwnerReference:
 
 
 def claims_to_delete(view: NodeView, objects: Objects, found: Mapping[str, GpuOutcome]) -> Iterator[PCIDeviceClaim]:
-    """Reservations without a vGPU. ``found`` are the GPUs by their virtual functions. Where nobody can see whether
-    there is one, they stay.
+    """Yield reservations without a vGPU. ``found`` are the GPUs by their virtual functions.
+
+    A reservation stays while it is unknown whether its vGPU exists.
     """
     for _, claim in sorted(objects.claims.items()):
         outcome = found.get(claim.spec.address)
@@ -86,8 +89,10 @@ def claims_to_delete(view: NodeView, objects: Objects, found: Mapping[str, GpuOu
 
 
 def claim_drafts(view: NodeView, objects: Objects, found: Mapping[str, GpuOutcome]) -> Iterator[Draft]:
-    """What the claims that hand functions out say. ``found`` are the GPUs by PCI address. Only NVIDIA's functions, and
-    what goes with them, are ours: of another one a claim says so, and nothing that pcidevices wrote is changed.
+    """Yield the drafts of claims that pass functions through. ``found`` are the GPUs by PCI address.
+
+    Only NVIDIA's functions and their IOMMU group peers are ours. Another claim only gets a condition that says so;
+    nothing that pcidevices wrote is changed.
     """
     functions = {f.address: f for f in view.functions}
     for name, claim in sorted(objects.claims.items()):
@@ -113,8 +118,8 @@ def claim_drafts(view: NodeView, objects: Objects, found: Mapping[str, GpuOutcom
 
 
 def _is_missing_nvidia_function(claim: PCIDeviceClaim, objects: Objects) -> bool:
-    """Whether a claim is about one of NVIDIA's functions that is not there now: its PCIDevice, or what we have said of
-    it, tells.
+    """Report whether a claim is about a missing NVIDIA function, by its PCIDevice or by the conditions that we
+    wrote.
     """
     device = objects.functions.get(claim.name)
     was_served = any(each.reason != NOT_SERVED for each in claim.status.conditions)
@@ -122,8 +127,8 @@ def _is_missing_nvidia_function(claim: PCIDeviceClaim, objects: Objects) -> bool
 
 
 def _not_served_status(view: NodeView, claim: PCIDeviceClaim) -> PCIDeviceClaimStatus:
-    text = f"node {view.node} has no NVIDIA device at {claim.spec.address}: aliquot serves no other device"
-    why = ObjectVerdict(NOT_SERVED, advice(text, f"kubectl delete pcideviceclaim {claim.name}"))
+    text = f"node {view.node} has no NVIDIA device at {claim.spec.address}: Aliquot serves no other device"
+    why = ObjectVerdict(NOT_SERVED, text, f"kubectl delete pcideviceclaim {claim.name}")
     return msgspec.structs.replace(
         claim.status,
         conditions=(condition(claim.status.conditions, "Ready", "False", why, view.now),),
@@ -133,21 +138,22 @@ def _not_served_status(view: NodeView, claim: PCIDeviceClaim) -> PCIDeviceClaimS
 
 def _misnamed_verdict(view: NodeView, claim: PCIDeviceClaim) -> ObjectVerdict:
     name, address = object_name(view.node, claim.spec.address), claim.spec.address
-    text = f"a claim on {address} has the name {name}: this one names one function and means another"
-    return ObjectVerdict(MISNAMED, advice(text, f"kubectl delete pcideviceclaim {claim.name}"))
+    text = f"the claim on {address} must be named {name}: this one names another function"
+    return ObjectVerdict(MISNAMED, text, f"kubectl delete pcideviceclaim {claim.name}")
 
 
 def _absent_verdict(claim: PCIDeviceClaim) -> ObjectVerdict:
-    text = f"there is no {claim.spec.address} on the PCI bus: the wish is kept until it is back"
-    return ObjectVerdict(
-        "GpuMissing", advice(text, f"kubectl delete pcideviceclaim {claim.name} (if it is gone for good)")
-    )
+    text = f"{claim.spec.address} is not on the PCI bus: the request is kept until the device is back"
+    return ObjectVerdict("GpuMissing", text, f"kubectl delete pcideviceclaim {claim.name} (if it is gone for good)")
 
 
 def finalizer_changes(
     view: NodeView, objects: Objects, physical_gpus: Mapping[str, PhysicalGpu]
 ) -> Iterator[ObjectChange]:
-    """A claim goes only when what it did is undone. One that we do not serve goes: nobody else is left to let it."""
+    """Yield the changes of finalizers: a claim is released only when its passthrough is undone.
+
+    A claim that Aliquot does not serve is released: nothing else would.
+    """
     present = {f.address: f for f in view.functions}
     for _, claim in sorted(objects.claims.items()):
         function, address = present.get(claim.spec.address), claim.spec.address
@@ -159,9 +165,9 @@ def finalizer_changes(
         passed_through = is_active and function is not None and function.driver == VFIO
         if leaving and held and not passed_through:
             remaining = [f for f in claim.metadata.finalizers if f != CLAIM_FINALIZER]
-            yield _finalizer_change(claim, remaining, "nothing of it is left to undo")
+            yield _finalizer_change(claim, remaining, "nothing is left to undo")
         elif not leaving and not held and is_active:
-            yield _finalizer_change(claim, [*claim.metadata.finalizers, CLAIM_FINALIZER], "it has something to undo")
+            yield _finalizer_change(claim, [*claim.metadata.finalizers, CLAIM_FINALIZER], "passthrough must be undone")
 
 
 def _finalizer_change(claim: PCIDeviceClaim, remaining: list[str], why: str) -> ObjectChange:
@@ -173,7 +179,7 @@ def _finalizer_change(claim: PCIDeviceClaim, remaining: list[str], why: str) -> 
 def _status(
     view: NodeView, found: PCIDeviceClaim | None, driver: str, passed_through: bool, state: ConditionState
 ) -> PCIDeviceClaimStatus:
-    """The driver to give back is the one that was seen before the function was handed out."""
+    """Return the status. The driver to bind again is the one that was seen before passthrough."""
     previous = found.status if found is not None else PCIDeviceClaimStatus()
     return PCIDeviceClaimStatus(
         conditions=(condition(previous.conditions, "Ready", *state, view.now),),
@@ -187,28 +193,28 @@ def _gpu_state(outcome: GpuOutcome) -> ConditionState:
     physical_gpu, decision = outcome.physical_gpu, outcome.decision
     leaving = physical_gpu.claim is not None and physical_gpu.claim.metadata.deletion_timestamp is not None
     if physical_gpu.passed_through and not leaving:
-        return "True", ObjectVerdict("PassedThrough", f"GPU {physical_gpu.pci} is handed out whole")
+        return "True", ObjectVerdict("PassedThrough", f"GPU {physical_gpu.pci} is passed through")
     if physical_gpu.gpu is None and not physical_gpu.without_driver and decision.intent is not None:
         return "Unknown", ObjectVerdict(physical_gpu.reason, physical_gpu.error)
     if decision.claim is not None:
         return "False", decision.claim
-    text = "taken back" if leaving else "handed out"
+    text = "taken back" if leaving else "passed through"
     return "False", outcome.failure or ObjectVerdict(PENDING, f"GPU {physical_gpu.pci} is being {text}")
 
 
 def _other_function_state(
     view: NodeView, function: PciFunction, physical_gpus: Sequence[PhysicalGpu]
 ) -> ConditionState:
-    """A function that is no GPU: it goes with one, or through a VGPUDevice."""
+    """Return the state of a function that is not a GPU: it goes with a GPU, or through a VGPUDevice."""
     if function.driver == VFIO:
-        return "True", ObjectVerdict("PassedThrough", f"{function.address} is handed out")
+        return "True", ObjectVerdict("PassedThrough", f"{function.address} is passed through")
     if function.physfn:
         name = object_name(view.node, function.address)
-        text = f"{function.address} is a virtual function: it is handed out through VGPUDevice {name}"
-        return "False", ObjectVerdict("VirtualFunction", advice(text, f"kubectl delete pcideviceclaim {name}"))
+        text = f"{function.address} is a virtual function: VMs get it through VGPUDevice {name}"
+        return "False", ObjectVerdict("VirtualFunction", text, f"kubectl delete pcideviceclaim {name}")
     group = function.iommu_group
     gpu_name = next((c.name for c in physical_gpus if group is not None and c.function.iommu_group == group), "")
-    text = f"{function.address} is handed out together with the GPU of its IOMMU group"
+    text = f"{function.address} is passed through together with the GPU of its IOMMU group"
     return "False", ObjectVerdict(
-        "NotAGpu", advice(text, f"kubectl get pcideviceclaim {gpu_name}" if gpu_name else "aliquot show")
+        "NotAGpu", text, f"kubectl get pcideviceclaim {gpu_name}" if gpu_name else "aliquot show"
     )

@@ -1,4 +1,4 @@
-"""PCIDevices: what the bus shows of the node's GPUs and of what shares their IOMMU groups."""
+"""PCIDevices: the node's GPUs and their IOMMU group peers on the PCI bus."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ from aliquot.kubernetes.virtual_machines.harvester.conditions import condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
-from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, advice
+from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict
 from aliquot.kubernetes.virtual_machines.harvester.vgpu_assignment import is_owned
 
 _BRIDGE = "0604"
 
 
 def drafts(view: NodeView, objects: Objects, owners: Mapping[str, GpuOutcome]) -> Iterator[Draft]:
-    """A PCIDevice for each function but bridges. ``owners`` are the GPUs by their virtual functions."""
+    """Yield a PCIDevice for each function except bridges. ``owners`` are the GPUs by their virtual functions."""
     for function in view.functions:
         if function.class_id != _BRIDGE:
             yield _draft(view, objects, function, owners.get(function.address))
 
 
 def objects_to_delete(view: NodeView, objects: Objects) -> Iterator[PCIDevice]:
-    """Objects of this node whose function is not there any more. What was never ours is left: network cards, for
-    instance, that the original has listed. ``view.functions`` is the whole truth about NVIDIA's functions.
+    """Yield this node's objects whose function is gone.
+
+    Objects that were never ours stay, for example network cards that Harvester listed. ``view.functions`` contains all
+    of NVIDIA's functions.
     """
     present = {object_name(view.node, f.address) for f in view.functions if f.class_id != _BRIDGE}
     for name, found in sorted(objects.functions.items()):
@@ -48,18 +50,17 @@ def objects_to_delete(view: NodeView, objects: Objects) -> Iterator[PCIDevice]:
 
 
 def missing_drafts(view: NodeView, objects: Objects) -> Iterator[Draft]:
-    """Claimed functions that are not there now. Their PCIDevices own the claims, which would be deleted with them, and
-    with them the wish.
+    """Yield the drafts of claimed functions that are missing now.
+
+    Their PCIDevices own the claims: deleting them would delete the claims with the requests.
     """
     present = {f.address for f in view.functions}
     for name, found in sorted(objects.functions.items()):
         ours = found.status.vendor_id == NVIDIA and found.status.node_name == view.node
         if not ours or found.status.address in present or not passes_through(objects.claims.get(name)):
             continue
-        text = f"there is no {found.status.address} on the PCI bus: its claim is kept until it is back"
-        why = ObjectVerdict(
-            "Missing", advice(text, f"kubectl delete pcideviceclaim {name} (if it was taken out for good)")
-        )
+        text = f"{found.status.address} is not on the PCI bus: its claim is kept until the device is back"
+        why = ObjectVerdict("Missing", text, f"kubectl delete pcideviceclaim {name} (if it was removed for good)")
         status = msgspec.structs.replace(
             found.status,
             conditions=(condition(found.status.conditions, "Ready", "False", why, view.now),),
@@ -70,7 +71,9 @@ def missing_drafts(view: NodeView, objects: Objects) -> Iterator[Draft]:
 
 
 def vgpu_resource_for(outcome: GpuOutcome | None, address: str) -> str | None:
-    """The vGPU resource that stands for a virtual function with vendor VFIO, "" for none; None where nobody knows."""
+    """Return the vGPU resource of a virtual function with vendor-specific VFIO; "" without one, None if it is
+    unknown.
+    """
     if outcome is None:
         return ""
     physical_gpu = outcome.physical_gpu
@@ -114,7 +117,7 @@ def _draft(view: NodeView, objects: Objects, function: PciFunction, outcome: Gpu
 
 
 def _resource(name: str, objects: Objects, function: PciFunction, found: PCIDevice | None) -> str:
-    """The resource of a whole function. A name that machines ask for stays, whatever our pci.ids calls the card."""
+    """Return the resource of a whole function. A name that VMs request stays, whatever our pci.ids calls the model."""
     claim, own = objects.claims.get(name), f"{vendor_domain(function.vendor)}/{name}"
     if claim is not None and claim.spec.disable_resource_pooling is True:
         return own
@@ -129,7 +132,7 @@ def _resource(name: str, objects: Objects, function: PciFunction, found: PCIDevi
 
 
 def _is_same_model(found: PCIDevice, function: PciFunction) -> bool:
-    """Whether it is still a card of the same model."""
+    """Report whether the function still has the same vendor and device id."""
     return (found.status.vendor_id, found.status.device_id) == (function.vendor_id, function.device_id)
 
 

@@ -1,4 +1,4 @@
-"""One physical GPU with everything that is said of it: on the bus, by the driver, in objects."""
+"""A physical GPU with its PCI function, its state in the driver, and its objects."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from aliquot.core.model.catalog import Family
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
 from aliquot.core.model.pci import PciFunction
 from aliquot.core.model.vgpu_types import VgpuTable
+from aliquot.errors import Message
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import object_name
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
+from aliquot.kubernetes.virtual_machines.harvester.reasons import NO_DRIVER, ObjectReason
 
 VFIO = "vfio-pci"
 NVIDIA = "nvidia"
-NO_DRIVER = "NoDriver"
 
 
 class PhysicalGpu(msgspec.Struct, frozen=True):
-    """``name`` is that of all its objects. ``vgpus`` are its VGPUDevices by the address of the virtual function, those
-    of functions that are off included. ``gpu`` is None while the driver does not show it; ``reason`` and ``error``
-    then say why.
-    """
+    """A physical GPU."""
 
     name: str
+    """The name of all its objects."""
     node: str
     boot: str
     function: PciFunction
@@ -33,10 +32,14 @@ class PhysicalGpu(msgspec.Struct, frozen=True):
     mig: MigConfiguration | None = None
     claim: PCIDeviceClaim | None = None
     vgpus: Mapping[str, VGPUDevice] = {}
+    """Its VGPUDevices by the address of the virtual function, including disabled functions."""
     inventory: Inventory | None = None
     gpu: Gpu | None = None
-    reason: str = ""
+    """None while the driver does not show the GPU."""
+    reason: ObjectReason = ""
+    """Why ``gpu`` is None."""
     error: str = ""
+    """The sentence for ``reason``."""
 
     @property
     def pci(self) -> str:
@@ -44,34 +47,34 @@ class PhysicalGpu(msgspec.Struct, frozen=True):
 
     @property
     def enabled(self) -> bool:
-        """Whether its virtual functions are wanted."""
+        """True if its virtual functions are requested."""
         return self.device is not None and self.device.spec.enabled
 
     @property
     def passed_through(self) -> bool:
-        """Whether the whole GPU is handed out to virtual machines now."""
+        """True if the whole GPU is passed through now."""
         return self.function.driver == VFIO
 
     @property
     def without_driver(self) -> bool:
-        """Whether the kernel alone shows it, since no NVIDIA driver has taken it: it can still be handed out whole."""
+        """True if only the kernel shows it, because no NVIDIA driver is bound to it. It can still be passed through."""
         shown = self.inventory.gpus if self.inventory is not None else ()
         return any(_without_driver(gpu) for gpu in shown if gpu.pci == self.pci)
 
     @property
     def live_vgpus(self) -> Mapping[str, Vgpu]:
-        """The vGPUs that exist, by virtual function."""
+        """The existing vGPUs, by virtual function."""
         return {v.function: v for v in self.gpu.vgpus} if self.gpu is not None else {}
 
     @property
     def observed_functions(self) -> frozenset[str]:
-        """The virtual functions of which the driver tells whether they carry a vGPU."""
+        """The virtual functions for which the driver reports whether they carry a vGPU."""
         virtual = self.gpu.virtual if self.gpu is not None else None
         return frozenset(f.pci for f in virtual.functions) if virtual is not None else frozenset()
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Its virtual functions: those that exist in the order of ``virtfn*``, then those that objects remember."""
+        """Its virtual functions: the existing ones in the order of ``virtfn*``, then those that only objects name."""
         present = self.function.virtual
         return (*present, *sorted(a for a in self.vgpus if a not in present))
 
@@ -85,7 +88,7 @@ class PhysicalGpu(msgspec.Struct, frozen=True):
 
     @property
     def family(self) -> Family | None:
-        """The geometry table, None for a GPU that cannot be cut (or whose table nobody knows)."""
+        """The geometry table; None for a GPU without MIG or with an unknown table."""
         if self.inventory is None or self.gpu is None or not self.gpu.mig.capable:
             return None
         try:
@@ -95,7 +98,7 @@ class PhysicalGpu(msgspec.Struct, frozen=True):
 
 
 def list_physical_gpus(view: NodeView, objects: Objects) -> tuple[PhysicalGpu, ...]:
-    """Every physical NVIDIA GPU of the node, by PCI address."""
+    """Return every physical NVIDIA GPU of the node, by PCI address."""
     found = sorted((f for f in view.functions if f.gpu and not f.physfn), key=lambda f: f.address)
     return tuple(_physical_gpu(view, objects, function) for function in found)
 
@@ -120,20 +123,24 @@ def _physical_gpu(view: NodeView, objects: Objects, function: PciFunction) -> Ph
     )
 
 
-def _find_gpu(view: NodeView, pci: str) -> tuple[Gpu | None, str, str]:
+def _find_gpu(view: NodeView, pci: str) -> tuple[Gpu | None, ObjectReason, str]:
     if view.inventory is None:
         return None, view.reason or NO_DRIVER, view.driver_error or "no GPU driver answers on this node"
     found = next((g for g in view.inventory.gpus if g.pci == pci), None)
     if found is None:
-        return None, "NotShown", f"the driver that answers does not show the GPU at {pci} | next: aliquot show"
+        return None, "NotShown", _look(f"the driver that answers does not show the GPU at {pci}")
     if found.lost:
-        return None, "GpuLost", f"GPU {pci} has fallen off the bus: what it carried is not known | next: aliquot show"
+        return None, "GpuLost", _look(f"GPU {pci} has fallen off the bus: its previous state is not known")
     if found.virtual is None:
-        return None, "NotRead", f"what the kernel knows of the GPU at {pci} could not be read | next: aliquot show"
+        return None, "NotRead", _look(f"the kernel's data on the GPU at {pci} could not be read")
     if _without_driver(found):
-        why = f"NVIDIA's driver has not taken the GPU at {pci} (its driver: {found.virtual.driver or 'none'})"
+        why = f"NVIDIA's driver is not bound to the GPU at {pci} (its driver: {found.virtual.driver or 'none'})"
         return None, view.reason or NO_DRIVER, view.driver_error or why
     return found, "", ""
+
+
+def _look(sentence: str) -> str:
+    return str(Message(sentence, "aliquot show"))
 
 
 def _without_driver(gpu: Gpu) -> bool:
@@ -141,7 +148,7 @@ def _without_driver(gpu: Gpu) -> bool:
 
 
 def _vgpus(view: NodeView, objects: Objects, function: PciFunction) -> dict[str, VGPUDevice]:
-    """An object counts under the name that its function's address gives it: one that tells another is nobody's."""
+    """Return the VGPUDevices of a GPU. An object whose name does not match its address is ignored."""
     mine = [v for v in objects.vgpus.values() if v.name == object_name(view.node, v.spec.address)]
     present = set(function.virtual)
     return {v.spec.address: v for v in mine if v.spec.address in present or v.spec.parent == function.address}

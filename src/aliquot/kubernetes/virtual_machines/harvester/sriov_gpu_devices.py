@@ -1,22 +1,26 @@
-"""SRIOVGPUDevices: the GPUs that can have virtual functions."""
+"""SRIOVGPUDevices: the GPUs that support virtual functions."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice, SRIOVGPUDeviceSpec, SRIOVGPUDeviceStatus, passes_through
 from aliquot.kubernetes.kinds.harvester_names import NODE_LABEL, object_name
-from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING, ConditionState, ConditionStatus, condition
+from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionState, ConditionStatus, condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import PhysicalGpu
-from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, advice
+from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING, ObjectVerdict
 
-GONE = "GpuMissing"
+GONE: Final = "GpuMissing"
 
 
 def draft(view: NodeView, outcome: GpuOutcome) -> Draft | None:
-    """What the object of a GPU says; None for a GPU that gets none: it can have no virtual functions, or is about to be
-    handed out. A new one takes its wish from what is.
+    """Build the draft of a GPU's SRIOVGPUDevice; None for a GPU without one.
+
+    A GPU has none if it does not support virtual functions or will be passed through. A new object requests the current
+    state.
     """
     physical_gpu = outcome.physical_gpu
     present = physical_gpu.function.virtual
@@ -31,27 +35,25 @@ def draft(view: NodeView, outcome: GpuOutcome) -> Draft | None:
         spec=SRIOVGPUDeviceSpec(address=physical_gpu.pci, node_name=view.node, enabled=bool(present)),
         status=_status(view, physical_gpu.device, status, why, present),
         labels=labels({NODE_LABEL: view.node}),
-        why=f"GPU {physical_gpu.pci} can have virtual functions",
+        why=f"GPU {physical_gpu.pci} supports virtual functions",
     )
 
 
 def supports_sriov(physical_gpu: PhysicalGpu) -> bool:
-    """Whether the GPU can have virtual functions; of one that is handed out it cannot be told."""
+    """Report whether the GPU supports virtual functions. During passthrough this is known only from its object."""
     return physical_gpu.function.sriov or (physical_gpu.passed_through and physical_gpu.device is not None)
 
 
 def missing_draft(view: NodeView, found: SRIOVGPUDevice) -> Draft:
-    """The object of a GPU that is not there any more, although it should be shared: the wish outlasts a GPU that is
-    gone for a while.
-    """
+    """Build the draft for a missing GPU: its request is kept in case the GPU comes back."""
     if found.name != (name := object_name(view.node, found.spec.address)):
-        text = f"the object of GPU {found.spec.address} is {name}: this one is nobody's"
-        why = ObjectVerdict("Misnamed", advice(text, f"kubectl delete sriovgpudevice {found.name}"))
+        text = f"the object of GPU {found.spec.address} must be named {name}: this one has no effect"
+        why = ObjectVerdict("Misnamed", text, f"kubectl delete sriovgpudevice {found.name}")
         status = _status(view, found, "False", why, ())
         return Draft(SRIOVGPUDevice, found.name, found.spec, status, labels({NODE_LABEL: view.node}))
-    text = f"there is no GPU with SR-IOV at {found.spec.address}: the wish is kept until it is back"
+    text = f"no GPU with SR-IOV at {found.spec.address}: the request is kept until it is back"
     step = f'kubectl patch sriovgpudevice {found.name} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
-    why = ObjectVerdict(GONE, advice(text, f"{step} (if it was taken out for good)"))
+    why = ObjectVerdict(GONE, text, f"{step} (if it was removed for good)")
     status = _status(view, found, "False", why, ())
     return Draft(SRIOVGPUDevice, found.name, found.spec, status, labels({NODE_LABEL: view.node}))
 
@@ -73,17 +75,17 @@ def _ready(outcome: GpuOutcome) -> ConditionState:
     present = physical_gpu.function.virtual
     wanted = physical_gpu.enabled if physical_gpu.device is not None else bool(present)
     if not wanted and not present:
-        return "True", ObjectVerdict("Disabled", "virtual functions are off, as wished")
+        return "True", ObjectVerdict("Disabled", "virtual functions are disabled, as requested")
     if physical_gpu.gpu is None:
         return "Unknown", ObjectVerdict(physical_gpu.reason, physical_gpu.error)
     if decision.device is not None:
         return "False", decision.device
     if not wanted:
-        return "False", failure or ObjectVerdict(PENDING, "virtual functions are being switched off")
+        return "False", failure or ObjectVerdict(PENDING, "virtual functions are being disabled")
     if not present:
-        return "False", failure or ObjectVerdict(PENDING, "virtual functions are being switched on")
+        return "False", failure or ObjectVerdict(PENDING, "virtual functions are being enabled")
     if decision.mig_mode is not None and physical_gpu.gpu.mig.enabled != decision.mig_mode:
-        mode = "on" if decision.mig_mode else "off"
-        return "False", failure or ObjectVerdict(PENDING, f"MIG mode is being switched {mode}")
+        mode = "enabled" if decision.mig_mode else "disabled"
+        return "False", failure or ObjectVerdict(PENDING, f"MIG mode is being {mode}")
     mig = f", MIG mode {'on' if physical_gpu.gpu.mig.enabled else 'off'}" if physical_gpu.gpu.mig.capable else ""
     return "True", ObjectVerdict("Enabled", f"{len(present)} virtual functions{mig}")

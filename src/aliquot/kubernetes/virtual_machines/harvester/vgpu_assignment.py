@@ -1,4 +1,4 @@
-"""Which vGPU each virtual function should carry, and which of those that exist may go."""
+"""The vGPU that each virtual function should carry, and the existing ones that may be destroyed."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from aliquot.core.model.inventory import Vgpu
 from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
 from aliquot.core.planner.rules import RuleRefusal
 from aliquot.core.planner.vgpu.rules import find_type
+from aliquot.kubernetes.gpu.reasons import reason_word
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import UNTRACKED_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import PhysicalGpu
-from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, advice, reason_word
+from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict
 
 
 class VgpuAssignment(msgspec.Struct, frozen=True):
-    """By virtual function: the vGPUs that stay, those that should be made, and why an object is not as wished.
-    ``restoring``: every one that should be made was there before, and went with a reboot.
-    """
+    """The decision about vGPUs, by virtual function."""
 
     keep: Mapping[str, DesiredVgpu]
+    """vGPUs that stay."""
     create: Mapping[str, DesiredVgpu]
+    """vGPUs to create."""
     verdicts: Mapping[str, ObjectVerdict]
+    """Why an object is not in its desired state."""
     restoring: bool = False
+    """Every vGPU to create existed before, and was lost in a reboot."""
 
     @property
     def all_vgpus(self) -> tuple[DesiredVgpu, ...]:
@@ -34,18 +37,20 @@ class VgpuAssignment(msgspec.Struct, frozen=True):
 
 
 def status_uuid(physical_gpu: PhysicalGpu, vgpu: Vgpu) -> str:
-    """What ``status.uuid`` says of a vGPU: the mdev's UUID; the type's number with vendor VFIO, as the original."""
+    """Return ``status.uuid`` of a vGPU: the mdev's UUID; with vendor-specific VFIO, the number of the type, as in
+    Harvester.
+    """
     return str(vgpu.type_id) if physical_gpu.uses_vendor_vfio else vgpu.uuid
 
 
 def is_tracked_by(physical_gpu: PhysicalGpu, found: VGPUDevice, vgpu: Vgpu) -> bool:
-    """Whether the object knows this very vGPU as the one that was made for it. Without that it is somebody's."""
+    """Report whether the object records exactly this vGPU as its own. Otherwise it belongs to another creator."""
     known = found.status.uuid
     return known == status_uuid(physical_gpu, vgpu) if known else bool(found.status.state)
 
 
 def is_owned(physical_gpu: PhysicalGpu, found: VGPUDevice | None, vgpu: Vgpu) -> bool:
-    """Whether the object answers for a vGPU that its function carries: it asked for it, or had it made."""
+    """Report whether the object owns a vGPU of its function: it requested the vGPU, or the vGPU was created for it."""
     if found is None:
         return has_known_type(physical_gpu, vgpu)
     return is_tracked_by(physical_gpu, found, vgpu) or (
@@ -54,24 +59,24 @@ def is_owned(physical_gpu: PhysicalGpu, found: VGPUDevice | None, vgpu: Vgpu) ->
 
 
 def has_known_type(physical_gpu: PhysicalGpu, vgpu: Vgpu) -> bool:
-    """Whether a wish could name its type: only then it can be adopted."""
+    """Report whether an object could request the vGPU's type: only then can the vGPU be adopted."""
     table = physical_gpu.table
     return table is not None and vgpu.type_id in table.by_id
 
 
 def is_of_type(physical_gpu: PhysicalGpu, type_name: str, vgpu: Vgpu) -> bool:
-    """Whether a vGPU is of the type of that name."""
+    """Report whether a vGPU has the type of that name."""
     kind = type_by_name(physical_gpu.table, type_name)
     return type_name == vgpu.type or (isinstance(kind, VgpuType) and kind.id == vgpu.type_id)
 
 
 def type_by_name(table: VgpuTable | None, type_name: str) -> VgpuType | RuleRefusal:
-    """The type of a full (or short) name on this GPU."""
+    """Return the type with a full or short name on this GPU."""
     return find_type(table, 0, type_name, table.name if table is not None else "this GPU")
 
 
 def assign_vgpus(physical_gpu: PhysicalGpu) -> VgpuAssignment:
-    """The decision for each virtual function by itself; whether all of it fits is another question."""
+    """Decide about each virtual function by itself. Whether all of it fits together is decided later."""
     keep: dict[str, DesiredVgpu] = {}
     create: dict[str, DesiredVgpu] = {}
     verdicts: dict[str, ObjectVerdict] = {}
@@ -100,7 +105,7 @@ def assign_vgpus(physical_gpu: PhysicalGpu) -> VgpuAssignment:
 
 
 def _existed_before(physical_gpu: PhysicalGpu, desired: DesiredVgpu) -> bool:
-    """Whether the vGPU went with a reboot: its object still says what it was."""
+    """Report whether the vGPU was lost in a reboot: its object still records it."""
     return bool(desired.uuid) or physical_gpu.vgpus[desired.function].status.uuid == str(desired.type_id)
 
 
@@ -111,7 +116,7 @@ def _kept_vgpu(vgpu: Vgpu) -> DesiredVgpu:
 def _review_existing(
     physical_gpu: PhysicalGpu, found: VGPUDevice | None, vgpu: Vgpu
 ) -> tuple[bool, ObjectVerdict | None]:
-    """Whether a vGPU that exists stays, and what is wrong about it."""
+    """Report whether an existing vGPU stays, and what is wrong with it."""
     if found is None:
         return True, None
     may_go = (
@@ -122,25 +127,23 @@ def _review_existing(
         if is_of_type(physical_gpu, found.spec.type_name, vgpu):
             return True, None
         if is_tracked_by(physical_gpu, found, vgpu):
-            text = f"it carries {vgpu.type}, and another type was asked while it was enabled"
-            return True, ObjectVerdict(
-                "TypeChanged", advice(text, f"{_patch_command(name, False)}, then enable it anew")
-            )
+            text = f"it carries {vgpu.type}, and another type was requested while it was enabled"
+            return True, ObjectVerdict("TypeChanged", text, f"{_patch_command(name, False)}, then enable it again")
     if not may_go:
         return True, _untracked_verdict(found, vgpu)
     if vgpu.held:
         who = ", ".join(map(str, vgpu.holders))
-        return True, ObjectVerdict("Held", advice(f"{vgpu.type} is in use by {who}", "stop that virtual machine"))
+        return True, ObjectVerdict("Held", f"{vgpu.type} is in use by {who}", "stop that VM")
     return False, None
 
 
 def _untracked_verdict(found: VGPUDevice, vgpu: Vgpu) -> ObjectVerdict:
-    text = f"{vgpu.type} on {vgpu.function} was not made through this object: it is left alone"
+    text = f"{vgpu.type} on {vgpu.function} was not created through this object: it is left alone"
     step = (
         f"kubectl annotate vgpudevice {found.name} {UNTRACKED_ANNOTATION}=delete (or, to keep it, enable the object "
         f"with vGPUTypeName {vgpu.type!r})"
     )
-    return ObjectVerdict("Untracked", advice(text, step))
+    return ObjectVerdict("Untracked", text, step)
 
 
 def _patch_command(what: str, enabled: bool) -> str:
@@ -151,15 +154,15 @@ def _patch_command(what: str, enabled: bool) -> str:
 def _desired_vgpu(physical_gpu: PhysicalGpu, found: VGPUDevice, address: str) -> DesiredVgpu | ObjectVerdict:
     step = f"kubectl get vgpudevice {found.name} -o jsonpath='{{.status.availableTypes}}'"
     if not found.spec.type_name:
-        return ObjectVerdict("NoType", advice("it is enabled without a vGPU type", step))
+        return ObjectVerdict("NoType", "it is enabled without a vGPU type", step)
     kind = type_by_name(physical_gpu.table, found.spec.type_name)
     if isinstance(kind, RuleRefusal):
-        return ObjectVerdict(reason_word(kind.rule), advice(kind.message, step))
+        return ObjectVerdict(reason_word(kind.rule), kind.message, step)
     return DesiredVgpu(kind.id or 0, kind.name, address, _previous_uuid(physical_gpu, found.status.uuid))
 
 
 def _previous_uuid(physical_gpu: PhysicalGpu, text: str) -> str:
-    """The UUID that the vGPU had before a reboot, which virtual machines may know it by."""
+    """Return the UUID that the vGPU had before a reboot, by which VMs may know it."""
     try:
         previous = str(uuid.UUID(text))
     except ValueError:

@@ -1,4 +1,4 @@
-"""VGPUDevices: the virtual functions, and the vGPU that each carries."""
+"""VGPUDevices: the virtual functions with their vGPUs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from aliquot.core.planner.vgpu.creatable_types import type_answers
 from aliquot.core.planner.vgpu.function_assignment import usable_functions
 from aliquot.kubernetes.kinds.harvester import VGPUDevice, VGPUDeviceSpec, VGPUDeviceStatus
 from aliquot.kubernetes.kinds.harvester_names import CONFIGURED, NODE_LABEL, PARENT_LABEL, object_name
-from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING, ConditionState, ConditionStatus, condition
+from aliquot.kubernetes.virtual_machines.harvester.conditions import ConditionState, ConditionStatus, condition
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import GpuOutcome
 from aliquot.kubernetes.virtual_machines.harvester.node_view import NodeView, Objects
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import VFIO, PhysicalGpu
-from aliquot.kubernetes.virtual_machines.harvester.reasons import ObjectVerdict, advice
+from aliquot.kubernetes.virtual_machines.harvester.reasons import PENDING, ObjectVerdict
 from aliquot.kubernetes.virtual_machines.harvester.vgpu_assignment import has_known_type, is_owned, status_uuid
 
 replace = msgspec.structs.replace
 
 
 def drafts(view: NodeView, outcome: GpuOutcome) -> Iterator[Draft]:
-    """One object for each virtual function of a GPU, and for those that are off while the GPU is to have them. A new
-    one waits until the driver tells what its function carries: what lives is adopted.
+    """Yield an object for each virtual function of a GPU, and for disabled ones while the GPU should have them.
+
+    A new object waits until the driver reports what its function carries, so that it adopts an existing vGPU.
     """
     physical_gpu, free = outcome.physical_gpu, _free_functions(outcome.physical_gpu)
     offered = _creatable_types(physical_gpu) if free else {}
@@ -47,8 +48,9 @@ def drafts(view: NodeView, outcome: GpuOutcome) -> Iterator[Draft]:
 
 
 def objects_to_delete(view: NodeView, objects: Objects, being_created: Collection[str]) -> Iterator[VGPUDevice]:
-    """Objects whose virtual function is not there and is not to come back: after a reboot it would. ``being_created``
-    are the SRIOVGPUDevices that are only being made.
+    """Yield objects whose virtual function is gone and should not come back, as it would after a reboot.
+
+    ``being_created`` are the SRIOVGPUDevices that this round creates.
     """
     present = {object_name(view.node, address) for f in view.functions for address in f.virtual}
     for name, found in sorted(objects.vgpus.items()):
@@ -59,15 +61,13 @@ def objects_to_delete(view: NodeView, objects: Objects, being_created: Collectio
 
 
 def waiting_drafts(view: NodeView, objects: Objects) -> Iterator[Draft]:
-    """Objects that wait for a GPU which is not there now."""
+    """Yield the drafts of objects that wait for a missing GPU."""
     present_gpus = {f.address for f in view.functions if f.gpu}
     for name, found in sorted(objects.vgpus.items()):
         parent = objects.gpus.get(object_name(view.node, found.spec.parent))
         expected = parent is not None and parent.spec.enabled
         if found.spec.node_name == view.node and expected and found.spec.parent not in present_gpus:
-            why = ObjectVerdict(
-                "GpuMissing", f"there is no GPU at {found.spec.parent}: its wish is kept until it is back"
-            )
+            why = ObjectVerdict("GpuMissing", f"no GPU at {found.spec.parent}: the request is kept until it is back")
             status = _with_ready_condition(view, found, VGPUDeviceStatus(uuid=_recorded_uuid(found)), "False", why)
             yield Draft(VGPUDevice, name, found.spec, status, labels({NODE_LABEL: view.node}))
 
@@ -82,7 +82,7 @@ def _with_ready_condition(
 
 
 def _spec(view: NodeView, physical_gpu: PhysicalGpu, address: str) -> VGPUDeviceSpec:
-    """The wish of a new object: what is."""
+    """Return the spec of a new object, which requests the current state."""
     vgpu = physical_gpu.live_vgpus.get(address)
     adopted = vgpu is not None and has_known_type(physical_gpu, vgpu)
     name = vgpu.type if vgpu is not None and adopted else ""
@@ -92,7 +92,7 @@ def _spec(view: NodeView, physical_gpu: PhysicalGpu, address: str) -> VGPUDevice
 
 
 def _free_functions(physical_gpu: PhysicalGpu) -> frozenset[str]:
-    """The virtual functions that could carry a vGPU now."""
+    """Return the virtual functions that could carry a vGPU now."""
     gpu = physical_gpu.gpu
     if gpu is None or gpu.virtual is None or not gpu.virtual.functions:
         return frozenset()
@@ -101,7 +101,7 @@ def _free_functions(physical_gpu: PhysicalGpu) -> frozenset[str]:
 
 
 def _creatable_types(physical_gpu: PhysicalGpu) -> Mapping[str, str]:
-    """The types that a free function can take now, each with what the original writes beside it."""
+    """Return the types that a free function can carry now, each with the id that Harvester writes."""
     assert physical_gpu.inventory is not None
     assert physical_gpu.gpu is not None
     prefix = "" if physical_gpu.uses_vendor_vfio else "nvidia-"
@@ -113,8 +113,9 @@ def _creatable_types(physical_gpu: PhysicalGpu) -> Mapping[str, str]:
 
 
 def _status(physical_gpu: PhysicalGpu, address: str, offered: Mapping[str, str]) -> VGPUDeviceStatus:
-    """What the function carries. A vGPU that is nobody's is not told as configured: whoever disabled the object would
-    destroy it.
+    """Return what the function carries.
+
+    A vGPU that the object does not own is not reported as configured: disabling the object would then destroy it.
     """
     found, vgpu = physical_gpu.vgpus.get(address), physical_gpu.live_vgpus.get(address)
     if vgpu is not None:
@@ -131,8 +132,9 @@ def _status(physical_gpu: PhysicalGpu, address: str, offered: Mapping[str, str])
 
 
 def _recorded_uuid(found: VGPUDevice) -> str:
-    """What ``status.uuid`` said of a vGPU that a reboot took away and that is to come back: the UUID by which virtual
-    machines know it, or the type's number.
+    """Return the recorded ``status.uuid`` of a vGPU that a reboot destroyed and that should come back.
+
+    It is the UUID by which VMs know the vGPU, or the number of the type.
     """
     known = found.status.uuid if found.spec.enabled else ""
     if known.isascii() and known.isdecimal():
@@ -154,20 +156,20 @@ def _ready_state(outcome: GpuOutcome, address: str) -> ConditionState:
         return "False", refused[address]
     if not found.spec.enabled:
         if vgpu is None:
-            return "True", ObjectVerdict("Disabled", "no vGPU, as wished")
+            return "True", ObjectVerdict("Disabled", "no vGPU, as requested")
         return "False", failure or ObjectVerdict(PENDING, f"{vgpu.type} is being destroyed")
     if vgpu is not None:
         return "True", ObjectVerdict("Configured", f"it carries {vgpu.type}")
     if address not in physical_gpu.function.virtual:
-        text = f"the virtual functions of {physical_gpu.pci} are off, and are to come back"
+        text = f"the virtual functions of {physical_gpu.pci} are disabled and will be enabled again"
         return "False", failure or ObjectVerdict("FunctionsOff", text)
-    return "False", failure or ObjectVerdict(PENDING, f"{found.spec.type_name} is being made")
+    return "False", failure or ObjectVerdict(PENDING, f"{found.spec.type_name} is being created")
 
 
 def _new_state(physical_gpu: PhysicalGpu, vgpu: Vgpu | None) -> ConditionState:
     if vgpu is None:
-        return "True", ObjectVerdict("Disabled", "no vGPU, as wished")
+        return "True", ObjectVerdict("Disabled", "no vGPU, as requested")
     if has_known_type(physical_gpu, vgpu):
         return "True", ObjectVerdict("Configured", f"it carries {vgpu.type}")
-    text = f"it carries a vGPU of {vgpu.type}, which no table names: it is left alone"
-    return "False", ObjectVerdict("Untracked", advice(text, f"aliquot vgpu list {physical_gpu.pci}"))
+    text = f"it carries a vGPU of {vgpu.type}, a type that no table lists: it is left alone"
+    return "False", ObjectVerdict("Untracked", text, f"aliquot vgpu list {physical_gpu.pci}")

@@ -1,1 +1,1 @@
-"""KubeVirt: virtual machines that ask for GPUs, and the devices that they may have. Values and rules, no I/O."""
+"""KubeVirt: VMs that request GPUs, and the devices that they may have. Values and rules without I/O."""

@@ -1,9 +1,9 @@
-"""Which devices a virtual machine really has, as its annotation tells it. Pure.
+"""The devices that a VM has, as its annotation states them. Pure.
 
-A machine asks for a resource and names the entry as its user likes; which device it gets is decided when it starts. The
-annotation says which, and when the machine stops, the names in its spec become those of the devices that it had: so it
-is in Harvester, whose user interface shows both. Source: harvester/pcidevices, pkg/controller/virtualmachine and
-pkg/apis (``AllocationDetails``).
+A VM requests a resource, under an entry name that its user chooses. Which device it gets is decided at its start. The
+annotation then names the device. When the VM stops, its spec gets the names of the devices that it had, as in
+Harvester, whose user interface shows both. Source: harvester/pcidevices, pkg/controller/virtualmachine and pkg/apis
+(``AllocationDetails``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ids = Mapping[str, Sequence[str]]
 
 
 class VmAllocation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Names of objects by resource, for the entries of ``gpus`` and of ``hostDevices``."""
+    """Object names by resource, for the entries of ``gpus`` and of ``hostDevices``."""
 
     gpus: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     hostdevices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
@@ -34,7 +34,7 @@ class VmAllocation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def parse(text: str) -> VmAllocation | None:
-    """What an annotation says; None for nonsense, or where there is none."""
+    """Parse an annotation; None if it is missing or invalid."""
     try:
         return msgspec.json.decode(text, type=VmAllocation) if text else None
     except UNREADABLE:
@@ -42,14 +42,16 @@ def parse(text: str) -> VmAllocation | None:
 
 
 def render(allocation: VmAllocation) -> str:
-    """The annotation's text, in the spelling of Go's JSON."""
+    """Render the annotation's text with the spelling of Go's JSON."""
     return msgspec.json.encode(allocation, order="sorted").decode()
 
 
 def allocation_of(devices: VmDevices, ids: Ids, names: Mapping[str, str]) -> VmAllocation:
-    """What the entries of a running machine got. ``ids`` are what its launcher was given, ``names`` the objects that
-    stand for ids; what stands for none is left out. A resource that both lists ask for is split in their order, since
-    nothing tells which device went to which.
+    """Return the devices that the entries of a running VM got.
+
+    ``ids`` are the device ids of its launcher, ``names`` maps ids to objects; ids without an object are omitted. If
+    both lists request a resource, its devices are split in the order of the lists, because nothing shows which entry
+    got which.
     """
     gpus, host = devices.gpus or (), devices.host_devices or ()
     taken: dict[str, tuple[str, ...]] = {}
@@ -69,8 +71,9 @@ def _count_requests(entries: Sequence[DeviceRequest], resource: str) -> int:
 
 
 def merge_foreign(found: VmAllocation, previous: VmAllocation, known: Collection[str]) -> VmAllocation:
-    """``found``, and what others have noted for resources that are not ours: a network card, a USB device. ``known``
-    are the names of our objects.
+    """Return ``found`` with the entries of others for resources that are not ours, such as a network card.
+
+    ``known`` are the names of our objects.
     """
 
     def part(new: dict[str, tuple[str, ...]], old: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -80,9 +83,10 @@ def merge_foreign(found: VmAllocation, previous: VmAllocation, known: Collection
 
 
 def rename_patch(devices: VmDevices, allocation: VmAllocation) -> list[JSON]:
-    """The JSON patch that gives the entries of a stopped machine's spec the names of the devices that it had, empty
-    where they have them. It is refused where the spec has changed meanwhile; names that would then be there twice,
-    which KubeVirt does not allow, are not given.
+    """Return the JSON patch that names the entries of a stopped VM's spec after the devices that it had.
+
+    It is empty if the names match. The API server rejects it if the spec has changed meanwhile. If a name would occur
+    twice, which KubeVirt does not allow, the entries keep their names.
     """
     return [
         *_rename_entries("gpus", devices.gpus or (), allocation.gpus),
@@ -113,6 +117,6 @@ def _rename_entries(
 
 
 def removal_patch(text: str) -> list[JSON]:
-    """The JSON patch that takes the annotation away if it still is this text."""
+    """Return the JSON patch that removes the annotation if it still has this text."""
     path = "/metadata/annotations/" + ALLOCATION_ANNOTATION.replace("~", "~0").replace("/", "~1")
     return [{"op": "test", "path": path, "value": text}, {"op": "remove", "path": path}]

@@ -1,7 +1,7 @@
-"""How many devices of each resource there are, who has them, and how many more machines can get them. Pure.
+"""Device counts of each resource, their holders, and how many more VMs can get a device. Pure.
 
-``measure`` counts; ``fit.fit`` says whether machines that come in addition can all be placed. Machines are counted, not
-annotations: an annotation about an allocation comes late, and a stopped machine holds nothing.
+``measure`` counts; ``fit.fit`` decides whether additional VMs can all be placed. The counts come from VMs, not from
+annotations: an allocation annotation is written late, and a stopped VM holds nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand,
 
 _VENDOR = "nvidia.com/"
 _CONTAINERS = ("nvidia.com/gpu", "nvidia.com/mig-")
-"""Resources of containers, by how they begin."""
+"""Prefixes of the resources of containers."""
 
 
 class ClusterObservation(msgspec.Struct, frozen=True):
-    """What the cluster looks like. ``reserved`` is what machines were admitted with a moment ago: ``vms`` may
-    not show it yet.
-    """
+    """The cluster's objects that capacity depends on."""
 
     nodes: tuple[Node, ...] = ()
     vgpus: tuple[VGPUDevice, ...] = ()
@@ -35,41 +33,47 @@ class ClusterObservation(msgspec.Struct, frozen=True):
     vms: tuple[VirtualMachine, ...] = ()
     instances: tuple[VirtualMachineInstance, ...] = ()
     reserved: tuple[VmDemand, ...] = ()
+    """Demands of VMs that were admitted moments ago: ``vms`` may not show them yet."""
 
 
 class NodeCapacity(msgspec.Struct, frozen=True):
-    """One resource on one node. ``total`` and ``usable`` are kubelet's figures (node.status.capacity and allocatable:
-    devices that it knows, and those of them that are healthy); ``configured`` is how many the objects say are
-    made. ``allocated`` is what running machines have there. ``ready``: kubelet answers, and the node is not cordoned.
-    """
+    """A resource on a node."""
 
     node: str
     total: int = 0
+    """Devices that kubelet knows (node.status.capacity)."""
     usable: int = 0
+    """Devices that kubelet considers healthy (node.status.allocatable)."""
     configured: int = 0
+    """Devices that the objects state as created."""
     allocated: int = 0
+    """Devices of running VMs."""
     ready: bool = True
+    """Kubelet answers and the node is not cordoned."""
 
     @property
     def free(self) -> int:
-        """What kubelet could hand out now."""
+        """Devices that kubelet could allocate now."""
         return max(0, self.usable - self.allocated)
 
     @property
     def promised(self) -> int:
-        """What is free once kubelet knows all that is configured: its figures are 0 for a moment after it starts."""
+        """Devices that are free once kubelet knows all configured ones: just after its start, kubelet's counts are
+        0.
+        """
         return max(0, max(self.usable, self.configured) - self.allocated)
 
 
 class ResourceCapacity(msgspec.Struct, frozen=True):
-    """One resource in the whole cluster. ``pending`` is asked for by machines that have no node yet, ``stopped`` by
-    machines that are not to run. ``nodes`` by node name, those without any device of the resource left out.
-    """
+    """A resource in the whole cluster."""
 
     resource: str
     nodes: tuple[NodeCapacity, ...] = ()
+    """The nodes that have a device of the resource, by name."""
     pending: int = 0
+    """Requested by VMs that have no node yet."""
     stopped: int = 0
+    """Requested by VMs that should not run."""
 
     @property
     def total(self) -> int:
@@ -85,30 +89,31 @@ class ResourceCapacity(msgspec.Struct, frozen=True):
 
     @property
     def allocatable(self) -> int:
-        """How many more can be given out: on nodes that take machines, less what waiting machines ask for."""
+        """Devices that can be allocated on ready nodes, less the requests of waiting VMs."""
         return max(0, sum(each.free for each in self.nodes if each.ready) - self.pending)
 
     @property
     def set_aside(self) -> int:
-        """Free, but on nodes that take no machines now."""
+        """Free devices on nodes that accept no VMs now."""
         return sum(each.free for each in self.nodes if not each.ready)
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """``resources`` by resource, sorted; resources that no node offers any more are there with 0. ``labels`` are the
-    nodes' own, by node name.
-    """
+    """The capacity of the cluster."""
 
     resources: Mapping[str, ResourceCapacity]
+    """By resource, sorted. A resource that no node offers any more is present with 0."""
     running: tuple[VmDemand, ...] = ()
     waiting: tuple[VmDemand, ...] = ()
     stopped: tuple[VmDemand, ...] = ()
     labels: Mapping[str, Mapping[str, str]] = {}
+    """The nodes' labels, by node name."""
 
 
 def measure(observation: ClusterObservation) -> Capacity:
-    """The figures of every resource of GPUs for virtual machines: those that kubelets or objects know or knew, and
-    those that machines ask for.
+    """Count the devices of every GPU resource for VMs.
+
+    These are the resources that kubelets or objects know or knew, and those that VMs request.
     """
     running, waiting, stopped = demands(observation.vms, observation.instances)
     waiting = (*waiting, *_unlisted_reservations(observation, (*running, *waiting)))
@@ -135,15 +140,17 @@ def measure(observation: ClusterObservation) -> Capacity:
 
 
 def is_vm_gpu_resource(resource: str) -> bool:
-    """Whether a resource is, by its name, a GPU or a part of one for virtual machines."""
+    """Report whether a resource is, by its name, a GPU or a part of a GPU for VMs."""
     return resource.startswith(_VENDOR) and not resource.startswith(_CONTAINERS)
 
 
 def count_configured(
     vgpus: Iterable[VGPUDevice], functions: Iterable[PCIDevice], claims: Iterable[PCIDeviceClaim]
 ) -> Counter[tuple[str, str]]:
-    """How many devices the objects say are made, by node and resource: vGPUs, and functions that are handed out whole.
-    A claim that only reserves a function (a vGPU's) is not counted again.
+    """Count the devices that the objects state as created, by node and resource.
+
+    These are vGPUs and functions that are passed through. A claim that only reserves the function of a vGPU is not
+    counted again.
     """
     found: Counter[tuple[str, str]] = Counter()
     for vgpu in vgpus:
@@ -159,12 +166,12 @@ def count_configured(
 
 
 def _requested_resources(observation: ClusterObservation) -> set[str]:
-    """Resources of vGPUs that should be there, whether or not they are."""
+    """Return the resources of requested vGPUs, whether or not these exist."""
     return {names.vgpu_resource(each.spec.type_name) for each in observation.vgpus if each.spec.type_name}
 
 
 def _unlisted_reservations(observation: ClusterObservation, counted: tuple[VmDemand, ...]) -> tuple[VmDemand, ...]:
-    """What was admitted and has not come yet, beyond what its machine is counted with already."""
+    """Return the demands of admitted VMs beyond those that are counted already."""
     found = []
     for each in observation.reserved:
         has: Counter[str] = Counter()
@@ -181,7 +188,7 @@ def _node_capacities(
     configured_counts: Mapping[tuple[str, str], int],
     held: Mapping[tuple[str, str], int],
 ) -> tuple[NodeCapacity, ...]:
-    """Of nodes that there are: what a machine had on a node that was removed is nobody's any more."""
+    """Return the counts of the nodes that exist. A removed node's devices count no longer."""
     found = []
     for node in sorted(nodes, key=lambda each: each.name):
         at = (node.name, resource)
@@ -196,13 +203,13 @@ def _node_capacities(
 
 
 def _is_ready(node: Node) -> bool:
-    """A node that says nothing of its readiness counts as ready."""
+    """Report whether a node accepts VMs. A node without a Ready condition counts as ready."""
     ready_status = next((each.status for each in node.status.conditions if each.type == "Ready"), "True")
     return ready_status == "True" and not node.spec.unschedulable
 
 
 def _device_count(text: str) -> int:
-    """A count of devices; kubelet writes a thousand of them as ``1k``."""
+    """Parse a device count; kubelet writes 1000 as ``1k``."""
     found = quantity.read(text)
     return 0 if found is None else max(0, int(found.value))
 

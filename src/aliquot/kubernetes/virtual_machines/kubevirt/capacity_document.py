@@ -1,9 +1,10 @@
-"""Capacity as programs read it: our own document, and the shape that Harvester answers Rancher with. Pure.
+"""Capacity documents for programs: Aliquot's own, and the form in which Harvester answers Rancher. Pure.
 
-Both hold figures alone, no names of machines: who polls is not asked for rights.
-Sources of Harvester's shape: harvester/harvester, pkg/api/cluster (a map of resource to what is left of it over all
-nodes, cpu and memory included, behind the link ``deviceCapacity`` of the one cluster ``local``); rancher/dashboard,
-pkg/harvester-manager (which links and figures its form reads).
+Both contain only counts, no names of VMs: pollers need no permissions.
+
+Harvester's form is a map of resource to remaining amount over all nodes, cpu and memory included. It is behind the link
+``deviceCapacity`` of the only cluster ``local``. Sources: harvester/harvester, pkg/api/cluster; rancher/dashboard,
+pkg/harvester-manager (the links and amounts that its form reads).
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ CLUSTER = "local"
 
 
 def document(capacity: Capacity, resource: str = "") -> JSON:
-    """``kind: Capacity``. With ``resource`` only that one; its list is empty where nobody knows the resource."""
+    """Return the document of kind ``Capacity``, optionally of only one resource; its list is empty for an unknown
+    one.
+    """
     entries = [each for each in capacity.resources.values() if resource in ("", each.resource)]
     return {"apiVersion": API_VERSION, "kind": "Capacity", "resources": [_resource_entry(each) for each in entries]}
 
 
 def fit_document(found: FitResult) -> JSON:
-    """``kind: FitResult``."""
+    """Return the document of kind ``Fit``."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Fit",
@@ -40,8 +43,10 @@ def fit_document(found: FitResult) -> JSON:
 
 
 def remaining_by_resource(nodes: Iterable[Node], capacity: Capacity) -> dict[str, str]:
-    """Harvester's ``deviceCapacity``: what is left of every resource of all nodes. GPUs count as in our own document;
-    of other devices, what machines have or wait for is taken off, and never below zero.
+    """Return Harvester's ``deviceCapacity``: the remaining amount of every resource over all nodes.
+
+    GPUs count as in Aliquot's own document. For other resources, the requests of running and waiting VMs are
+    subtracted, down to zero.
     """
     amounts: dict[str, list[str]] = {}
     for node in nodes:
@@ -58,13 +63,13 @@ def remaining_by_resource(nodes: Iterable[Node], capacity: Capacity) -> dict[str
 
 
 def cluster(path: str) -> JSON:
-    """Harvester's one cluster, found at ``path``; Rancher follows its link."""
+    """Return Harvester's only cluster, served at ``path``. Rancher follows its link."""
     links = {"self": path, "deviceCapacity": f"{path}?link=deviceCapacity"}
     return {"id": CLUSTER, "type": "cluster", "links": links, "name": CLUSTER}
 
 
 def clusters(path: str) -> JSON:
-    """The list of that one."""
+    """Return the list that contains this cluster."""
     rows = [cluster(f"{path}/{CLUSTER}")]
     return {"type": "collection", "resourceType": "cluster", "links": {"self": path}, "count": 1, "data": rows}
 

@@ -1,7 +1,8 @@
-"""What each virtual machine asks for and where it has it: the two objects of one machine as one value. Pure.
+"""The device requests of each VM and their nodes: both objects of a VM as one value. Pure.
 
-A machine is a VirtualMachine, its VirtualMachineInstance (same namespace, same name), or both. What runs counts as it
-was started, whatever the VirtualMachine says by now; what it will ask for in addition at its next start waits.
+A VM has a VirtualMachine, a VirtualMachineInstance (same namespace and name), or both. A running VM counts as it was
+started, whatever the VirtualMachine requests now. What it requests additionally for its next start counts as waiting.
+
 Source: KubeVirt API reference; labels of docker-machine-driver-harvester (harvester/create.go).
 """
 
@@ -20,44 +21,47 @@ POOL_LABEL = "nodepool.harvesterhci.io/name"
 
 
 class VmDemand(msgspec.Struct, frozen=True):
-    """What one machine asks for: ``counts`` is devices by resource, ``selector`` labels that its node must have.
-    ``node`` is where it has them, empty while it waits; ``target`` where it has as many again while it moves there.
-    ``cluster`` and ``pool`` are Rancher's names for what the machine belongs to, empty for machines of other origin.
-    """
+    """The device requests of a VM."""
 
     namespace: str
     name: str
     counts: Mapping[str, int]
+    """Devices by resource."""
     selector: Mapping[str, str] = {}
+    """Labels that the VM's node must have."""
     node: str = ""
+    """Where the VM has the devices; empty while it waits."""
     cluster: str = ""
+    """Rancher's guest cluster that the VM belongs to; empty for other VMs."""
     pool: str = ""
+    """Rancher's machine pool that the VM belongs to; empty for other VMs."""
     target: str = ""
+    """Where the VM has as many devices again during its live migration."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Where it has devices now."""
+        """The nodes on which the VM has devices now."""
         return tuple(dict.fromkeys(each for each in (self.node, self.target) if each))
 
     @property
     def key(self) -> tuple[str, str]:
-        """Namespace and name: those of its VirtualMachine and of its VirtualMachineInstance."""
+        """Namespace and name, the same for VirtualMachine and VirtualMachineInstance."""
         return self.namespace, self.name
 
 
 def count_devices(devices: VmDevices) -> dict[str, int]:
-    """Devices by resource; those from DRA claims are none of a device plugin's."""
+    """Count the devices by resource, without those from DRA claims: a device plugin does not serve them."""
     return dict(Counter(each.device_name for each in devices.all if each.device_name and not each.claim_name))
 
 
 def vm_demand(vm: VirtualMachine) -> VmDemand:
-    """What the machine asks for when it starts, whether or not it is to run."""
+    """Return the demand of the VM at its start, whether or not it should run."""
     selector = vm.spec.template.spec.node_selector
     return _demand(vm.metadata, count_devices(vm.devices), selector, "")
 
 
 def instance_demand(instance: VirtualMachineInstance) -> VmDemand:
-    """What a machine has, or waits for, since it was started."""
+    """Return the demand of a started VM: the devices that it has or waits for."""
     found = _demand(
         instance.metadata, count_devices(instance.devices), instance.spec.node_selector, instance.status.node_name
     )
@@ -67,11 +71,11 @@ def instance_demand(instance: VirtualMachineInstance) -> VmDemand:
 def demands(
     vms: Iterable[VirtualMachine], instances: Iterable[VirtualMachineInstance]
 ) -> tuple[tuple[VmDemand, ...], tuple[VmDemand, ...], tuple[VmDemand, ...]]:
-    """Those that have their devices, those that wait for devices, and those that are stopped, each sorted by name.
+    """Return the demands of VMs that have devices, that wait for devices, and that are stopped, each sorted by name.
 
-    An instance whose machine asks for more by now is in the first list with what it has and in the second with the
-    rest. One that is over holds nothing; one that is being deleted holds what it has until it is gone. A machine that
-    is being deleted asks for nothing new.
+    If a VM requests more than its instance has, the instance is in the first list and the difference in the second. An
+    instance that has ended holds nothing; a terminating one holds its devices until it is gone. A VirtualMachine that
+    is being deleted requests nothing new.
     """
     all_ = tuple(instances)
     live = {each.key: instance_demand(each) for each in all_ if not each.finished}

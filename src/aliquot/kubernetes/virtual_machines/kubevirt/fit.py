@@ -1,7 +1,7 @@
-"""Whether more machines can get the devices that they ask for: pure.
+"""The decision whether more VMs can get the devices that they request. Pure.
 
-Sums are not enough: the devices of one machine must be on one node. Machines that wait already, or were admitted and
-have not come yet, come first. What a machine has now it gives back when it is started again.
+Sums are not enough: the devices of a VM must be on one node. VMs that wait already, or were admitted and do not exist
+yet, come first. A VM releases its current devices when it is started again.
 """
 
 from __future__ import annotations
@@ -14,28 +14,31 @@ from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, Reso
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
 
 _MAX_STEPS, _MAX_VMS = 20_000, 200
-"""How long a placement is looked for, and for how many machines. Beyond it only sums are compared: better let in what
-may wait than refuse what may fit.
+"""Limits of the placement search, in steps and VMs. Beyond them only sums are compared: admitting a VM that may wait is
+better than rejecting one that may fit.
 """
 
 Free = dict[str, dict[str, int]]
-"""By node, by resource."""
+"""Free devices by node and resource."""
 
 
 class FitResult(msgspec.Struct, frozen=True):
-    """``fits`` False: ``sentence`` says why and ``next_step`` what to type. True with a ``sentence``: they fit, but
-    some will wait for a node that takes no machines now. ``resource`` is the one that is short.
-    """
+    """The result of a fit check."""
 
     fits: bool
     resource: str = ""
+    """The resource that is short."""
     sentence: str = ""
+    """Why the VMs do not fit, or which of them must wait for a node that accepts no VMs now."""
     next_step: str = ""
+    """The command to type if they do not fit."""
 
 
 def fit(capacity: Capacity, wanted: Sequence[VmDemand]) -> FitResult:
-    """Whether the wanted machines get their devices. A machine that is there already (same key) counts with what is
-    wanted, not with what it has; one that asks for no more than it has or waits for always fits.
+    """Report whether the VMs in ``wanted`` get their devices.
+
+    A VM that exists already (same key) counts with its new request, not with its current devices. A VM that requests no
+    more than it has or waits for always fits.
     """
     wanted = tuple(each for each in wanted if not _is_satisfied(capacity, each))
     resources = {resource for each in wanted for resource in each.counts if is_vm_gpu_resource(resource)}
@@ -52,11 +55,11 @@ def fit(capacity: Capacity, wanted: Sequence[VmDemand]) -> FitResult:
     if not closed or _can_place((*before, *wanted), ready, capacity, resources):
         return FitResult(True)
     where = ", ".join(sorted(closed))
-    return FitResult(True, sorted(resources)[0], f"it fits, but waits for a node that takes no machines now ({where})")
+    return FitResult(True, sorted(resources)[0], f"it fits, but waits for a node that accepts no VMs now ({where})")
 
 
 def _is_satisfied(capacity: Capacity, wanted: VmDemand) -> bool:
-    """Whether it asks for nothing that it does not have or wait for already."""
+    """Report whether the VM requests nothing beyond what it has or waits for."""
     has: dict[str, int] = {}
     for each in (*capacity.running, *capacity.waiting):
         if each.key == wanted.key:
@@ -65,7 +68,7 @@ def _is_satisfied(capacity: Capacity, wanted: VmDemand) -> bool:
 
 
 def _free_by_node(capacity: Capacity, resources: Iterable[str], keys: set[tuple[str, str]]) -> Free:
-    """What each node could hand out, with what the wanted machines themselves have there."""
+    """Return the devices that each node could allocate, including those that the VMs in ``wanted`` have there."""
     found: Free = {node: dict.fromkeys(resources, 0) for node in capacity.labels}
     own = [each for each in capacity.running if each.key in keys]
     for resource in resources:
@@ -88,7 +91,9 @@ def _uses_any(demand: VmDemand, resources: Iterable[str]) -> bool:
 
 
 class _Search:
-    """Machines onto nodes, each whole. Equal machines go onto nodes in order, so that no arrangement is tried twice."""
+    """A search that places each VM on one node. Equal VMs are placed in the order of nodes, so that no arrangement
+    is tried twice.
+    """
 
     def __init__(self, free: Free, vms: Sequence[tuple[dict[str, int], tuple[str, ...]]]) -> None:
         self._free = {node: dict(amounts) for node, amounts in free.items()}
@@ -119,7 +124,7 @@ class _Search:
 
 
 def _can_place(demands: Sequence[VmDemand], free: Free, capacity: Capacity, resources: set[str]) -> bool:
-    """Whether all of them can be placed; where that takes too long to say, whether the sums allow it."""
+    """Report whether all VMs can be placed; if the search takes too long, whether the sums allow it."""
     vms = []
     for each in demands:
         counts = {name: count for name, count in each.counts.items() if name in resources}
@@ -142,11 +147,11 @@ def _total(vms: Iterable[tuple[dict[str, int], tuple[str, ...]]], resource: str)
     return sum(counts.get(resource, 0) for counts, _ in vms)
 
 
-# -- sentences
+# -- messages
 
 
 def _shortage(capacity: Capacity, wanted: Sequence[VmDemand], before: Sequence[VmDemand], free: Free) -> FitResult:
-    """What is short: a resource by its sum, or else that no one node has what one machine asks for."""
+    """Return the shortage: a resource by its sum, or otherwise that no node has all devices of a VM."""
     for resource in sorted({name for each in wanted for name in each.counts if is_vm_gpu_resource(name)}):
         requested = sum(each.counts.get(resource, 0) for each in wanted)
         available = sum(amounts[resource] for amounts in free.values())
@@ -154,21 +159,21 @@ def _shortage(capacity: Capacity, wanted: Sequence[VmDemand], before: Sequence[V
         if requested > available - waits:
             figure = capacity.resources.get(resource, ResourceCapacity(resource))
             remaining = _remaining_text(figure, max(0, available - waits), waits)
-            sentence = f"{requested} of {resource} {_are(requested)} asked for, {remaining}"
+            sentence = f"{requested} of {resource} {_are(requested)} requested, {remaining}"
             return FitResult(False, resource, sentence, "aliquot capacity")
     resource = sorted({name for each in wanted for name in each.counts if is_vm_gpu_resource(name)})[0]
     largest = max(wanted, key=lambda each: sum(each.counts.values()))
     need = ", ".join(f"{count} of {name}" for name, count in sorted(largest.counts.items()) if is_vm_gpu_resource(name))
     where = "".join(f"; {node}: {_amounts(amounts)}" for node, amounts in sorted(free.items()) if any(amounts.values()))
     selected = " that its node selector allows" if largest.selector else ""
-    sentence = f"no arrangement gives each machine all its devices on one node{selected} ({need}){where}"
+    sentence = f"no arrangement gives each VM all its devices on one node{selected} ({need}){where}"
     return FitResult(False, resource, sentence, "aliquot capacity")
 
 
 def _remaining_text(figure: ResourceCapacity, left: int, waits: int) -> str:
     if not figure.nodes:
         return "no node offers it"
-    waiting = f", {waits} waited for" if waits else ""
+    waiting = f", {waits} pending" if waits else ""
     return f"{left} can still be allocated ({figure.total} in the cluster, {figure.allocated} allocated{waiting})"
 
 

@@ -1,9 +1,8 @@
-"""Which devices a running virtual machine has, read from the environment of its launcher pod.
+"""The devices of a running VM, read from the environment of its launcher pod.
 
-Kubelet asks a device plugin for devices and hands what it answers to the container as environment variables, from
-which virt-launcher writes the machine's XML. They are what the machine really got, whatever names its spec holds.
-Sources: KubeVirt, pkg/virt-launcher (``MDEV_PCI_RESOURCE_``, ``PCI_RESOURCE_``); harvester/pcidevices, which reads them
-by running ``env``.
+Kubelet passes a device plugin's answer to the container as environment variables, from which virt-launcher writes the
+VM's XML. They state what the VM really got, whatever names its spec holds. Sources: KubeVirt, pkg/virt-launcher
+(``MDEV_PCI_RESOURCE_``, ``PCI_RESOURCE_``); harvester/pcidevices, which reads them by running ``env``.
 """
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ from collections.abc import Callable, Iterable
 from aliquot.kubernetes.kinds.harvester_names import MDEV_ENV, PCI_ENV, environment
 
 DevicesBySource = dict[str, dict[str, tuple[str, ...]]]
-"""``mdev`` and ``pci``, each: resource as it is spelled in a variable's name (``NVIDIA_COM_NVIDIA_A2-4A``) to ids."""
+"""For ``mdev`` and ``pci`` each: device ids by resource, in a variable's spelling (``NVIDIA_COM_NVIDIA_A2-4A``)."""
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 def devices(env_text: str) -> DevicesBySource:
-    """The devices in the output of ``env`` (or in ``/proc/PID/environ``, whose variables end with NUL). Several ids in
-    one variable keep their order, each once. What is no UUID (``mdev``) or no PCI address (``pci``) is no device: a
-    value of another variable may hold line breaks, and look like anything. Never raises.
+    """Return the devices in the output of ``env``, or in ``/proc/PID/environ``, whose variables end with NUL.
+
+    The ids in a variable keep their order, without duplicates. Only UUIDs (``mdev``) and PCI addresses (``pci``) count:
+    the value of another variable may contain line breaks and any text. Never raises.
     """
     found: DevicesBySource = {"mdev": {}, "pci": {}}
     for line in env_text.split("\0" if "\0" in env_text else "\n"):
@@ -36,8 +36,10 @@ def devices(env_text: str) -> DevicesBySource:
 
 
 def by_resource(found: DevicesBySource, resources: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The same by resource name (``nvidia.com/NVIDIA_A2-4A``), which a variable's name does not tell: of ``resources``
-    those that the machine has devices of. Of two that are spelled the same in a variable, the first has them.
+    """Return the devices by resource name (``nvidia.com/NVIDIA_A2-4A``), which a variable's name does not contain.
+
+    Only resources in ``resources`` of which the VM has devices are returned. If two have the same spelling in a
+    variable, the first gets the devices.
     """
     known: dict[str, str] = {}
     for resource in resources:

@@ -1,9 +1,12 @@
-"""Which devices KubeVirt lets machines ask for: the entries that are ours in its one settings object. Pure.
+"""KubeVirt's permitted devices: the entries that Aliquot owns in KubeVirt's settings object. Pure.
 
-KubeVirt refuses a machine whose resource is not in ``spec.configuration.permittedHostDevices``. An entry that says
-``externalResourceProvider`` leaves the device plugin to somebody else: us. Ours are those whose resource our objects
-make, or made (remembered in an annotation); every other entry stays as it is, byte for byte, and so does the order.
-pcidevices writes entries of its own nodes' objects meanwhile: an entry of a resource that those make is left alone.
+KubeVirt rejects a VM whose resource is not in ``spec.configuration.permittedHostDevices``. An entry with
+``externalResourceProvider`` leaves the device plugin to another program: Aliquot.
+
+Aliquot owns the entries of resources that its objects make or made (recorded in an annotation). Every other entry stays
+as it is, byte for byte, in its place. pcidevices meanwhile writes entries for the objects of its own nodes. An entry of
+a resource that those make is left alone.
+
 Sources: KubeVirt user guide ("Host devices assignment"); harvester/pcidevices, pkg/controller (what it writes there).
 """
 
@@ -35,7 +38,7 @@ class _Spec(ApiStruct, frozen=True):
 
 
 class KubeVirtSettings(KubeObject, frozen=True):
-    """KubeVirt's settings object with the permitted devices as they came, fields that we do not know included."""
+    """KubeVirt's settings object, with the permitted devices as received, including unknown fields."""
 
     TYPE: ClassVar[ResourceType] = KubeVirt.TYPE
 
@@ -43,13 +46,13 @@ class KubeVirtSettings(KubeObject, frozen=True):
 
 
 class PermittedDevice(msgspec.Struct, frozen=True, order=True):
-    """``list_name`` is the list that it stands in (``PCI`` or ``MEDIATED``), ``selector`` what it says of the device:
-    ``10de:26b9``, or a vGPU type's name.
-    """
+    """An entry of ``permittedHostDevices``."""
 
     list_name: str
+    """The list that contains the entry: ``PCI`` or ``MEDIATED``."""
     resource: str
     selector: str
+    """Selects the device: ``10de:26b9``, or the name of a vGPU type."""
 
     def body(self) -> JSON:
         return {
@@ -60,14 +63,16 @@ class PermittedDevice(msgspec.Struct, frozen=True, order=True):
 
 
 class WantedEntries(msgspec.Struct, frozen=True):
-    """``entries`` are known whole. ``requested`` are resources that should come, or come back: an entry that is there
-    for one of them stays, though nothing makes the resource at this moment. ``foreign`` are resources of
-    nodes that pcidevices serves, and of functions that we do not: their entries stay as they are.
-    """
+    """The entries that should exist."""
 
     entries: frozenset[PermittedDevice] = frozenset()
+    """Entries that are known completely."""
     requested: frozenset[str] = frozenset()
+    """Resources that are requested. Their existing entries stay, even if nothing makes the resource now."""
     foreign: frozenset[str] = frozenset()
+    """Resources of nodes that pcidevices serves, and of functions that Aliquot does not serve. Their entries stay as
+    they are.
+    """
 
 
 def wanted_entries(
@@ -77,8 +82,9 @@ def wanted_entries(
     used: Collection[str] = (),
     foreign_nodes: Collection[str] = (),
 ) -> WantedEntries:
-    """Of all nodes' objects. ``used`` are resources that machines have or wait for. A vGPU's world follows from its
-    status: an mdev has a UUID there, in the vendor VFIO world it is a type's number.
+    """Return the entries for the objects of all nodes. ``used`` are resources that VMs have or wait for.
+
+    The status of a vGPU shows its framework: a UUID for an mdev, the number of the type with vendor-specific VFIO.
     """
     found: set[PermittedDevice] = set()
     requested, foreign = set(used), set[str]()
@@ -104,7 +110,7 @@ def wanted_entries(
 
 
 def _vgpu_entries(vgpu: VGPUDevice, function: PCIDevice | None) -> set[PermittedDevice]:
-    """The entry of a configured vGPU; none while its function's ids are not known."""
+    """Return the entry of a configured vGPU; none while its function's ids are not known."""
     resource = names.vgpu_resource(vgpu.status.configured)
     if not vgpu.status.uuid.isdecimal():
         return {PermittedDevice(MEDIATED, resource, vgpu.status.configured)}
@@ -124,8 +130,9 @@ def _vendor_and_device(function: PCIDevice) -> str:
 
 
 def recorded_resources(settings: KubeVirtSettings) -> frozenset[str]:
-    """The resources whose entries are ours. An annotation that somebody spoilt says nothing: what our objects make now
-    is known without it.
+    """Return the resources whose entries Aliquot owns.
+
+    A damaged annotation counts as empty: the resources that the objects make now are known without it.
     """
     try:
         return frozenset(
@@ -136,7 +143,7 @@ def recorded_resources(settings: KubeVirtSettings) -> frozenset[str]:
 
 
 def patch(settings: KubeVirtSettings, want: WantedEntries) -> JSON:
-    """The merge patch that makes the entries so, bound to the version that was read; empty when all is so."""
+    """Return the merge patch that creates the entries, bound to the version that was read; empty if nothing changes."""
     now = settings.spec.configuration.permitted_host_devices or {}
     mine = recorded_resources(settings) | {entry.resource for entry in want.entries}
     lists = {list_name: _list(list_name, now.get(list_name) or [], want, mine) for list_name in SELECTORS}
@@ -162,7 +169,7 @@ def patch(settings: KubeVirtSettings, want: WantedEntries) -> JSON:
 
 
 def foreign_conflicts(settings: KubeVirtSettings, want: WantedEntries) -> tuple[str, ...]:
-    """Resources that we make and that KubeVirt's own device plugin would offer as well: sentences for the owner."""
+    """Return sentences for the administrator about our resources that KubeVirt's own device plugin would offer, too."""
     now = settings.spec.configuration.permitted_host_devices or {}
     ours = {entry.resource for entry in want.entries}
     found = {
@@ -173,13 +180,13 @@ def foreign_conflicts(settings: KubeVirtSettings, want: WantedEntries) -> tuple[
     }
     return tuple(
         f"KubeVirt's permittedHostDevices has {resource} without externalResourceProvider: KubeVirt offers it as well, "
-        f"and kubelet takes the one that came last; set externalResourceProvider: true there"
+        f"and kubelet takes the last one to register; set externalResourceProvider: true there"
         for resource in sorted(found)
     )
 
 
 def _list(list_name: str, rows: list[JSON], want: WantedEntries, mine: Collection[str]) -> list[JSON]:
-    """What is there, without ours that nothing makes or wishes, without what stands there twice, and what is new."""
+    """Return the new list: without duplicates, without our entries that are obsolete, and with the missing ones."""
     rows_to_keep: list[JSON] = []
     seen: set[PermittedDevice] = set()
     for row in rows:
@@ -194,13 +201,16 @@ def _list(list_name: str, rows: list[JSON], want: WantedEntries, mine: Collectio
 
 
 def _is_current(entry: PermittedDevice, want: WantedEntries) -> bool:
-    """An entry of a resource that others make elsewhere in the other world, or of another card, is old."""
+    """Report whether an entry of ours stays.
+
+    It is obsolete if its resource is now made elsewhere with another framework or by another GPU model.
+    """
     made = {each.resource for each in want.entries}
     return entry in want.entries or (entry.resource in want.requested and entry.resource not in made)
 
 
 def _entry(list_name: str, row: Any) -> PermittedDevice:
-    """Rows are others' too: whatever is in them, it is read."""
+    """Parse a row. Rows of other programs may have any content."""
     fields = row if isinstance(row, dict) else {}
     return PermittedDevice(list_name, str(fields.get("resourceName", "")), str(fields.get(SELECTORS[list_name], "")))
 

@@ -1,7 +1,7 @@
-"""Machine pools of Rancher: what their machines ask for, and which of them are still to come. Pure.
+"""Rancher's machine pools: the requests of their VMs, and the VMs that are still to come. Pure.
 
-Sources: harvester/docker-machine-driver-harvester (harvester/config.go, hostdevice.go, create.go: fields and labels);
-rancher/dashboard, pkg/harvester-manager (what its form sends).
+Sources: harvester/docker-machine-driver-harvester (fields and labels, in harvester/config.go, hostdevice.go and
+create.go); rancher/dashboard, pkg/harvester-manager (what its form sends).
 """
 
 from __future__ import annotations
@@ -23,40 +23,49 @@ MAX_VMS = 1000
 
 
 class _Request(msgspec.Struct, frozen=True, rename="camel"):
-    """``name`` is a placeholder (Rancher writes "provisioned", or nothing)."""
+    """A requested device."""
 
     device_name: str
     name: str = ""
+    """A placeholder: Rancher writes "provisioned" or nothing."""
 
 
 class VgpuInfo(msgspec.Struct, frozen=True):
-    """``--harvester-vgpu-info``: ``{"vGPURequests": [{"name": "", "deviceName": "nvidia.com/NVIDIA_A2-2Q"}]}``."""
+    """The value of ``--harvester-vgpu-info``.
+
+    For example ``{"vGPURequests": [{"name": "", "deviceName": "nvidia.com/NVIDIA_A2-2Q"}]}``.
+    """
 
     requests: tuple[_Request, ...] | None = msgspec.field(name="vGPURequests", default=())
 
 
 class HostDeviceInfo(msgspec.Struct, frozen=True):
-    """``--harvester-host-device-info``. Its list was called ``hostDeviceRequests`` at first, ``hostDevices`` now."""
+    """The value of ``--harvester-host-device-info``.
+
+    Its list was first called ``hostDeviceRequests``, and is now called ``hostDevices``.
+    """
 
     devices: tuple[_Request, ...] | None = msgspec.field(name="hostDevices", default=())
     requests: tuple[_Request, ...] | None = msgspec.field(name="hostDeviceRequests", default=())
 
 
 class MachinePool(msgspec.Struct, frozen=True):
-    """One pool: ``vm_count`` is how many it should have, ``counts`` what each asks for. ``name`` empty stands for all
-    pools of the cluster.
-    """
+    """A machine pool."""
 
     namespace: str
     cluster: str
     vm_count: int
+    """How many VMs the pool should have."""
     counts: dict[str, int]
+    """The devices that each VM requests, by resource."""
     name: str = ""
+    """Empty for all pools of the cluster."""
 
 
 def requests(vgpu_info: str = "", host_device_info: str = "") -> dict[str, int]:
-    """Devices by resource that each machine of a pool asks for, of the texts that Rancher keeps. Raises ConfigError for
-    a text that is not the driver's.
+    """Return the devices by resource that each VM of a pool requests, from the texts that Rancher stores.
+
+    Raise ConfigError for a text that is not the driver's.
     """
     vgpus = _read(vgpu_info, VgpuInfo, "vgpuInfo", '{"vGPURequests": [{"deviceName": "nvidia.com/NVIDIA_A2-4Q"}]}')
     host = _read(
@@ -70,8 +79,10 @@ def requests(vgpu_info: str = "", host_device_info: str = "") -> dict[str, int]:
 
 
 def missing_vms(capacity: Capacity, pool: MachinePool) -> tuple[VmDemand, ...]:
-    """The machines that the pool has yet to get. Those that it has count as had, running, waiting or stopped, if they
-    have what the pool asks for; one that has something else will be replaced, and comes before the old one goes.
+    """Return the VMs that the pool does not have yet.
+
+    Its VMs count, whether running, waiting or stopped, if they have what the pool requests. Rancher replaces a VM that
+    has something else, and creates the new one before the old one goes.
     """
     has: dict[tuple[str, str], Counter[str]] = {}
     for each in (*capacity.running, *capacity.waiting, *capacity.stopped):
@@ -87,22 +98,22 @@ def missing_vms(capacity: Capacity, pool: MachinePool) -> tuple[VmDemand, ...]:
 
 
 def fit_pools(capacity: Capacity, pools: Sequence[MachinePool]) -> FitResult:
-    """Whether all pools of a cluster get their machines, together."""
+    """Report whether all pools of a cluster get their VMs together."""
     return fit(capacity, [each for pool in pools for each in missing_vms(capacity, pool)])
 
 
 def machine_pool(namespace: str, cluster: str, vm_count: int, counts: dict[str, int], name: str = "") -> MachinePool:
-    """Raises ConfigError for a pool that cannot be."""
+    """Build a machine pool. Raise ConfigError if its values are invalid."""
     check_vm_count(vm_count)
     if not cluster:
-        raise ConfigError("a machine pool belongs to a cluster, which has a name")
+        raise ConfigError("a machine pool needs the name of its cluster")
     return MachinePool(namespace, cluster, vm_count, counts, name)
 
 
 def check_vm_count(vm_count: int) -> None:
-    """Raises ConfigError for a number of machines that nobody has."""
+    """Raise ConfigError if a number of VMs is out of range."""
     if not 0 <= vm_count <= MAX_VMS:
-        raise ConfigError(f"{vm_count} machines: 0 to {MAX_VMS} can be asked about")
+        raise ConfigError(f"{vm_count} machines: the number must be 0 to {MAX_VMS}")
 
 
 def _belongs(demand: VmDemand, pool: MachinePool) -> bool:
@@ -114,8 +125,8 @@ def _belongs(demand: VmDemand, pool: MachinePool) -> bool:
 
 
 def _read(text: str, kind: type[T], what: str, example: str) -> T:
-    """An empty text says nothing, as with the driver."""
+    """Decode a text of the driver. An empty text counts as an empty object, as in the driver."""
     try:
         return msgspec.json.decode(text or "{}", type=kind)
     except (*UNREADABLE, UnicodeError) as error:
-        raise ConfigError(f"{what} cannot be read: {error}", details=(f"it looks like {example}",)) from error
+        raise ConfigError(f"{what} cannot be read: {error}", details=(f"example: {example}",)) from error

@@ -1,1 +1,1 @@
-"""The admission webhooks' server: who is asked, by which certificate, and what it answers from."""
+"""The HTTPS server of the admission webhooks, its certificates and its registration."""

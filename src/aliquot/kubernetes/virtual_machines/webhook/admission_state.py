@@ -1,4 +1,4 @@
-"""What verdicts are made from: the controller's world of watches, and USB devices, which lie behind controllers."""
+"""The state that admission reviews read: the controller's informers, and USB devices, which only the webhooks read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class AdmissionState:
-    """``informers`` is followed by whoever made it, USB devices by ``follow``."""
+    """The cluster state for reviews. The controller follows ``informers``; ``follow`` watches the USB devices."""
 
     def __init__(self, informers: Watched, accounts: frozenset[str], timing: WatchTiming = KIND_TIMING) -> None:
         self._informers, self._accounts = informers, accounts
@@ -36,14 +36,14 @@ class AdmissionState:
 
     @property
     def missing(self) -> str:
-        """What was not read yet: a sentence; "" where a verdict can be made. USB devices that cannot be read are none
-        of ours to wait for.
+        """A sentence that names the kind that was not read yet; "" once reviews can be answered. USB devices that
+        cannot be read do not delay reviews.
         """
         unknown = next((informer for informer in self._informers.all_informers if not informer.synced), None)
         return "" if unknown is None else unknown.unavailable or f"{unknown.kind.TYPE} were not read yet"
 
     def snapshot(self) -> AdmissionSnapshot:
-        """Everything as it is known now."""
+        """Return the current content of the informers."""
         informers = self._informers
         return AdmissionSnapshot(
             gpus=informers.gpus.by_name,
@@ -60,23 +60,23 @@ class AdmissionState:
         )
 
     async def fresh_snapshot(self, api: Api) -> AdmissionSnapshot:
-        """The same with machines read from the API server itself. Raises ApiError."""
+        """Return the snapshot with VMs read from the API server instead of the watch. Raise ApiError if that fails."""
         vms, instances = await _list_all(api, VirtualMachine), await _list_all(api, VirtualMachineInstance)
         return msgspec.structs.replace(
             self.snapshot(), vms={m.key: m for m in vms}, instances={i.key: i for i in instances}
         )
 
     def cluster(self) -> VmClusterState:
-        """What machines are judged by."""
+        """Return the state that VMs are reviewed against."""
         return VmClusterState(self.snapshot(), self._permitted(), self._informers.capacity())
 
     @property
     def reserve(self) -> Callable[[VmDemand], None]:
-        """A machine that was just let in counts at once."""
+        """Count an admitted VM against capacity immediately."""
         return self._informers.reserve
 
     def _permitted(self) -> frozenset[str] | None:
-        """None without a KubeVirt: nobody says what is permitted."""
+        """Return the permitted resources; None if no KubeVirt object exists."""
         found = self._informers.kubevirts.items
         lists = [(each.spec.configuration.permitted_host_devices or {}).values() for each in found]
         entries = [entry for those in lists for entry_list in those for entry in entry_list or ()]
@@ -84,7 +84,7 @@ class AdmissionState:
 
 
 async def _list_all(api: Api, kind: type[T]) -> tuple[T, ...]:
-    """Nothing where the cluster does not have the kind."""
+    """List a kind in all namespaces; nothing if the cluster does not have the kind."""
     try:
         return await api.list(kind, ALL_NAMESPACES)
     except NotFoundError:

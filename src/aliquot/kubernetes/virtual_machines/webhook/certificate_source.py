@@ -1,4 +1,4 @@
-"""Where the server's certificate comes from: a Secret that the leader renews, or a folder that somebody else does."""
+"""The sources of the server's certificate: a Secret that the leader renews, or a mounted folder that others renew."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aliquot.kubernetes.virtual_machines.webhook.certificates import Certificate
 
 
 class Secret(KubeObject, frozen=True):
-    """``data`` is base64."""
+    """A Secret, with base64 values in ``data``."""
 
     TYPE: ClassVar[ResourceType] = ResourceType("", "v1", "secrets", "Secret")
 
@@ -30,19 +30,20 @@ class Secret(KubeObject, frozen=True):
 
 
 class ServedCertificate(msgspec.Struct, frozen=True):
-    """The server's pair, and the authorities that the API server should trust (PEM)."""
+    """The server's certificate and key."""
 
     key_pair: CertificatePair
+    """The certificates (PEM) of the authorities that the API server should trust."""
     trusted: bytes
 
 
 def service_dns_names(namespace: str, service: str = WEBHOOK) -> tuple[str, ...]:
-    """The names that the API server calls a Service's webhooks by."""
+    """Return the DNS names by which the API server calls a Service's webhooks."""
     return f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local"
 
 
 class OwnCertificate:
-    """In a Secret of our namespace, so that all replicas serve the same. ``leads`` says whether this one may write."""
+    """A certificate in a Secret of our namespace, which all replicas serve. The replica that ``leads`` writes it."""
 
     def __init__(
         self, api: Api, leads: Callable[[], bool], names: tuple[str, ...], now: Callable[[], dt.datetime]
@@ -50,7 +51,7 @@ class OwnCertificate:
         self._api, self._leads, self._names, self._now = api, leads, names, now
 
     async def load(self) -> ServedCertificate | None:
-        """What to serve now; None while there is nothing. Raises ApiError."""
+        """Return the certificate to serve; None if there is none yet. Raise ApiError if the Secret cannot be read."""
         try:
             secret = await self._api.get(Secret, WEBHOOK)
         except NotFoundError:
@@ -73,29 +74,30 @@ class OwnCertificate:
                 body["metadata"] = {"resourceVersion": secret.metadata.resource_version}
                 await self._api.patch(Secret, WEBHOOK, body)
         except ConflictError:
-            return found  # somebody was faster: the next look sees it
-        log.info("made a certificate for %s in Secret %s", self._names[0], WEBHOOK)
+            return found  # another replica was faster: the next load reads its Secret
+        log.info("created a certificate for %s in Secret %s", self._names[0], WEBHOOK)
         return wanted
 
 
 class MountedCertificate:
-    """A folder with ``tls.crt``, ``tls.key`` and, for the webhook configurations, ``ca.crt``; as cert-manager's Secrets
-    are mounted. It may change at any time.
+    """A folder with ``tls.crt``, ``tls.key`` and, for the webhook configurations, ``ca.crt``.
+
+    cert-manager's Secrets are mounted in this form. The files may change at any time.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
 
     async def load(self) -> ServedCertificate | None:
-        """Raises UsageError where a file cannot be read."""
+        """Return the certificate to serve. Raise UsageError if a file cannot be read."""
         return self.read()
 
     def read(self) -> ServedCertificate:
-        """The same, at once."""
+        """Return the certificate to serve, without waiting. Raise UsageError if a file cannot be read."""
         try:
             certificate, key = ((self._folder / name).read_bytes() for name in ("tls.crt", "tls.key"))
         except OSError as error:
-            step = "mount a Secret of the type kubernetes.io/tls there, or leave --webhook-cert-dir out"
+            step = "mount a Secret of the type kubernetes.io/tls there, or omit --webhook-cert-dir"
             raise UsageError(f"{error.filename}: {error.strerror}", next_step=step) from error
         authority = self._folder / "ca.crt"
         return ServedCertificate(
@@ -104,10 +106,10 @@ class MountedCertificate:
 
 
 def _secret_bundle(secret: Secret | None) -> CertificateBundle | None:
-    """None for what is not one of ours, or was damaged: it is made anew."""
+    """Return the bundle in a Secret; None if the Secret is foreign or damaged: the leader then writes a new one."""
     try:
         found = {} if secret is None else {k: base64.b64decode(v, validate=True) for k, v in secret.data.items()}
-        # The Secret's type wants tls.*; ca.crt begins with the authority that ca.key belongs to.
+        # The Secret's type requires tls.*; ca.crt begins with the authority that ca.key belongs to.
         first = found["ca.crt"].partition(_END)
         return CertificateBundle(
             CertificatePair(first[0] + first[1], found["ca.key"]),

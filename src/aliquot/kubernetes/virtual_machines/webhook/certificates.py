@@ -1,7 +1,7 @@
-"""Certificates of our own making: an authority, and the server's certificate that it signs, renewed in good time.
+"""Self-made certificates: an authority, and the server's certificate that it signs, both renewed before they expire.
 
-A new authority is trusted together with the former one, and the server's certificate is signed by it only at its next
-renewal: whoever checks has both by then.
+A new authority is trusted together with the previous one. It signs the server's certificate only at the next renewal of
+that certificate. By then, every client trusts both authorities.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 AUTHORITY_LIFE = dt.timedelta(days=5 * 365)
 SERVER_LIFE = dt.timedelta(days=90)
 _EARLY = dt.timedelta(hours=1)
-"""Clocks differ: a certificate counts from an hour before it was made."""
+"""Clocks differ: a certificate is valid from an hour before its creation."""
 
 
 class CertificatePair(msgspec.Struct, frozen=True):
@@ -29,15 +29,16 @@ class CertificatePair(msgspec.Struct, frozen=True):
 
 
 class CertificateBundle(msgspec.Struct, frozen=True):
-    """``trusted`` is the authority's certificate, then former ones that are still valid, PEM."""
+    """The authority and the server's certificate."""
 
     authority: CertificatePair
     server: CertificatePair
     trusted: bytes
+    """The authority's certificate, then previous ones that are still valid, PEM."""
 
 
 def renewed_bundle(found: CertificateBundle | None, hosts: Sequence[str], now: dt.datetime) -> CertificateBundle | None:
-    """What should be there instead; None where nothing has to change. What cannot be read counts as absent."""
+    """Return the bundle to store instead; None if nothing has to change. Unreadable certificates count as absent."""
     try:
         return _renewed_bundle(found, hosts, now)
     except ValueError:
@@ -71,7 +72,7 @@ def _renewed_bundle(
 
 
 def expiry(certificate: bytes) -> float | None:
-    """When a certificate (PEM) ends, in seconds of wall time; None for one that cannot be read."""
+    """Return when a certificate (PEM) expires, in seconds of wall time; None if it cannot be read."""
     try:
         return x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
     except ValueError:
@@ -79,7 +80,7 @@ def expiry(certificate: bytes) -> float | None:
 
 
 def make_authority(now: dt.datetime) -> CertificatePair:
-    """A new authority."""
+    """Create a new authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "aliquot-webhook-ca")])
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
@@ -94,11 +95,11 @@ def make_authority(now: dt.datetime) -> CertificatePair:
 
 
 def make_server(authority: CertificatePair, hosts: Sequence[str], now: dt.datetime) -> CertificatePair:
-    """A certificate for these DNS names, signed by the authority."""
+    """Create a certificate for these DNS names, signed by the authority."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = serialization.load_pem_private_key(authority.key, None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise ValueError("the authority's key is not of a kind that is made here")
+        raise ValueError("the authority's key is not an elliptic-curve key")
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
     certificate = (
@@ -127,7 +128,7 @@ def _builder(
 
 
 def _needs_renewal(certificate: x509.Certificate, now: dt.datetime) -> bool:
-    """A third of its life before the end."""
+    """Report whether at most a third of the certificate's lifetime is left, or it is not valid yet."""
     life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
     return now > certificate.not_valid_after_utc - life / 3 or now < certificate.not_valid_before_utc
 
@@ -135,7 +136,7 @@ def _needs_renewal(certificate: x509.Certificate, now: dt.datetime) -> bool:
 def _is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
-    except Exception:  # noqa: BLE001 - whatever the reason: this authority did not sign it
+    except Exception:  # noqa: BLE001 - any error means that this authority did not sign it
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""The webhooks of one controller replica: every replica answers, the one that leads keeps certificate and authority."""
+"""The webhooks of a controller replica. Every replica answers; the leader renews certificate and authority."""
 
 from __future__ import annotations
 
@@ -34,14 +34,11 @@ from aliquot.kubernetes.virtual_machines.webhook.server import HttpsServer, NotR
 
 GRACE_S = 5.0
 SOON_S, LATER_S = 1.0, 10.0
-"""How soon it is looked again while a certificate or the registration is missing."""
+"""Bounds of the retry interval while a certificate or the registration is missing, in seconds."""
 
 
 class Webhook:
-    """``pages`` are served beside the reviews. ``missing`` is why reviews are not answered yet, "" if they are.
-    ``on_review`` is told each answer, ``expires_at`` is when the certificate ends (seconds of wall time, None without
-    one).
-    """
+    """The webhook server of a replica. It serves ``pages`` beside the reviews."""
 
     def __init__(
         self,
@@ -51,7 +48,7 @@ class Webhook:
         leads: Callable[[], bool],
         pages: Mapping[str, Page] | None = None,
     ) -> None:
-        """Raises UsageError for a mounted certificate that cannot be used, and where the port is taken."""
+        """Raise UsageError if the mounted certificate cannot be used or the port is taken."""
         self._api, self._options, self._leads = api, options, leads
         accounts = webhooks.accounts(Values(namespace=api.namespace))
         self.state = AdmissionState(informers, frozenset((*accounts, *options.accounts)))
@@ -67,7 +64,9 @@ class Webhook:
             webhooks.MUTATE_MACHINES: self.mutate_vms,
         }
         self.on_review: ReviewListener = lambda path, allowed: None
+        """Called after each review with its path and whether it was allowed."""
         self.expires_at: float | None = None
+        """When the certificate expires, in seconds of wall time; None without one."""
         served = {"/healthz": answer_ok, **(pages or {})}
         app = application(judges, served, lambda path, allowed: self.on_review(path, allowed))
         self.server = HttpsServer(app, options.port)
@@ -79,7 +78,7 @@ class Webhook:
             self._use_mounted(self._certificate)
 
     def _use_mounted(self, certificate: MountedCertificate) -> None:
-        """Raises UsageError."""
+        """Serve the mounted certificate. Raise UsageError if it cannot be used."""
         try:
             self._use_certificate(certificate.read())
         except AliquotError:
@@ -88,23 +87,24 @@ class Webhook:
 
     @property
     def missing(self) -> str:
+        """The reason why reviews are not answered yet; "" if they are."""
         if self._served is None:
             return "the webhooks have no certificate yet"
         return self.state.missing
 
     def leadership_changed(self) -> None:
-        """This replica began or ceased to lead: the certificate is its business now, or not."""
+        """React to a change of leadership: only the leader renews the certificate."""
         self._wake.set()
 
     async def run(self) -> None:
-        """For ever."""
+        """Serve until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.state.follow(self._api))
             group.create_task(self._keep_updated())
             group.create_task(self._serve())
 
     async def _serve(self) -> None:
-        """What is being answered when we are told to end is answered."""
+        """Serve once a certificate is there. When cancelled, first finish the reviews under way."""
         try:
             await self._certified.wait()
             serving = asyncio.create_task(self.server.serve())
@@ -126,7 +126,7 @@ class Webhook:
             try:
                 await self._update()
             except AliquotError as error:
-                self._warnings.update((error.brief,))  # mounted files that are just being exchanged, too
+                self._warnings.update((error.brief,))  # also while mounted files are being replaced
 
     async def _update(self) -> None:
         found = await self._certificate.load()
@@ -137,7 +137,11 @@ class Webhook:
         self._warnings.update(await self._register(found.trusted) if registers else ())
 
     async def _register(self, trusted: bytes) -> tuple[str, ...]:
-        """Who mounts the certificate may register its authority, too: then there is no right to do it here."""
+        """Register the webhooks with the authority, and return what is missing.
+
+        The provider of a mounted certificate may register its authority instead: the controller then lacks the right
+        to.
+        """
         try:
             return await register(self._api, trusted)
         except ForbiddenError:
@@ -146,7 +150,7 @@ class Webhook:
             return ()
 
     def _use_certificate(self, found: ServedCertificate) -> None:
-        """Raises UsageError for what is no certificate with its key."""
+        """Serve a certificate. Raise UsageError if certificate and key cannot be used."""
         if self._served is None or found.key_pair != self._served.key_pair:
             self.server.certify(found.key_pair.certificate, found.key_pair.key)
             self.expires_at = expiry(found.key_pair.certificate)
@@ -156,8 +160,10 @@ class Webhook:
     # -- reviews
 
     async def review_devices(self, request: AdmissionRequest) -> AdmissionVerdict:
-        """About Harvester's objects. What would take a device away is let through only after the machines were read
-        from the API server itself: what a watch told may be a moment old. Raises ApiError.
+        """Review a write of a Harvester object. Raise ApiError if the VMs cannot be read.
+
+        A write that withdraws a device is allowed only after reading the VMs from the API server: a watch may be
+        behind.
         """
         self._require_synced()
         verdict = devices.judge(request, self.state.snapshot())
@@ -166,7 +172,7 @@ class Webhook:
         return verdict
 
     async def review_vms(self, request: AdmissionRequest) -> AdmissionVerdict:
-        """About virtual machines. An admitted one counts at once for the next."""
+        """Review a write of a VM. An admitted VM counts immediately for the next review."""
         self._require_synced()
         verdict = machines.validate(request, self.state.cluster())
         demand = machines.demand(request) if verdict.allowed else None
@@ -175,7 +181,7 @@ class Webhook:
         return verdict
 
     async def mutate_vms(self, request: AdmissionRequest) -> AdmissionVerdict:
-        """What is filled in for a virtual machine."""
+        """Complete the devices of a VM."""
         self._require_synced()
         return machines.mutate(request, self.state.cluster())
 

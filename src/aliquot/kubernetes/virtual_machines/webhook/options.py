@@ -1,4 +1,4 @@
-"""What the command line says about the HTTPS server. Needs none of its libraries."""
+"""The command-line options of the HTTPS server. This module imports none of the server's libraries."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import msgspec
 from aliquot.kubernetes.manifests.values import WEBHOOK
 
 CHECK_S = 30.0
-"""How often it is looked whether the certificate is still the one to use."""
+"""How often the controller checks whether the certificate is current, in seconds."""
 
 
 class WebhookOptions(msgspec.Struct, frozen=True):
-    """``port`` -1 serves no webhooks. ``certificates`` is a folder with mounted ones, empty for our own. ``service`` is
-    the name of the Service that the API server calls us by, ``hosts`` are further names. ``accounts`` are further user
-    names whose writes are not judged. ``check_s`` is in seconds.
-    """
+    """The options of the HTTPS server."""
 
     port: int = -1
+    """-1 serves no webhooks."""
     certificates: str = ""
+    """A folder with mounted certificates; empty for self-made ones."""
     service: str = WEBHOOK
+    """The Service by which the API server calls the webhooks."""
     hosts: tuple[str, ...] = ()
+    """More DNS names for the certificate."""
     accounts: tuple[str, ...] = ()
+    """More user names whose writes are not reviewed."""
     check_s: float = CHECK_S

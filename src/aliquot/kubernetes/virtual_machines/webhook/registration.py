@@ -1,7 +1,7 @@
-"""The two webhook configurations: filled in once the webhooks answer, and kept as this version wants them.
+"""Registration of the webhooks in their two webhook configurations, and updates to the form of this version.
 
-They are installed without webhooks. An object that is not there is reported, and never made: that would need the right
-to make any webhook configuration.
+The configurations are installed without webhooks. A missing configuration is reported, not created: that would need the
+right to create any webhook configuration.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import base64
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from aliquot.errors import Message
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import NotFoundError
@@ -21,11 +22,11 @@ JSON = dict[str, Any]
 _GROUP = "admissionregistration.k8s.io"
 _OURS = ".aliquot.dev"
 _ADMIN_FIELDS = ("failurePolicy", "timeoutSeconds", "namespaceSelector", "objectSelector", "reinvocationPolicy")
-"""What an administrator may set otherwise in a webhook of ours."""
+"""Fields that an administrator may change in a webhook of ours."""
 
 
 class WebhookConfiguration(KubeObject, frozen=True):
-    """What both kinds of webhook configurations have in common."""
+    """The fields that both kinds of webhook configurations share."""
 
     webhooks: tuple[JSON, ...] = ()
 
@@ -43,13 +44,13 @@ class MutatingConfiguration(WebhookConfiguration, frozen=True):
 
 
 class EndpointSubset(ApiStruct, frozen=True):
-    """``addresses`` are those of pods that are ready."""
+    """The addresses of pods that are ready."""
 
     addresses: tuple[JSON, ...] = ()
 
 
 class Endpoints(KubeObject, frozen=True):
-    """Where a Service leads."""
+    """The addresses behind a Service."""
 
     TYPE: ClassVar[ResourceType] = ResourceType("", "v1", "endpoints", "Endpoints")
 
@@ -57,9 +58,10 @@ class Endpoints(KubeObject, frozen=True):
 
 
 async def register(api: Api, trusted: bytes) -> tuple[str, ...]:
-    """Writes our webhooks, with the authority of their certificate, into both configurations where they differ.
-    The first time it waits until their Service has an address that answers. Returns what is missing, as sentences.
-    Raises ApiError.
+    """Write our webhooks with the authority of their certificate into both configurations, where they differ.
+
+    The first time, this waits until the webhooks' Service has a ready address. Return what is missing, as sentences.
+    Raise ApiError if a request fails.
     """
     text = base64.b64encode(trusted).decode()
     wanted = webhooks.hooks(Values(namespace=api.namespace))
@@ -71,13 +73,13 @@ async def register(api: Api, trusted: bytes) -> tuple[str, ...]:
             found = await api.get(kind, WEBHOOK)
         except NotFoundError:
             step = "kubectl apply -f deploy/kubernetes-machines/33-webhooks.yaml, or helm upgrade"
-            missing.append(f"there is no {name} {WEBHOOK}: nobody asks the webhooks | next: {step}")
+            missing.append(str(Message(f"there is no {name} {WEBHOOK}: the webhooks are not called", step)))
             continue
         merged = merge(found.webhooks, wanted[name], text)
         if merged == list(found.webhooks):
             continue
         if not found.webhooks and not await _service_is_ready(api):
-            missing.append(f"{name} {WEBHOOK} waits until Service {WEBHOOK} has an address that answers")
+            missing.append(f"{name} {WEBHOOK} waits until Service {WEBHOOK} has a ready address")
             continue
         version = {"op": "test", "path": "/metadata/resourceVersion", "value": found.metadata.resource_version}
         await api.patch(kind, WEBHOOK, [version, {"op": "add", "path": "/webhooks", "value": merged}], style="json")
@@ -86,8 +88,10 @@ async def register(api: Api, trusted: bytes) -> tuple[str, ...]:
 
 
 def merge(live: Sequence[JSON], ours: Sequence[JSON], authority: str) -> list[JSON]:
-    """Return what a configuration should hold: our webhooks as this version has them, but for what an administrator may
-    set and for a URL; those of others as they are, and none that only another version of ours had.
+    """Return the webhooks that a configuration should hold.
+
+    Our webhooks get the form of this version, except for fields that an administrator may set and for a URL. Webhooks
+    of others stay as they are. Webhooks that only another version of Aliquot had are removed.
     """
     wanted = {hook["name"]: hook for hook in ours}
     merged = []

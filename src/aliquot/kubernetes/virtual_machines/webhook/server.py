@@ -1,4 +1,8 @@
-"""The HTTPS server: reviews of the API server, and pages. One TLS context, whose certificate can change under way."""
+"""The HTTPS server for admission reviews and pages. Its certificate can change while it runs.
+
+Its pages answer with the same values as those of ``foundation.http_server``, but uvicorn writes them: that server reads
+no request bodies and does not support TLS. The node agents, which use that server, do not import uvicorn.
+"""
 
 from __future__ import annotations
 
@@ -23,29 +27,29 @@ from aliquot.kubernetes.client.admission_review import AdmissionVerdict
 from aliquot.kubernetes.client.codec import UNREADABLE
 
 MAX_BYTES = 8 * 1024 * 1024
-"""A review holds an object twice at most, and the API server takes none above 3 MiB."""
+"""A review holds an object at most twice, and the API server accepts no object above 3 MiB."""
 
 BODY_S = 10.0
-"""As long as the API server waits for an answer. Who sends a review slower than that is none."""
+"""The API server waits this long for an answer, in seconds; a slower sender is not the API server."""
 
 Judge = Callable[[review.AdmissionRequest], Awaitable[AdmissionVerdict]]
 
 
 class NotReadyError(AliquotError):
-    """Not everything that a verdict needs was read yet: the failure policy of the webhook decides."""
+    """State that a review needs was not read yet. The failure policy of the webhook decides."""
 
     code = "NOT_READY"
     exit_code = 20
 
 
 ReviewListener = Callable[[str, bool], None]
-"""Is told the path of each review that was answered, and whether it was let through."""
+"""Called after each review with its path and whether it was allowed."""
 
 
 def application(
     judges: Mapping[str, Judge], pages: Mapping[str, Page], on_review: ReviewListener = lambda path, allowed: None
 ) -> Starlette:
-    """Reviews are posted to the paths of ``judges``; ``pages`` are read."""
+    """Build the application: reviews are posted to the paths of ``judges``, ``pages`` answer GET requests."""
     routes = [Route(path, _review_endpoint(judge, path, on_review), methods=["POST"]) for path, judge in judges.items()]
     routes += [Route(path, _page_endpoint(page), methods=["GET"]) for path, page in pages.items()]
     return Starlette(routes=routes)
@@ -65,7 +69,7 @@ def _review_endpoint(judge: Judge, path: str, on_review: ReviewListener) -> Call
             admission_request = review.decode_review(body)
             verdict = await judge(admission_request)
         except UNREADABLE as error:
-            return PlainTextResponse(f"this is no AdmissionReview: {error}\n", 400)
+            return PlainTextResponse(f"not an AdmissionReview: {error}\n", 400)
         except AliquotError as error:
             return PlainTextResponse(f"{error.brief}\n", 503)
         on_review(path, verdict.allowed)
@@ -81,7 +85,7 @@ def _review_endpoint(judge: Judge, path: str, on_review: ReviewListener) -> Call
 
 
 async def _body(request: Request) -> bytes | None:
-    """None for too much. Raises TimeoutError where it does not come."""
+    """Read the request body; None if it is too large. Raise TimeoutError if it does not arrive in time."""
     parts, length = [], 0
     async with asyncio.timeout(BODY_S):
         async for part in request.stream():
@@ -95,13 +99,13 @@ async def _body(request: Request) -> bytes | None:
 def _page_endpoint(page: Page) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         answer = page(dict(request.query_params))
-        return Response(answer.body, answer.status, media_type=answer.content_type)
+        return Response(answer.body, answer.status, dict(answer.headers), media_type=answer.content_type)
 
     return endpoint
 
 
 class _Server(uvicorn.Server):
-    """Signals are the program's own business."""
+    """A uvicorn server without signal handlers: the program handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -109,7 +113,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpsServer:
-    """Serves once ``certify`` was called. ``port`` 0 takes a free one, of loopback."""
+    """The server. It can serve after the first ``certify``. ``port`` 0 takes a free port of loopback."""
 
     def __init__(self, app: Starlette, port: int) -> None:
         try:
@@ -136,31 +140,31 @@ class HttpsServer:
         self._server = _Server(config)
 
     def certify(self, certificate: bytes, key: bytes) -> None:
-        """From now on new connections get this certificate. Raises UsageError for a pair that is none."""
+        """Use this certificate for new connections. Raise UsageError if certificate and key cannot be used."""
         try:
             with _path(certificate) as public, _path(key) as private:
-                # A pair that does not match leaves half of itself in a context: tried elsewhere first.
+                # A mismatched pair would leave half of itself in the context: load it into another context first.
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(public, private)
                 self._context.load_cert_chain(public, private)
         except (ssl.SSLError, OSError, ValueError) as error:
             raise UsageError(f"the webhook's certificate and key cannot be used: {error}") from error
 
     async def serve(self) -> None:
-        """Until ``stop``."""
+        """Serve until ``stop``."""
         await self._server.serve(sockets=[self._socket])
 
     def stop(self) -> None:
-        """What is being answered is answered yet."""
+        """Stop serving after finishing the reviews under way."""
         self._server.should_exit = True
 
     def close(self) -> None:
-        """Nobody is listened to any more."""
+        """Close the listening socket."""
         self._socket.close()
 
 
 @contextlib.contextmanager
 def _path(data: bytes) -> Iterator[str]:
-    """A file that only this process can open: OpenSSL takes paths, and a key has no place on a disk."""
+    """Yield a path that only this process can open: OpenSSL takes paths, and a key must not be written to a disk."""
     descriptor = os.memfd_create("certificate")
     try:
         os.write(descriptor, data)

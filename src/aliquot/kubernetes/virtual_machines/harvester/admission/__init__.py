@@ -1,1 +1,1 @@
-"""What may be written to Harvester's objects: every rule as a pure function of a request and the world."""
+"""Rules for writes of Harvester's objects, each a pure function of a request and the cluster state."""

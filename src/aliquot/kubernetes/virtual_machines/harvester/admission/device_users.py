@@ -1,8 +1,8 @@
-"""Which virtual machine uses a device: from what machines ask for, not from an annotation alone.
+"""The VM that uses a device, found from the requests of VMs and not only from annotations.
 
-The annotation says exactly which devices a machine got, but comes when it runs already, and a machine that was made
-through the API may have device names that mean nothing. Whoever asks for a resource and is not accounted for may have
-any device of it that is not accounted for either.
+The annotation names the devices of a VM, but is written only once the VM runs. A VM that was created through the API
+may have device names without a meaning. A VM whose device of a resource is not known may therefore have any device of
+the resource that is not known to be allocated.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from aliquot.errors import Message
 from aliquot.kubernetes.client.codec import UNREADABLE
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.kubevirt import DeviceRequest, VirtualMachine
@@ -25,18 +26,18 @@ class _Allocation(msgspec.Struct, frozen=True):
 
 
 class _Requester(msgspec.Struct, frozen=True):
-    """A machine that runs or is to run. ``node`` is empty until it is known. ``allocated`` are the object names that
-    the annotation gives, by resource.
-    """
+    """A VM that runs or should run."""
 
     key: Key
     node: str
+    """Empty until it is known."""
     requested: Counter[str]
     allocated: dict[str, tuple[str, ...]]
+    """The object names that the annotation gives, by resource."""
 
 
 def annotated_devices(vm: VirtualMachine | None) -> dict[str, tuple[str, ...]]:
-    """Resource to object names, from the annotation; empty where there is none that can be read."""
+    """Return object names by resource, from the annotation; empty if it is missing or unreadable."""
     text = vm.metadata.annotations.get(names.ALLOCATION_ANNOTATION, "") if vm is not None else ""
     try:
         found = msgspec.json.decode(text, type=_Allocation) if text else _Allocation()
@@ -50,7 +51,7 @@ def annotated_devices(vm: VirtualMachine | None) -> dict[str, tuple[str, ...]]:
 
 
 def resource_of(snapshot: AdmissionSnapshot, name: str) -> str:
-    """The resource that a device is offered as; empty for one that is not offered."""
+    """Return the resource that a device is offered as; "" if it is not offered."""
     vgpu = snapshot.vgpus.get(name)
     type_name = "" if vgpu is None else vgpu.status.configured or (vgpu.spec.type_name if vgpu.spec.enabled else "")
     if type_name:
@@ -60,14 +61,14 @@ def resource_of(snapshot: AdmissionSnapshot, name: str) -> str:
 
 
 def devices_of(snapshot: AdmissionSnapshot, resource: str) -> dict[str, str]:
-    """The devices that are offered as a resource, each with its node."""
+    """Return the devices that are offered as a resource, each with its node."""
     found = {n: v.spec.node_name for n, v in snapshot.vgpus.items() if resource_of(snapshot, n) == resource}
     claimed = {n: c.spec.node_name for n, c in snapshot.claims.items() if resource_of(snapshot, n) == resource}
     return claimed | found
 
 
-def describe_holder(snapshot: AdmissionSnapshot, name: str) -> str:
-    """A sentence about the virtual machine that uses this device, or may; empty where none does."""
+def describe_holder(snapshot: AdmissionSnapshot, name: str) -> Message | None:
+    """Return a sentence about the VM that uses this device, or may use it; None if no VM does."""
     resource = resource_of(snapshot, name)
     for key, vm in sorted(snapshot.vms.items()):
         if name in _held_names(vm, snapshot, key):
@@ -76,12 +77,14 @@ def describe_holder(snapshot: AdmissionSnapshot, name: str) -> str:
     for requester in requesters:
         if any(name in allocated for allocated in requester.allocated.values()):
             return _held_sentence(name, requester.key, snapshot)
-    return _possible_holder(snapshot, name, resource, requesters) if resource else ""
+    return _possible_holder(snapshot, name, resource, requesters) if resource else None
 
 
-def _held_sentence(name: str, key: Key, snapshot: AdmissionSnapshot) -> str:
-    """A stopped machine that names a device is to have it again: stopping is not enough, the name must go. Only a
-    machine with an object of its own tells by name or annotation what it has.
+def _held_sentence(name: str, key: Key, snapshot: AdmissionSnapshot) -> Message:
+    """Describe the VM that uses a device, with the command that releases it.
+
+    A stopped VM that names a device will get it again: stopping is not enough, the entry must go. Only a VM with a
+    VirtualMachine object has its devices by name or annotation.
     """
     space, name_of_vm = key
     text = f"{name} is in use with VM {name_of_vm} in namespace {space}"
@@ -89,23 +92,25 @@ def _held_sentence(name: str, key: Key, snapshot: AdmissionSnapshot) -> str:
     if vm.metadata.deletion_timestamp:
         return advice(f"{text}, which is being deleted", f"kubectl wait vm/{name_of_vm} -n {space} --for delete")
     if instance is None or instance.finished:
-        why = f"{text}, which does not run and has it among its devices: take it out there, or delete the machine"
+        why = f"{text}, which does not run but lists it: remove it from the VM's devices, or delete the VM"
         return advice(why, f"kubectl edit vm {name_of_vm} -n {space}")
     if instance.metadata.deletion_timestamp:
         return advice(f"{text}, which is stopping", f"kubectl wait vmi/{name_of_vm} -n {space} --for delete")
-    return advice(f"{text}: stop it, then take it out of its devices", _stop_command(key, vm))
+    return advice(f"{text}: stop the VM, then remove the device from it", _stop_command(key, vm))
 
 
 def _stop_command(key: Key, vm: VirtualMachine) -> str:
-    """The command that stops a machine: KubeVirt refuses ``running`` and ``runStrategy`` beside each other."""
+    """Return the command that stops a VM: KubeVirt rejects ``running`` and ``runStrategy`` together."""
     space, name = key
     spec = '{"running":false}' if vm.spec.running is not None else '{"runStrategy":"Halted"}'
     return f"""kubectl patch vm {name} -n {space} --type merge -p '{{"spec":{spec}}}' (or virtctl stop)"""
 
 
 def _held_names(vm: VirtualMachine, snapshot: AdmissionSnapshot, key: Key) -> set[str]:
-    """What a machine holds by name. Of a running one the allocation counts, and names only until it is there; of a
-    stopped one the names do, as Harvester has it.
+    """Return the devices that a VM holds by name.
+
+    For a running VM the allocation counts, and the names only until it exists; for a stopped VM the names count, as in
+    Harvester.
     """
     allocated: dict[str, tuple[str, ...]] = {}
     devices = vm.devices.all
@@ -124,7 +129,7 @@ def _requesters(snapshot: AdmissionSnapshot) -> Iterator[_Requester]:
         if not instance.finished:
             allocated = annotated_devices(snapshot.vms.get(key))
             yield _Requester(key, instance.status.node_name, _count_requests(instance.devices.all), allocated)
-            if instance.migration_target:  # where it has as many again, of which the annotation says nothing yet
+            if instance.migration_target:  # it has as many devices again there, which the annotation does not show yet
                 yield _Requester(key, instance.migration_target, _count_requests(instance.devices.all), {})
     for key, vm in sorted(snapshot.vms.items()):
         last = snapshot.instances.get(key)
@@ -137,9 +142,12 @@ def _count_requests(devices: tuple[DeviceRequest, ...]) -> Counter[str]:
     return Counter(each.device_name for each in devices if each.device_name)
 
 
-def _possible_holder(snapshot: AdmissionSnapshot, name: str, resource: str, requesters: tuple[_Requester, ...]) -> str:
-    """A machine of which nobody knows yet what it got: on the device's node it may be this one; where it has no node
-    yet, it needs one of those that are left.
+def _possible_holder(
+    snapshot: AdmissionSnapshot, name: str, resource: str, requesters: tuple[_Requester, ...]
+) -> Message | None:
+    """Return a sentence about a VM whose devices are not known yet, and that may have or need this one.
+
+    A VM on the device's node may have this device. A VM without a node needs one of the devices that are left.
     """
     devices = devices_of(snapshot, resource)
     known = {each for requester in requesters for each in requester.allocated.get(resource, ())}
@@ -148,10 +156,10 @@ def _possible_holder(snapshot: AdmissionSnapshot, name: str, resource: str, requ
     running = next((a for a in unknown if a.node and a.node == devices.get(name)), None)
     if running is not None:
         where = f"VM {running.key[1]} in namespace {running.key[0]} runs on {running.node} with {resource}"
-        return f"{where}, and which device it has is not known yet: {name} may be it; try again in a minute"
+        return Message(f"{where}, but its device is not known yet: it may be {name}; try again in a minute")
     need = sum(a.requested[resource] - len(a.allocated.get(resource, ())) for a in unknown)
     waiting = next((a for a in unknown if not a.node), None)
     if waiting is not None and need > len(unallocated) - 1:
         about = f"VM {waiting.key[1]} in namespace {waiting.key[0]} is about to start with {resource}"
-        return f"{about} and would not find one without {name}: stop the VM first"
-    return ""
+        return Message(f"{about} and would not find a device without {name}: stop the VM first")
+    return None

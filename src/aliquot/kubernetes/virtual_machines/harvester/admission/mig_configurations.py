@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, MigConfigurationSpec
 from aliquot.kubernetes.virtual_machines.harvester.admission import mig_layout as layout
@@ -16,18 +17,18 @@ from aliquot.kubernetes.virtual_machines.harvester.admission.rules import (
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, ObjectEdit, shorten_list
 from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
-APPLIED = (names.SYNCED, names.OUT_OF_SYNC)
+APPLIED: tuple[names.MigConfigurationState, ...] = (names.SYNCED, names.OUT_OF_SYNC)
 
 
-def create(edit: ObjectEdit[MigConfiguration], new: MigConfiguration, snapshot: AdmissionSnapshot) -> Iterator[str]:
-    """A restored one comes without status, so that only what can never be is refused."""
+def create(edit: ObjectEdit[MigConfiguration], new: MigConfiguration, snapshot: AdmissionSnapshot) -> Iterator[Message]:
+    """Check a new object. A restored object has no status, so only what can never exist is rejected."""
     yield from name_errors(edit.name, new.spec.node_name, new.spec.gpu_address)
     yield from _layout_errors(new, snapshot)
 
 
 def update(
     edit: ObjectEdit[MigConfiguration], old: MigConfiguration, new: MigConfiguration, snapshot: AdmissionSnapshot
-) -> Iterator[str]:
+) -> Iterator[Message]:
     yield from moved_errors((old.spec.node_name, old.spec.gpu_address), (new.spec.node_name, new.spec.gpu_address))
     changed = _requested_counts(old.spec) != _requested_counts(new.spec)
     if changed and old.status.state in APPLIED:
@@ -46,8 +47,10 @@ def update(
             yield advice(f"{edit.name}: {why}", f"kubectl get migconfiguration {edit.name} -o yaml (available)")
 
 
-def delete(edit: ObjectEdit[MigConfiguration], old: MigConfiguration, snapshot: AdmissionSnapshot) -> Iterator[str]:
-    """What is applied is taken back by disabling; deleting it would leave instances that nobody tracks."""
+def delete(edit: ObjectEdit[MigConfiguration], old: MigConfiguration, snapshot: AdmissionSnapshot) -> Iterator[Message]:
+    """Check a deletion: an applied object must be disabled first, otherwise its instances would stay without an
+    owner.
+    """
     gpu = snapshot.gpus.get(edit.name)
     if old.spec.node_name not in snapshot.nodes or gpu is None or not gpu.spec.enabled:
         return
@@ -56,43 +59,47 @@ def delete(edit: ObjectEdit[MigConfiguration], old: MigConfiguration, snapshot: 
     yield from _enabled_vgpu_errors(edit.name, "delete", snapshot)
 
 
-def _disable_first(name: str, old: MigConfiguration) -> str:
+def _disable_first(name: str, old: MigConfiguration) -> Message:
     why = f"{name} is {old.status.state}: it must be disabled before its profileSpec is changed"
     if old.spec.enabled:
         return advice(why, f"{disable_command('migconfiguration', name)}, then requested, then enabled")
     step = f"kubectl wait migconfiguration/{name} --for jsonpath={{.status.status}}=disabled"
-    return advice(f"{why}, and that is still going on", step)
+    return advice(f"{why}, and that is still in progress", step)
 
 
 def _requested_counts(spec: MigConfigurationSpec) -> dict[int, int]:
-    """The order of the profiles and how they are named is no wish."""
+    """Return the requested instances by profile id, without the order and the names of the profiles."""
     return {each.id: each.requested for each in spec.profile_spec}
 
 
-def _renamed_profile_errors(old: MigConfiguration, new: MigConfiguration) -> Iterator[str]:
-    """The id says which profile a row is about: another name beside it would be a wish that nobody reads."""
+def _renamed_profile_errors(old: MigConfiguration, new: MigConfiguration) -> Iterator[Message]:
+    """Yield errors for rows whose profile name changed: the id identifies the profile, and the new name would be
+    ignored.
+    """
     known = {each.id: each.name for each in old.spec.profile_spec}
     for each in new.spec.profile_spec:
         if each.name != known.get(each.id, each.name):
-            yield f"profile id {each.id} is {known[each.id]}, not {each.name}: change requested in the row you mean"
+            yield Message(
+                f"profile id {each.id} is {known[each.id]}, not {each.name}: change requested in the row you mean"
+            )
 
 
-def _layout_errors(mig: MigConfiguration, snapshot: AdmissionSnapshot) -> Iterator[str]:
+def _layout_errors(mig: MigConfiguration, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     known_profiles = {each.id: each.name for each in mig.status.profile_status}
     for each in mig.spec.profile_spec:
         if each.requested < 0:
-            yield f"{each.requested} of profile {each.name} cannot be requested"
+            yield Message(f"{each.requested} of profile {each.name} cannot be requested")
         if known_profiles and each.id not in known_profiles:
             choices = shorten_list(tuple(known_profiles.values()), 10)
-            yield f"profile {each.name} (id {each.id}) is none of this GPU's: {choices}"
+            yield Message(f"this GPU has no profile {each.name} (id {each.id}): it has {choices}")
     ids = [each.id for each in mig.spec.profile_spec]
     for duplicate in sorted({i for i in ids if ids.count(i) > 1}):
-        yield f"profile id {duplicate} is there {ids.count(duplicate)} times"
+        yield Message(f"profile id {duplicate} occurs {ids.count(duplicate)} times")
     function = snapshot.functions.get(names.object_name(mig.spec.node_name, mig.spec.gpu_address))
     if why := layout.why_impossible(mig, layout.family_of(mig, function)):
         yield advice(f"{mig.name}: {why}", f"kubectl get migconfiguration {mig.name} -o yaml (total)")
 
 
-def _enabled_vgpu_errors(name: str, verb: str, snapshot: AdmissionSnapshot) -> Iterator[str]:
+def _enabled_vgpu_errors(name: str, verb: str, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     if children := snapshot.enabled_vgpus(name):
         yield enabled_vgpus_refusal(verb, name, children)

@@ -1,7 +1,8 @@
-"""Whether a GPU can be cut as a MigConfiguration asks: by the tables of placements, not by a count.
+"""The check whether a GPU can have the geometry of a MigConfiguration, by placement tables instead of counts.
 
-The object does not say where instances lie that others made by hand. What it says is how many more of each profile can
-be made (``available``), and that leaves few possibilities: a layout is refused only if it fits beside none of them.
+The object does not record the placements of instances that others created by hand. It records how many more of each
+profile can be created (``available``), which leaves few possible layouts. A request is rejected only if it fits beside
+none of them.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from aliquot.core.planner.rules import allowed, refusals
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice
 
 CapacityVector = tuple[tuple[int, int], ...]
-"""(profile id, how many more of it can be made), ascending."""
+"""(profile id, how many more of it can be created), ascending."""
 
 
 def family_of(mig: MigConfiguration, function: PCIDevice | None) -> Family | None:
-    """The table of the GPU, if one of those that its PCI id may have agrees with the totals that its driver told."""
+    """Return the geometry table of the GPU; None if no table of its PCI id matches the totals that its driver
+    reported.
+    """
     if function is None:
         return None
     device = f"0x{function.status.device_id}{function.status.vendor_id}".lower()
@@ -38,7 +41,7 @@ def family_of(mig: MigConfiguration, function: PCIDevice | None) -> Family | Non
 
 
 def requested_counts(mig: MigConfiguration) -> Counter[int]:
-    """How many of each profile are asked for, by profile id; what is 0 is left out."""
+    """Return the requested instances by profile id, without zeros."""
     found: Counter[int] = Counter()
     for each in mig.spec.profile_spec:
         found[each.id] += each.requested
@@ -46,7 +49,7 @@ def requested_counts(mig: MigConfiguration) -> Counter[int]:
 
 
 def why_impossible(mig: MigConfiguration, family: Family | None) -> str:
-    """Why this layout cannot exist on this GPU even when it is empty; "" if it can."""
+    """Return why this geometry cannot exist even on the empty GPU; "" if it can."""
     counts = requested_counts(mig)
     if family is None:
         return _by_totals(mig, counts)
@@ -55,21 +58,22 @@ def why_impossible(mig: MigConfiguration, family: Family | None) -> str:
         return refusal.message
     if next(pack.arrangements(table, counts), None) is None:
         near = pack.nearest(table, counts)
-        hint = f"; the nearest that can: {_counts_text(family, near)}" if near else ""
+        hint = f"; the nearest valid one: {_counts_text(family, near)}" if near else ""
         return f"{_counts_text(family, counts)} cannot be placed together on this GPU{hint}"
     return ""
 
 
 def why_not_now(mig: MigConfiguration, family: Family | None) -> str:
-    """Why this layout does not fit beside what is on the GPU now; "" if it does. For a configuration of which nothing
-    is applied.
+    """Return why this geometry does not fit beside the existing instances; "" if it does.
+
+    Only for a configuration of which nothing is applied.
     """
     counts = requested_counts(mig)
     free = {each.id: each.available for each in mig.status.profile_status}
     names = {each.id: each.name for each in mig.spec.profile_spec}
     for profile, count in sorted(counts.items()):
         if profile in free and count > free[profile]:
-            why = f"{count} of profile {names[profile]} are requested, {free[profile]} can be made now"
+            why = f"{count} of profile {names[profile]} are requested, {free[profile]} can be created now"
             return why + _existing_text(mig)
     if family is None or not free:
         return ""
@@ -78,7 +82,7 @@ def why_not_now(mig: MigConfiguration, family: Family | None) -> str:
     known = _tracked_counts(mig)
     states = [s for s in _layouts_by_capacity(family.name).get(vector, ()) if not known - Counter(p for p, _ in s)]
     if any(_fits_beside(table, counts, state) for state in states or [()]):
-        both = counts + known  # no state agrees with what the object says: at least what it lists must fit, too
+        both = counts + known  # no layout matches the object: at least the instances that it lists must fit, too
         if states or (allowed(table, both) and next(pack.arrangements(table, both), None) is not None):
             return ""
     return f"{_counts_text(family, counts)} cannot be placed beside what is on the GPU now" + _existing_text(mig)
@@ -86,7 +90,7 @@ def why_not_now(mig: MigConfiguration, family: Family | None) -> str:
 
 def _existing_text(mig: MigConfiguration) -> str:
     existing = [f"{each.name} {', '.join(each.instances)}" for each in mig.status.profile_status if each.instances]
-    return f" (there are instances: {'; '.join(existing)})" if existing else ""
+    return f" (existing instances: {'; '.join(existing)})" if existing else ""
 
 
 def _tracked_counts(mig: MigConfiguration) -> Counter[int]:
@@ -99,7 +103,7 @@ def _fits_beside(table: PlacementTable, counts: Mapping[int, int], state: tuple[
 
 
 def _by_totals(mig: MigConfiguration, counts: Counter[int]) -> str:
-    """For a GPU whose table nobody has: the driver's totals, and compute slices as profile names give them."""
+    """Check a GPU without a table, by the driver's totals and the compute slices in the profile names."""
     totals = {each.id: each.total for each in mig.status.profile_status}
     names = {each.id: each.name for each in mig.spec.profile_spec} | {p.id: p.name for p in mig.status.profile_status}
     if not totals:
@@ -114,7 +118,7 @@ def _by_totals(mig: MigConfiguration, counts: Counter[int]) -> str:
 
 
 def _slices(name: str) -> int:
-    """7 of ``MIG 7g.40gb``; 0 where the name does not say."""
+    """Parse the compute slices: 7 for ``MIG 7g.40gb``; 0 for another form of name."""
     word = name.removeprefix("MIG ").partition("g.")[0]
     return int(word) if word.isdecimal() else 0
 
@@ -125,7 +129,7 @@ def _counts_text(family: Family, counts: Mapping[int, int]) -> str:
 
 @cache
 def _layouts_by_capacity(name: str) -> dict[CapacityVector, tuple[tuple[PlacedInstance, ...], ...]]:
-    """Every placed geometry of a family by how many more of each profile it leaves room for (2,318 at most)."""
+    """Return every placed geometry of a family, at most 2,318, by how many more of each profile fit beside it."""
     table = compiled_table(catalog.family(name))
     placements = sorted(table.masks)
     found: dict[CapacityVector, list[tuple[PlacedInstance, ...]]] = {}
@@ -142,7 +146,7 @@ def _layouts_by_capacity(name: str) -> dict[CapacityVector, tuple[tuple[PlacedIn
 
 
 def _capacities(table: PlacementTable, placed: tuple[PlacedInstance, ...], mask: int) -> CapacityVector:
-    """How many more of each profile alone can be made beside what is placed."""
+    """Return how many instances of each profile, taken alone, can be created beside the placed ones."""
     return tuple((profile, _creatable(table, placed, mask, profile)) for profile in sorted(table.profiles))
 
 

@@ -1,9 +1,10 @@
-"""Rules for PCIDeviceClaims of NVIDIA's functions. Who claims another one is only told that we do not serve it."""
+"""Rules for PCIDeviceClaims of NVIDIA's functions. A claim of another function only gets a warning."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import NVIDIA, PCIDeviceClaim, is_served
 from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import describe_holder
@@ -13,64 +14,68 @@ from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import foreign_
 from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
 
-def create(edit: ObjectEdit[PCIDeviceClaim], new: PCIDeviceClaim, snapshot: AdmissionSnapshot) -> Iterator[str]:
+def create(edit: ObjectEdit[PCIDeviceClaim], new: PCIDeviceClaim, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     if not _concerns_nvidia(edit.name, new, snapshot):
         return
     yield from name_errors(edit.name, new.spec.node_name, new.spec.address)
     function = snapshot.functions.get(edit.name)
     if function is not None and not function.status.iommu_group:
-        yield f"{edit.name} has no IOMMU group: switch the IOMMU on in the firmware and on the kernel's command line"
+        yield Message(
+            f"{edit.name} has no IOMMU group: enable the IOMMU in the firmware and on the kernel's command line"
+        )
     for usb in sorted(snapshot.usb_claims.values(), key=lambda each: each.name):
         if (usb.status.node_name, usb.status.pci_address) == (new.spec.node_name, new.spec.address):
-            yield f"USB devices are using this controller ({usb.name}): delete USBDeviceClaim {usb.name} first"
+            yield Message(f"USB devices are using this controller ({usb.name}): delete USBDeviceClaim {usb.name} first")
     yield from _sharing_conflicts(edit.name, snapshot)
 
 
 def update(
     edit: ObjectEdit[PCIDeviceClaim], old: PCIDeviceClaim, new: PCIDeviceClaim, snapshot: AdmissionSnapshot
-) -> Iterator[str]:
+) -> Iterator[Message]:
     if _concerns_nvidia(edit.name, old, snapshot) or _concerns_nvidia(edit.name, new, snapshot):
         yield from moved_errors((old.spec.node_name, old.spec.address), (new.spec.node_name, new.spec.address))
 
 
-def delete(edit: ObjectEdit[PCIDeviceClaim], old: PCIDeviceClaim, snapshot: AdmissionSnapshot) -> Iterator[str]:
+def delete(edit: ObjectEdit[PCIDeviceClaim], old: PCIDeviceClaim, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     if old.spec.node_name not in snapshot.nodes or not _concerns_nvidia(edit.name, old, snapshot):
         return
     if holder := describe_holder(snapshot, edit.name):
         yield holder
     owner = next((o.name for o in old.metadata.owner_references if o.kind == "VGPUDevice"), "")
     if owner and owner in snapshot.vgpus:
-        yield f"{edit.name} is owned by VGPUDevice {owner}: disable that one"
+        yield Message(f"{edit.name} is owned by VGPUDevice {owner}: disable the VGPUDevice instead")
 
 
-def warnings(edit: ObjectEdit[PCIDeviceClaim], snapshot: AdmissionSnapshot) -> Iterator[str]:
-    """A claim that nobody will serve says so while it is made. Where pcidevices works it is pcidevices' own."""
+def warnings(edit: ObjectEdit[PCIDeviceClaim], snapshot: AdmissionSnapshot) -> Iterator[Message]:
+    """Warn about a new claim that no agent serves, unless pcidevices runs on the node: then the claim belongs to it."""
     function = snapshot.functions.get(edit.name)
     if edit.old is not None or edit.new is None or function is None or is_served(function):
         return
     node = edit.new.spec.node_name
     if node in snapshot.nodes and node not in foreign_nodes(snapshot.nodes.values()):
         which = f"{function.status.vendor_id}:{function.status.device_id}"
-        why = f"{edit.name} ({which}) is not an NVIDIA device: on node {node} aliquot serves no other device"
+        why = f"{edit.name} ({which}) is not an NVIDIA device: on node {node} Aliquot serves no other device"
         yield advice(why, f"kubectl delete pcideviceclaim {edit.name}")
 
 
 def _concerns_nvidia(name: str, claim: PCIDeviceClaim, snapshot: AdmissionSnapshot) -> bool:
-    """Whether a claim is about a function of NVIDIA's, by its own name or by that of what it is about."""
+    """Report whether a claim is about an NVIDIA function, by its own name or by the name of its function."""
     either = (name, names.object_name(claim.spec.node_name, claim.spec.address))
     known = (snapshot.functions.get(each) for each in either)
     listed = any(each in snapshot.gpus or each in snapshot.vgpus for each in either)
     return listed or any(each is not None and each.status.vendor_id == NVIDIA for each in known)
 
 
-def _sharing_conflicts(name: str, snapshot: AdmissionSnapshot) -> Iterator[str]:
-    """A GPU is handed out whole or shared, and a virtual function carries a vGPU or is handed out."""
+def _sharing_conflicts(name: str, snapshot: AdmissionSnapshot) -> Iterator[Message]:
+    """Yield conflicts: a GPU is either shared or passed through, a virtual function carries a vGPU or is passed
+    through.
+    """
     gpu, vgpu = snapshot.gpus.get(name), snapshot.vgpus.get(name)
     labelled = any(f.metadata.labels.get(names.PARENT_LABEL) == name for f in snapshot.functions.values())
     if labelled or (gpu is not None and gpu.spec.enabled) or snapshot.enabled_vgpus(name):
         text = f"vGPUs exist on {name}: disable SRIOVGPUDevice {name} first"
         if gpu is not None and not gpu.spec.enabled and not snapshot.enabled_vgpus(name):
-            text = f"{text}, which is still going on"
+            text = f"{text}; disabling is still in progress"
             yield advice(text, f"kubectl wait sriovgpudevice/{name} --for condition=Ready")
         else:
             yield advice(text, disable_command("sriovgpudevice", name))

@@ -1,10 +1,11 @@
-"""The entry: one request about one of Harvester's objects, and the verdict."""
+"""The entry point of reviews: a request about a Harvester object, and the verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from aliquot.errors import Message
 from aliquot.kubernetes.client.admission_review import DELETE, UPDATE, AdmissionRequest, AdmissionVerdict
 from aliquot.kubernetes.client.errors import ApiError
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject
@@ -23,12 +24,13 @@ K = TypeVar("K", bound=KubeObject)
 _RULES: dict[str, tuple[type[Any], Any]] = {
     kind.TYPE.plural: (kind, rules) for kind, rules in zip(ADMISSION_KINDS, (migs, gpus, vgpus, claims), strict=True)
 }
-"""By plural."""
+"""By plural resource name."""
 
 
 def judge(request: AdmissionRequest, snapshot: AdmissionSnapshot) -> AdmissionVerdict:
-    """Whether the write may be done. Whatever is not judged here may; so may what our own programs write. Status is
-    never judged: it says what is.
+    """Review a write.
+
+    Other kinds, writes of our own programs, and statuses are always allowed.
     """
     kind, rules = _RULES.get(request.resource.resource, (None, None))
     if kind is None or request.resource.group != GROUP or request.sub_resource or snapshot.trusts(request):
@@ -37,20 +39,20 @@ def judge(request: AdmissionRequest, snapshot: AdmissionSnapshot) -> AdmissionVe
         old, new = request.old(kind), request.new(kind)
     except ApiError as error:
         return AdmissionVerdict(reasons=(error.brief.replace("the API server sent", "this is"),))
-    # The name is not said where it is being made up, nor of each of all that are deleted at once.
+    # The API server sends no name with generateName, nor for each object of a collection delete.
     name = request.name or next((each.name for each in (new, old) if each is not None), "")
     edit: ObjectEdit[KubeObject] = ObjectEdit(name, request.user, old, new)
     if new is not None and new.metadata.deletion_timestamp is not None:
-        return AdmissionVerdict()  # about to go: finalizers must come off
-    reasons = tuple(dict.fromkeys(_reasons(edit, rules, snapshot)))
+        return AdmissionVerdict()  # being deleted: it must be possible to remove finalizers
+    reasons = tuple(dict.fromkeys(map(str, _reasons(edit, rules, snapshot))))
     warnings = [*getattr(rules, "warnings", _no_warnings)(edit, snapshot)]
     if old is None and new is not None and not reasons:
         warnings += missing_device_warnings(name, new.spec.node_name, snapshot)
-    return AdmissionVerdict(reasons=reasons, warnings=tuple(warnings))
+    return AdmissionVerdict(reasons=reasons, warnings=tuple(map(str, warnings)))
 
 
 def withdraws_device(request: AdmissionRequest) -> bool:
-    """Whether the write, if it is done, takes a device from whoever uses it: a deletion, or a disabling."""
+    """Report whether the write takes a device from its user: a deletion, or a disabling."""
     if request.operation == DELETE:
         return request.resource.resource != "migconfigurations"
     if request.operation != UPDATE or request.resource.resource not in ("sriovgpudevices", "vgpudevices"):
@@ -67,7 +69,7 @@ class _Switch(KubeObject, frozen=True):
     spec: _Enabled = _Enabled()
 
 
-def _reasons(edit: ObjectEdit[KubeObject], rules: Any, snapshot: AdmissionSnapshot) -> Iterator[str]:
+def _reasons(edit: ObjectEdit[KubeObject], rules: Any, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     if edit.new is None and edit.old is not None:
         yield from rules.delete(edit, edit.old, snapshot)
     elif edit.old is None and edit.new is not None:
@@ -76,5 +78,5 @@ def _reasons(edit: ObjectEdit[KubeObject], rules: Any, snapshot: AdmissionSnapsh
         yield from rules.update(edit, edit.old, edit.new, snapshot)
 
 
-def _no_warnings(edit: ObjectEdit[KubeObject], snapshot: AdmissionSnapshot) -> Iterator[str]:
+def _no_warnings(edit: ObjectEdit[KubeObject], snapshot: AdmissionSnapshot) -> Iterator[Message]:
     yield from ()

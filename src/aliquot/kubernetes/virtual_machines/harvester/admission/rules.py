@@ -1,46 +1,50 @@
-"""What all kinds have in common: names that say what they are about, and who is not judged."""
+"""Rules that the kinds share: object names, immutable addresses, and texts with commands."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot, shorten_list
 from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
 
 def disable_command(kind: str, *objects: str) -> str:
-    """The command that disables objects of a kind."""
+    """Return the command that disables objects of a kind."""
     return f'kubectl patch {kind} {" ".join(objects)} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
 
 
-def enabled_vgpus_refusal(verb: str, name: str, children: tuple[str, ...]) -> str:
-    """The refusal to take a GPU, or how it is cut, from enabled vGPUs."""
+def enabled_vgpus_refusal(verb: str, name: str, children: tuple[str, ...]) -> Message:
+    """Return the refusal to take a GPU or its instances from enabled vGPUs."""
     single = len(children) == 1
     which = f"vGPU {shorten_list(children)} is" if single else f"vGPUs {shorten_list(children)} are"
     text = f"cannot {verb} {name} while {which} enabled"
     return advice(f"{text}: disable {'it' if single else 'them'} first", disable_command("vgpudevice", *children[:4]))
 
 
-def name_errors(name: str, node: str, address: str) -> Iterator[str]:
-    """An object is named after its node and PCI address: by that name everything finds it."""
+def name_errors(name: str, node: str, address: str) -> Iterator[Message]:
+    """Yield an error if an object does not have the name of its node and PCI address, by which it is found."""
     wanted = names.object_name(node, address)
     if name != wanted:
-        yield f"an object for {address or 'no address'} on node {node or '(none)'} is named {wanted}, not {name}"
+        yield Message(
+            f"an object for {address or 'no address'} on node {node or '(none)'} is named {wanted}, not {name}"
+        )
 
 
-def missing_device_warnings(name: str, node: str, snapshot: AdmissionSnapshot) -> Iterator[str]:
-    """A warning about a new object that is about nothing: it may come, as after a restore, but who mistyped should
-    know. The name is also that of the function's PCIDevice.
+def missing_device_warnings(name: str, node: str, snapshot: AdmissionSnapshot) -> Iterator[Message]:
+    """Warn about a new object without a device. It is allowed, because the device may come, as after a restore.
+
+    The name is also that of the function's PCIDevice.
     """
     if node not in snapshot.nodes:
-        yield advice(f"there is no node {node}: objects of a node that is gone are removed", "kubectl get nodes")
+        yield advice(f"node {node} does not exist: objects of removed nodes are deleted", "kubectl get nodes")
     elif name not in snapshot.functions:
-        why = f"node {node} has no PCIDevice {name}: nothing comes of this while it has none"
+        why = f"node {node} has no PCIDevice {name}: this object has no effect until it has one"
         yield advice(why, f"kubectl get pcidevices -l {names.NODE_LABEL}={node}")
 
 
-def moved_errors(old: tuple[str, str], new: tuple[str, str]) -> Iterator[str]:
-    """Node and address are what an object is about: another device is another object."""
+def moved_errors(old: tuple[str, str], new: tuple[str, str]) -> Iterator[Message]:
+    """Yield an error if node or address changed: another device needs another object."""
     if old != new:
-        yield f"node and address ({old[0]}, {old[1]}) cannot be changed: make another object"
+        yield Message(f"node and address ({old[0]}, {old[1]}) cannot be changed: create another object")

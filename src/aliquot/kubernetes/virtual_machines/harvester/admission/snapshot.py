@@ -1,4 +1,4 @@
-"""What admission is judged by: the objects of all nodes, and the virtual machines, at one moment, frozen."""
+"""The state that reviews read: the objects of all nodes and the VMs, at one moment, frozen."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ Key = tuple[str, str]
 
 
 class USBDeviceClaimStatus(ApiStruct, frozen=True):
-    """``pci_address`` is that of the USB controller behind which the claimed device is."""
+    """The status of a claim on a USB device."""
 
     node_name: str = ""
     pci_address: str = ""
+    """The address of the USB controller to which the device is connected."""
 
 
 class USBDeviceClaim(KubeObject, frozen=True):
-    """The wish that a USB device be handed out. Read alone: USB is not ours."""
+    """A request to pass a USB device through. It is only read: Aliquot does not manage USB."""
 
     TYPE: ClassVar[ResourceType] = ResourceType(GROUP, VERSION, "usbdeviceclaims", "USBDeviceClaim", namespaced=False)
 
@@ -47,7 +48,7 @@ class USBDeviceStatus(ApiStruct, frozen=True):
 
 
 class USBDevice(KubeObject, frozen=True):
-    """A USB device of a node. Read alone."""
+    """A USB device of a node. It is only read."""
 
     TYPE: ClassVar[ResourceType] = ResourceType(GROUP, VERSION, "usbdevices", "USBDevice", namespaced=False)
 
@@ -55,9 +56,7 @@ class USBDevice(KubeObject, frozen=True):
 
 
 class AdmissionSnapshot(msgspec.Struct, frozen=True):
-    """Objects by name, machines by namespace and name. ``accounts`` are the user names of the agents and
-    controllers that keep these objects true: what they write is not judged.
-    """
+    """Objects by name, VMs by namespace and name."""
 
     gpus: Mapping[str, SRIOVGPUDevice] = {}
     vgpus: Mapping[str, VGPUDevice] = {}
@@ -70,9 +69,10 @@ class AdmissionSnapshot(msgspec.Struct, frozen=True):
     vms: Mapping[Key, VirtualMachine] = {}
     instances: Mapping[Key, VirtualMachineInstance] = {}
     accounts: frozenset[str] = frozenset()
+    """The user names of the agents and controllers that maintain these objects. Their writes are not reviewed."""
 
     def vgpus_of(self, gpu: str) -> Iterator[VGPUDevice]:
-        """The VGPUDevices of a GPU, by the name that it has in every kind."""
+        """Yield the VGPUDevices of a GPU, by the GPU's object name."""
         for each in self.vgpus.values():
             if parent_gpu_name(each) == gpu:
                 yield each
@@ -81,7 +81,9 @@ class AdmissionSnapshot(msgspec.Struct, frozen=True):
         return tuple(sorted(each.name for each in self.vgpus_of(gpu) if each.spec.enabled))
 
     def trusts(self, request: AdmissionRequest) -> bool:
-        """Our own programs, and the garbage collector, which deletes only what nobody owns any more."""
+        """Report whether the writer is one of our programs, or the garbage collector, which deletes only ownerless
+        objects.
+        """
         collected = request.operation == "DELETE" and request.user == GARBAGE_COLLECTOR
         return collected or request.user in self.accounts
 
@@ -90,7 +92,7 @@ K = TypeVar("K", bound=KubeObject)
 
 
 class ObjectEdit(msgspec.Struct, Generic[K], frozen=True):
-    """A write to one object. ``old`` is None for a creation, ``new`` for a deletion."""
+    """A write of an object. ``old`` is None for a creation, ``new`` for a deletion."""
 
     name: str
     user: str
@@ -99,13 +101,13 @@ class ObjectEdit(msgspec.Struct, Generic[K], frozen=True):
 
 
 def parent_gpu_name(device: VGPUDevice) -> str:
-    """The name of its GPU: from the addresses, which never change; a label is anybody's to change."""
+    """Return the name of the vGPU's GPU, from the addresses: they never change, but any user can change a label."""
     if device.spec.parent:
         return names.object_name(device.spec.node_name, device.spec.parent)
     return device.metadata.labels.get(names.PARENT_LABEL, "")
 
 
 def shorten_list(found: tuple[str, ...], limit: int = 4) -> str:
-    """``a, b, c, d and 3 more``."""
+    """Join names in the form ``a, b, c, d and 3 more``."""
     rest = len(found) - limit
     return ", ".join(found[:limit]) + (f" and {rest} more" if rest > 0 else "")

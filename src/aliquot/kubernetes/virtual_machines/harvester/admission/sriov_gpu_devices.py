@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
 from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import describe_holder
@@ -17,7 +18,7 @@ from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import Adm
 from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
 
-def create(edit: ObjectEdit[SRIOVGPUDevice], new: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[str]:
+def create(edit: ObjectEdit[SRIOVGPUDevice], new: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     yield from name_errors(edit.name, new.spec.node_name, new.spec.address)
     if new.spec.enabled:
         yield from _passthrough_errors(edit.name, snapshot)
@@ -25,7 +26,7 @@ def create(edit: ObjectEdit[SRIOVGPUDevice], new: SRIOVGPUDevice, snapshot: Admi
 
 def update(
     edit: ObjectEdit[SRIOVGPUDevice], old: SRIOVGPUDevice, new: SRIOVGPUDevice, snapshot: AdmissionSnapshot
-) -> Iterator[str]:
+) -> Iterator[Message]:
     yield from moved_errors((old.spec.node_name, old.spec.address), (new.spec.node_name, new.spec.address))
     if new.spec.enabled and not old.spec.enabled:
         yield from _passthrough_errors(edit.name, snapshot)
@@ -33,35 +34,35 @@ def update(
         yield from _held_vgpu_errors(edit.name, old, snapshot)
 
 
-def delete(edit: ObjectEdit[SRIOVGPUDevice], old: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[str]:
+def delete(edit: ObjectEdit[SRIOVGPUDevice], old: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     if old.spec.enabled and old.spec.node_name in snapshot.nodes:
         yield advice(f"{edit.name} is enabled: disable the GPU first", disable_command("sriovgpudevice", edit.name))
 
 
-def warnings(edit: ObjectEdit[SRIOVGPUDevice], snapshot: AdmissionSnapshot) -> Iterator[str]:
-    """What a change takes with it."""
+def warnings(edit: ObjectEdit[SRIOVGPUDevice], snapshot: AdmissionSnapshot) -> Iterator[Message]:
+    """Warn about side effects of a change."""
     old, new = edit.old, edit.new
     if old is None or new is None:
         return
     mig = snapshot.migs.get(edit.name)
     has_instances = mig is not None and any(each.instances for each in mig.status.profile_status)
     if old.spec.enabled and not new.spec.enabled and has_instances:
-        yield f"the GPU instances of MigConfiguration {edit.name} go with the virtual functions"
+        yield Message(f"disabling also destroys the GPU instances of MigConfiguration {edit.name}")
     skip = names.SKIP_MIG_ANNOTATION
     if has_instances and new.metadata.annotations.get(skip) == "true" != old.metadata.annotations.get(skip):
-        yield f"{skip} has no effect while there are GPU instances: disable MigConfiguration {edit.name} first"
+        yield Message(f"{skip} has no effect while there are GPU instances: disable MigConfiguration {edit.name} first")
 
 
-def _passthrough_errors(name: str, snapshot: AdmissionSnapshot) -> Iterator[str]:
+def _passthrough_errors(name: str, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     claim = snapshot.claims.get(name)
     if claim is not None:
-        who = claim.spec.user_name or "nobody"
+        who = claim.spec.user_name or "an unnamed user"
         why = f"{name} is claimed for passthrough by {who}: delete PCIDeviceClaim {name} first"
         yield advice(why, f"kubectl delete pcideviceclaim {name}")
 
 
-def _held_vgpu_errors(name: str, gpu: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[str]:
-    """No vGPU is enabled, and none is used although its object says that it is disabled."""
+def _held_vgpu_errors(name: str, gpu: SRIOVGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
+    """Yield errors for vGPUs that are enabled, or that are used although their object is disabled."""
     yield from filter(
         None, (describe_holder(snapshot, each) for each in gpu.status.vgpu_devices if _may_have_vgpu(snapshot, each))
     )
@@ -70,6 +71,6 @@ def _held_vgpu_errors(name: str, gpu: SRIOVGPUDevice, snapshot: AdmissionSnapsho
 
 
 def _may_have_vgpu(snapshot: AdmissionSnapshot, name: str) -> bool:
-    """Nobody can use a function of which its object says that it carries nothing, though a stopped machine names it."""
+    """Report whether a function may carry a vGPU. If not, no VM uses it, even if a stopped VM names it."""
     device = snapshot.vgpus.get(name)
     return device is None or device.spec.enabled or bool(device.status.configured)

@@ -1,7 +1,7 @@
-"""Whether one more vGPU fits beside those that are wished on its GPU already, made or not.
+"""The check whether another vGPU fits beside the vGPUs that are requested on its GPU, whether these exist or not.
 
-The driver's list of types (``availableTypes``) is as of the last look: of two users who enable vGPUs in the same second
-the second one would be let in by it and fail on the hardware.
+The driver's list of types (``availableTypes``) dates from the last observation. If two users enable vGPUs in the same
+second, the list alone would admit the second one, which would then fail on the hardware.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import (
 
 
 def table_of(function: PCIDevice | None, type_name: str) -> VgpuTable | None:
-    """The table of the board that has a type: where one PCI id serves several boards, the type's name decides."""
+    """Return the table of the board that has a type. If several boards share a PCI id, the type's name decides."""
     device = "" if function is None else f"0x{function.status.device_id}{function.status.vendor_id}".lower()
     for row in vgpu.rows():
         if device in ("", row.pci_device.lower()):
@@ -29,8 +29,8 @@ def table_of(function: PCIDevice | None, type_name: str) -> VgpuTable | None:
 
 
 def explain_misfit(snapshot: AdmissionSnapshot, device: VGPUDevice) -> str:
-    """Why a vGPU of this type does not fit beside the others that are enabled on its GPU; "" if it does, or if the
-    tables do not know.
+    """Return why a vGPU of this type does not fit beside the other enabled vGPUs of its GPU; "" if it fits or no
+    table applies.
     """
     parent = parent_gpu_name(device)
     table = table_of(snapshot.functions.get(parent), device.spec.type_name)
@@ -47,13 +47,13 @@ def explain_misfit(snapshot: AdmissionSnapshot, device: VGPUDevice) -> str:
     for each in known:
         found = policy.place(state, each)
         if found is None:
-            return ""  # what is there already breaks these rules: they are not this GPU's
+            return ""  # the enabled vGPUs break these rules: the rules do not apply to this GPU
         state = found[0]
     if policy.place(state, wanted) is not None:
         return ""
     enabled = tuple(f"{v.spec.type_name} on {v.name}" for v in sorted(others, key=lambda v: v.name))
     why = f"{device.spec.type_name} does not fit beside what is enabled on {parent}"
-    return f"{why} ({shorten_list(enabled)})" if enabled else f"{why}: there is no GPU instance for it"
+    return f"{why} ({shorten_list(enabled)})" if enabled else f"{why}: it has no GPU instance for this type"
 
 
 def _placement_policy(

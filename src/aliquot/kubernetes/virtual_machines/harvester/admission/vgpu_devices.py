@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aliquot.errors import Message
 from aliquot.kubernetes.kinds.harvester import VGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import PARENT_LABEL
-from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_capacity as room
+from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_capacity as capacities
 from aliquot.kubernetes.virtual_machines.harvester.admission.device_users import describe_holder
 from aliquot.kubernetes.virtual_machines.harvester.admission.rules import disable_command, moved_errors, name_errors
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import (
@@ -18,16 +19,16 @@ from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import (
 from aliquot.kubernetes.virtual_machines.harvester.reasons import advice
 
 
-def create(edit: ObjectEdit[VGPUDevice], new: VGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[str]:
-    """A restored one comes without status: which types can be made is then for the agent to say."""
+def create(edit: ObjectEdit[VGPUDevice], new: VGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
+    """Check a new object. A restored one has no status: the agent then finds out which types can be created."""
     yield from name_errors(edit.name, new.spec.node_name, new.spec.address)
     if new.spec.enabled and not new.spec.type_name:
-        yield "vGPUTypeName cannot be empty when a vGPU is enabled"
+        yield Message("vGPUTypeName cannot be empty when a vGPU is enabled")
 
 
 def update(
     edit: ObjectEdit[VGPUDevice], old: VGPUDevice, new: VGPUDevice, snapshot: AdmissionSnapshot
-) -> Iterator[str]:
+) -> Iterator[Message]:
     yield from moved_errors(
         (old.spec.node_name, f"{old.spec.address} of {old.spec.parent}"),
         (new.spec.node_name, f"{new.spec.address} of {new.spec.parent}"),
@@ -43,44 +44,59 @@ def update(
         yield from _enabling_errors(edit.name, old, new, snapshot)
 
 
-def delete(edit: ObjectEdit[VGPUDevice], old: VGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[str]:
+def delete(edit: ObjectEdit[VGPUDevice], old: VGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     if old.spec.node_name in snapshot.nodes and (holder := describe_holder(snapshot, edit.name)):
         yield holder
 
 
-def _enabling_errors(name: str, old: VGPUDevice, new: VGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[str]:
+def _enabling_errors(name: str, old: VGPUDevice, new: VGPUDevice, snapshot: AdmissionSnapshot) -> Iterator[Message]:
     wanted, parent = new.spec.type_name, parent_gpu_name(new)
     gpu = snapshot.gpus.get(parent)
     if not wanted:
-        yield f"vGPUTypeName cannot be empty: {_available_text(old, snapshot)}"
+        yield _prefixed("vGPUTypeName cannot be empty: ", _available_types(old, snapshot))
         return
     if gpu is not None and not gpu.spec.enabled:
-        step = f'kubectl patch sriovgpudevice {parent} --type merge -p \'{{"spec":{{"enabled":true}}}}\''
-        yield advice(f"SRIOVGPUDevice {parent} is disabled: enable it first", step)
+        yield _functions_off(parent)
     if old.status.configured == wanted:
-        return  # there already: made by hand, or enabled again before it was taken away
+        return  # the vGPU exists: created by hand, or enabled again before it was destroyed
     if wanted not in old.status.available_types:
-        misfit = room.explain_misfit(snapshot, new) if old.status.available_types else ""
-        yield f"{wanted} is not a valid profile for {name} now: {_available_text(old, snapshot)}" + (
-            misfit and f"; {misfit}"
-        )
+        misfit = capacities.explain_misfit(snapshot, new) if old.status.available_types else ""
+        found = _prefixed(f"{wanted} is not a valid profile for {name} now: ", _available_types(old, snapshot))
+        yield Message(f"{found.sentence}; {misfit}") if misfit else found
         return
-    if why := room.explain_misfit(snapshot, new):
-        yield why
+    if why := capacities.explain_misfit(snapshot, new):
+        yield Message(why)
 
 
-def _available_text(device: VGPUDevice, snapshot: AdmissionSnapshot) -> str:
-    """What could be chosen, or why nothing can."""
+def why_no_type(device: VGPUDevice, snapshot: AdmissionSnapshot) -> Message:
+    """Return why a disabled vGPU without types to choose from cannot be enabled."""
+    parent = parent_gpu_name(device)
+    gpu = snapshot.gpus.get(parent)
+    return _available_types(device, snapshot) if gpu is None or gpu.spec.enabled else _functions_off(parent)
+
+
+def _functions_off(parent: str) -> Message:
+    step = f'kubectl patch sriovgpudevice {parent} --type merge -p \'{{"spec":{{"enabled":true}}}}\''
+    return advice(f"SRIOVGPUDevice {parent} is disabled: enable it first", step)
+
+
+def _prefixed(head: str, message: Message) -> Message:
+    return Message(head + message.sentence, message.next_step)
+
+
+def _available_types(device: VGPUDevice, snapshot: AdmissionSnapshot) -> Message:
+    """Return the types to choose from, or why none is available."""
     types = tuple(sorted(device.status.available_types))
     if types:
-        return f"available are {shorten_list(types, 20)}"
+        return Message(f"available are {shorten_list(types, 20)}")
     ready = next((c for c in device.status.conditions if c.type == "Ready"), None)
     if ready is not None and ready.status != "True" and ready.message:
-        return f"nothing is available ({ready.message})"
+        reported = Message.parse(ready.message)
+        return Message(f"nothing is available ({reported.sentence})", reported.next_step)
     parent = parent_gpu_name(device)
     mig = snapshot.migs.get(parent)
     if mig is not None and not any(each.instances for each in mig.status.profile_status):
-        why = f"MIG is on, and {parent} has no GPU instance: set requested in its MigConfiguration and enable that"
+        why = f"MIG is on, and {parent} has no GPU instance: set requested in its MigConfiguration and enable it"
         return advice(f"nothing is available ({why})", f"kubectl edit migconfiguration {parent}")
     enabled = [v for v in snapshot.vgpus_of(parent) if v.name != device.name and v.spec.enabled]
     names = tuple(f"{v.spec.type_name} on {v.name}" for v in sorted(enabled, key=lambda v: v.name))

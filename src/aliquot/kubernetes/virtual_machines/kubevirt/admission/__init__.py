@@ -1,1 +1,1 @@
-"""What may be written to KubeVirt's machines as far as GPUs go, and what is filled in: pure."""
+"""Rules for writes of KubeVirt's VMs that request GPUs, and completion of such VMs. Pure."""

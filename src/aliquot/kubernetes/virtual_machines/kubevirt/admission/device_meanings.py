@@ -1,4 +1,4 @@
-"""What a machine's devices mean: which resource is a vGPU of which type, a whole GPU, somebody else's."""
+"""The meaning of the resources that a VM requests: a vGPU of a type, a whole GPU, or a foreign device."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity
 
 
 class VmClusterState(msgspec.Struct, frozen=True):
-    """``permitted`` are the resources that KubeVirt's own settings permit, None where nobody could read them.
-    ``capacity`` counts machines that were admitted a moment ago, too.
-    """
+    """The cluster state that a VM is reviewed against."""
 
     snapshot: AdmissionSnapshot = AdmissionSnapshot()
     permitted: frozenset[str] | None = None
+    """The resources that KubeVirt's settings permit; None if the settings could not be read."""
     capacity: Capacity = Capacity({})
+    """Counts VMs that were admitted moments ago, too."""
 
 
 class ResourceMeaning(msgspec.Struct, frozen=True):
-    """One resource. ``type`` is None for a whole function. ``frameworks`` are those of the vGPUs that are offered as
-    it.
-    """
+    """The meaning of a resource."""
 
     type: VgpuType | None = None
+    """None for a whole function."""
     product: str = ""
     frameworks: frozenset[FrameworkName] = frozenset()
+    """The frameworks of the vGPUs that are offered as the resource."""
 
 
 def resource_meanings(snapshot: AdmissionSnapshot) -> dict[str, ResourceMeaning]:
-    """Every resource that the cluster's devices are, or should be, offered as."""
+    """Return every resource as which devices of the cluster are, or should be, offered."""
     found: dict[str, ResourceMeaning] = {
         function.status.resource_name: ResourceMeaning()
         for function in snapshot.functions.values()
@@ -55,7 +55,9 @@ def resource_meanings(snapshot: AdmissionSnapshot) -> dict[str, ResourceMeaning]
 
 
 def framework_of(device: VGPUDevice) -> FrameworkName:
-    """The kernel world of a virtual function, by how its status counts types; "" where it says nothing yet."""
+    """Return the vGPU framework of a virtual function, by the form of the type ids in its status; "" if it has none
+    yet.
+    """
     type_codes = (device.status.uuid, *device.status.available_types.values())
     first = next((each for each in type_codes if each), "")
     return ("vendor-vfio" if first.isdecimal() else "mdev") if first else ""
@@ -70,13 +72,13 @@ def _vgpu_meaning(name: str, frameworks: frozenset[FrameworkName]) -> ResourceMe
 
 
 def _unlisted(name: str, series: str = "") -> VgpuType:
-    """A vGPU of which nothing but its name is known."""
+    """Return a vGPU type of which only the name is known."""
     return VgpuType(name, series, TIME_SLICED, 0, 0, per_vm=MAX_VGPUS_PER_VM)
 
 
 @cache
 def _types() -> Mapping[str, tuple[VgpuTable, VgpuType]]:
-    """By full name; a name that several boards share (``NVIDIA DC-1-2Q``) is the first one's."""
+    """Return the types by full name. A name that several boards share (``NVIDIA DC-1-2Q``) means the first board's."""
     found: dict[str, tuple[VgpuTable, VgpuType]] = {}
     for table in vgpu.tables():
         for each in table.types:
@@ -86,14 +88,16 @@ def _types() -> Mapping[str, tuple[VgpuTable, VgpuType]]:
 
 @cache
 def type_names_by_resource() -> Mapping[str, str]:
-    """Every vGPU type that the tables know, by its resource."""
+    """Return every vGPU type in the tables, by its resource."""
     return {names.vgpu_resource(name): name for name in _types()}
 
 
 def vm_device(entry: DeviceRequest, meaning: ResourceMeaning, snapshot: AdmissionSnapshot) -> VmDevice:
-    """The entry as the planner's rules see it. Which device it will be is not known before it starts: each counts as
-    one of its own, and its name says a node only where it is an object's. ``display: {}`` means yes to KubeVirt, and
-    so does ``ramFB: {}``. Of a DRA claim it is not known what it gives: perhaps a vGPU with a display.
+    """Return the entry in the form that the planner's rules read.
+
+    The device is not known before the VM starts: each entry counts as a device of its own, and its name gives a node
+    only if it is the name of an object. KubeVirt treats ``display: {}`` and ``ramFB: {}`` as true. What a DRA claim
+    provides is not known: perhaps a vGPU with a display.
     """
     display = entry.options.display if entry.options is not None else None
     ram_fb = display.ram_fb if display is not None else None
@@ -107,7 +111,7 @@ def vm_device(entry: DeviceRequest, meaning: ResourceMeaning, snapshot: Admissio
 
 
 def node_of_device(name: str, snapshot: AdmissionSnapshot) -> str:
-    """The node of the device whose object has this name; "" for a name of the user's own."""
+    """Return the node of the device whose object has this name; "" for a name that the user chose."""
     if name in snapshot.vgpus:
         return snapshot.vgpus[name].spec.node_name
     for found in (snapshot.functions.get(name), snapshot.usb.get(name)):

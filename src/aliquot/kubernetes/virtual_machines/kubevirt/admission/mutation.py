@@ -1,7 +1,7 @@
-"""What is filled in when a machine is written: where its devices belong, ramFB on exactly one, IOMMU companions.
+"""Completion of a VM: its devices in the right list, ramFB on exactly one, and devices of the same IOMMU group.
 
-Sources: KubeVirt, pkg/virt-launcher (an unset ``display.enabled`` or ``ramFB.enabled`` counts as yes; without any
-display option the first GPU gets both); harvester/pcidevices 1.8 (vGPUs of vendor VFIO are host devices).
+Sources: KubeVirt, pkg/virt-launcher (an unset ``display.enabled`` or ``ramFB.enabled`` counts as true; without any
+display option the first GPU gets both); harvester/pcidevices 1.8 (vGPUs of vendor-specific VFIO are host devices).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ JSON = dict[str, Any]
 
 
 class FilledDevices(msgspec.Struct, frozen=True):
-    """The device lists as they should be written, every field of theirs kept, and what the user should know."""
+    """The device lists to write, with every field of their entries, and warnings for the user."""
 
     gpus: list[JSON]
     host_devices: list[JSON]
@@ -35,20 +35,21 @@ class FilledDevices(msgspec.Struct, frozen=True):
 
 
 def fill_devices(gpus: list[JSON], host_devices: list[JSON], cluster: VmClusterState) -> FilledDevices:
-    """Raises msgspec.ValidationError for entries that are none."""
+    """Complete the device lists. Raise msgspec.ValidationError for malformed entries."""
     known = resource_meanings(cluster.snapshot)
     stay, moved, warnings = _move_to_host_devices(gpus, known)
     hosts = [*host_devices, *moved]
     companions = _iommu_companions(hosts, cluster.snapshot)
-    notes = [f"{c['name']} shares an IOMMU group with a device of this VM and comes along" for c in companions]
+    notes = [f"{c['name']} shares an IOMMU group with a device of this VM and was added" for c in companions]
     return FilledDevices(_assign_ramfb(stay, known, cluster.snapshot), [*hosts, *companions], (*warnings, *notes))
 
 
 def _move_to_host_devices(
     gpus: list[JSON], known: dict[str, ResourceMeaning]
 ) -> tuple[list[JSON], list[JSON], tuple[str, ...]]:
-    """vGPUs of vendor VFIO become host devices, which have no display; who asks for one by name keeps it in ``gpus``,
-    where newer KubeVirts can give it.
+    """Move vGPUs of vendor-specific VFIO to the host devices, which have no display.
+
+    An entry that requests a display explicitly stays in ``gpus``, where newer KubeVirt versions provide it.
     """
     stay, moved, warnings = [], [], []
     for each in gpus:
@@ -60,7 +61,7 @@ def _move_to_host_devices(
         text = (
             f"gpus {each.get('name', '')} is a PCI device on this kernel and was moved to hostDevices, without display"
         )
-        warnings.append(f"{text}; for one, write virtualGPUOptions.display.enabled: true")
+        warnings.append(f"{text}; to get one, set virtualGPUOptions.display.enabled: true")
     return stay, moved, tuple(warnings)
 
 
@@ -70,8 +71,9 @@ def _requests_display(entry: JSON) -> bool:
 
 
 def _iommu_companions(hosts: list[JSON], snapshot: AdmissionSnapshot) -> list[JSON]:
-    """Devices of the same node and IOMMU group as one that is handed out whole, which are offered too. What is not
-    offered is held back with the GPU and need not be in the machine.
+    """Return the offered devices of the same node and IOMMU group as a function that the VM gets.
+
+    Devices of the group that are not offered are bound together with the GPU and need not be in the VM.
     """
     present = {str(each.get("name", "")) for each in hosts}
     wanted = [
@@ -91,14 +93,15 @@ def _iommu_companions(hosts: list[JSON], snapshot: AdmissionSnapshot) -> list[JS
 
 
 def _assign_ramfb(gpus: list[JSON], known: dict[str, ResourceMeaning], snapshot: AdmissionSnapshot) -> list[JSON]:
-    """Of several GPUs exactly one has ramFB. A single one is KubeVirt's business, and so are several of which none can
-    have a display.
+    """Give ramFB to exactly one of several GPUs.
+
+    KubeVirt handles a single GPU itself, and several of which none can have a display.
     """
     if len(gpus) < 2:
         return gpus
     entries = msgspec.convert(gpus, list[DeviceRequest])
     devices = [vm_device(e, known.get(e.device_name, ResourceMeaning()), snapshot) for e in entries]
-    # A display without a word on ramFB has not asked for it: KubeVirt would give it to every one of them.
+    # A display without a ramFB option has not requested ramFB: KubeVirt would give it to each of them.
     chosen = default_ramfb(devices)
     if not any(each.ramfb for each in chosen):
         return gpus
@@ -119,8 +122,10 @@ def _with_ramfb(raw: JSON, before: bool | None, after: Any) -> JSON:
 
 
 def patches(base: str, before: tuple[list[JSON], list[JSON]], after: FilledDevices) -> Iterator[JSON]:
-    """JSON Patch from the lists that were to those that should be. Whole lists: what is taken out of one shifts the
-    rest, so that a patch by position is right for the first one only.
+    """Yield the JSON Patch operations from the old lists to the new ones.
+
+    They replace whole lists: removing an entry shifts the others, so that only the first patch by position would be
+    right.
     """
     pairs = (("gpus", before[0], after.gpus), ("hostDevices", before[1], after.host_devices))
     for field, old, new in pairs:
@@ -133,7 +138,7 @@ def patches(base: str, before: tuple[list[JSON], list[JSON]], after: FilledDevic
 
 
 def annotation_patch(raw: JSON, filled: FilledDevices) -> Iterator[JSON]:
-    """For a stopped machine that has an allocation annotation: what it names now is what it holds."""
+    """Yield the update of a stopped VM's allocation annotation, if it has one: its entries now name its devices."""
     found = (raw.get("metadata") or {}).get("annotations") or {}
     if names.ALLOCATION_ANNOTATION not in found:
         return

@@ -1,4 +1,4 @@
-"""The entries: one request about a machine, and the verdict; once to fill in, once to judge what came of it."""
+"""The entry points of VM reviews: a request and the verdict, once to complete the VM and once to validate it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _BASE = "/spec/template/spec/domain/devices"
 
 
 def mutate(request: AdmissionRequest, cluster: VmClusterState) -> AdmissionVerdict:
-    """What is filled in for a machine that is made, whose devices are changed, or that is stopped (so that it starts
-    as its node's kernel needs it by now). What runs, and what is about to go, is left as it is.
+    """Complete a VM that is created, whose devices change, or that is stopped.
+
+    A stopped VM is completed so that its next start matches the current kernel of its node. A running VM and one that
+    is being deleted stay as they are.
     """
     pair = _read_vms(request)
     if pair is None or pair[1].metadata.deletion_timestamp or cluster.snapshot.trusts(request):
@@ -36,14 +38,16 @@ def mutate(request: AdmissionRequest, cluster: VmClusterState) -> AdmissionVerdi
     try:
         filled = fill_devices(*before, cluster)
     except (msgspec.ValidationError, AttributeError, TypeError):
-        return AdmissionVerdict()  # not of KubeVirt's schema, which says so better
+        return AdmissionVerdict()  # malformed: KubeVirt's schema gives the better error
     more = annotation_patch(raw, filled) if stopped else ()
     return AdmissionVerdict(warnings=filled.warnings, patches=(*patches(_BASE, before, filled), *more))
 
 
 def validate(request: AdmissionRequest, cluster: VmClusterState) -> AdmissionVerdict:
-    """Whether a machine may ask for its devices. A write that changes neither them nor whether it is to run is never
-    refused: a machine whose GPU is gone must still be stopped, labelled, deleted.
+    """Validate that a VM may request its devices.
+
+    A write that changes neither the devices nor whether the VM should run is never rejected: it must be possible to
+    stop, label and delete a VM whose GPU is gone.
     """
     if request.resource.resource == INSTANCES:
         return _validate_instance(request, cluster)
@@ -55,16 +59,17 @@ def validate(request: AdmissionRequest, cluster: VmClusterState) -> AdmissionVer
     starts = new.should_run and (old is None or not old.should_run)
     reasons: list[str] = []
     if changed or starts:
-        reasons += check.device_errors(new.devices, cluster)
+        reasons += map(str, check.device_errors(new.devices, cluster))
     if new.should_run and (changed or starts) and not reasons:
         return _check_capacity(vm_demand(new), cluster)
     return AdmissionVerdict(reasons=tuple(dict.fromkeys(reasons)))
 
 
 def demand(request: AdmissionRequest) -> VmDemand | None:
-    """What an admitted machine will ask for, to be counted until it can be seen: nothing for one that is stopped, which
-    takes back what an earlier write of it was admitted with. None where the write makes no machine, or an instance of
-    one that is counted itself.
+    """Return the demand of an admitted VM, to be counted until its object is visible.
+
+    The demand of a stopped VM is empty, which replaces what an earlier write reserved. Return None if the write creates
+    no VM, or an instance of a VM that is counted itself.
     """
     if request.dry_run or request.operation == DELETE:
         return None
@@ -90,8 +95,10 @@ def _owned(instance: VirtualMachineInstance) -> bool:
 
 
 def _validate_instance(request: AdmissionRequest, cluster: VmClusterState) -> AdmissionVerdict:
-    """Only one that no judged machine stands behind: the restart of a machine after a reboot must not be refused
-    because its devices come a moment later. For the same reason what an instance type adds is not judged by capacity.
+    """Validate an instance whose VM was not validated.
+
+    The restart of a VM after a reboot must not be rejected because its devices appear a moment later. For the same
+    reason, devices from an instance type are not checked against capacity.
     """
     try:
         new = request.new(VirtualMachineInstance)
@@ -104,16 +111,17 @@ def _validate_instance(request: AdmissionRequest, cluster: VmClusterState) -> Ad
     if owner == new.name and (vm is None or _was_judged(vm, instance_demand(new))):
         return (
             AdmissionVerdict()
-        )  # of a machine that is not there the garbage collector removes it, if it does not come yet
-    if reasons := tuple(dict.fromkeys(check.device_errors(new.devices, cluster))):
+        )  # without a VM, the garbage collector removes the instance, unless the VM still arrives
+    if reasons := tuple(dict.fromkeys(map(str, check.device_errors(new.devices, cluster)))):
         return AdmissionVerdict(reasons=reasons)
     typed = vm is not None and vm.should_run and vm.spec.instancetype is not None
     return AdmissionVerdict() if typed else _check_capacity(instance_demand(new), cluster)
 
 
 def _was_judged(vm: VirtualMachine, requested: VmDemand) -> bool:
-    """Whether what its instance asks for was judged with the machine. One that is started by hand was not: nothing of
-    it changes then.
+    """Report whether the requests of an instance were validated with its VM.
+
+    Those of a VM that is started by hand were not: its object does not change at the start.
     """
     has = vm_demand(vm).counts
     by_hand = vm.spec.run_strategy == "Manual" or not vm.should_run
@@ -128,7 +136,9 @@ def _check_capacity(requested: VmDemand, cluster: VmClusterState) -> AdmissionVe
 
 
 def _read_vms(request: AdmissionRequest) -> tuple[VirtualMachine | None, VirtualMachine] | None:
-    """None for what is no machine, or cannot be read as one: KubeVirt's schema says that better."""
+    """Return the old and new VM; None for another resource or a VM that cannot be read: KubeVirt reports that
+    better.
+    """
     if request.resource.resource != VIRTUAL_MACHINES or request.sub_resource:
         return None
     try:
