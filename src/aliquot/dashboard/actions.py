@@ -1,4 +1,4 @@
-"""What people do: an ask becomes a preview on the desk, and a preview a change."""
+"""The write endpoints: a change request becomes a pending preview, and an applied preview becomes a change."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from aliquot.errors import AliquotError
 
 
 class Actions:
-    """Every one of them is a POST with a form of ours, answered by a redirect: reloading does nothing again."""
+    """Endpoints for POST requests of the page's own forms.
+
+    Each one answers with a redirect, so that reloading the page does not repeat the request.
+    """
 
     def __init__(self, site: Site) -> None:
         self._site = site
 
     async def submit(self, request: Request, caller: RequestCaller) -> Response:
-        """A form that asks for something, to the page of its plan. Raises AliquotError for what cannot be asked."""
+        """Preview the change that a form requests, and redirect to its plan.
+
+        Raises AliquotError for an invalid request.
+        """
         from aliquot.dashboard.forms import parse_change_request
         from aliquot.dashboard.pages.geometry_input import form_path
 
@@ -34,18 +40,20 @@ class Actions:
         return RedirectResponse(f"/plans/{change.id}", 303)
 
     async def again(self, request: Request, caller: RequestCaller) -> Response:
-        """The same ask anew: what it comes to now."""
+        """Preview the same request again, with the current state."""
         visit, _ = await self._may(request, caller)
         change = await self._site.pending_changes.add(self._pending_change(request).request, visit.who)
         return RedirectResponse(f"/plans/{change.id}", 303)
 
     async def apply(self, request: Request, caller: RequestCaller) -> Response:
-        """Yes to a plan."""
+        """Apply a plan."""
         visit, _ = await self._may(request, caller)
         change = self._pending_change(request)
         if self._site.pending_changes.closing:
             raise RequestRefusedError(
-                503, "this page is about to end, and begins nothing any more", "Start it again, then ask anew."
+                503,
+                "the dashboard is shutting down and starts no more changes",
+                "Start it again, then repeat the request.",
             )
         self._site.pending_changes.apply(change, visit.who)
         return RedirectResponse(f"/plans/{change.id}", 303)
@@ -55,14 +63,14 @@ class Actions:
         self._site.guard.check_write(request, caller, form)
         visit = self._site.visit(caller, dict(request.path_params), "")
         if visit.who.reads_only:
-            step = "Start the page without --read-only." if self._site.settings.read_only else ""
-            raise RequestRefusedError(403, "you may look at everything here and change nothing", step)
+            step = "Restart the dashboard without --read-only." if self._site.settings.read_only else ""
+            raise RequestRefusedError(403, "you have read-only access", step)
         if not self._site.source.fleet.ready:
-            raise RequestRefusedError(503, "not everything was looked at yet", "Try again in a moment.", retry_s=2)
+            raise RequestRefusedError(503, "not all nodes have been read yet", "Try again in a moment.", retry_s=2)
         return visit, form
 
     def _pending_change(self, request: Request) -> PendingChange:
         change = self._site.pending_changes.find(request.path_params["id"])
         if change is None:
-            raise RequestRefusedError(404, "this plan is not there any more", "Ask for it anew, on the GPU's own page.")
+            raise RequestRefusedError(404, "this plan no longer exists", "Request it again on the page of its GPU.")
         return change

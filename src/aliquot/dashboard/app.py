@@ -1,6 +1,6 @@
-"""The web application: pages from routes, forms to asks, and everything else answered in the same layout.
+"""The web application: routes to pages, forms to change requests, and error pages in the same layout.
 
-``application(Site(routes, source, door, Settings()))`` is all that a server or a test needs.
+A server or a test needs only ``application(Site(routes, source, authenticator, SiteSettings()))``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route as Path
 from starlette.types import ASGIApp
 
-from aliquot.dashboard import error_pages as faults
+from aliquot.dashboard import error_pages
 from aliquot.dashboard import live_updates as live
 from aliquot.dashboard.actions import Actions
 from aliquot.dashboard.application_context import Site
@@ -29,7 +29,7 @@ AuthenticatedEndpoint = Callable[[Request, RequestCaller], Awaitable[Response]]
 
 
 def application(site: Site) -> ASGIApp:
-    """The whole page as an ASGI application. Somebody has to keep ``site.source.run()`` going."""
+    """Build the dashboard as an ASGI application. The caller must keep ``site.source.run()`` running."""
     login = Login(site.guard, lambda content: site.renderer.page(content, site.request_context(None, "/login")))
     actions = Actions(site)
     streams = live.Streams(site)
@@ -51,12 +51,12 @@ def application(site: Site) -> ASGIApp:
     ]
     for path, endpoint in site.settings.extra.items():
         paths.insert(0, Path(path, endpoint if site.settings.extra_open else authenticated(_without_caller(endpoint))))
-    app = Starlette(routes=paths, exception_handlers=faults.error_responders(site))
+    app = Starlette(routes=paths, exception_handlers=error_pages.error_responders(site))
     return SecurityMiddleware(app, site.settings.hosts)
 
 
 def _authenticated(site: Site, login: Login, endpoint: AuthenticatedEndpoint) -> Endpoint:
-    """Only for people who are logged in; others are sent to the login page and then back."""
+    """Restrict an endpoint to users who are logged in. Others are redirected to the login page, then back."""
 
     async def answer(request: Request) -> Response:
         if request.method in ("GET", "HEAD") and (reason := foreign_read(request)):
@@ -90,7 +90,7 @@ def _page(site: Site, route: Route) -> AuthenticatedEndpoint:
 
 
 def _checked(site: Site, endpoint: AuthenticatedEndpoint) -> AuthenticatedEndpoint:
-    """For forms whose fields nobody else reads."""
+    """Check the CSRF token of a form whose fields the endpoint does not read."""
 
     async def answer(request: Request, caller: RequestCaller) -> Response:
         site.guard.check_write(request, caller, await site.guard.form(request))

@@ -1,4 +1,4 @@
-"""Everything that one running page consists of, put together."""
+"""The parts of one running dashboard, put together."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ from aliquot.dashboard.security.sessions import LoginSessions
 
 
 class SiteSettings(msgspec.Struct, frozen=True):
-    """``hosts`` are names that browsers may ask for, ``trusted`` those (``name:port``) of a proxy before us, whose
-    pages are ours; ``secure`` says that we speak HTTPS ourselves. ``extra`` are answers that are no pages
-    (``/metrics``): path to endpoint; ``extra_open`` gives them to anybody.
-    """
+    """Settings of a site."""
 
     hosts: tuple[str, ...] = ()
+    """Host names that browsers may use."""
     trusted: tuple[str, ...] = ()
+    """Names (``name:port``) of a reverse proxy. Forms from these origins are accepted."""
     secure: bool = False
+    """Whether the server itself speaks HTTPS."""
     read_only: bool = False
     port: int = 8470
     extra: dict[str, Callable[[Request], Awaitable[Response]]] = {}
+    """Endpoints by path that are not pages, such as ``/metrics``."""
     extra_open: bool = False
+    """Whether the ``extra`` endpoints need no login."""
 
 
 class Site:
-    """``boot`` tells this process from the one before: what a page of that one knows is worth nothing."""
+    """A running dashboard. ``boot`` differs for each process: state from an earlier process is not valid."""
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class Site:
 
     @property
     def at(self) -> str:
-        """The state of the world that pages are drawn from now."""
+        """The current state version: process, fleet revision and revision of the pending changes."""
         return f"{self.boot}.{self.source.fleet.revision}.{self.pending_changes.revision}"
 
     def visit(self, caller: RequestCaller, params: dict[str, str], query: str) -> Visit:
@@ -72,12 +74,12 @@ class Site:
         return Visit(self.source, person, params, parameters, caller.session.csrf, self.pending_changes)
 
     def request_context(self, visit: Visit | None, path: str) -> RequestContext:
-        """What templates know; ``visit`` None is somebody unknown."""
+        """Return the common template variables. ``visit`` is None if the user is not logged in."""
         if visit is None:
             return RequestContext(path=path)
         return RequestContext(visit.who, visit.csrf, path, self.source.kind, self.source.title, self.at)
 
     def close(self) -> None:
-        """Nobody is logged in any more, and open streams end, so that the server can."""
+        """Log out all users and end their open streams, so that the server can stop."""
         self.closed.set()
         self.sessions.clear()

@@ -1,5 +1,6 @@
-"""What pages load besides themselves: styles, scripts, pictures. Each is served under a name with its hash in it, so
-that a browser keeps it for good and never keeps an old one.
+"""Static files of the pages: style sheets, scripts, images.
+
+Each URL contains a hash of the content, so that browsers can cache the file forever and never use an old version.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ KINDS = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf
 
 
 class Asset(msgspec.Struct, frozen=True):
-    """A file below ``static/``. ``path`` is where it is served."""
+    """A file below ``static/``. ``path`` is its URL path."""
 
     name: str
     path: str
@@ -34,18 +35,18 @@ class Assets:
         self._by_path = {asset.path: asset for asset in self._by_name.values()}
 
     def url(self, name: str) -> str:
-        """Where the file of this name (``aliquot.css``, ``vendor/x.js``) is served. Raises KeyError for none."""
+        """Return the URL path of a file (``aliquot.css``, ``vendor/x.js``). Raises KeyError if there is none."""
         return self._by_name[name].path
 
     @property
     def styles(self) -> tuple[str, ...]:
-        """Where the style sheets are served, all of them."""
+        """The URL paths of all style sheets."""
         return tuple(asset.path for name, asset in sorted(self._by_name.items()) if name.endswith(".css"))
 
     async def endpoint(self, request: Request) -> Response:
         asset = self._by_path.get(request.url.path)
         if asset is None:
-            return PlainTextResponse("there is no such file\n", 404)
+            return PlainTextResponse("file not found\n", 404)
         return Response(asset.body, headers={"content-type": asset.kind, "cache-control": FOR_GOOD})
 
 

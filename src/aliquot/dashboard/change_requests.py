@@ -1,4 +1,4 @@
-"""What a person can ask of the page, as data. A source says what it comes to (``Preview``) before anything is done."""
+"""Change requests that a user can submit. A source previews each one (``ChangePreview``) before it is executed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from aliquot.core.model.stored import Stored
 
 
 class ChangeRequest(msgspec.Struct, frozen=True, kw_only=True, tag_field="ask", forbid_unknown_fields=True):
-    """``policy`` is what may be done to held instances: ``refuse``, ``wait`` (``timeout_s`` seconds) or ``force``."""
+    """A request with its policy for held instances: ``refuse``, ``wait`` (up to ``timeout_s`` seconds) or ``force``."""
 
     policy: Stored[HeldPolicy] = "refuse"
     timeout_s: float = 60.0
 
 
 class PartitionGpu(ChangeRequest, frozen=True, tag="cut"):
-    """Cut a GPU. ``mig`` as ``--mig`` takes it: ``3g.20gb,1g.5gb*2``, ``empty``, ``disabled``."""
+    """Partition a GPU. ``mig`` has the syntax of ``--mig``: ``3g.20gb,1g.5gb*2``, ``empty``, ``disabled``."""
 
     node: str
     gpu: str
@@ -24,7 +24,7 @@ class PartitionGpu(ChangeRequest, frozen=True, tag="cut"):
 
 
 class FitInstance(ChangeRequest, frozen=True, tag="make-room"):
-    """One more of a profile, beside as many of each as there are: idle instances may move, none is given up."""
+    """Create one more instance of a profile and keep the others. Idle instances may move; none is given up."""
 
     node: str
     gpu: str
@@ -32,21 +32,21 @@ class FitInstance(ChangeRequest, frozen=True, tag="make-room"):
 
 
 class SwitchFunctions(ChangeRequest, frozen=True, tag="functions"):
-    """Virtual functions of GPUs, each ``node/address``, on or off."""
+    """Enable or disable the virtual functions of GPUs, each given as ``node/address``."""
 
     gpus: tuple[str, ...]
     on: bool
 
 
 class SetVgpus(ChangeRequest, frozen=True, tag="vgpus"):
-    """The same vGPU type on each of these places (``node/name`` of a VgpuRow); "" destroys what is there."""
+    """Create one vGPU type at each of these places (``node/name`` of a VgpuRow), or destroy the vGPUs if it is ""."""
 
     places: tuple[str, ...]
     type: str
 
 
 class SetLayout(ChangeRequest, frozen=True, tag="layout"):
-    """A MIG configuration: how many of each profile (by name), switched on or off."""
+    """Set a MIG configuration: the number of instances by profile name, enabled or disabled."""
 
     node: str
     gpu: str
@@ -55,20 +55,20 @@ class SetLayout(ChangeRequest, frozen=True, tag="layout"):
 
 
 class UseConfig(ChangeRequest, frozen=True, tag="config"):
-    """A named config for nodes: in a cluster the label, on a node the config file that the page was started with."""
+    """Use a named config on nodes: the node label in a cluster, the config file of the dashboard on one node."""
 
     nodes: tuple[str, ...]
     config: str
 
 
 class Repair(ChangeRequest, frozen=True, tag="repair"):
-    """Back to what was asked last."""
+    """Restore the state that was requested last."""
 
     node: str
 
 
 class AttachDevices(ChangeRequest, frozen=True, tag="attach"):
-    """Devices (``Device.id``) for a machine."""
+    """Attach devices (``VmDeviceRow.id``) to a VM."""
 
     namespace: str
     vm: str = msgspec.field(name="machine")
@@ -77,7 +77,7 @@ class AttachDevices(ChangeRequest, frozen=True, tag="attach"):
 
 
 class DetachDevices(ChangeRequest, frozen=True, tag="detach"):
-    """Devices (``Device.id``) away from a machine."""
+    """Detach devices (``VmDeviceRow.id``) from a VM."""
 
     namespace: str
     vm: str = msgspec.field(name="machine")

@@ -1,8 +1,8 @@
-"""Connections that say nothing, say it a byte at a time, or read no answer, are closed: each would else hold a place
-for ever.
+"""Limits on connections, against denial of service by slow or idle clients.
 
-There are no more of them than ``MOST``: they need the same open files as a change of the GPUs does. One that waits
-for nothing gives way to a new one, the oldest first.
+A connection is closed if it sends nothing, sends too slowly, or does not read its response.
+At most ``MOST`` are open, because they use the same file descriptors as a change of the GPUs.
+If there are more, the oldest idle connection is closed.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST = 512
-"""Half of what a process may usually have open (1,024)."""
+"""Half of the usual limit of open files (1,024)."""
 REQUEST_S = 15.0
-"""From the first byte (of a new connection: from its opening) to the end of the request's head."""
+"""From the first byte (or the opening of a new connection) to the end of the request headers."""
 STUCK_S = 30.0
-"""How long an answer may wait for its reader to take any of it. A laptop that slept connects again."""
+"""How long a response may wait without the client reading anything. A laptop that slept connects again."""
 
 
 class LimitedConnection(H11Protocol):
-    """uvicorn times the silence between two requests only."""
+    """A connection with timeouts. uvicorn itself limits only the silence between two requests."""
 
     request_s = REQUEST_S
     stuck_s = STUCK_S
@@ -41,7 +41,7 @@ class LimitedConnection(H11Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being answered, and nothing was asked in full."""
+        """True if no response is being sent and no complete request was received."""
         answered = self.cycle is None or self.cycle.response_complete
         return answered and self.conn.their_state is h11.IDLE and not self.transport.is_closing()
 

@@ -1,4 +1,4 @@
-"""What went wrong, as a page: a sentence and a way on, never a traceback."""
+"""Error pages: a sentence and a next step, never a traceback."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from aliquot.dashboard.security.request_guard import RequestRefusedError
 from aliquot.errors import AliquotError
 
 TITLES = {
-    400: "This cannot be read",
+    400: "Invalid request",
     401: "Log in first",
-    403: "Not allowed",
-    404: "There is no such page",
-    405: "Not that way",
-    408: "Too slow",
-    409: "Not now",
-    413: "Too large",
-    415: "This is no form",
-    429: "Too many",
-    500: "A fault of ours",
+    403: "Permission denied",
+    404: "Page not found",
+    405: "Method not allowed",
+    408: "Request timed out",
+    409: "Not possible now",
+    413: "Request too large",
+    415: "Unsupported content type",
+    429: "Too many requests",
+    500: "Internal error",
     503: "Not ready yet",
 }
 STATUS = {"NO_PERMISSION": 403, "FORBIDDEN": 403, "NO_SUCH_GPU": 404, "LOCKED": 409, "INTERNAL": 500}
 _UNKNOWN = (401, 429)
-"""Whoever is refused so is not asked again who he is: a wrong token would count twice."""
+"""For these, the caller is not authenticated again: a wrong token would count twice."""
 BY_EXIT = {1: 500, 2: 400, 20: 409, 30: 409, 40: 500}
 
 ErrorResponder = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def error_responders(site: Site) -> Mapping[Any, ErrorResponder]:
-    """For each kind of fault how it is answered, as Starlette takes it."""
+    """Return the exception handlers for Starlette."""
     pages = _ErrorPages(site)
     return {
         RequestRefusedError: pages.refused,
@@ -51,7 +51,7 @@ def error_responders(site: Site) -> Mapping[Any, ErrorResponder]:
 
 
 class _ErrorPages:
-    """The pages of one site's faults."""
+    """The error pages of one site."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -76,29 +76,29 @@ class _ErrorPages:
         assert isinstance(error, HTTPException)
         if error.status_code == 404:
             near = nearest(self._site, request.url.path)
-            return await self._page(request, 404, sentence="Nothing is at this address.", nearest=near)
+            return await self._page(request, 404, sentence="No page exists at this address.", nearest=near)
         return await self._page(request, error.status_code, sentence=f"{error.detail}.")
 
     async def internal_error(self, request: Request, error: Exception) -> Response:
-        step = "The log of the program that serves this page has the particulars."
-        sentence = "This page broke by a fault of Aliquot itself."
+        step = "For details, see the log of the dashboard's server."
+        sentence = "An internal error of Aliquot occurred."
         return await self._page(request, 500, sentence=sentence, next_step=step)
 
     async def _page(self, request: Request, status: int, **fields: object) -> Response:
         visit = None
         if status not in _UNKNOWN:
-            with contextlib.suppress(AliquotError, RequestRefusedError):  # then the page is for somebody unknown
+            with contextlib.suppress(AliquotError, RequestRefusedError):  # then the page has no user
                 caller = await self._site.guard.caller(request)
                 visit = self._site.visit(caller, {}, "") if caller else None
         full = {"sentence": "", "details": (), "next_step": "", "nearest": (), **fields}
-        content = PageContent("error.html", TITLES.get(status, "This did not work"), context=full)
+        content = PageContent("error.html", TITLES.get(status, "Request failed"), context=full)
         return HTMLResponse(
             self._site.renderer.page(content, self._site.request_context(visit, request.url.path)), status
         )
 
 
 def nearest(site: Site, path: str) -> tuple[tuple[str, str], ...]:
-    """Addresses that look like this one, with words for them."""
+    """Return up to three paths similar to this one, each with a label."""
     targets = {route.path: route.nav for route in site.routes if route.nav}
     targets |= {f"/nodes/{node.name}": f"node {node.name}" for node in site.source.fleet.nodes}
     close = difflib.get_close_matches(path, targets, n=3, cutoff=0.6)

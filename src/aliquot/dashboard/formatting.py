@@ -1,56 +1,50 @@
-"""Words and numbers for people: names that cannot break a page, numbers with units, ages, sentences."""
+"""Text formatting for pages: safe names, numbers with units, durations, sentences."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote, urlencode
 
 from aliquot.core.model.inventory import Gpu, GpuInstance
-from aliquot.core.model.placement import Placement
-from aliquot.core.rendering import action_text as acts
-
-_PLACE = re.compile(r"( at )(\d{1,3}):(\d{1,3})\b")
-_BARE = re.compile(r"()\b(\d{1,2}):(\d{1,2})(?= by )")
-_MOVED = re.compile(r"(\bmove[sd] (?:to|from) )(\d{1,2}):(\d{1,2})\b")
+from aliquot.core.model.placement import PartOfText, PlacedText, Placement
+from aliquot.core.model.plan import Drift
+from aliquot.core.rendering import action_text as action_texts
 
 UNKNOWN = "not measured"
-"""Where nobody can tell a figure: it is never made up."""
+"""Shown instead of a value that is not available. Values are never made up."""
 
 
 def clean(text: str, most: int = 120) -> str:
-    """A name from outside for showing: no control characters, no marks that turn the direction of text, not longer than
-    ``most``.
-    """
+    """Make an untrusted name displayable: no control or bidirectional characters, at most ``most`` characters."""
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: most + 1])
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def key(name: str) -> str:
-    """A name as a part of an element's id: equal names give equal ones, whatever is in them."""
+    """Return a hash of a name, for the ids of elements. Names may contain any characters."""
     return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:12]
 
 
 def path(*parts: str) -> str:
-    """An address on this page: ``path("nodes", name)``."""
+    """Build a URL path of the dashboard: ``path("nodes", name)``."""
     return "/" + "/".join(quote(part, safe=":", errors="replace") for part in parts)
 
 
 def number(count: int, thing: str, things: str = "") -> str:
-    """``1 GPU``, ``3 GPUs``, ``no GPUs``."""
+    """Format a count: ``1 GPU``, ``3 GPUs``, ``no GPUs``."""
     return f"{count or 'no'} {thing if count == 1 else things or thing + 's'}"
 
 
 def listed(parts: Iterable[str]) -> str:
-    """``a, b and c``."""
+    """Join parts as ``a, b and c``."""
     found = list(parts)
     return " and ".join(filter(None, (", ".join(found[:-1]), *found[-1:])))
 
 
 def memory(mib: int | None) -> str:
-    """``4.8 GiB``; small ones in MiB."""
+    """Format memory as ``4.8 GiB``, or in MiB below 1 GiB."""
     if mib is None:
         return UNKNOWN
     return f"{mib:,} MiB".replace(",", " ") if mib < 1024 else f"{mib / 1024:.1f}".removesuffix(".0") + " GiB"
@@ -61,12 +55,12 @@ def percent(share: float | None) -> str:
 
 
 def now() -> float:
-    """Seconds of wall time."""
+    """Return the wall time in seconds."""
     return time.time()
 
 
 def span(seconds: float) -> str:
-    """``12 s``, ``3 min``, ``5 h``, ``4 days``: rounded down, one unit."""
+    """Format a duration with one unit, rounded down: ``12 s``, ``3 min``, ``5 h``, ``4 days``."""
     whole = max(0, int(seconds))
     for size, unit in ((86400, "day"), (3600, "h"), (60, "min")):
         if whole >= size:
@@ -76,24 +70,24 @@ def span(seconds: float) -> str:
 
 
 def took(seconds: float) -> str:
-    """How long something lasted: ``0.3 s``, ``2.5 s``; from ten seconds on as ``span``."""
+    """Format how long something took: ``0.3 s``, ``2.5 s``; from ten seconds on as ``span``."""
     if seconds >= 10:
         return span(seconds)
     return f"{seconds:.1f} s" if seconds >= 0.05 else "less than 0.1 s"
 
 
 def moment(at: float) -> str:
-    """An instant as people write it, in UTC; empty for 0."""
+    """Format a time in UTC; "" for 0."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at)) if at else ""
 
 
 def iso_moment(at: float) -> str:
-    """An instant for ``<time datetime>``."""
+    """Format a time for ``<time datetime>``; "" for 0."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) if at else ""
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """``0-2, 5`` for 0, 1, 2, 5."""
+    """Format sorted numbers as ranges: ``0-2, 5`` for 0, 1, 2, 5."""
     parts: list[list[int]] = []
     for n in numbers:
         if parts and n == parts[-1][1] + 1:
@@ -104,28 +98,41 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def slices(numbers: Sequence[int]) -> str:
-    """``slice 7``, ``slices 0-2, 5``."""
+    """Format memory slices: ``slice 7``, ``slices 0-2, 5``."""
     return f"slice{'' if len(numbers) == 1 else 's'} {ranges(numbers)}"
 
 
 def place(where: Placement) -> str:
-    """``slices 4-7``."""
+    """Format a placement: ``slices 4-7``."""
     return slices(range(where.start, where.start + where.size))
 
 
-def placed(text: str) -> str:
-    """``3g.20gb at 4:4`` as people say it: ``3g.20gb on slices 4-7``."""
+def drift(each: Drift) -> str:
+    """Describe a difference. For an instance that should not be there, name its slices."""
+    extra = each.instance if each.kind == "extra" else None
+    if not extra or not extra.place:
+        return clean(each.message, 300)
+    return clean(f"GPU {each.gpu}: {extra.profile} on {place(extra.place)} ({extra.about}) should not be there", 300)
 
-    def to_words(found: re.Match[str]) -> str:
-        return f"{found[1]}{place(Placement(int(found[2]), int(found[3])))}"
 
-    return _MOVED.sub(
-        to_words, _BARE.sub(to_words, _PLACE.sub(lambda found: to_words(found).replace(" at ", " on "), text))
-    )
+def sentence(text: str, most: int) -> str:
+    """Format a text, with placements as slices (``3g.20gb on slices 4-7``) if they are values in it."""
+    parts = text.parts if isinstance(text, PlacedText) else (text,)
+    return clean("".join(map(_part, parts)), most)
+
+
+def _part(part: PartOfText) -> str:
+    match part:
+        case Placement():
+            return place(part)
+        case str():
+            return part
+        case profile, where:
+            return f"{profile} on {place(where)}"
 
 
 def gpu_name(gpu: Gpu) -> str:
-    """``GPU 0``. The address stands beside it wherever it matters."""
+    """Return ``GPU 0``. Pages show the PCI address next to it where the identity matters."""
     return f"GPU {gpu.index}"
 
 
@@ -134,15 +141,15 @@ def product(gpu: Gpu) -> str:
 
 
 def state(instance: GpuInstance) -> str:
-    """``held by process 4711 (python)`` or ``idle``."""
-    return clean(acts.state(instance))
+    """Describe the use of an instance: ``held by process 4711 (python)`` or ``idle``."""
+    return clean(action_texts.state(instance))
 
 
 def idle(since: float | None, at: float) -> str:
-    """``idle for 3 h``; ``idle`` where nobody watched."""
+    """Format ``idle for 3 h``; ``idle`` if the duration is unknown."""
     return "idle" if since is None else f"idle for {span(at - since)}"
 
 
 def query(parameters: dict[str, str]) -> str:
-    """The query of an address, without what is empty."""
+    """Encode a URL query without empty parameters."""
     return urlencode({k: v for k, v in parameters.items() if v}, errors="replace")

@@ -1,7 +1,7 @@
-"""What a form asks: its fields as an Ask, with all faults at once, and back again.
+"""Conversion between form fields and change requests.
 
-The field ``ask`` says which kind; the others are named like the ask's. Lists come as one field per entry, counts as
-``count.PROFILE``.
+The field ``ask`` names the kind of request, and the other fields have the names of its attributes.
+A list has one field per entry, and a count is named ``count.PROFILE``. All errors are reported at once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ON = {
 
 
 class _Fields:
-    """A form being read; ``errors`` are sentences about what is wrong with it."""
+    """The fields of a form, and the errors found while reading them."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -57,14 +57,14 @@ class _Fields:
     def text(self, name: str, what: str, *, empty: bool = False) -> str:
         given = [value.strip() for value in self._form.get(name, ())]
         if len(set(given)) > 1:
-            self.errors.append(f"{what} is given {len(given)} times, and differently")
+            self.errors.append(f"{what} has {len(given)} different values")
         value = given[0] if given else ""
         if len(value) > MOST_TEXT:
             self.errors.append(f"{what} is longer than {MOST_TEXT} characters")
         elif not value and not empty:
             self.errors.append(f"{what} is missing")
         elif any(not c.isprintable() for c in value):
-            self.errors.append(f"{what} has characters that cannot be printed")
+            self.errors.append(f"{what} has unprintable characters")
         return value
 
     def gpu(self) -> str:
@@ -78,22 +78,22 @@ class _Fields:
             return value
 
     def entries(self, name: str, what: str) -> tuple[str, ...]:
-        """The entries of a list, each once."""
+        """Return the entries of a list, without duplicates."""
         found = tuple(dict.fromkeys(value.strip() for value in self._form.get(name, ()) if value.strip()))
         if not found:
-            self.errors.append(f"no {what} is chosen: tick at least one")
+            self.errors.append(f"no {what} is selected: select at least one")
         if len(found) > MOST_ENTRIES:
-            self.errors.append(f"{len(found)} entries are more than {MOST_ENTRIES}")
+            self.errors.append(f"{len(found)} entries are selected: select at most {MOST_ENTRIES}")
         return found[:MOST_ENTRIES]
 
     def flag(self, name: str, what: str) -> bool:
         value = self.text(name, what, empty=True).lower()
         if value not in _ON:
-            self.errors.append(f"{what} is on or off, not {value[:20]!r}")
+            self.errors.append(f"invalid value {value[:20]!r} for {what}: use on or off")
         return _ON.get(value, False)
 
     def counts(self) -> dict[str, int]:
-        """How many of each profile; those of which none is wanted are left out."""
+        """Return the number of instances by profile, without zeros."""
         found: dict[str, int] = {}
         for field in self._form:
             if not field.startswith(COUNT):
@@ -107,34 +107,34 @@ class _Fields:
                 continue
             count = decimal(value or "0")
             if count is None or count > MOST_COUNT:
-                self.errors.append(f"{value[:20]!r} is no number of {name} (0 to {MOST_COUNT})")
+                self.errors.append(f"invalid number of {name} {value[:20]!r}: use 0 to {MOST_COUNT}")
             elif count:
                 found[name] = count
         return found
 
     def policy(self) -> tuple[str, float]:
-        policy = self.text("policy", "what to do with what is in use", empty=True) or "refuse"
+        policy = self.text("policy", "the policy for held instances", empty=True) or "refuse"
         if policy not in HELD_POLICIES:
-            self.errors.append(f"{policy[:20]!r} is no way to treat what is in use: refuse, wait or force")
-        text = self.text("timeout_s", "how long to wait", empty=True) or "60"
+            self.errors.append(f"invalid policy {policy[:20]!r} for held instances: use refuse, wait or force")
+        text = self.text("timeout_s", "the time to wait", empty=True) or "60"
         try:
             seconds = float(text)
         except ValueError:
             seconds = -1.0
         if not 0 <= seconds <= LONGEST_WAIT_S:
-            self.errors.append(f"{text[:20]!r} is no number of seconds to wait (0 to {LONGEST_WAIT_S:g})")
+            self.errors.append(f"invalid time to wait {text[:20]!r}: use 0 to {LONGEST_WAIT_S:g} seconds")
             seconds = 60.0
         return policy, seconds
 
 
 def parse_change_request(form: Form) -> AnyChangeRequest:
-    """Raises ConfigError with every fault in ``details``."""
+    """Return the change request of a form. Raises ConfigError with all errors in ``details``."""
     fields = _Fields(form)
-    kind = fields.text("ask", "what is asked")
+    kind = fields.text("ask", "the kind of request")
     read = _READ.get(kind)
     if read is None:
         if kind:
-            fields.errors.append(f"nobody can ask for {kind[:40]!r} here")
+            fields.errors.append(f"unknown kind of request {kind[:40]!r}")
         raise _error(fields.errors)
     request = read(fields)
     policy, seconds = fields.policy()
@@ -144,13 +144,13 @@ def parse_change_request(form: Form) -> AnyChangeRequest:
 
 
 def _error(errors: list[str]) -> ConfigError:
-    brief = errors[0] if len(errors) == 1 else f"{len(errors)} things are wrong with what was asked"
+    brief = errors[0] if len(errors) == 1 else f"the request has {len(errors)} errors"
     return ConfigError(brief, details=tuple(errors) if len(errors) > 1 else ())
 
 
 def _partition_gpu(fields: _Fields) -> PartitionGpu:
     node, gpu = fields.text("node", "the node"), fields.gpu()
-    if fields.text("how", "how the cut is given", empty=True) != "counts":
+    if fields.text("how", "the form of the geometry", empty=True) != "counts":
         return PartitionGpu(node=node, gpu=gpu, mig=fields.text("mig", "the geometry"))
     counts = fields.counts()
     mig = ",".join(name if n == 1 else f"{name}*{n}" for name, n in counts.items()) or "empty"
@@ -169,7 +169,7 @@ def _functions(fields: _Fields) -> SwitchFunctions:
 
 def _vgpus(fields: _Fields) -> SetVgpus:
     places = fields.entries("places", "place for a vGPU")
-    if fields.flag("clear", "taking vGPUs away"):
+    if fields.flag("clear", "destroying vGPUs"):
         return SetVgpus(places=places, type="")
     return SetVgpus(places=places, type=fields.text("type", "the vGPU type"))
 
@@ -189,7 +189,7 @@ def _repair(fields: _Fields) -> Repair:
 
 def _vm_fields(fields: _Fields) -> tuple[str, str, str, tuple[str, ...]]:
     namespace = fields.text("namespace", "the namespace", empty=True)
-    vm, node = fields.text("machine", "the machine"), fields.text("node", "the node", empty=True)
+    vm, node = fields.text("machine", "the VM"), fields.text("node", "the node", empty=True)
     return namespace, vm, node, fields.entries("devices", "device")
 
 
@@ -217,7 +217,7 @@ _READ: dict[str, Callable[[_Fields], AnyChangeRequest]] = {
 
 
 def form_of(request: AnyChangeRequest) -> tuple[tuple[str, str], ...]:
-    """The fields that ask the same again: what ``parse_change_request`` reads."""
+    """Return the form fields of a request, as ``parse_change_request`` reads them."""
     plain = msgspec.to_builtins(request)
     out: list[tuple[str, str]] = []
     for name, value in plain.items():

@@ -1,5 +1,6 @@
-"""Pictures of GPUs as geometry: what lies where, in per cent of the width, with the words that stand on it and the
-sentence that says the same to who cannot see it. Templates draw them.
+"""Pictures of GPUs as bars: blocks in percent of the width, their labels, and a text alternative.
+
+Templates draw them.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ from aliquot.dashboard.view_models import GpuPicture
 
 HELD, IDLE, FRESH, FREE, BROKEN = "held", "idle", "fresh", "free", "broken"
 HOLE, WHOLE, LOST = "hole", "whole", "lost"
-"""What a block is. ``broken``: a hole, free memory of which more could be had if idle instances moved; ``hole``: what
-fits nothing as things lie; ``fresh``: a plan makes it; ``whole``: a GPU that is not divided."""
+"""Kinds of blocks. ``broken`` is fragmented free memory: more instances would fit if idle instances moved.
+``hole`` is free memory that fits no instance. ``fresh`` is created by a plan. ``whole`` is an unpartitioned GPU.
+"""
 _GAPS = {
     FREE: ("free", "", "free"),
-    BROKEN: ("hole", "in pieces", "a hole, free in pieces: if idle instances moved, more would fit"),
+    BROKEN: ("hole", "in pieces", "a hole (fragmented free memory): more would fit if idle instances moved"),
     HOLE: ("left over", "", "free, but nothing fits here"),
 }
-"""Of each kind of free memory what is written on it, and below that, and what is said of it when it is pointed at."""
+"""By kind of free memory: its label, the note below it and its tooltip."""
 _MOST_TICKS = 16
 
 
 class BarBlock(msgspec.Struct, frozen=True):
-    """A rectangle from ``x`` on, both in per cent. ``letter`` and ``label`` are written on it, ``note`` below them,
-    ``title`` when it is pointed at. ``narrow``: little room for words. ``odd``: it should not be there.
+    """A rectangle, with ``x`` and ``width`` in percent. It shows ``letter``, ``label`` and ``note``.
+
+    ``title`` is the tooltip. A ``narrow`` block has little space for text. An ``odd`` one should not exist.
     """
 
     x: float
@@ -48,15 +51,16 @@ class BarBlock(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """A number above the bar, at the middle of its slice (or at its GiB)."""
+    """A number above the bar: the middle of a slice, or a position in GiB."""
 
     x: float
     text: str
 
 
 class GpuBar(msgspec.Struct, frozen=True):
-    """One GPU. ``name`` says which, ``sentence`` what is to be seen; ``unit`` is what the ticks count. ``marks`` are
-    what is pointed out below the blocks: where something would go, or should be.
+    """The bar of one GPU. ``sentence`` is the text alternative, and ``unit`` is the unit of the ticks.
+
+    ``marks`` below the blocks show where an instance would be or should be placed.
     """
 
     name: str
@@ -68,8 +72,9 @@ class GpuBar(msgspec.Struct, frozen=True):
 
 
 class FreeMemory(msgspec.Struct, frozen=True):
-    """What is free: ``stranded`` memory slices fit nothing wanted; the others are ``broken`` where more would fit if
-    idle instances moved. ``wanted`` is the profile that is looked for, "" for any.
+    """Free memory slices. ``stranded`` ones fit no ``wanted`` profile ("" for any).
+
+    The others are ``broken`` if more instances would fit after idle instances moved.
     """
 
     stranded: Collection[int] = ()
@@ -81,7 +86,7 @@ _EVEN = FreeMemory()
 
 
 def gaps(found: Fragmentation | None) -> FreeMemory:
-    """As they are to be drawn."""
+    """Convert a fragmentation for drawing."""
     return FreeMemory(found.stranded, bool(found.lost)) if found else _EVEN
 
 
@@ -94,8 +99,10 @@ def instances(
     states: dict[str, str] | None = None,
     odd: Collection[str] = (),
 ) -> GpuBar:
-    """A GPU of ``count`` memory slices. ``states`` are more about pieces, by letter (``held by process 4711``); ``odd``
-    are the letters of those that should not be there.
+    """Draw a GPU of ``count`` memory slices.
+
+    ``states`` describe instances by letter (``held by process 4711``).
+    ``odd`` are the letters of instances that should not exist.
     """
     known = states or {}
     cell = 100 / count
@@ -136,7 +143,7 @@ def _free(run: Sequence[int], cell: float, kind: str) -> BarBlock:
 
 
 def _stranded(block: BarBlock, gaps: FreeMemory) -> BarBlock:
-    """As everywhere: a hole is what moving would close."""
+    """Label a free block that fits nothing wanted. It is a hole if moving idle instances would close it."""
     if gaps.wanted:
         return msgspec.structs.replace(block, label=f"no {gaps.wanted}")
     return msgspec.structs.replace(block, label=_GAPS[BROKEN][0]) if gaps.broken else block
@@ -161,7 +168,7 @@ def _round(value: float) -> float:
 
 
 def marks(count: int, places: Sequence[Placement], kind: str, label: str) -> tuple[BarBlock, ...]:
-    """Marks below a bar of ``count`` memory slices."""
+    """Build the marks below a bar of ``count`` memory slices."""
     cell = 100 / count
     return tuple(
         BarBlock(_round(p.start * cell), _round(p.size * cell), kind, "", label, "", f"{label}: {words.place(p)}")
@@ -170,7 +177,7 @@ def marks(count: int, places: Sequence[Placement], kind: str, label: str) -> tup
 
 
 def memory(name: str, region: int, shown: Sequence[DrawnVgpu]) -> GpuBar:
-    """The vGPUs of a GPU over its ``region`` GiB of memory. Those without a place of their own stand side by side."""
+    """Draw the vGPUs of a GPU over its ``region`` GiB of memory. vGPUs without a placement are drawn side by side."""
     blocks: list[BarBlock] = []
     free = 0
     taken: set[int] = set()
@@ -206,21 +213,21 @@ def _share(share: DrawnVgpu, start: int, end: int, region: int) -> BarBlock:
 
 
 def whole(gpu: Gpu, name: str) -> GpuBar:
-    """A GPU that is not divided."""
+    """Draw a GPU that is not partitioned."""
     if gpu.lost:
         kind, label, note = LOST, "lost", "fallen off the bus"
     elif gpu.passthrough:
-        kind, label, note = HELD, "whole GPU", "handed out to a virtual machine"
+        kind, label, note = HELD, "whole GPU", "passed through to a VM"
     elif gpu.holders:
         kind, label, note = HELD, "whole GPU", f"held by {words.clean(', '.join(map(str, gpu.holders)), 60)}"
     else:
         kind, label = WHOLE, "whole GPU"
-        note = "not divided" if gpu.mig.capable else "cannot be divided into MIG instances"
+        note = "not partitioned" if gpu.mig.capable else "does not support MIG"
     return GpuBar(name, f"{label}, {note}.", "", (BarBlock(0, 100, kind, "", label, note, f"{label}, {note}"),))
 
 
 def of_gpu(inventory: Inventory, gpu: Gpu, found: Fragmentation | None, *, odd: Collection[str] = ()) -> GpuBar:
-    """The GPU as it is: its instances, else its vGPUs over its memory, else as one."""
+    """Draw the current GPU: its instances, or its vGPUs over its memory, or the whole GPU."""
     name = f"{words.gpu_name(gpu)}, {words.product(gpu)}"
     if gpu.lost or gpu.passthrough:
         return whole(gpu, name)
@@ -238,7 +245,7 @@ def of_gpu(inventory: Inventory, gpu: Gpu, found: Fragmentation | None, *, odd: 
 
 
 def of_plan(picture: GpuPicture, labels: tuple[str, str] = ("now", "planned")) -> tuple[GpuBar, GpuBar] | None:
-    """A GPU before and after, each called as ``labels``; None where the picture is in words alone."""
+    """Draw a GPU before and after a plan, named by ``labels``. Return None if there is only text."""
     before, after = (f"{words.clean(picture.title)}, {word}" for word in labels)
     if picture.slices:
         return (

@@ -1,7 +1,7 @@
-"""Pages stay as the world is: each open page has a stream, over which the parts that changed come.
+"""Live updates: each open page has a stream of server-sent events with the regions that changed.
 
-A part is asked for by its key alone (``Region.key``); only what has another one is drawn. Several changes in a row are
-one push. A stream knows from the page's ``at`` whether anything happened since the page was drawn.
+Only regions whose key (``Region.key``) changed are rendered. Several changes in a row are sent as one update.
+From the page's ``at``, a stream knows whether anything changed since the page was rendered.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from aliquot.dashboard.security.sessions import LoginSession
 from aliquot.errors import AliquotError
 
 BEAT_S = 10.0
-"""A browser that hears nothing for a while takes the stream for lost."""
+"""The interval of heartbeats. A browser treats a stream that is silent for longer as lost."""
 ERROR_RETRY_S = 5.0
-"""How long a stream waits after a look that failed: the API server may be back then."""
+"""How long a stream waits after a failed update. The API server may be available again then."""
 PAUSE_S = 0.25
 BUSY = 20.0
-"""A stream rests this many times the CPU time that its last push took: open pages cannot keep the server from its work.
-By the clock it would rest for what others do on the machine, too, and for a cluster's answers.
+"""A stream pauses this many times the CPU time of its last update, so that open pages cannot overload the server.
+
+Wall time would also count the load of other processes and the response times of a cluster.
 """
 MOST = 200
 MOST_EACH = 12
@@ -46,13 +47,13 @@ class Streams:
         self._paths = [(Path(route.path, _nothing), route) for route in site.routes]
 
     async def endpoint(self, request: Request, caller: RequestCaller) -> Response:
-        """``?page=PATH&at=AT``: what changed on that page since."""
+        """Stream what changed on a page since a state: ``?page=PATH&at=AT``."""
         page, at = request.query_params.get("page", ""), request.query_params.get("at", "")
         parts = urlsplit(page)
         route, params = self._find("" if parts.netloc or parts.scheme else parts.path)
         session = caller.session
         if self._open >= MOST or session.streams >= MOST_EACH:
-            raise RequestRefusedError(503, "too many pages are open", "Close some of them.", retry_s=5)
+            raise RequestRefusedError(503, "too many pages are open", "Close some of the pages.", retry_s=5)
         visit = self._site.visit(caller, params, parts.query)
         stream = _Stream(self._site, route, visit, page, session)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -63,7 +64,7 @@ class Streams:
             match, scope = pattern.matches({"type": "http", "method": "GET", "path": path, "headers": []})
             if match is Match.FULL:
                 return route, scope["path_params"]
-        raise RequestRefusedError(404, "there is no such page")
+        raise RequestRefusedError(404, "page not found")
 
     async def _counted(self, stream: _Stream, at: str) -> AsyncIterator[bytes]:
         self._open += 1
@@ -77,7 +78,7 @@ class Streams:
 
 
 class _Stream:
-    """One open page: ``known`` is what it shows."""
+    """The stream of one open page. ``_known`` are the regions that the page shows."""
 
     def __init__(self, site: Site, route: Route, visit: Visit, page: str, session: LoginSession) -> None:
         self._site, self._route, self._visit, self._page = site, route, visit, page
@@ -85,7 +86,10 @@ class _Stream:
         self._known: dict[str, Region] = {}
 
     async def events(self, at: str) -> AsyncIterator[bytes]:
-        """``hello`` comes with the first look, ``trouble`` in the place of signs of life while none can be had."""
+        """Yield events, ``hello`` first.
+
+        While the content cannot be read, ``trouble`` replaces the heartbeats.
+        """
         now, greeted, failed = "", False, False
         while not self._site.closed.is_set() and await self._site.guard.still_valid(self.session):
             if now and not failed and not await self._wait(now):
@@ -113,17 +117,17 @@ class _Stream:
             yield event("ended", {})
 
     async def _rest(self, seconds: float) -> None:
-        """A page that ends is not waited for."""
+        """Sleep, but return at once if the site closes."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._site.closed.wait(), seconds)
 
     async def _current_content(self) -> tuple[str, PageContent]:
-        """The page as it is now. ``at`` is taken before: what happens meanwhile is looked at again."""
+        """Return the current state version and page. The version is read first, so that no later change is missed."""
         at = self._site.at
         return at, await self._route.show(self._visit)
 
     def _push(self, content: PageContent, at: str) -> bytes:
-        """What is new in it, b"" for nothing."""
+        """Return the event with the changes of the page, b"" if there are none."""
         request_context = self._site.request_context(self._visit, self._page)
         new = {region.id: region for region in content.regions}
         old, self._known = self._known, new
@@ -140,7 +144,7 @@ class _Stream:
         return event("parts", {"at": at, "parts": parts}) if parts else b""
 
     async def _wait(self, at: str) -> bool:
-        """Until something changed since (True), the session ended, or it is time for a sign of life."""
+        """Wait for a change since ``at`` (True), the end of the session, or the next heartbeat."""
         _, fleet, pending = at.split(".")
         waits: list[Awaitable[object]] = [
             self._site.source.changed(int(fleet)),
@@ -162,9 +166,9 @@ class _Stream:
 
 
 def event(name: str, data: object) -> bytes:
-    """One server-sent event; JSON has no line breaks of its own."""
+    """Encode one server-sent event. JSON contains no line breaks."""
     return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
 
 async def _nothing(request: Request) -> Response:
-    raise AssertionError("never asked")
+    raise AssertionError("never called")

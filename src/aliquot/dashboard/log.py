@@ -1,4 +1,4 @@
-"""What the page's server says on stderr. What comes from outside is made printable: no line can be forged."""
+"""The server log on stderr. Untrusted values are made printable, so that no log line can be forged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ log = logging.getLogger("aliquot.dashboard")
 
 
 class Printable(logging.Filter):
-    """Replaces what cannot be printed in the values of a line, so that none of them begins another line."""
+    """A filter that replaces unprintable characters in log values, so that no value can start another line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
@@ -17,7 +17,7 @@ class Printable(logging.Filter):
 
 
 def printable(text: str, most: int = 500) -> str:
-    """Without control characters, and cut."""
+    """Replace control characters and truncate to ``most`` characters."""
     shown = "".join(c if c.isprintable() else "?" for c in text[:most])
     return shown + ("…" if len(text) > most else "")
 

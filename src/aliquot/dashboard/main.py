@@ -1,4 +1,4 @@
-"""Running a page until somebody ends it: source, door and server, and an end that waits for a change under way."""
+"""The dashboard's main loop: source, authenticator and server, and a shutdown that waits for a running change."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from aliquot.foundation.process_end import leave_if_hung
 from aliquot.foundation.signals import stop_on_signal
 
 SETTLE_S = 600.0
-"""How long the end waits for a change: cutting a whole machine anew takes a few minutes."""
+"""How long the shutdown waits for a change. Repartitioning all GPUs of a node takes a few minutes."""
 
 
 class ServedSource(msgspec.Struct, frozen=True):
-    """What is shown, and who may come in. ``secret`` is a token that nobody knows yet, "" for none."""
+    """A source and its authenticator. ``secret`` is a newly generated token to print, "" if there is none."""
 
     source: FleetSource
     authenticator: Authenticator
@@ -38,9 +38,9 @@ class ServedSource(msgspec.Struct, frozen=True):
 
 
 def run(options: DashboardOptions, open: Callable[[], Awaitable[ServedSource]], note: Report, result: Report) -> int:
-    """Serve until SIGINT, SIGTERM or SIGHUP. ``result`` gets the address to open, ``note`` everything else.
+    """Serve until SIGINT, SIGTERM or SIGHUP. ``result`` receives the URL to open, ``note`` all other output.
 
-    Raises UsageError for a port that is taken and the like, and whatever ``open`` raises.
+    Raises UsageError if, for example, the port is in use, and the errors of ``open``.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     for chatty in ("uvicorn.error", "httpx2"):
@@ -106,22 +106,22 @@ def _announce(server: PageServer, site: Site, served: ServedSource, note: Report
     if isinstance(authenticator, TokenAuthenticator) and served.secret:
         result(f"{server.url}/login?token={authenticator.ticket()}")
         note("Open this link within ten minutes; it works once, and then this browser is logged in for twelve hours.")
-        note(f"Other browsers log in at {server.url} with the token {served.secret}")
+        note(f"For other browsers, log in at {server.url} with the token {served.secret}")
     else:
         result(f"{server.url}/")
         note(f"Log in with {authenticator.hint}.")
     if site.settings.read_only:
-        note("Everybody may look, nobody can change anything (--read-only).")
-    note("Ctrl-C ends the page.")
+        note("Read-only: changes are disabled (--read-only).")
+    note("Press Ctrl-C to stop the dashboard.")
 
 
 async def _settle(site: Site, stop: asyncio.Event, note: Report) -> None:
-    """A change is not left alone: whoever started it wants to know how it ended. A second Ctrl-C leaves it."""
+    """Wait for a running change, because its user needs the result. A second Ctrl-C stops the wait."""
     if await site.pending_changes.settle(0.0):
         return
     titles = "; ".join(change.preview.title for change in site.pending_changes.running)
-    note(f"A change is under way ({titles}): waiting up to {SETTLE_S / 60:g} minutes for its end.")
-    note("Ctrl-C again ends this at once; the journal knows what was done, and the next apply finishes or undoes it.")
+    note(f"A change is in progress ({titles}): waiting up to {SETTLE_S / 60:g} minutes for its end.")
+    note("Press Ctrl-C again to stop at once. The journal records the steps; the next apply completes or reverts them.")
     stop.clear()
     again = asyncio.create_task(_set(stop))
     hung = asyncio.create_task(_hung())
@@ -130,21 +130,21 @@ async def _settle(site: Site, stop: asyncio.Event, note: Report) -> None:
     again.cancel()
     hung.cancel()
     if settling.done() and settling.result():
-        return  # the log told how it ended
-    log.warning("left a change under way: %s", titles)
+        return  # the log has the result
+    log.warning("stopped while a change was in progress: %s", titles)
     logging.shutdown()
-    os._exit(130)  # a thread is at the hardware: nothing here could end it in order
+    os._exit(130)  # a thread is in a driver call and cannot be stopped cleanly
 
 
 async def _hung() -> None:
-    """Returns when a driver call hangs: a change that waits for it is not waited for."""
+    """Return once a driver call hangs. A change that depends on it is not awaited."""
     bound_s = driver_calls.hangs_s()
     while driver_calls.find_hang(bound_s) is None:
         await asyncio.sleep(1.0)
 
 
 def _names(options: DashboardOptions, server: PageServer) -> tuple[str, ...]:
-    """The names that browsers may ask for. Addresses in numbers need no leave."""
+    """Return the host names that browsers may use. IP addresses are always allowed."""
     with contextlib.suppress(ValueError):
         ipaddress.ip_address(options.address)
         import socket

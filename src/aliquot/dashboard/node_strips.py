@@ -1,4 +1,4 @@
-"""A node's GPUs as a strip: one small bar each, in as few shapes as can be, so that a thousand nodes stay light."""
+"""A strip with one small bar for each GPU of a node. It has few SVG elements, so that a thousand nodes load fast."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ WIDTH, GAP, HEIGHT = 96, 8, 20
 
 
 class Strip(msgspec.Struct, frozen=True):
-    """``paths`` are SVG path data by kind of block, drawn over ``width`` by ``height``. ``sentence`` says it."""
+    """The GPUs of a node as SVG path data by kind of block, in a box of ``width`` by ``height``.
+
+    ``sentence`` is the text alternative.
+    """
 
     width: int
     height: int
@@ -25,7 +28,7 @@ class Strip(msgspec.Struct, frozen=True):
 
 
 def strip(inventory: Inventory) -> Strip:
-    """All GPUs of a node from left to right."""
+    """Draw all GPUs of a node from left to right."""
     paths: dict[str, list[str]] = {}
     parts = []
     for n, gpu in enumerate(inventory.gpus):

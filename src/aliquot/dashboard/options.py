@@ -1,4 +1,4 @@
-"""Where a page is served, and how."""
+"""Options of the dashboard server."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import msgspec
 
 
 class DashboardOptions(msgspec.Struct, frozen=True):
-    """``certificate`` and ``key`` are paths, "" for plain HTTP. ``allowed`` are the names that a proxy before us goes
-    by.
+    """Address, TLS files and access of the server.
+
+    ``certificate`` and ``key`` are paths, "" for plain HTTP. ``allowed`` are the names of a reverse proxy.
     """
 
     address: str
@@ -25,7 +26,7 @@ class DashboardOptions(msgspec.Struct, frozen=True):
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches it."""
+    """Report whether an address can be reached only from this host."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

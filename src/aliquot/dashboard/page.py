@@ -1,4 +1,4 @@
-"""What a page is made of: regions, each drawn from a template, so that only what changed goes over the wire."""
+"""Pages and their regions. Each region has its own template, so that only changed regions are sent."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from aliquot.dashboard.view_models import Person
 
 
 class Region(msgspec.Struct, frozen=True):
-    """A part of a page that is replaced as one: the element with this ``id``, which the template draws whole. With the
-    same ``key`` it would be drawn the same: it is not drawn again.
+    """A part of a page that is replaced as a whole: the element with this ``id``, rendered by ``template``.
+
+    A region with an unchanged ``key`` is not rendered again.
     """
 
     id: str
@@ -23,8 +24,9 @@ class Region(msgspec.Struct, frozen=True):
 
 
 class PageContent(msgspec.Struct, frozen=True):
-    """A page: ``template`` extends ``base.html`` and places regions with ``{{ region("ID") }}``. ``context`` is for
-    what never changes while it is open. A page that has no regions is not live.
+    """A page. ``template`` extends ``base.html`` and places regions with ``{{ region("ID") }}``.
+
+    ``context`` holds what does not change while the page is open. A page without regions has no live updates.
     """
 
     template: str
@@ -35,7 +37,7 @@ class PageContent(msgspec.Struct, frozen=True):
 
 
 class Visit(msgspec.Struct, frozen=True):
-    """One request for a page: path parameters, the query (each name's values), who asks."""
+    """A request for a page: the user, the path parameters and the query (the values of each name)."""
 
     source: FleetSource
     who: Person
@@ -43,17 +45,17 @@ class Visit(msgspec.Struct, frozen=True):
     query: Mapping[str, tuple[str, ...]]
     csrf: str
     pending_changes: Any
-    """The previews and changes that are under way (``pending_changes.PendingChanges``)."""
+    """The pending previews and changes (``pending_changes.PendingChanges``)."""
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A page and its path (Starlette's pattern). ``nav`` is its word in the navigation, "" for none. ``show`` is asked
-    again on every change of the fleet while the page is open. ``tracked``: whatever it shows moves the fleet's revision
-    or the desk's.
-    """
+    """A page and its path (a pattern of Starlette)."""
 
     path: str
     name: str
     show: Callable[[Visit], Awaitable[PageContent]]
+    """Called again after every change of the fleet while the page is open."""
     nav: str = ""
+    """The label in the navigation, "" if the page is not listed."""
     tracked: bool = True
+    """Whether every change of its content changes the revision of the fleet or of the pending changes."""

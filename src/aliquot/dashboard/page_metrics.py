@@ -1,4 +1,4 @@
-"""The page's own figures for Prometheus: the fleet in sums, what was asked of it and how that ended."""
+"""Prometheus metrics of the dashboard: fleet totals, requests and their outcomes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from aliquot.metrics.snapshot import NodeSnapshot
 
 
 class DashboardMetrics:
-    """``counting_source`` is the source to serve; ``site`` is set once there is one."""
+    """The metrics of one dashboard. Serve ``counting_source``, and set ``site`` once it exists."""
 
     def __init__(self, source: FleetSource) -> None:
         registry = make.registry()
@@ -46,7 +46,7 @@ class DashboardMetrics:
         self.counting_source = CountingSource(source, self)
 
     async def endpoint(self, request: Request) -> Response:
-        """``/metrics``."""
+        """Serve ``/metrics``."""
         if self.site is not None:
             self._streams.set(self.site.sessions.streams)
             refused_logins = self.site.guard.attempts.total
@@ -70,7 +70,7 @@ def _state(node: ObservedNode) -> str:
 
 
 class CountingSource:
-    """A source that counts what is asked of it and how that ends."""
+    """A source that counts requests and outcomes."""
 
     def __init__(self, source: FleetSource, metrics: DashboardMetrics) -> None:
         self._source = source

@@ -1,7 +1,7 @@
-"""The desk: previews that somebody looks at, changes that are under way, and how they ended.
+"""Pending changes: previews, running changes and their results.
 
-A preview is applied at most once, by whoever comes first. A change goes on when the browser leaves: it belongs to the
-desk. Everything here runs on one event loop; only ``report`` comes from other threads.
+A preview is applied at most once, by the first user who applies it. A change continues if the browser disconnects.
+All code here runs on one event loop, except that ``report`` is called from other threads.
 """
 
 from __future__ import annotations
@@ -19,37 +19,39 @@ from aliquot.dashboard.ports import FleetSource
 from aliquot.dashboard.view_models import ChangeOutcome, ChangePreview, Person
 
 WAITS_S = 3600.0
-"""A preview that nobody applied for an hour is thrown away: the GPUs will have moved."""
+"""A preview is discarded if it is not applied for an hour: the GPUs will have changed."""
 ENDED_S = 24 * 3600.0
 MOST = 500
 MOST_EACH = 50
 MOST_NODES = 5000
-"""Nodes in all previews that wait or have ended: each weighs some 60 KiB with its plan and pictures."""
+"""Nodes in all waiting or ended previews. Each node needs about 60 KiB for its plan and pictures."""
 MOST_LINES = 2000
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 
 
 class PendingChange(msgspec.Struct, frozen=True):
-    """One preview and what became of it. ``by`` looked at it first, ``applied_by`` said yes. Times are seconds of wall
-    time, 0 for not yet. ``lines`` is what the change told so far; ``done`` is there once ``state`` is ``ended``.
-    """
+    """A preview and its result. Times are seconds of wall time, 0 if the event has not happened."""
 
     id: str
     request: AnyChangeRequest
     preview: ChangePreview
     by: str
+    """The user who requested the preview."""
     made: float
     state: str = WAITING
     applied_by: str = ""
     started: float = 0.0
     ended: float = 0.0
     lines: tuple[str, ...] = ()
+    """The progress log so far."""
     done: ChangeOutcome | None = None
+    """The outcome, once ``state`` is ``ended``."""
 
 
 class PendingChanges:
-    """``revision`` is another one whenever anything on the desk is. ``clock`` is wall time in seconds. ``closing``: the
-    page is about to end, and no change begins any more.
+    """All pending changes of a site. ``clock`` is wall time in seconds.
+
+    ``revision`` increases with every change of state. If ``closing`` is set, no further change is started.
     """
 
     def __init__(self, source: FleetSource, clock: Callable[[], float] = time.time) -> None:
@@ -62,17 +64,17 @@ class PendingChanges:
         self.closing = False
 
     def find(self, id: str) -> PendingChange | None:
-        """None for one that never was, or was thrown away."""
+        """Return a change, None if it never existed or was discarded."""
         self._sweep()
         return self._changes.get(id)
 
     @property
     def running(self) -> tuple[PendingChange, ...]:
-        """The changes under way, the oldest first."""
+        """The running changes, the oldest first."""
         return tuple(change for change in self._changes.values() if change.state == RUNNING)
 
     async def add(self, request: AnyChangeRequest, who: Person) -> PendingChange:
-        """Has the source say what it comes to, and keeps that. Raises AliquotError as ``FleetSource.preview`` does."""
+        """Preview a request and keep the preview. Raises AliquotError as ``FleetSource.preview`` does."""
         preview = await self._source.preview(request, who)
         self._sweep()
         self._evict(who.name, len(preview.nodes))
@@ -81,7 +83,7 @@ class PendingChanges:
         return change
 
     def apply(self, change: PendingChange, who: Person) -> PendingChange:
-        """Starts the change unless it was started. Two clicks, or two people, come to the same change."""
+        """Start the change unless it was started. Two clicks, or two users, start only one change."""
         now = self._changes.get(change.id, change)
         if self.closing or now.state != WAITING or not now.preview.changes:
             return now
@@ -93,12 +95,12 @@ class PendingChanges:
         return begun
 
     async def changed(self, since: int) -> None:
-        """Returns once the revision is not ``since``."""
+        """Wait until the revision differs from ``since``."""
         while self.revision == since:
             await self._news.wait()
 
     async def settle(self, seconds: float) -> bool:
-        """Begins no more changes, and waits for those under way, so long at most; says whether all ended."""
+        """Start no more changes, and wait up to ``seconds`` for running ones. Return whether all ended."""
         self.closing = True
         if self._running:
             await asyncio.wait(self._running.values(), timeout=seconds)
@@ -115,13 +117,13 @@ class PendingChanges:
             done = await self._source.execute(change.preview, who, report)
         except asyncio.CancelledError:
             raise
-        except Exception:  # noqa: BLE001 - a fault of ours ends in a sentence, its traceback in the log
-            log.exception("a change broke off: %s", change.preview.title)
-            sentence = "the change broke off by a fault of Aliquot itself; what it did is in the journal"
+        except Exception:  # noqa: BLE001 - an internal error becomes a sentence, its traceback goes to the log
+            log.exception("internal error during a change: %s", change.preview.title)
+            sentence = "the change was interrupted by an internal error of Aliquot; the journal has the completed steps"
             done = ChangeOutcome("partial", sentence, code="INTERNAL", next_step="aliquot show")
-        await asyncio.sleep(0)  # lines that threads told before the end come before it
+        await asyncio.sleep(0)  # process the lines that threads reported before the end
         last = self._changes.get(change.id, change)
-        preview = msgspec.structs.replace(last.preview, secret=None)  # nothing is carried out by it any more
+        preview = msgspec.structs.replace(last.preview, secret=None)  # it is not needed after execution
         self._store(msgspec.structs.replace(last, preview=preview, state=ENDED, ended=self._clock(), done=done))
         log.info("%s: %s: %s", done.status, change.preview.title, done.sentence)
 
@@ -129,7 +131,7 @@ class PendingChanges:
         change = self._changes.get(id)
         if change is None or change.state != RUNNING or len(change.lines) > MOST_LINES:
             return
-        more = line if len(change.lines) < MOST_LINES else "(more lines follow, which are in the journal)"
+        more = line if len(change.lines) < MOST_LINES else "(for more lines, see the journal)"
         self._store(msgspec.structs.replace(change, lines=(*change.lines, more)))
 
     def _store(self, change: PendingChange) -> None:
@@ -146,7 +148,7 @@ class PendingChanges:
                 del self._changes[change.id]
 
     def _evict(self, user: str, nodes: int) -> None:
-        """What is under way stays; of the rest the oldest gives way, of this person's first."""
+        """Discard the oldest changes that are not running, those of this user first."""
         idle = [change for change in self._changes.values() if change.state != RUNNING]
         own = [change for change in idle if change.by == user]
         for change in own[: max(0, len(own) - MOST_EACH + 1)]:

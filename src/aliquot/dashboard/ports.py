@@ -1,4 +1,4 @@
-"""What the pages need from the world: a source of looks, and a door."""
+"""Interfaces that the pages need: a source of fleet state, and an authenticator."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from aliquot.foundation.callbacks import Report
 
 
 class FleetSource(Protocol):
-    """A node, a simulated fleet or a cluster. Everything is asked on one event loop; ``fleet`` and ``virtual`` answer
-    at once from the last look and never block.
+    """A node, a simulated fleet or a cluster. All methods are called on one event loop.
+
+    ``fleet`` and ``virtual`` return the last observed state at once and never block.
     """
 
     kind: str
     title: str
     steps: StepListener
-    """Is told each step of a change that is carried out here. An agent tells those of its own changes itself."""
+    """Receives each step of a change that is executed here. An agent reports the steps of its own changes itself."""
 
     @property
     def fleet(self) -> ObservedFleet: ...
@@ -35,36 +36,41 @@ class FleetSource(Protocol):
 
     @property
     def configs(self) -> tuple[str, ...]:
-        """The named configs that ``UseConfig`` can name; none where there is no file and no cluster."""
+        """Named configs for ``UseConfig``; empty without a config file or a cluster."""
         ...
 
     async def run(self) -> None:
-        """Keeps the looks fresh, for ever. Trouble with a node is in its look, trouble with all in the fleet; only a
-        fault of ours is raised.
+        """Observe the fleet, forever.
+
+        An error of one node is stored in its state, an error of the whole source in the fleet.
+        Only internal errors are raised.
         """
         ...
 
     async def changed(self, since: int) -> None:
-        """Returns once the fleet's revision is not ``since``."""
+        """Wait until the fleet's revision differs from ``since``."""
         ...
 
     async def preview(self, request: AnyChangeRequest, who: Person) -> ChangePreview:
-        """What it comes to. Touches nothing. Raises AliquotError for what is wrong everywhere or forbidden; what is
-        not possible here or now is in the preview's obstacles.
+        """Return the preview of a request, without changing anything.
+
+        Raises AliquotError if the request is invalid or forbidden.
+        The preview's obstacles say what cannot be applied here or now.
         """
         ...
 
     async def execute(self, preview: ChangePreview, who: Person, report: Report) -> ChangeOutcome:
-        """Does exactly what was previewed, or refuses because something moved since. Never raises AliquotError."""
+        """Execute a preview, or refuse it if the state changed since. Never raises AliquotError."""
         ...
 
     async def history(self, node: str | None = None, most: int = 200) -> tuple[PastChange, ...]:
-        """Past changes, the newest first; ``node`` None is all nodes."""
+        """Return past changes, the newest first. ``node`` is None for all nodes."""
         ...
 
     async def may(self, who: Person, what: str) -> str:
-        """Why this person may not change things of this kind (an ask's tag), "" if they may. For greying out buttons:
-        ``execute`` asks again.
+        """Return why the user may not make this kind of change (a request's tag), "" if permitted.
+
+        This disables buttons. ``execute`` checks again.
         """
         ...
 
@@ -72,10 +78,10 @@ class FleetSource(Protocol):
 
 
 class Authenticator(Protocol):
-    """Who may come in. ``hint`` tells people what to give (``the token that the command printed``)."""
+    """Checks of login tokens. ``hint`` describes the token to users (``the token that the command printed``)."""
 
     hint: str
 
     async def admit(self, token: str) -> Person | None:
-        """The person that a token stands for, None for a wrong one. Raises AliquotError where nobody can tell now."""
+        """Return the user of a token, None if it is invalid. Raises AliquotError if it cannot be checked now."""
         ...

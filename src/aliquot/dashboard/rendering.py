@@ -1,4 +1,4 @@
-"""From what a page shows to HTML. Autoescape is always on: what comes from outside is text, never markup."""
+"""Rendering of pages to HTML. Autoescape is always on: untrusted values are text, never markup."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ _TAG = re.compile(r"\s*<([a-zA-Z][a-zA-Z0-9-]*)")
 
 
 class RequestContext(msgspec.Struct, frozen=True):
-    """What every template knows besides its context: who looks (None before the login), the token that forms carry in
-    the hidden field ``csrf``, the page's ``path`` with its query, the kind and title of the source, and ``at``, the
-    state of the world that the page was drawn from.
-    """
+    """Variables of every template besides its own context."""
 
     who: Person | None = None
+    """The user, None before the login."""
     csrf: str = ""
+    """The CSRF token, sent by forms in a hidden field."""
     path: str = "/"
+    """The page's path with its query."""
     kind: str = ""
     source: str = ""
+    """The title of the source."""
     at: str = ""
+    """The state version that the page was rendered from (``Site.at``)."""
 
 
 class Renderer:
-    """Draws pages and regions. ``routes`` make the navigation; ``more`` has templates besides the packaged ones."""
+    """A renderer of pages and regions. ``routes`` define the navigation; ``more`` loads additional templates."""
 
     def __init__(self, routes: tuple[Route, ...], assets: Assets, more: jinja2.BaseLoader | None = None) -> None:
         packaged = jinja2.PackageLoader("aliquot.dashboard")
@@ -52,19 +54,19 @@ class Renderer:
 
     @property
     def environment(self) -> jinja2.Environment:
-        """For filters and globals of the pages' own."""
+        """The Jinja environment, for additional filters and globals."""
         return self._environment
 
     def page(self, content: PageContent, request_context: RequestContext) -> str:
-        """The whole page."""
+        """Render a whole page."""
         return self._page(content, request_context, {}, bare=False)
 
     def main(self, content: PageContent, request_context: RequestContext, known: Mapping[str, Region]) -> str:
-        """Its ``<main>`` alone. Regions that are as ``known`` are empty elements marked ``data-same``."""
+        """Render only the ``<main>`` of a page. Unchanged ``known`` regions are empty elements with ``data-same``."""
         return self._page(content, request_context, known, bare=True)
 
     def region(self, region: Region, request_context: RequestContext) -> str:
-        """One region, drawn."""
+        """Render one region."""
         text = self._environment.get_template(region.template).render({**_variables(request_context), **region.context})
         if region.template not in self._tags and (tag := _TAG.match(text)):
             self._tags[region.template] = tag[1]

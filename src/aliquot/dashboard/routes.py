@@ -1,4 +1,4 @@
-"""The pages, one module each, and where they are."""
+"""The pages and their paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROUTES = (
     Route("/mig", "mig", mig.show, "MIG"),
     Route("/sriov", "sriov", sriov.show, "SR-IOV"),
     Route("/vgpus", "vgpus", vgpus.show, "vGPUs"),
-    Route("/machines", "machines", machines.show, "Machines"),
+    Route("/machines", "machines", machines.show, "VMs"),
     Route("/history", "history", history.show, "History", tracked=False),
 )
-"""In the order of the navigation."""
+"""All routes, in the order of the navigation."""

@@ -1,4 +1,4 @@
-"""Serving a page: sockets, certificates, and an end that leaves no change half-watched."""
+"""The HTTP server: socket, TLS and shutdown."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from aliquot.dashboard.connection_limits import LimitedConnection
 from aliquot.errors import UsageError
 
 BACKLOG = 64
-"""So many connections are accepted at once, before any of them is looked at."""
+"""The number of connections in the accept queue."""
 
 
 class _Server(uvicorn.Server):
-    """Signals are the program's own business."""
+    """A server without signal handlers: ``main`` handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -27,11 +27,11 @@ class _Server(uvicorn.Server):
 
 
 class PageServer:
-    """Listens at once, and answers once ``serve`` runs. ``port`` 0 takes a free one."""
+    """A server that listens at once and answers while ``serve`` runs. Port 0 selects a free port."""
 
     def __init__(self, address: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._socket = listen(address, port)
-        # Inherited by what is accepted: an answer's head and body would else be 40 ms apart on a kept connection.
+        # Accepted sockets inherit this. Without it, headers and body on a keep-alive connection are 40 ms apart.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.address, self.port = address, int(self._socket.getsockname()[1])
         self._tls = tls
@@ -45,7 +45,7 @@ class PageServer:
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
     async def serve(self, app: ASGIApp) -> None:
-        """Until ``stop``."""
+        """Serve until ``stop`` is called."""
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -65,17 +65,17 @@ class PageServer:
         await self._server.serve(sockets=[self._socket])
 
     def stop(self) -> None:
-        """What is being answered is answered yet."""
+        """Stop the server. Responses in progress are completed."""
         if self._server is not None:
             self._server.should_exit = True
 
     def close(self) -> None:
-        """Nobody is listened to any more."""
+        """Close the listening socket."""
         self._socket.close()
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """Raises UsageError where the port is taken or the address is none of this machine."""
+    """Open the listening socket. Raises UsageError if the port is in use or the address is not one of this host."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         return socket.create_server((address, port), family=family, dualstack_ipv6=address == "::")
@@ -83,23 +83,23 @@ def listen(address: str, port: int) -> socket.socket:
         why = getattr(error, "strerror", None) or str(error)
         shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         free = f"{address if ':' not in address else f'[{address}]'}:0"
-        step = f"aliquot dashboard --listen {free}, or what you typed after: export ALIQUOT_LISTEN={free}"
-        raise UsageError(f"the page cannot be served at {shown}: {why}", next_step=step) from error
+        step = f"aliquot dashboard --listen {free}, or run your command after: export ALIQUOT_LISTEN={free}"
+        raise UsageError(f"cannot serve the dashboard at {shown}: {why}", next_step=step) from error
 
 
 def tls_context(certificate: str, key: str) -> ssl.SSLContext:
-    """Raises UsageError for files that are no certificate and key."""
+    """Load the certificate and its key. Raises UsageError if they cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(certificate, key)
     except (ssl.SSLError, OSError) as error:
-        raise UsageError(f"the certificate {certificate} and the key {key} cannot be used: {error}") from error
+        raise UsageError(f"cannot use the certificate {certificate} with the key {key}: {error}") from error
     return context
 
 
 async def first_of(*tasks: asyncio.Task[None]) -> None:
-    """Until the first of these ends; its fault is raised."""
+    """Wait until the first of these tasks ends. Raises its error."""
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()

@@ -1,4 +1,4 @@
-"""What the pages show, as frozen values. Sources fill them, pages draw them; nothing here reads or computes."""
+"""View models: frozen values that sources create and pages render. Nothing here reads or computes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import cached_property
 
 import msgspec
 
+from aliquot.core.engine.history import EndStatus, PastOutcome
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Drift
 from aliquot.core.model.usage import Usage
@@ -13,33 +14,35 @@ from aliquot.core.rendering.mig_picture import DrawnInstance
 from aliquot.core.rendering.vgpu_picture import DrawnVgpu
 
 NODE, SIMULATOR, CLUSTER = "node", "simulator", "cluster"
-"""Kinds of source: this machine (or one simulated node), the simulated nodes of a state directory, a cluster."""
+"""Kinds of source: this host or one simulated node, all simulated nodes of a state directory, a cluster."""
 
 
 class ObservedNode(msgspec.Struct, frozen=True):
-    """One node as it was last seen. ``inventory`` is None where it was never read; ``observed_at`` is when it was
-    (seconds of wall time, 0 for never); ``error`` says why it could not be read since, "" where it is fresh: everything
-    shown of a node with trouble is marked as stale. ``desired`` names what its GPUs should be (a named config, "the
-    record"), "" where nobody asked; ``drift`` is how they differ from that. ``changing`` says who is at it just now, ""
-    for nobody. ``config`` and ``state`` are the label's named config and the agent's state word (clusters).
-    ``revision`` is another one whenever anything shown of the node is; ``begun`` is when the reading began
-    (``time.monotonic``), where several may be under way.
-    """
+    """The last observed state of a node. A node with an ``error`` is shown as stale."""
 
     name: str
     inventory: Inventory | None = None
+    """None if the node was never read."""
     observed_at: float = 0.0
+    """Seconds of wall time, 0 for never."""
     error: str = ""
+    """Why the last attempt to read the node failed, "" if it succeeded."""
     next_step: str = ""
     desired: str = ""
+    """The name of the desired state: a named config or "the record"; "" if none was requested."""
     drift: tuple[Drift, ...] = ()
     changing: str = ""
+    """The user or process that changes the node now, "" if there is none."""
     config: str = ""
+    """The named config of the node label (clusters only)."""
     state: str = ""
+    """The state that the agent reports (clusters only)."""
     message: str = ""
     usage: tuple[Usage, ...] = ()
     revision: int = 0
+    """Increases whenever anything shown of the node changes."""
     begun: float = 0.0
+    """When the observation began (``time.monotonic``). It orders concurrent observations."""
 
     @property
     def stale(self) -> bool:
@@ -47,8 +50,9 @@ class ObservedNode(msgspec.Struct, frozen=True):
 
 
 class ObservedFleet(msgspec.Struct, frozen=True, dict=True):
-    """All nodes, by name. ``error`` says why the source as a whole cannot be asked (API server away), "" if it can.
-    ``ready`` is False until everything was looked at once: an empty fleet and an unknown one are not the same.
+    """All nodes, sorted by name. ``error`` says why the whole source is unavailable (for example the API server).
+
+    ``ready`` is False until all nodes were read once. An unknown fleet is not an empty one.
     """
 
     nodes: tuple[ObservedNode, ...] = ()
@@ -62,12 +66,13 @@ class ObservedFleet(msgspec.Struct, frozen=True, dict=True):
         return {node.name: node for node in self.nodes}
 
 
-# -- what virtual machines can have (the pages of Harvester's users)
+# -- devices for VMs
 
 
 class SriovRow(msgspec.Struct, frozen=True):
-    """A GPU that can have virtual functions. ``name`` is Harvester's object name where there is one, else the GPU's
-    address. ``state`` is one sentence ("16 functions, 3 vGPUs", or why not); ``why_not`` why it cannot be switched now.
+    """A GPU that supports virtual functions. ``name`` is that of Harvester's object, or else the GPU's address.
+
+    ``state`` is a sentence ("16 functions, 3 vGPUs"). ``why_not`` says why they cannot be enabled or disabled now.
     """
 
     node: str
@@ -83,8 +88,9 @@ class SriovRow(msgspec.Struct, frozen=True):
 
 
 class VgpuRow(msgspec.Struct, frozen=True):
-    """A place for a vGPU: a virtual function, or one more mdev of a GPU. ``type`` is "" where there is none. ``types``
-    are those that can be made here now (product names). ``holders`` are in words; ``why_not`` why it cannot be changed.
+    """A place for a vGPU: a virtual function, or one more mdev of a GPU. ``type`` is "" if it has no vGPU.
+
+    ``types`` are the product names that can be created here now. ``why_not`` says why the place cannot be changed.
     """
 
     node: str
@@ -105,7 +111,7 @@ class VgpuRow(msgspec.Struct, frozen=True):
 
 
 class ProfileRow(msgspec.Struct, frozen=True):
-    """One profile in a MIG configuration: how many are asked for, there, possible now, and possible at all."""
+    """A profile of a MIG configuration with its numbers of instances. ``total`` is the maximum of an empty GPU."""
 
     name: str
     id: int
@@ -116,7 +122,7 @@ class ProfileRow(msgspec.Struct, frozen=True):
 
 
 class MigRow(msgspec.Struct, frozen=True):
-    """A GPU's MIG configuration. ``status`` is Harvester's word (synced, out-of-sync, disabled) or our sentence."""
+    """A GPU's MIG configuration. ``status`` is Harvester's state (synced, out-of-sync, disabled) or a sentence."""
 
     node: str
     gpu: str
@@ -129,23 +135,23 @@ class MigRow(msgspec.Struct, frozen=True):
 
 
 class VmDeviceRow(msgspec.Struct, frozen=True):
-    """A device that a machine has or could have. ``id`` is what attaching names: an mdev's UUID, an address, or the
-    name of an object; ``resource`` is what KubeVirt asks for. ``several`` says whether more than one of its type may be
-    in one machine (None: nobody says).
-    """
+    """A device that is or can be attached to a VM."""
 
     id: str
+    """The UUID of an mdev, a PCI address, or the name of an object."""
     node: str
     type: str
     parent: str = ""
     resource: str = ""
+    """The resource name that KubeVirt requests."""
     several: bool | None = None
+    """Whether one VM may have more than one device of this type; None if unknown."""
 
 
 class VmRow(msgspec.Struct, frozen=True):
-    """A virtual machine of KubeVirt or libvirt. ``free`` are the devices that could be attached: of the same node
-    alone. ``warnings`` are rules that a saved change must heed (one ramFB, Q-series alone in several). ``why_not`` is
-    why it cannot be changed now.
+    """A VM of KubeVirt or libvirt. ``free`` are the unused devices of its node, which can be attached.
+
+    ``warnings`` are rules for its devices, such as one ramFB. ``why_not`` says why it cannot be changed now.
     """
 
     name: str
@@ -159,9 +165,10 @@ class VmRow(msgspec.Struct, frozen=True):
 
 
 class VirtualizationView(msgspec.Struct, frozen=True):
-    """Everything for virtual machines. ``missing`` are sentences about what must be there and is not (the controller,
-    the driver toolkit, a vGPU host driver), each with what to do about it; ``no_vms`` are those about the machines
-    themselves (libvirtd, KubeVirt).
+    """All rows for VMs. ``missing`` are sentences about missing requirements, each with a next step.
+
+    Examples are the controller, the driver toolkit or a vGPU host driver.
+    ``no_vms`` are sentences on why no VMs can be listed (libvirtd, KubeVirt).
     """
 
     sriov: tuple[SriovRow, ...] = ()
@@ -176,9 +183,12 @@ class VirtualizationView(msgspec.Struct, frozen=True):
 
 
 class GpuPicture(msgspec.Struct, frozen=True):
-    """One GPU before and after. ``slices`` is the number of memory slices, 0 where the picture is not of MIG.
-    ``region`` is the memory in GiB that ``shares`` lie in, 0 without. ``now`` and ``planned`` are the geometries in
-    words. ``divided``: profiles and places alone do not say what was there (``rendering.mig_picture.divided``).
+    """A GPU before and after a plan. ``now`` and ``planned`` are the geometries as text.
+
+    ``slices`` is the number of memory slices, 0 if the picture does not show MIG.
+    ``region`` is the memory in GiB of the vGPUs, 0 without vGPUs.
+    ``divided`` is True if profiles and placements do not describe the previous state fully
+    (``mig_picture.has_divided_instances``).
     """
 
     node: str
@@ -196,8 +206,10 @@ class GpuPicture(msgspec.Struct, frozen=True):
 
 
 class ActionLine(msgspec.Struct, frozen=True):
-    """One line of a plan: ``destroy b 2g.10gb at 2:2 — not asked``. ``size`` is the profile or vGPU type in ``what``,
-    ``placement`` where a GPU instance is or comes. ``feature`` is what ``set`` switches on, or off (``on``).
+    """An action of a plan: ``destroy b 2g.10gb at 2:2 (not requested)``.
+
+    ``size`` is the profile or vGPU type, and ``inside`` describes the compute instances.
+    ``feature`` is what the verb ``set`` enables (``on``) or disables.
     """
 
     node: str
@@ -210,10 +222,11 @@ class ActionLine(msgspec.Struct, frozen=True):
     placement: str = ""
     feature: str = ""
     on: bool = False
+    inside: str = ""
 
 
 class Obstacle(msgspec.Struct, frozen=True):
-    """Why there is no way: the rule, who is in the way, what would fit, and what to do next."""
+    """A reason that a request cannot be applied, with its holders, what would fit instead, and the next step."""
 
     rule: str
     message: str
@@ -225,9 +238,10 @@ class Obstacle(msgspec.Struct, frozen=True):
 
 
 class ChangePreview(msgspec.Struct, frozen=True):
-    """What an ask comes to, before anything is touched. ``summary`` is one line (``3 kept, 2 to destroy``), ``kept``
-    how many instances stay, where one node's plan tells, ``notes`` and ``warnings`` are sentences. Without acts and
-    obstacles there is nothing to do. ``secret`` is the source's own: the plan, the versions of objects.
+    """The preview of a request, before anything is changed. Without actions and obstacles there is nothing to do.
+
+    ``summary`` is one line (``keep 3, destroy 2``). ``kept`` is the number of instances that stay, if known.
+    ``secret`` is data of the source: the plan, the versions of objects.
     """
 
     title: str
@@ -251,12 +265,13 @@ class ChangePreview(msgspec.Struct, frozen=True):
 
 
 class ChangeOutcome(msgspec.Struct, frozen=True):
-    """How a change ended: ``done``, ``nothing``, ``reboot``, ``undone`` (failed, and the former state is back),
-    ``partial`` (failed, and not all could be undone), ``refused`` (nothing was touched: it moved since, it is locked,
-    it is forbidden). ``details`` are sentences.
+    """The outcome of a change.
+
+    ``undone`` means that it failed and the previous state was restored; ``partial`` that not everything was reverted.
+    ``refused`` means that nothing was changed, because of a changed state, a lock or a missing permission.
     """
 
-    status: str
+    status: EndStatus
     sentence: str
     details: tuple[str, ...] = ()
     code: str = ""
@@ -264,8 +279,9 @@ class ChangeOutcome(msgspec.Struct, frozen=True):
 
 
 class PastChange(msgspec.Struct, frozen=True):
-    """One change of the past, from the journal. ``at`` and ``ended`` are seconds of wall time, 0 where not recorded;
-    ``by`` is who asked ("" unknown); ``outcome`` as in ``ChangeOutcome``, or ``cut off`` for one that never ended.
+    """A past change from the journal. ``at`` and ``ended`` are seconds of wall time, 0 if not recorded.
+
+    ``by`` is the user, "" if unknown. ``outcome`` is as in ``ChangeOutcome``, or ``cut off`` without a recorded end.
     """
 
     node: str
@@ -273,14 +289,15 @@ class PastChange(msgspec.Struct, frozen=True):
     ended: float
     by: str
     title: str
-    outcome: str
+    outcome: PastOutcome
     actions: tuple[str, ...] = ()
     sentence: str = ""
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Who asks. ``name`` is for the record. ``token`` is a cluster user's own bearer token, with which writes are made;
-    ``reads_only`` refuses every change.
+    """The user of a request. ``name`` is recorded in the journal.
+
+    ``token`` is a cluster user's own bearer token, used for writes. With ``reads_only``, every change is refused.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""The source for a Kubernetes cluster: looks by watches, asks as patches with the person's own rights."""
+"""The source for a Kubernetes cluster: watches for reading, patches with the user's own permissions for changes."""

@@ -1,4 +1,4 @@
-"""Who somebody is, and what they may: the API server's own answers, kept for a moment."""
+"""Users and their permissions: TokenReview and SubjectAccessReview, cached for a short time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ACCESS_REVIEW = ResourceType(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
 CACHE_S = 30.0
-"""How long an answer counts. A token that is taken back opens the page no longer than this."""
+"""How long a result is cached. A revoked token is valid for this time at most."""
 _MOST = 4096
 
 
 class AccessRight(msgspec.Struct, frozen=True):
-    """One thing to be done in the cluster, in RBAC's words. ``namespace`` "" is the whole cluster."""
+    """A permission in RBAC terms. ``namespace`` is "" for the whole cluster."""
 
     verb: str
     group: str
@@ -39,7 +39,7 @@ class AccessRight(msgspec.Struct, frozen=True):
 
 
 class ClusterUser(msgspec.Struct, frozen=True):
-    """As a TokenReview tells it. ``extra`` goes along into access reviews: webhooks of the cluster may look at it."""
+    """A user from a TokenReview. ``extra`` is passed to access reviews, because authorization webhooks may use it."""
 
     username: str = ""
     uid: str = ""
@@ -68,8 +68,9 @@ class _Access(msgspec.Struct, frozen=True):
 
 
 class AccessReviews:
-    """``audiences`` are those that a token must be for; empty means the API server's own. Of tokens only digests are
-    kept.
+    """Cached reviews. Tokens must be for one of ``audiences``; empty means the API server's own audience.
+
+    Only digests of tokens are stored.
     """
 
     def __init__(self, api: Api, audiences: tuple[str, ...] = (), clock: Callable[[], float] = time.monotonic) -> None:
@@ -80,7 +81,7 @@ class AccessReviews:
         self._allowed: dict[tuple[bytes, AccessRight], tuple[float, bool]] = {}
 
     async def user(self, token: str) -> ClusterUser | None:
-        """Whom a token stands for, None for a wrong one. Raises AliquotError where nobody can tell now."""
+        """Return the user of a token, None if it is invalid. Raises AliquotError if it cannot be checked now."""
         key = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         cached = self._users.get(key)
         if cached is not None and self._clock() - cached[0] < CACHE_S:
@@ -95,7 +96,7 @@ class AccessReviews:
         return user
 
     async def allowed(self, user: ClusterUser, right: AccessRight) -> bool:
-        """Raises AliquotError where nobody can tell now."""
+        """Report whether a user has a permission. Raises AliquotError if it cannot be checked now."""
         key = msgspec.json.encode(user, order="sorted"), right
         cached = self._allowed.get(key)
         if cached is not None and self._clock() - cached[0] < CACHE_S:
@@ -114,7 +115,7 @@ class AccessReviews:
         return answer
 
     async def own(self, right: AccessRight) -> bool:
-        """Whether the page's own credentials may. Raises AliquotError where nobody can tell now."""
+        """Report whether the dashboard's own credentials have a permission. Raises AliquotError if that fails."""
         key = b"", right
         cached = self._allowed.get(key)
         if cached is not None and self._clock() - cached[0] < CACHE_S:
@@ -144,6 +145,6 @@ def _permission_error(error: ApiError) -> AliquotError:
     if not isinstance(error, ForbiddenError):
         return error
     return PermissionDeniedError(
-        f"this page may not ask the cluster who somebody is: {error.brief}",
+        f"the dashboard may not review tokens and permissions in the cluster: {error.brief}",
         next_step="kubectl apply -f deploy/kubernetes/optional/dashboard.yaml",
     )

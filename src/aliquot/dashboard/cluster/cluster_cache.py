@@ -1,6 +1,4 @@
-"""What the page knows of a cluster, kept by watches: nodes, what agents publish, their pods, named configs, and
-everything for virtual machines.
-"""
+"""Informers for a cluster: nodes, agents' documents and pods, named configs, and objects for VMs."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from aliquot.kubernetes.virtual_machines.controller.informers import KUBEVIRT_NA
 from aliquot.kubernetes.virtual_machines.webhook.admission_state import AdmissionState
 
 MOST_MAPS = 256
-"""ConfigMaps that are followed because documents name them: each costs a watch, and a document can say anything."""
+"""The number of watched ConfigMaps that documents name. Each needs a watch, and documents are untrusted."""
 AGENT_PODS = f"app in ({AGENT},{DEVICES})"
 
 
@@ -33,7 +31,7 @@ class _Data(msgspec.Struct, frozen=True):
 
 
 class DocumentMap(KubeObject, frozen=True):
-    """A ConfigMap with a node's document; its text is kept as it came, and read once."""
+    """A ConfigMap with a node's document. Its text is decoded only once."""
 
     TYPE: ClassVar[ResourceType] = ConfigMap.TYPE
 
@@ -42,8 +40,9 @@ class DocumentMap(KubeObject, frozen=True):
 
 
 class ClusterCache:
-    """``node_changed`` is told the names of nodes that are to be looked at again, ``changed`` is called where something
-    beside nodes changed.
+    """Informers for a cluster.
+
+    ``node_changed`` receives the names of changed nodes. ``changed`` is called when other objects changed.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class ClusterCache:
         self._group: asyncio.TaskGroup | None = None
 
     async def follow(self) -> None:
-        """For ever."""
+        """Run all informers, forever."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             for each in (self._agents, self.pods, self.gpus, self.informers, self.admission_state):
@@ -79,17 +78,17 @@ class ClusterCache:
 
     @property
     def ready(self) -> bool:
-        """Nodes and documents were read once."""
+        """True once all nodes and documents were read."""
         return self._agents.synced
 
     @property
     def unavailable(self) -> str:
-        """Why nodes or documents cannot be read now; "" if they can."""
+        """The reason that nodes or documents cannot be read now, "" if they can."""
         return self._agents.unavailable
 
     @property
     def virtualization_informers(self) -> tuple[Informer[Any], ...]:
-        """Those of Harvester's kinds and of KubeVirt's."""
+        """The informers of Harvester's and KubeVirt's kinds."""
         informers = self.informers
         return (
             self.gpus,
@@ -102,7 +101,7 @@ class ClusterCache:
         )
 
     def document(self, node: str, which: str) -> NodeDocument | None:
-        """What an agent published; None where it did not, or nobody understands it."""
+        """Return an agent's document, None if it is missing or cannot be decoded."""
         name = document.map_name(node, which)
         found = self.documents.get(name, self.api.namespace)
         if found is None:
@@ -114,7 +113,7 @@ class ClusterCache:
         return cached[1]
 
     def pasts(self, node: str | None) -> dict[str, list[PastRun]]:
-        """The newest changes of every node, or of this one, as both its agents tell them."""
+        """Return the newest changes from the documents of both agents, for one node or for all."""
         nodes = [node] if node is not None else list(self.nodes.by_name)
         found = {name: [self.document(name, which) for which in (document.GPUS, document.VGPUS)] for name in nodes}
         return {
@@ -123,23 +122,23 @@ class ClusterCache:
         }
 
     def pods_on(self, node: str) -> tuple[Pod, ...] | None:
-        """The agents' pods of a node; None where they cannot be read."""
+        """Return the agents' pods on a node, None if pods cannot be read."""
         return tuple(self._pods_of.get(node, {}).values()) if self.pods.synced and not self.pods.unavailable else None
 
     def follow_maps(self, names: Iterable[str]) -> None:
-        """Follow these ConfigMaps from now on, too; no more than ``MOST_MAPS``."""
+        """Watch these ConfigMaps too, up to ``MOST_MAPS``."""
         for name in names:
             if name not in self.maps and self._group is not None and len(self.maps) < MOST_MAPS:
                 informer = self.maps[name] = Informer(ConfigMap, self._of_anything, name=name, timing=self._timing)
                 self._group.create_task(informer.follow(self.api))
 
     def text(self, name: str) -> str | None:
-        """What a ConfigMap says of named configs; None where there is none, or it is not known yet."""
+        """Return the named configs of a ConfigMap, None if it does not exist or is not read yet."""
         informer = self.maps.get(name)
         found = next(iter(informer.items), None) if informer is not None else None
         return found.data.get("config.yaml") if found is not None else None
 
-    # -- what changed
+    # -- events
 
     def _of_nodes(self, keys: set[Key]) -> None:
         self._node_changed({name for _, name in keys})

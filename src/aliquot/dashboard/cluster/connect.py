@@ -1,4 +1,4 @@
-"""Opening the source and the door of a cluster: the cluster's own tokens, and its own rights."""
+"""Opening the source and authenticator of a cluster, with the cluster's own tokens and permissions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aliquot.kubernetes.manifests.values import Values
 from aliquot.kubernetes.virtual_machines.controller.informers import KUBEVIRT_NAMESPACE
 
 READ = (AccessRight("list", "", "nodes"), AccessRight("get", "", "nodes"))
-"""Who may look at nodes may look at this page, which shows what nodes have."""
+"""Permissions needed to see the dashboard. It shows the resources of nodes, so users must be able to read nodes."""
 
 
 def open_cluster(
@@ -27,9 +27,11 @@ def open_cluster(
     own_credentials: bool = False,
     timeouts: OutcomeTimeouts | None = None,
 ) -> tuple[ClusterSource, ClusterAuthenticator]:
-    """``namespace`` is the agents' (None: the one that the manifests use). ``own_credentials`` is for a page that
-    somebody starts for himself: it reads and writes with his kubeconfig, and another door lets him in. Otherwise the
-    page itself only reads, and whoever comes in with a token of the cluster writes with that. Nothing is asked yet.
+    """Open the source and the authenticator. No request is sent yet.
+
+    ``namespace`` is that of the agents (None: the default of the manifests).
+    With ``own_credentials``, a user runs the dashboard for themselves: it reads and writes with their kubeconfig,
+    and the caller uses another authenticator. Otherwise the dashboard only reads, and users write with their tokens.
 
     Raises ConfigError, NoClusterError.
     """
@@ -43,15 +45,15 @@ def open_cluster(
 
 
 class ClusterAuthenticator:
-    """See ``dashboard.ports.Authenticator``. Whoever a token stands for comes in if they may read nodes."""
+    """See ``dashboard.ports.Authenticator``. Admits cluster users who may read nodes."""
 
-    hint = "a token of the cluster, for example what this prints: kubectl create token NAME -n NAMESPACE"
+    hint = "a token of the cluster, for example from: kubectl create token NAME -n NAMESPACE"
 
     def __init__(self, reviews: AccessReviews) -> None:
         self._reviews = reviews
 
     async def admit(self, token: str) -> Person | None:
-        """Raises AliquotError where nobody can tell now."""
+        """Return the user of a token, None if refused. Raises AliquotError if it cannot be checked now."""
         user = await self._reviews.user(token)
         if user is None or not await self._may_read(user):
             return None

@@ -1,6 +1,6 @@
-"""What an ask about a node comes to: the named config that its label would name, and the planner's way there.
+"""The desired state of a cluster node: the named config for its label, and the plan.
 
-The node's own agent makes the same plan from the same text when the label has changed; it is the one that acts.
+After the label changes, the node's agent makes the same plan from the same text and executes it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aliquot.dashboard.change_requests import FitInstance, PartitionGpu, Repair,
 from aliquot.dashboard.cluster.cluster_cache import ClusterCache
 from aliquot.dashboard.cluster.node_views import NodeParts
 from aliquot.dashboard.local import desired_state
-from aliquot.errors import BlockedError
+from aliquot.errors import BlockedError, NoSuchGpuError
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import ConfigFailure, NamedConfigSource, config_map_source, resolve
 from aliquot.kubernetes.gpu.node_document import NodeDocument
@@ -36,30 +36,31 @@ _FORCE = Policy(held="force")
 
 
 class NodeChange(msgspec.Struct, frozen=True):
-    """How one node gets there. ``label`` is the named config that it is to have, ``text`` the file with that config
-    where it was made for this node alone, "" otherwise. ``previous_label`` is the label of the look that this was made
-    from, ``holders`` the policy to be set for the time of the change, "" for the node's own.
-    """
+    """The planned change of one node."""
 
     node: str
     plan: Plan
     inventory: Inventory
     label: str
+    """The named config to set."""
     text: str = ""
+    """The config file, if the config was generated for this node only; "" otherwise."""
     previous_label: str = ""
+    """The label when the change was planned."""
     holders: str = ""
+    """The policy for holders during the change, "" for the node's own."""
     repair: bool = False
 
 
 def node_change(
     request: NodeChangeRequest, parts: NodeParts, sources: Sequence[NamedConfigSource]
 ) -> NodeChange | ConfigFailure:
-    """Pure. Raises AliquotError for what is wrong on every machine."""
+    """Plan a request for one node. Pure. Raises AliquotError if the request is invalid."""
     document = parts.gpus
     if document is None:
         return _no_agent(parts)
     if not document.manages:
-        text = f"another program carries out the label {names.CONFIG_LABEL} of {parts.name}: its plan is not known here"
+        text = f"another program applies the label {names.CONFIG_LABEL} of {parts.name}, so its plan is not known"
         return ConfigFailure(
             "NotOurs", text, (), f"kubectl label node {parts.name} {names.CONFIG_LABEL}=NAME --overwrite"
         )
@@ -68,13 +69,13 @@ def node_change(
     if isinstance(request, UseConfig | Repair):
         label = request.config if isinstance(request, UseConfig) else previous_label
         if not label:
-            text = f"nothing was asked of {parts.name} yet: there is nothing to go back to"
+            text = f"no config was requested for {parts.name} yet, so there is nothing to restore"
             return ConfigFailure(
                 "NoWish", text, (), f"kubectl label node {parts.name} {names.CONFIG_LABEL}=all-balanced"
             )
         resolved = resolve(label, sources, document.inventory, document.reserved)
         if resolved.desired is None:
-            return resolved.failure or ConfigFailure("NotUnderstood", f"{label} cannot be read")
+            return resolved.failure or ConfigFailure("NotUnderstood", f"config {label} cannot be read")
         planned, holders = _planned(request, document, resolved.desired)
         return NodeChange(
             parts.name, planned, document.inventory, label, "", previous_label, holders, repair=label == previous_label
@@ -85,9 +86,9 @@ def node_change(
 def _own_config_change(
     request: PartitionGpu | FitInstance, parts: NodeParts, document: NodeDocument, previous_label: str
 ) -> NodeChange | ConfigFailure:
-    """A cut of one GPU as a config of this node's own, which says of its other GPUs that they stay as they are."""
+    """Plan the partitioning of one GPU as a config for this node only, which keeps the node's other GPUs."""
     if request.gpu in document.reserved:
-        text = f"GPU {request.gpu} belongs to virtual machines: an enabled SRIOVGPUDevice has it"
+        text = f"GPU {request.gpu} is used for VMs: its SRIOVGPUDevice is enabled"
         return ConfigFailure("Reserved", text, (), "kubectl get migconfigurations")
     inventory = document.inventory
     try:
@@ -96,8 +97,8 @@ def _own_config_change(
             if isinstance(request, PartitionGpu)
             else desired_state.fit_instance(request, inventory)
         )
-    except BlockedError as error:
-        return ConfigFailure(error.code, error.brief, error.details, error.next_step or "")
+    except NoSuchGpuError as error:
+        return ConfigFailure("NO_SUCH_GPU", error.brief, error.details, error.next_step or "")
     planned, holders = _planned(request, document, desired)
     if planned.blocked:
         return NodeChange(parts.name, planned, inventory, "", "", previous_label, holders)
@@ -108,7 +109,7 @@ def _own_config_change(
 
 
 def own_config(inventory: Inventory, document: NodeDocument) -> tuple[str, str]:
-    """The config file that says what these GPUs are, and the name of its config."""
+    """Generate the config file that describes these GPUs. Return its text and the name of its config."""
     reserved = set(document.reserved)
     own_gpus = tuple(
         g for g in inventory.gpus if g.mig.capable and g.pci not in reserved and not g.passthrough and not g.vgpus
@@ -121,7 +122,7 @@ def own_config(inventory: Inventory, document: NodeDocument) -> tuple[str, str]:
 
 
 def _after(inventory: Inventory, actions: Sequence[Action]) -> Inventory:
-    """Once whoever holds what must go has left, as the plan takes it."""
+    """Compute the inventory after the actions, as if holders had released their instances."""
     inventory = msgspec.structs.replace(inventory, gpus=tuple(map(without_holders, inventory.gpus)))
     for action in actions:
         inventory = step(inventory, action)
@@ -129,8 +130,9 @@ def _after(inventory: Inventory, actions: Sequence[Action]) -> Inventory:
 
 
 def _planned(request: NodeChangeRequest, document: NodeDocument, desired: Desired) -> tuple[Plan, str]:
-    """The plan, and the policy that must be set for it. Where the policy lets holders be asked to leave, the plan is
-    that of when they have.
+    """Return the plan and the policy that must be set for it.
+
+    If the policy allows to evict holders, the plan is that for the state after they left.
     """
     holders = request.policy if request.policy != "refuse" else ""
     plan = make(document.inventory, desired, _REFUSE)
@@ -142,14 +144,14 @@ def _planned(request: NodeChangeRequest, document: NodeDocument, desired: Desire
 
 def _no_agent(parts: NodeParts) -> ConfigFailure:
     if parts.vgpus is not None:
-        text = f"the GPUs of {parts.name} belong to virtual machines: they are cut by their MIG configuration"
+        text = f"the GPUs of {parts.name} are used for VMs: change their MIG configuration instead"
         return ConfigFailure("VirtualMachines", text, (), "kubectl get migconfigurations")
     step_ = f"kubectl label node {parts.name} {names.DEPLOY_LABEL}=true --overwrite"
-    return ConfigFailure("NoAgent", f"no agent has told what GPUs {parts.name} has", (), step_)
+    return ConfigFailure("NoAgent", f"no agent has reported the GPUs of {parts.name}", (), step_)
 
 
 class Configs:
-    """Where each node's named configs are written. What is generated is remembered: nodes are alike."""
+    """Sources of each node's named configs. Generated texts are cached, because many nodes are equal."""
 
     def __init__(self, cache: ClusterCache, namespace: str) -> None:
         self._view = cache
@@ -157,13 +159,13 @@ class Configs:
         self._generated: dict[tuple[object, ...], str] = {}
 
     def maps(self, node: str, document: NodeDocument) -> tuple[str, ...]:
-        """The ConfigMaps that a node's agent reads, without what is generated."""
+        """Return the names of the ConfigMaps that a node's agent reads, without the generated one."""
         prefix = f"ConfigMap {self._namespace}/"
         found = [s.name.removeprefix(prefix) for s in document.sources if s.name.startswith(prefix) and not s.text]
         return tuple(name for name in found if name != _generated_map(node))
 
     def sources(self, node: str, document: NodeDocument) -> list[NamedConfigSource]:
-        """As the agent reads them, the first one that decides first."""
+        """Return the sources in the agent's order of precedence."""
         prefix = f"ConfigMap {self._namespace}/"
         found = []
         for each in document.sources:
@@ -179,8 +181,8 @@ class Configs:
                     config_map_source(f"{self._namespace}/{name}", None if text is None else {"config.yaml": text})
                 )
             else:
-                why = "too big to be shown, or its agent cannot read it"
-                found.append(NamedConfigSource(each.name, None, f"{each.name} is not known here: {why}"))
+                why = "it is too large to be published, or the agent cannot read it"
+                found.append(NamedConfigSource(each.name, None, f"{each.name} is not available: {why}"))
         return found
 
     def _text(self, inventory: Inventory) -> str | None:
@@ -194,5 +196,5 @@ class Configs:
 
 
 def _generated_map(node: str) -> str:
-    """The ConfigMap with what is generated for a node: the same text is generated here."""
+    """Return the name of the ConfigMap with a node's generated configs. The same text is generated here."""
     return AgentSetup(node).generated_map

@@ -1,4 +1,4 @@
-"""Carrying out what was previewed: the writes, in the person's name, then following until it is known how it ended."""
+"""Execution of previews in a cluster: writes with the user's permissions, then waiting for the outcome."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from aliquot.dashboard.cluster import outcome_watch as following
+from aliquot.dashboard.cluster import outcome_watch as outcome_watches
 from aliquot.dashboard.cluster import user_client as writing
 from aliquot.dashboard.cluster.cluster_cache import ClusterCache
 from aliquot.dashboard.cluster.desired_state import NodeChange
@@ -29,15 +29,15 @@ from aliquot.kubernetes.gpu.config_label import DATA_KEY, NamedConfigSource, con
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine
 
 _KEEP_CONFIGS = 5
-"""Configs that are kept for a node beside the newest, so that going back to one is a label away."""
+"""Earlier configs that are kept for a node. Setting the label restores one of them."""
 _ATTEMPTS = 8
 _PUBLISH_S = 15.0
 BY_ANNOTATION = "aliquot.dev/asked-by"
-"""On a node: who asked last by the page, and for which config, as JSON."""
+"""On a node: the last user who changed it with the dashboard, and the config, as JSON."""
 
 
 class ClusterChangeContext(NamedTuple):
-    """What a change works with: the watched objects, the clients of persons, and how long an outcome may take."""
+    """The dependencies of a change: informers, clients of users, and timeouts."""
 
     cache: ClusterCache
     clients: UserClients
@@ -45,7 +45,7 @@ class ClusterChangeContext(NamedTuple):
 
 
 async def execute(cluster: ClusterChangeContext, preview: ChangePreview, who: Person, report: Report) -> ChangeOutcome:
-    """Raises AliquotError where nothing was written yet."""
+    """Execute a preview. Raises AliquotError only before the first write."""
     secret = preview.secret
     async with cluster.clients.of(who) as api:
         if isinstance(secret, DeviceLists):
@@ -73,9 +73,9 @@ async def _nodes(
         except ApiError as error:
             return each.node, _refused(error, who)
         except _StalePreviewError as error:
-            step = "look at it again, and ask anew"
+            step = "review the current state and request the change again"
             return each.node, ChangeOutcome("refused", f"Nothing was changed: {error}", code="MOVED", next_step=step)
-        done = await following.node(cluster.cache.nodes, written, each.label, published, cluster.timeouts)
+        done = await outcome_watches.node(cluster.cache.nodes, written, each.label, published, cluster.timeouts)
         stays = await _restore_policy(api, each, previous, who)
         await _wait_published(cluster, each, done)
         return each.node, _policy_stays(done, each, previous, stays) if stays else done
@@ -84,7 +84,7 @@ async def _nodes(
 
 
 async def _wait_published(cluster: ClusterChangeContext, each: NodeChange, done: ChangeOutcome) -> None:
-    """Until the agent has published what it did: who asks for the same again must not be shown it as undone."""
+    """Wait until the agent published the result, so that a new preview shows the changed state."""
     if done.status not in ("done", "nothing"):
         return
     with suppress(TimeoutError):
@@ -93,25 +93,27 @@ async def _wait_published(cluster: ClusterChangeContext, each: NodeChange, done:
                 published = cluster.cache.document(each.node, document.GPUS)
                 if published is not None and published.label == each.label and not published.drift:
                     return
-                await asyncio.sleep(following.POLL_S)
+                await asyncio.sleep(outcome_watches.POLL_S)
 
 
 class _StalePreviewError(Exception):
-    """What was previewed is no longer what is."""
+    """The state changed since the preview."""
 
 
 async def _write_desired(
     cluster: ClusterChangeContext, api: Api, each: NodeChange, who: Person, report: Report
 ) -> tuple[Node, str]:
-    """Writes the wish, tied to the node as it was previewed: same label, same GPUs. The second value is the policy for
-    holders that stood there. What stood there at the preview may have been another change's, and must not come back.
+    """Write the requested config if the node has the same label and GPUs as in the preview.
+
+    Return the written node and its previous policy for holders. The policy at the time of the preview may have been
+    that of another change and must not be restored.
 
     Raises ApiError, _StalePreviewError.
     """
     await _check_unchanged(cluster, api, each)
     if each.text:
         await _publish(api, each)
-        report(f"written: the config {each.label} in ConfigMap {names.own_map(each.node)}")
+        report(f"written: config {each.label} in ConfigMap {names.own_map(each.node)}")
     for attempt in range(_ATTEMPTS):
         node = await _check_unchanged(cluster, api, each)
         try:
@@ -119,15 +121,15 @@ async def _write_desired(
         except ConflictError:
             if attempt + 1 == _ATTEMPTS:
                 raise
-            continue  # a heartbeat, or somebody else: the next look says which
-        what = "asked again" if each.repair else "written"
+            continue  # a heartbeat or another client wrote: the next read shows which
+        what = "requested again" if each.repair else "written"
         report(f"{what}: {names.CONFIG_LABEL}={each.label}")
         return written, node.metadata.annotations.get(names.HOLDERS_ANNOTATION, "")
     raise AssertionError("the last attempt raises")
 
 
 def _patch(each: NodeChange, who: Person, node: Node) -> dict[str, Any]:
-    """A status that is taken away is made anew: an agent that does not heal by itself carries its wish out again."""
+    """Build the patch of the node. Removing the status makes an agent without self-healing apply the config again."""
     requester = msgspec.json.encode({"by": who.name, "config": each.label}).decode()
     notes: dict[str, str | None] = {BY_ANNOTATION: requester}
     if each.repair:
@@ -139,12 +141,12 @@ def _patch(each: NodeChange, who: Person, node: Node) -> dict[str, Any]:
 
 
 async def _check_unchanged(cluster: ClusterChangeContext, api: Api, each: NodeChange) -> Node:
-    """The node, if it is as it was previewed."""
+    """Return the node if it is unchanged since the preview. Raises ApiError, _StalePreviewError."""
     node = await api.get(Node, each.node)
     label = node.metadata.labels.get(names.CONFIG_LABEL, "")
     if label != each.previous_label:
         raise _StalePreviewError(
-            f"somebody has changed the wish of {each.node} since, from {each.previous_label or 'none'} to {label}"
+            f"the config of {each.node} has changed since, from {each.previous_label or 'none'} to {label or 'none'}"
         )
     published = cluster.cache.document(each.node, document.GPUS)
     if published is None or published.inventory.fingerprint != each.inventory.fingerprint:
@@ -153,7 +155,7 @@ async def _check_unchanged(cluster: ClusterChangeContext, api: Api, each: NodeCh
 
 
 async def _publish(api: Api, each: NodeChange) -> None:
-    """The node's own config, beside the last few: those that the label may still name."""
+    """Write the node's own config and keep the last few configs, which the label may still name."""
     name = names.own_map(each.node)
     try:
         found = await api.get(ConfigMap, name)
@@ -169,7 +171,7 @@ async def _publish(api: Api, each: NodeChange) -> None:
 
 
 def _merge_configs(previous: str, each: NodeChange) -> str:
-    """Both files as one, the newest config last."""
+    """Merge both files, with the newest config last."""
     head, _, _ = each.text.partition("configs:\n")
     entries = {_name(part): part for part in (*_parts(previous), *_parts(each.text))}
     newest = entries.pop(each.label)
@@ -179,7 +181,7 @@ def _merge_configs(previous: str, each: NodeChange) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    """The text of each config of a file that we wrote: its name is indented by two."""
+    """Split a file that Aliquot wrote into the text of each config. Names are indented by two spaces."""
     parts: list[str] = []
     for line in text.partition("configs:\n")[2].splitlines(keepends=True):
         if line.startswith(f"  {names.OWN_PREFIX}"):
@@ -194,7 +196,7 @@ def _name(part: str) -> str:
 
 
 async def own_source(api: Api, node: str) -> NamedConfigSource:
-    """The configs that were made for a node alone. Raises ApiError."""
+    """Read the configs that were generated for one node only. Raises ApiError."""
     name = names.own_map(node)
     where = f"{api.namespace}/{name}"
     try:
@@ -204,8 +206,9 @@ async def own_source(api: Api, node: str) -> NamedConfigSource:
 
 
 async def _restore_policy(api: Api, each: NodeChange, previous: str, who: Person) -> str:
-    """The policy for holders was for this change alone. Why it stays, "" if it does not: a change may take longer than
-    a person's token lasts.
+    """Restore the policy for holders after a change. Return why it could not be restored, "" on success.
+
+    A change may take longer than a user's token is valid.
     """
     if each.holders in ("", previous):
         return ""
@@ -216,17 +219,17 @@ async def _restore_policy(api: Api, each: NodeChange, previous: str, who: Person
                 Node, each.node, {"metadata": {"annotations": {names.HOLDERS_ANNOTATION: previous or None}}}
             )
     except NotFoundError:
-        return ""  # it went with the node
+        return ""  # the node was deleted
     except ApiError as error:
         return writing.why(error, who)
     return ""
 
 
 def _policy_stays(done: ChangeOutcome, each: NodeChange, previous: str, why: str) -> ChangeOutcome:
-    """Told first: a policy that stays is that of later changes, whoever asks for them."""
+    """Prepend a notice that the policy stays, because it applies to later changes of all users."""
     ending = f"={previous} --overwrite" if previous else "-"
     step = f"kubectl annotate node {each.node} {names.HOLDERS_ANNOTATION}{ending}"
-    line = f"{each.node} still has {names.HOLDERS_ANNOTATION}={each.holders}, for later changes, too ({why}): {step}"
+    line = f"{each.node} still has {names.HOLDERS_ANNOTATION}={each.holders}, also for later changes ({why}): {step}"
     return msgspec.structs.replace(done, details=(line, *done.details), next_step=done.next_step or step)
 
 
@@ -251,19 +254,23 @@ async def _objects(
         written.append((each, found.metadata.generation))
     informers = {informer.kind: informer for informer in cluster.cache.virtualization_informers}
     ended = await asyncio.gather(
-        *(following.ready(informers[w.kind], w.name, number, report, cluster.timeouts) for w, number in written)
+        *(outcome_watches.ready(informers[w.kind], w.name, number, report, cluster.timeouts) for w, number in written)
     )
     parts = [(each.name, done) for (each, _), done in zip(written, ended, strict=True)]
     if len(parts) == 1:
         return parts[0][1]
     bad = [done for _, done in parts if done.status != "done"]
     if not bad:
-        return ChangeOutcome("done", f"All {len(parts)} are as wished.", tuple(done.sentence for _, done in parts))
+        return ChangeOutcome(
+            "done", f"All {len(parts)} objects match the request.", tuple(done.sentence for _, done in parts)
+        )
     details = tuple(done.sentence for _, done in parts)
-    return ChangeOutcome("partial", f"{len(parts) - len(bad)} of {len(parts)} are as wished.", details, bad[0].code)
+    return ChangeOutcome(
+        "partial", f"{len(parts) - len(bad)} of {len(parts)} objects match the request.", details, bad[0].code
+    )
 
 
-# -- machines
+# -- VMs
 
 
 async def _vm(api: Api, found: DeviceLists, who: Person, report: Report) -> ChangeOutcome:
@@ -273,13 +280,15 @@ async def _vm(api: Api, found: DeviceLists, who: Person, report: Report) -> Chan
         return _refused(error, who)
     report(f"written: the devices of {found.namespace}/{found.name}")
     running = any("takes effect" in warning for warning in found.warnings)
-    when = " It runs: stop and start it to make that so." if running else ""
-    return ChangeOutcome("done", f"{found.name} is saved with its devices.{when}")
+    when = " It is running: stop and start it to apply the change." if running else ""
+    return ChangeOutcome("done", f"The devices of {found.name} are saved.{when}")
 
 
 def _refused(error: ApiError, who: Person) -> ChangeOutcome:
     if writing.is_conflict(error):
-        text = "Nothing was changed: somebody else has changed it since you looked."
-        return ChangeOutcome("refused", text, (error.brief,), "MOVED", "look at it again, and ask anew")
+        text = "Nothing was changed: the object changed since the preview."
+        return ChangeOutcome(
+            "refused", text, (error.brief,), "MOVED", "review the current state and request the change again"
+        )
     step = error.next_step or ""
     return ChangeOutcome("refused", f"Nothing was changed: {writing.why(error, who)}", error.details, error.code, step)

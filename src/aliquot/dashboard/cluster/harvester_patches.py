@@ -1,16 +1,16 @@
-"""What asks about Harvester's objects come to: patches of specs, judged by the rules of our webhook. Pure."""
+"""Change requests for Harvester's objects as patches of specs, checked by the webhook's rules. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from aliquot.dashboard.change_requests import SetLayout, SetVgpus, SwitchFunctions
-from aliquot.dashboard.cluster.harvester_rows import plain
 from aliquot.dashboard.local.preview_requests import split_place
 from aliquot.dashboard.view_models import ActionLine, Obstacle
+from aliquot.errors import Message
 from aliquot.kubernetes.client.object_base import KubeObject
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, MigProfileSpec, SRIOVGPUDevice, VGPUDevice
@@ -24,7 +24,7 @@ ObjectChangeRequest = SwitchFunctions | SetVgpus | SetLayout
 
 
 class ObjectPatch(msgspec.Struct, frozen=True):
-    """One patch of one object as it was seen: refused where it has changed since."""
+    """A patch of one object. It is refused if the object changed since it was read."""
 
     kind: type[KubeObject]
     name: str
@@ -34,7 +34,7 @@ class ObjectPatch(msgspec.Struct, frozen=True):
 
 
 class JudgedPatches(msgspec.Struct, frozen=True):
-    """What an ask comes to."""
+    """The patches of a request and the result of their checks."""
 
     nodes: tuple[str, ...]
     writes: tuple[ObjectPatch, ...] = ()
@@ -61,18 +61,17 @@ class _Patches:
             tuple(dict.fromkeys(self.warnings)),
         )
 
-    def refuse(self, node: str, gpu: str, rule: str, reasons: Sequence[str]) -> None:
-        for reason in dict.fromkeys(reasons):
-            step = reason.partition(" | next: ")[2]
-            self.obstacles.append(Obstacle(rule, plain(reason), node, gpu, next_step=step))
+    def refuse(self, node: str, gpu: str, rule: str, reasons: Iterable[Message]) -> None:
+        for each in dict.fromkeys(reasons):
+            self.obstacles.append(Obstacle(rule, each.sentence, node, gpu, next_step=each.next_step))
 
     def missing(self, node: str, gpu: str, what: str, name: str) -> None:
-        text = f"there is no {what} {name} (any more)"
+        text = f"{what} {name} not found"
         self.obstacles.append(Obstacle("NO_OBJECT", text, node, gpu, next_step=f"kubectl get {what.lower()}s"))
 
 
 def judge(request: ObjectChangeRequest, snapshot: AdmissionSnapshot) -> JudgedPatches:
-    """Raises UsageError for a word that is not NODE/NAME."""
+    """Build and check the patches of a request. Raises UsageError for a value that is not NODE/NAME."""
     found = _Patches(snapshot)
     match request:
         case SwitchFunctions():
@@ -97,11 +96,11 @@ def _functions(found: _Patches, node: str, address: str, *, on: bool) -> None:
         return
     new = replace(old, spec=replace(old.spec, enabled=on))
     edit: ObjectEdit[SRIOVGPUDevice] = ObjectEdit(name, "", old, new)
-    found.refuse(node, old.spec.address, "FUNCTIONS", list(gpus.update(edit, old, new, found.snapshot)))
-    found.warnings += gpus.warnings(edit, found.snapshot)
+    found.refuse(node, old.spec.address, "FUNCTIONS", gpus.update(edit, old, new, found.snapshot))
+    found.warnings += map(str, gpus.warnings(edit, found.snapshot))
     found.writes.append(ObjectPatch(SRIOVGPUDevice, name, old.metadata.resource_version, {"enabled": on}))
-    what = f"virtual functions {'on' if on else 'off'}"
-    reason = f"SRIOVGPUDevice {name} is to be so"
+    what = f"virtual functions {'enabled' if on else 'disabled'}"
+    reason = f"in SRIOVGPUDevice {name}"
     found.actions.append(
         ActionLine(node, old.spec.address, "set", "", what, reason, feature="virtual functions", on=on)
     )
@@ -121,12 +120,12 @@ def _vgpu(found: _Patches, node: str, name: str, kind: str) -> None:
     spec = replace(old.spec, enabled=bool(kind), type_name=kind or old.spec.type_name)
     new = replace(old, spec=spec)
     edit: ObjectEdit[VGPUDevice] = ObjectEdit(name, "", old, new)
-    found.refuse(node, old.spec.parent, "VGPU", list(vgpus.update(edit, old, new, found.snapshot)))
+    found.refuse(node, old.spec.parent, "VGPU", vgpus.update(edit, old, new, found.snapshot))
     patch: dict[str, Any] = {"enabled": True, "vGPUTypeName": kind} if kind else {"enabled": False}
     found.writes.append(ObjectPatch(VGPUDevice, name, old.metadata.resource_version, patch))
     verb, what = ("create", kind) if kind else ("destroy", old.status.configured or old.spec.type_name)
     action = ActionLine(
-        node, old.spec.parent, verb, "", f"{what} on {old.spec.address}", f"VGPUDevice {name} is to be so", size=what
+        node, old.spec.parent, verb, "", f"{what} on {old.spec.address}", f"in VGPUDevice {name}", size=what
     )
     found.actions.append(action)
     found.snapshot = replace(found.snapshot, vgpus={**found.snapshot.vgpus, name: new})
@@ -145,22 +144,22 @@ def _layout(found: _Patches, request: SetLayout) -> None:
     if spec == old.spec:
         return
     edit: ObjectEdit[MigConfiguration] = ObjectEdit(name, "", old, new)
-    found.refuse(request.node, request.gpu, "LAYOUT", list(migs.update(edit, old, new, found.snapshot)))
+    found.refuse(request.node, request.gpu, "LAYOUT", migs.update(edit, old, new, found.snapshot))
     patch = {"enabled": request.enabled, "profileSpec": msgspec.to_builtins(rows)}
     found.writes.append(ObjectPatch(MigConfiguration, name, old.metadata.resource_version, patch))
     counts = ", ".join(f"{r.requested} x {r.name.removeprefix('MIG ')}" for r in rows if r.requested)
-    what = f"MIG configuration {counts or 'empty'}" if request.enabled else "MIG configuration off"
-    found.actions.append(ActionLine(request.node, request.gpu, "set", "", what, f"MigConfiguration {name} is to be so"))
+    what = f"MIG configuration {counts or 'empty'}" if request.enabled else "MIG configuration disabled"
+    found.actions.append(ActionLine(request.node, request.gpu, "set", "", what, f"in MigConfiguration {name}"))
 
 
 def _requested(found: _Patches, request: SetLayout, old: MigConfiguration) -> tuple[MigProfileSpec, ...]:
-    """The object's rows with the counts that are asked for. A switch off leaves them as they are."""
+    """Return the object's rows with the requested counts. Disabling leaves them unchanged."""
     if not request.enabled and not request.counts:
         return old.spec.profile_spec
     known = {row.name.removeprefix("MIG "): row for row in old.spec.profile_spec}
     for profile, count in request.counts.items():
         if profile.removeprefix("MIG ") not in known and count:
-            text = f"{request.gpu} has no profile {profile}: it has {', '.join(known)}"
+            text = f"GPU {request.gpu} has no profile {profile}: use one of {', '.join(known)}"
             found.obstacles.append(Obstacle("PROFILE", text, request.node, request.gpu))
     counts = {name.removeprefix("MIG "): count for name, count in request.counts.items()}
     return tuple(replace(row, requested=counts.get(name, row.requested if not counts else 0))

@@ -1,4 +1,4 @@
-"""Harvester's objects as rows: what is, what could be, and why something cannot be changed now. Pure."""
+"""Harvester's objects as rows: current state, possible changes, and why a change is not possible now. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from aliquot.dashboard.view_models import MigRow, ProfileRow, SriovRow, VgpuRow
+from aliquot.errors import Message
 from aliquot.kubernetes.client.object_base import Condition, KubeObject
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, SRIOVGPUDevice, VGPUDevice
+from aliquot.kubernetes.kinds.harvester_names import DISABLED
 from aliquot.kubernetes.virtual_machines.harvester.admission import mig_configurations as migs
 from aliquot.kubernetes.virtual_machines.harvester.admission import sriov_gpu_devices as gpus
 from aliquot.kubernetes.virtual_machines.harvester.admission import vgpu_devices as vgpus
@@ -24,9 +26,7 @@ replace = msgspec.structs.replace
 
 
 def by_node(snapshot: AdmissionSnapshot) -> dict[str, AdmissionSnapshot]:
-    """A world for each node, of its own objects and all machines: rules look through every object that they are
-    given.
-    """
+    """Split a snapshot by node, to limit the objects that rules search. Each part also has all VMs."""
     parts: dict[str, dict[str, dict[str, KubeObject]]] = defaultdict(lambda: defaultdict(dict))
     kinds = ("gpus", "vgpus", "migs", "claims")
     for kind in kinds:
@@ -39,11 +39,11 @@ def by_node(snapshot: AdmissionSnapshot) -> dict[str, AdmissionSnapshot]:
 
 
 def sriov(snapshots: Mapping[str, AdmissionSnapshot], products: Mapping[tuple[str, str], str]) -> Iterator[SriovRow]:
-    """``products`` are product names by node and PCI address."""
+    """Yield the rows of GPUs. ``products`` are product names by node and PCI address."""
     for node, snapshot in sorted(snapshots.items()):
         for name, gpu in sorted(snapshot.gpus.items()):
             edit = replace(gpu, spec=replace(gpu.spec, enabled=not gpu.spec.enabled))
-            reasons = list(gpus.update(ObjectEdit(name, "", gpu, edit), gpu, edit, snapshot))
+            reasons = gpus.update(ObjectEdit(name, "", gpu, edit), gpu, edit, snapshot)
             made = [v for v in snapshot.vgpus_of(name) if v.status.configured]
             yield SriovRow(
                 node=node,
@@ -84,27 +84,23 @@ def vgpu_rows(snapshots: Mapping[str, AdmissionSnapshot], products: Mapping[tupl
                 type=device.status.configured or (device.spec.type_name if device.spec.enabled else ""),
                 uuid=device.status.uuid,
                 types=tuple(sorted(device.status.available_types)) if not device.spec.enabled else (),
-                holders=(plain(user),) if user else (),
+                holders=(user.sentence,) if user else (),
                 state=plain(condition.message) if condition is not None and condition.status != "True" else "",
-                why_not=_why_not(name, device, snapshot, user),
+                why_not=_why_not(device, snapshot, user),
             )
 
 
-def _why_not(name: str, device: VGPUDevice, snapshot: AdmissionSnapshot, user: str) -> str:
+def _why_not(device: VGPUDevice, snapshot: AdmissionSnapshot, user: Message | None) -> str:
     if device.spec.enabled:
-        return plain(user)
-    if not device.status.available_types:
-        edit = replace(device, spec=replace(device.spec, enabled=True, type_name="?"))
-        reasons = list(vgpus.update(ObjectEdit(name, "", device, edit), device, edit, snapshot))
-        return sentence(reasons).replace(f"? is not a valid profile for {name} now: ", "")
-    return ""
+        return user.sentence if user else ""
+    return "" if device.status.available_types else vgpus.why_no_type(device, snapshot).sentence
 
 
 def mig_rows(snapshots: Mapping[str, AdmissionSnapshot], products: Mapping[tuple[str, str], str]) -> Iterator[MigRow]:
     for node, snapshot in sorted(snapshots.items()):
         for name, mig in sorted(snapshot.migs.items()):
             edit = replace(mig, spec=replace(mig.spec, enabled=not mig.spec.enabled))
-            reasons = list(migs.update(ObjectEdit(name, "", mig, edit), mig, edit, snapshot))
+            reasons = migs.update(ObjectEdit(name, "", mig, edit), mig, edit, snapshot)
             yield MigRow(
                 node=node,
                 gpu=mig.spec.gpu_address,
@@ -118,7 +114,7 @@ def mig_rows(snapshots: Mapping[str, AdmissionSnapshot], products: Mapping[tuple
 
 
 def _mig_status(mig: MigConfiguration) -> str:
-    state = mig.status.state or ("disabled" if not mig.spec.enabled else "")
+    state = mig.status.state or (DISABLED if not mig.spec.enabled else "")
     condition = ready(mig.status.conditions)
     if mig.status.message:
         return f"{state}: {plain(mig.status.message)}" if state else plain(mig.status.message)
@@ -150,10 +146,10 @@ def ready(conditions: Iterable[Condition]) -> Condition | None:
 
 
 def plain(text: str) -> str:
-    """A sentence without the command behind it."""
-    return text.partition(" | next: ")[0]
+    """Return the sentence of a condition, without its command."""
+    return Message.parse(text).sentence
 
 
-def sentence(reasons: Iterable[str]) -> str:
-    """The first of some reasons, "" for none."""
-    return next((plain(each) for each in reasons), "")
+def sentence(reasons: Iterable[Message]) -> str:
+    """Return the first reason, "" if there is none."""
+    return next((each.sentence for each in reasons), "")

@@ -1,28 +1,39 @@
-"""Past changes: those in the nodes' journals, of which agents publish the newest, and what else agents said about their
-nodes in events (refusals, and changes of nodes that publish none). The cluster keeps events for an hour, if nobody says
-more.
+"""Past changes: the newest entries of nodes' journals, which agents publish, and events of agents.
+
+Events add refusals, and the changes of nodes whose agents publish no journal.
+By default, a cluster keeps events for one hour.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
-from aliquot.core.engine.history import PastRun
+from aliquot.core.engine.history import EndStatus, PastRun
+from aliquot.core.model.stored import Stored
 from aliquot.dashboard.cluster.node_views import unix_seconds
 from aliquot.dashboard.local import history as past
 from aliquot.dashboard.view_models import PastChange
+from aliquot.errors import Message
 from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.client.events import EventType
 from aliquot.kubernetes.client.object_base import ApiStruct, KubeObject, ResourceType
 from aliquot.kubernetes.client.objects import Event, Node, ObjectReference
-from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu import change_report, names
+from aliquot.kubernetes.gpu.change_report import ChangeReport
+from aliquot.kubernetes.gpu.reasons import ALREADY_APPLIED, APPLY_FAILED, NO_REQUEST, StatusReason
+from aliquot.kubernetes.virtual_machines.harvester.reasons import DevicesReason
 
-_ENDED = {"Applied": "done", "Healed": "done", "AlreadyApplied": "nothing", "ApplyFailed": "undone"}
-_STEPS = ("Changing", "Healing", "WaitingForHolders", "Working", "Rebooting", "NoWish")
-_RAN = ("Applied", "Healed", "ApplyFailed")
+_EventReason = StatusReason | DevicesReason
+_ENDED: dict[_EventReason, EndStatus] = {
+    "Applied": "done",
+    "Healed": "done",
+    ALREADY_APPLIED: "nothing",
+}
+_STEPS: tuple[_EventReason, ...] = ("Changing", "Healing", "WaitingForHolders", "Working", "Rebooting", NO_REQUEST)
+_RAN: tuple[_EventReason, ...] = ("Applied", "Healed", APPLY_FAILED)
 _LATE_S = 900.0
 COMPONENTS = (names.FIELD_MANAGER, "aliquot-devices")
 
@@ -32,22 +43,26 @@ class _Source(ApiStruct, frozen=True):
 
 
 class _AgentEvent(KubeObject, frozen=True):
-    """An event with who wrote it."""
+    """An event with its source component."""
 
     TYPE: ClassVar[ResourceType] = Event.TYPE
 
     involved_object: ObjectReference = ObjectReference()
-    type: str = ""
-    reason: str = ""
+    type: Stored[EventType | Literal[""]] = ""
+    reason: Stored[_EventReason] = ""
     message: str = ""
     last_timestamp: str | None = None
     source: _Source = _Source()
+
+    @property
+    def change(self) -> ChangeReport:
+        return change_report.read(self.metadata.annotations)
 
 
 async def changes(
     api: Api, node: str | None, most: int, published: Mapping[str, Sequence[PastRun]] | None = None
 ) -> tuple[PastChange, ...]:
-    """The newest first. ``published`` are changes by node, as their agents tell them. Raises ApiError."""
+    """List past changes, the newest first. ``published`` are changes by node, from agents. Raises ApiError."""
     fields = {"involvedObject.kind": "Node"} | ({"involvedObject.name": node} if node else {})
     events = await api.list(_AgentEvent, "default", fields=fields)
     requesters = await _requesters(api, node)
@@ -56,27 +71,22 @@ async def changes(
     found = [_of_event(e, requesters) for e in ended_events if not _known(e, pasts.get(e.involved_object.name, ()))]
     for name, runs in pasts.items():
         found += [_of_past(name, run, *requesters.get(name, ("", "")), last=n == 0) for n, run in enumerate(runs)]
-    # An event's time is in whole seconds: within one it is taken for the later.
+    # Event times have whole seconds: within the same second, an event counts as later.
     return tuple(sorted(found, key=lambda change: -int(change.ended))[:most])
 
 
 def _without_duplicates(pasts: Sequence[PastRun]) -> list[PastRun]:
-    """Both agents of a node tell of the same journal."""
+    """Remove duplicates: both agents of a node publish the same journal."""
     return sorted({run.run: run for run in pasts}.values(), key=lambda run: -run.ended)
 
 
 def _known(event: _AgentEvent, pasts: Sequence[PastRun]) -> bool:
-    """Whether it tells the end of a change that the journal tells better: that was a moment before, or some minutes
-    where clients of the GPUs had to come back first.
+    """Report whether an event reports the end of a change that is also in the journal.
+
+    The journal entry is slightly older, or some minutes older if clients of the GPUs had to restart first.
     """
-    at, label = unix_seconds(event.last_timestamp), _label(event)
-    return event.reason in _RAN and any(label in ("", p.name) and -5 <= at - p.ended <= _LATE_S for p in pasts)
-
-
-def _label(event: _AgentEvent) -> str:
-    """The named config that it is about, "" for none."""
-    config = re.match(r"'([^']*)'", event.message)
-    return config.group(1) if config else ""
+    at, config = unix_seconds(event.last_timestamp), event.change.config
+    return event.reason in _RAN and any(config in ("", p.name) and -5 <= at - p.ended <= _LATE_S for p in pasts)
 
 
 def _of_past(node: str, run: PastRun, by: str, wanted: str, *, last: bool) -> PastChange:
@@ -87,21 +97,17 @@ def _of_past(node: str, run: PastRun, by: str, wanted: str, *, last: bool) -> Pa
 def _of_event(event: _AgentEvent, requesters: dict[str, tuple[str, str]]) -> PastChange:
     name = event.involved_object.name
     at = unix_seconds(event.last_timestamp)
-    outcome = _ENDED.get(event.reason, "refused" if event.type == "Warning" else "done")
-    if event.reason == "ApplyFailed" and "the former state is back" not in event.message:
-        outcome = "partial"
-    label = _label(event)
+    change = event.change
+    outcome: EndStatus = change.outcome or _ENDED.get(event.reason, "refused" if event.type == "Warning" else "done")
     by, wanted = requesters.get(name, ("", ""))
-    sentence = event.message.partition(" | next: ")[0]
-    took = re.search(r" in (\d+\.\d) s, verified", sentence)
     return PastChange(
         node=name,
-        at=at - float(took.group(1)) if took else at,
+        at=at - change.seconds,
         ended=at,
-        by=f"web: {by}" if by and label and wanted == label else "",
-        title=f"named config {label}" if label else event.reason,
+        by=f"web: {by}" if by and change.config and wanted == change.config else "",
+        title=f"named config {change.config}" if change.config else event.reason,
         outcome=outcome,
-        sentence=sentence,
+        sentence=Message.parse(event.message).sentence,
     )
 
 
@@ -111,7 +117,7 @@ class _By(msgspec.Struct, frozen=True):
 
 
 async def _requesters(api: Api, node: str | None) -> dict[str, tuple[str, str]]:
-    """Who asked last by this page, and for what, by node."""
+    """Return the last user of the dashboard and the requested config, by node."""
     found = {}
     for each in await api.list(Node, fields={"metadata.name": node} if node else None):
         text = each.metadata.annotations.get("aliquot.dev/asked-by", "")

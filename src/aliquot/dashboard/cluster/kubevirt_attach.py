@@ -1,6 +1,4 @@
-"""Devices for a machine of KubeVirt, and away from it: the lists as they should be written, with the rules that the
-webhook has. Pure.
-"""
+"""Attaching and detaching devices of KubeVirt VMs: the new device lists, checked by the webhook's rules. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +7,9 @@ from typing import Any
 import msgspec
 
 from aliquot.dashboard.change_requests import AttachDevices, DetachDevices
-from aliquot.dashboard.cluster.harvester_rows import plain
 from aliquot.dashboard.cluster.vms import RESTART
 from aliquot.dashboard.view_models import ActionLine, Obstacle, VmDeviceRow, VmRow
+from aliquot.errors import Message
 from aliquot.kubernetes.client.codec import decode
 from aliquot.kubernetes.kinds.kubevirt import VirtualMachine
 from aliquot.kubernetes.virtual_machines.kubevirt.admission import validation as check
@@ -20,13 +18,11 @@ from aliquot.kubernetes.virtual_machines.kubevirt.admission.mutation import Fill
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import vm_demand
 
 JSON = dict[str, Any]
-ONE_BOOT_DISPLAY = (
-    "only one device of a machine can have the boot display (ramFB): {0} has it, the others are written without"
-)
+ONE_BOOT_DISPLAY = "only one device of a VM can have the boot display (ramFB): it is set for {0} and not for the others"
 
 
 class DeviceLists(msgspec.Struct, frozen=True):
-    """What a machine's device lists become. ``version`` is the machine's as it was read."""
+    """The new device lists of a VM. ``version`` is the resource version that was read."""
 
     namespace: str
     name: str
@@ -38,7 +34,7 @@ class DeviceLists(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
     def body(self) -> JSON:
-        """As a merge patch: lists are replaced whole."""
+        """Build the merge patch. It replaces whole lists."""
         devices = {"gpus": self.gpus or None, "hostDevices": self.host_devices or None}
         spec = {"template": {"spec": {"domain": {"devices": devices}}}}
         return {"metadata": {"resourceVersion": self.version}, "spec": spec}
@@ -47,7 +43,7 @@ class DeviceLists(msgspec.Struct, frozen=True):
 def attach(
     request: AttachDevices | DetachDevices, raw: JSON, row: VmRow | None, cluster: VmClusterState
 ) -> DeviceLists:
-    """``raw`` is the machine as the API server has it, ``row`` as the page shows it."""
+    """Plan a change of a VM. ``raw`` is its API object, and ``row`` its row on the page."""
     gpus, hosts = lists(raw)
     before = len(gpus) + len(hosts)
     if isinstance(request, AttachDevices):
@@ -57,7 +53,9 @@ def attach(
     try:
         filled = fill_devices(gpus, hosts, cluster)
     except (msgspec.ValidationError, AttributeError, TypeError):
-        filled = FilledDevices(gpus, hosts, ("its devices cannot be read as KubeVirt's: nothing was filled in",))
+        filled = FilledDevices(
+            gpus, hosts, ("the VM's device entries are not valid for KubeVirt: no defaults were added",)
+        )
     if isinstance(request, AttachDevices):
         obstacles += _complaints(request, raw, filled, cluster)
     meta = raw.get("metadata", {})
@@ -84,7 +82,7 @@ def _add(
         of_kind = gpus if _is_vgpu(device, cluster) else hosts
         of_kind.append({"name": device.id, "deviceName": device.resource})
         what = f"{device.type} ({device.id})"
-        actions.append(ActionLine(device.node, device.parent, "attach", "", what, "asked for"))
+        actions.append(ActionLine(device.node, device.parent, "attach", "", what, "requested"))
     return obstacles, actions
 
 
@@ -94,15 +92,15 @@ def _remove(request: DetachDevices, gpus: list[JSON], hosts: list[JSON]) -> tupl
     for devices in (gpus, hosts):
         devices[:] = [each for each in devices if each.get("name") not in requested]
     obstacles = [
-        Obstacle("NO_DEVICE", f"{request.vm} has no device {name} (any more)", request.node)
+        Obstacle("NO_DEVICE", f"{request.vm} has no device {name}", request.node)
         for name in requested
         if name not in present
     ]
-    return obstacles, [ActionLine(request.node, "", "detach", "", name, "asked for") for name in requested]
+    return obstacles, [ActionLine(request.node, "", "detach", "", name, "requested") for name in requested]
 
 
 def lists(raw: JSON) -> tuple[list[JSON], list[JSON]]:
-    """The two device lists of a machine; empty where it has none."""
+    """Return the two device lists of a VM, empty if it has none."""
     found: Any = raw
     for key in ("spec", "template", "spec", "domain", "devices"):
         found = found.get(key) if isinstance(found, dict) else None
@@ -115,10 +113,10 @@ def _chosen(
 ) -> VmDeviceRow | None:
     device = free.get(name)
     if device is None:
-        text = f"{name} is not free for {request.vm}: only devices of its own node that no machine has can be attached"
+        text = f"{name} is not available for {request.vm}: only unused devices of the VM's node can be attached"
         obstacles.append(Obstacle("NOT_FREE", text, request.node, next_step="kubectl get vgpudevices"))
     elif request.node and device.node != request.node:
-        text = f"{name} is on node {device.node}, not on {request.node}: all devices of a machine are on one node"
+        text = f"{name} is on node {device.node}, not on {request.node}: all devices of a VM must be on one node"
         obstacles.append(Obstacle("ONE_NODE", text, request.node))
         return None
     return device
@@ -129,21 +127,19 @@ def _is_vgpu(device: VmDeviceRow, cluster: VmClusterState) -> bool:
 
 
 def _complaints(request: AttachDevices, raw: JSON, filled: FilledDevices, cluster: VmClusterState) -> list[Obstacle]:
-    """What admission would say to the machine as it would be."""
+    """Check the changed VM with the admission rules."""
     domain = {"devices": {"gpus": filled.gpus, "hostDevices": filled.host_devices}}
     spec = {**raw.get("spec", {}), "template": {"spec": {"domain": domain}}}
     after = decode(msgspec.json.encode({"metadata": raw.get("metadata", {}), "spec": spec}), VirtualMachine)
-    complaints = [(text, "DEVICES") for text in check.device_errors(after.devices, cluster)]
+    complaints = [(each, "DEVICES") for each in check.device_errors(after.devices, cluster)]
     if after.should_run and not complaints:
         fit = check.check_fit(vm_demand(after), cluster)
-        complaints += [] if fit.fits else [(fit.sentence, "CAPACITY")]
-    return [
-        Obstacle(rule, plain(text), request.node, next_step=text.partition(" | next: ")[2]) for text, rule in complaints
-    ]
+        complaints += [] if fit.fits else [(Message(fit.sentence), "CAPACITY")]
+    return [Obstacle(rule, each.sentence, request.node, next_step=each.next_step) for each, rule in complaints]
 
 
 def _warnings(gpus: list[JSON], filled: FilledDevices, before: int, row: VmRow | None) -> list[str]:
-    """Which device has the boot display, where that was decided for the user; and when a running machine sees it."""
+    """Return notices: the device chosen for the boot display, and that a running VM must be restarted."""
     warnings = []
     with_display = [each for each in filled.gpus if _ramfb(each)]
     if len(filled.gpus) > 1 and filled.gpus != gpus and with_display:

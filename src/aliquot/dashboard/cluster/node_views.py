@@ -1,4 +1,4 @@
-"""From what the API server knows of a node to its look. Pure."""
+"""Conversion of a node's Kubernetes objects to what the page shows. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 from aliquot.dashboard.view_models import ObservedNode
+from aliquot.errors import Message
 from aliquot.kubernetes.client.object_base import Condition
 from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.gpu import names
@@ -19,7 +20,7 @@ from aliquot.kubernetes.manifests.values import AGENT, DEVICES
 
 
 class NodeParts(msgspec.Struct, frozen=True):
-    """Everything about one node. ``pods`` are the agents' pods on it, None where nobody can tell."""
+    """The objects of one node. ``pods`` are the agents' pods on it, None if pods cannot be read."""
 
     name: str
     node: Node | None
@@ -30,7 +31,7 @@ class NodeParts(msgspec.Struct, frozen=True):
 
     @property
     def is_relevant(self) -> bool:
-        """Whether it has GPUs, or should have an agent."""
+        """True if the node has GPUs or should have an agent."""
         if self.gpus is not None or self.vgpus is not None:
             return True
         labels = self.node.metadata.labels if self.node is not None else {}
@@ -39,7 +40,7 @@ class NodeParts(msgspec.Struct, frozen=True):
 
 
 def node_view(parts: NodeParts, now: float) -> ObservedNode:
-    """``now`` is wall time in seconds: what is fresh was seen now."""
+    """Convert the objects of a node. ``now`` is wall time in seconds, the observation time of up-to-date nodes."""
     parts = current(parts)
     error, step, since = _error(parts)
     labels = parts.node.metadata.labels if parts.node is not None else {}
@@ -65,8 +66,9 @@ def node_view(parts: NodeParts, now: float) -> ObservedNode:
 
 
 def current(parts: NodeParts) -> NodeParts:
-    """Without what the agent said that left when the node was handed to virtual machines: its document goes with the
-    node, and their agent sees the GPUs now.
+    """Drop the document of an agent that left when the node was switched to VMs.
+
+    The document is deleted only with the node, and the devices agent observes the GPUs now.
     """
     document, pods, node = parts.gpus, parts.pods, parts.node
     if document is None or not document.pod or parts.vgpus is None or pods is None or node is None:
@@ -78,7 +80,7 @@ def current(parts: NodeParts) -> NodeParts:
 
 
 def inventory(parts: NodeParts) -> Inventory | None:
-    """Both agents' looks as one: of a GPU that is out of bounds for the one, what the other says."""
+    """Merge the inventories of both agents. A GPU reserved for VMs is taken from the devices agent."""
     one, other = parts.gpus, parts.vgpus
     if one is None or other is None:
         found = one or other
@@ -99,7 +101,7 @@ def inventory(parts: NodeParts) -> Inventory | None:
 
 
 def usage(parts: NodeParts) -> tuple[Usage, ...]:
-    """What each agent tells of the GPUs that are shown by its look (see ``inventory``)."""
+    """Merge the usage of both agents, by the same rule as ``inventory``."""
     one, other = parts.gpus, parts.vgpus
     if one is None or other is None:
         found = one or other
@@ -110,7 +112,7 @@ def usage(parts: NodeParts) -> tuple[Usage, ...]:
 
 
 def _error(parts: NodeParts) -> tuple[str, str, float]:
-    """Why what is shown may be old, what to type, and since when (seconds of wall time, 0 unknown)."""
+    """Return why the shown state may be stale, the next step, and since when (seconds of wall time, 0 if unknown)."""
     name = parts.name
     if parts.node is None:
         return f"node {name} is no longer in the cluster", "kubectl get nodes", 0.0
@@ -125,17 +127,18 @@ def _error(parts: NodeParts) -> tuple[str, str, float]:
         unavailable = _agent_unavailable(parts.pods, app) if document.pod and parts.pods is not None else None
         if unavailable is not None:
             step = f"kubectl -n {parts.namespace} get pods -l app={app} --field-selector spec.nodeName={name}"
-            return f"the agent of {name} is away: {unavailable[0]}", step, unavailable[1]
+            return f"the agent of {name} is not available: {unavailable[0]}", step, unavailable[1]
         if document.read_error:
-            # What it says to type is left out: a document is a node's word, and whoever reads this may do anything.
-            text = f"the GPUs of {name} are not read: {document.read_error.partition(' | next: ')[0]}"
+            # The command in the error is omitted: a node writes the document, and a user with more rights may run it.
+            text = f"the GPUs of {name} cannot be read: {Message.parse(document.read_error).sentence}"
             return text, f"kubectl describe node {name}", unix_seconds(document.at)
     return "", "", 0.0
 
 
 def _shown_documents(parts: NodeParts) -> list[tuple[NodeDocument, str]]:
-    """The documents of which something is shown (see ``inventory``), and whose they are. An agent whose GPUs the other
-    one tells of makes nothing old by being away.
+    """Return the documents that contribute to the shown state (see ``inventory``), with their agents.
+
+    An agent whose GPUs are all covered by the other one does not make the state stale.
     """
     one, other = parts.gpus, parts.vgpus
     if one is None:
@@ -149,17 +152,17 @@ def _not_published(parts: NodeParts) -> tuple[str, str, float]:
     labels = parts.node.metadata.labels if parts.node is not None else {}
     name, where = parts.name, parts.namespace
     if labels.get(names.DEPLOY_LABEL) == "false":
-        text = f"the agent is kept off {name} by the label {names.DEPLOY_LABEL}=false"
+        text = f"the label {names.DEPLOY_LABEL}=false keeps the agent off {name}"
         return text, f"kubectl label node {name} {names.DEPLOY_LABEL}=true --overwrite", 0.0
-    text = f"no agent has told yet what GPUs {name} has"
+    text = f"no agent has reported the GPUs of {name} yet"
     return text, f"kubectl -n {where} get pods -l app={AGENT} --field-selector spec.nodeName={name}", 0.0
 
 
 def _agent_unavailable(pods: Sequence[Pod], app: str) -> tuple[str, float] | None:
-    """None where a pod of the agent is ready."""
+    """Return why the agent is unavailable and since when, None if one of its pods is ready."""
     mine = _pods(pods, app)
     if not mine:
-        return "its pod is gone", 0.0
+        return "it has no pod", 0.0
     reason: tuple[str, float] = ("its pod is not ready", 0.0)
     for pod in mine:
         ready = _condition(pod.status.conditions, "Ready")
@@ -184,7 +187,7 @@ def _changing(status: AgentStatus | None, labels: dict[str, str]) -> str:
 
 
 def _observed_at(parts: NodeParts, error: str, since: float, now: float) -> float:
-    """A fresh look is of now: documents are written when something changes, not to tell the time."""
+    """Return the observation time. Without an error it is ``now``, because documents are written only on changes."""
     shown = _shown_documents(parts)
     if not shown:
         return 0.0
@@ -198,7 +201,7 @@ def _condition(found: Sequence[Condition], kind: str) -> Condition | None:
 
 
 def unix_seconds(text: str | None) -> float:
-    """A time of Kubernetes (RFC 3339) as seconds of wall time, 0 for none."""
+    """Convert a Kubernetes time (RFC 3339) to seconds of wall time, 0 for none."""
     try:
         return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else 0.0
     except ValueError:

@@ -1,4 +1,4 @@
-"""Following what was asked until the cluster says how it ended. Nothing here writes."""
+"""Waiting for the outcome of a change in the cluster. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ import time
 
 import msgspec
 
+from aliquot.core.engine.history import EndStatus
 from aliquot.dashboard.view_models import ChangeOutcome
+from aliquot.errors import Message
 from aliquot.foundation.callbacks import Report
 from aliquot.kubernetes.client.informer import Informer
 from aliquot.kubernetes.client.object_base import Condition, KubeObject
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.node_status import AgentStatus, parse
+from aliquot.kubernetes.gpu.reasons import ALREADY_APPLIED
 
 POLL_S = 0.1
-"""Between two looks at what the watches keep: no request is made for it."""
+"""The polling interval of the informers' caches. It causes no API requests."""
 
 
 class OutcomeTimeouts(msgspec.Struct, frozen=True):
-    """Seconds: until the agent must have said anything at all, and until it must have ended."""
+    """Timeouts in seconds: until the agent must have responded, and until the change must have ended."""
 
     answer_s: float = 90.0
     end_s: float = 1800.0
@@ -29,8 +32,9 @@ class OutcomeTimeouts(msgspec.Struct, frozen=True):
 async def node(
     nodes: Informer[Node], written: Node, label: str, report: Report, timeouts: OutcomeTimeouts
 ) -> ChangeOutcome:
-    """Until the agent says that this node's label is met, or why not. ``written`` is the node as the write left it: the
-    watch may still tell of a time before that.
+    """Wait until the agent reports that this node's config is applied, or why not.
+
+    ``written`` is the node after the write. The watch may still have an older version.
     """
     name = written.name
     begun, last_line = time.monotonic(), ""
@@ -42,7 +46,7 @@ async def node(
         labels = found.metadata.labels
         status = parse(found.metadata.annotations.get(names.STATUS_ANNOTATION))
         if labels.get(names.CONFIG_LABEL) != label:
-            return ChangeOutcome("partial", f"Somebody else has changed the wish of {name} since.", code="MOVED")
+            return ChangeOutcome("partial", f"Another client has changed the config of {name} since.", code="MOVED")
         if status is not None and status.config == label and status.state:
             line = f"{status.state}: {status.message}" + (f" ({status.progress})" if status.progress else "")
             if line != last_line:
@@ -50,54 +54,54 @@ async def node(
                 last_line = line
             state = labels.get(names.STATE_LABEL)
             if state == status.state == "success":
-                status_word = "nothing" if status.reason == "AlreadyApplied" else "done"
+                status_word: EndStatus = "nothing" if status.reason == ALREADY_APPLIED else "done"
                 return ChangeOutcome(status_word, f"{name}: {status.message}", status.details)
             if state == status.state == "failed":
                 return _failed(name, status)
         waited = time.monotonic() - begun
         if waited > (timeouts.end_s if last_line else timeouts.answer_s):
-            what = "has not ended yet: it goes on without this page" if last_line else "does not answer"
+            what = "has not finished: it continues in the background" if last_line else "does not respond"
             step = f"kubectl describe node {name}"
-            return ChangeOutcome("partial", f"{name}: the wish is written, and the agent {what}.", next_step=step)
+            return ChangeOutcome("partial", f"{name}: the config is set, but the agent {what}.", next_step=step)
         await asyncio.sleep(POLL_S)
 
 
 def _failed(name: str, status: AgentStatus) -> ChangeOutcome:
-    """Its GPUs are as they were unless an apply could not be undone. The wish stays, and is tried again."""
-    word = "refused"
-    if status.reason == "ApplyFailed":
-        word = "undone" if "the former state is back" in status.message else "partial"
-    stays = f"The wish {status.config!r} stays on {name}: the agent meets it as soon as it can."
-    return ChangeOutcome(word, f"{name}: {status.message}", (*status.details, stays), status.reason, status.next_step)
+    """Describe a failure. The GPUs are unchanged unless the rollback failed. The agent retries the config."""
+    stays = f"The config {status.config!r} stays requested on {name}: the agent applies it as soon as possible."
+    details = (*status.details, stays)
+    word = status.rollback or "refused"
+    return ChangeOutcome(word, f"{name}: {status.message}", details, status.reason, status.next_step)
 
 
 async def ready(
     informer: Informer[KubeObject], name: str, generation: int, report: Report, timeouts: OutcomeTimeouts
 ) -> ChangeOutcome:
-    """Until an object's condition ``Ready`` answers for this generation: it is as wished, or why not."""
+    """Wait until an object's condition ``Ready`` reports the result for this generation."""
     begun, last_line = time.monotonic(), ""
     while True:
         found = informer.get(name)
         if found is None:
-            return ChangeOutcome("partial", f"{name} is gone.")
+            return ChangeOutcome("partial", f"{name} was deleted.")
         status = getattr(found, "status", None)
         conditions: tuple[Condition, ...] = getattr(status, "conditions", ())
         condition = next((c for c in conditions if c.type == "Ready"), None)
         if condition is not None and getattr(status, "observed_generation", 0) >= generation:
             if condition.status == "True":
-                return ChangeOutcome("done", f"{name} is as wished.")
+                return ChangeOutcome("done", f"{name} matches the request.")
             line = f"{name}: {condition.message or condition.reason}"
             if line != last_line:
                 report(line)
                 last_line = line
             if condition.status == "False" and condition.reason not in ("Pending", "Waiting"):
-                message, _, step = condition.message.partition(" | next: ")
-                return ChangeOutcome("refused", f"{name}: {message or condition.reason}", (), condition.reason, step)
+                why = Message.parse(condition.message)
+                text = f"{name}: {why.sentence or condition.reason}"
+                return ChangeOutcome("refused", text, (), condition.reason, why.next_step)
         if time.monotonic() - begun > (timeouts.end_s if last_line else timeouts.answer_s):
-            what = "it goes on without this page" if last_line else "no devices agent answers on its node"
+            what = "it has not finished: it continues in the background" if last_line else "no devices agent responds"
             return ChangeOutcome(
                 "partial",
-                f"{name}: the wish is written, and {what}.",
+                f"{name}: the request is written, but {what}.",
                 next_step=f"kubectl get {informer.kind.TYPE.plural}",
             )
         await asyncio.sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""Asks as previews. What is refused here would be refused by the agents or webhooks too; here it is said before."""
+"""Previews of change requests in a cluster. They refuse early what agents or webhooks would refuse."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from aliquot.kubernetes.kinds.kubevirt import VirtualMachine
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
 
 _LEAVES = {
-    "wait": "it waits until what holds instances has ended",
-    "drain": "pods on instances that must go are evicted, budgets respected",
-    "force": "pods on instances that must go are evicted or deleted, processes on them end",
+    "wait": "the agent waits until the holders have released their instances",
+    "drain": "pods on instances to destroy are evicted (PodDisruptionBudgets are respected)",
+    "force": "pods on instances to destroy are evicted or deleted, and processes on them are killed",
 }
 
 
 def nodes(request: AnyChangeRequest, changes: Sequence[tuple[str, NodeChange | ConfigFailure]]) -> ChangePreview:
-    """What becomes of nodes, as their agents will plan it."""
+    """Preview changes of nodes, as their agents will plan them."""
     found = [each for _, each in changes if isinstance(each, NodeChange)]
     extra = [_obstacle(node, each) for node, each in changes if isinstance(each, ConfigFailure)]
     planned = [PlannedNode(each.node, each.plan, each.inventory) for each in found]
@@ -69,19 +69,16 @@ def nodes(request: AnyChangeRequest, changes: Sequence[tuple[str, NodeChange | C
 
 
 def _label(each: NodeChange) -> Sequence[ActionLine]:
-    """A wish that changes nothing on the GPUs is a change of the node all the same."""
+    """Return an action for the new label. It changes the node even if no GPU changes."""
     if each.label == each.previous_label:
         return ()
-    reason = f"it was {each.previous_label}" if each.previous_label else "it had none"
+    reason = f"previously {each.previous_label}" if each.previous_label else "previously none"
     return (ActionLine(each.node, "", "set", "", f"the named config {each.label}", reason),)
 
 
 def _notes(request: AnyChangeRequest, each: NodeChange) -> Sequence[str]:
     if isinstance(request, PartitionGpu | FitInstance) and each.text:
-        return (
-            f"the wish of {each.node} becomes the config {each.label}, made for this node alone: this GPU as shown, "
-            "its other GPUs as they are",
-        )
+        return (f"{each.node} gets its own config {each.label}: this GPU as shown, its other GPUs unchanged",)
     return ()
 
 
@@ -94,7 +91,10 @@ def _warnings(request: AnyChangeRequest, each: NodeChange) -> Sequence[str]:
         return lines
     note = f"{names.HOLDERS_ANNOTATION}={how}"
     back = f"kubectl annotate node {each.node} {names.HOLDERS_ANNOTATION}-"
-    return (*lines, f"until the change has ended {each.node} has {note}; if this page ends before, that stays: {back}")
+    return (
+        *lines,
+        f"{each.node} has {note} during the change; to remove it if the dashboard stops before the end: {back}",
+    )
 
 
 def _obstacle(node: str, error: ConfigFailure) -> Obstacle:
@@ -103,12 +103,12 @@ def _obstacle(node: str, error: ConfigFailure) -> Obstacle:
 
 
 def _as_it_is(step: str, node: str) -> str:
-    """The planner's commands are for the node itself; there is nothing better to say of them here."""
+    """Return the step unchanged. The planner's commands are for the node itself."""
     return step
 
 
 def _judged(judged: objects.JudgedPatches, name: str, pictures: tuple[GpuPicture, ...]) -> ChangePreview:
-    """A judged ask as a preview."""
+    """Convert checked patches to a preview."""
     return ChangePreview(
         title=name,
         nodes=judged.nodes,
@@ -124,7 +124,7 @@ def _judged(judged: objects.JudgedPatches, name: str, pictures: tuple[GpuPicture
 def object_preview(
     request: objects.ObjectChangeRequest, snapshot: AdmissionSnapshot, find_node: Callable[[str], ObservedNode | None]
 ) -> ChangePreview:
-    """What becomes of Harvester's objects."""
+    """Preview changes of Harvester's objects."""
     return _judged(
         objects.judge(request, snapshot),
         title(request),
@@ -133,11 +133,11 @@ def object_preview(
 
 
 def _count(writes: int) -> str:
-    return f"{writes} {'object' if writes == 1 else 'objects'} to change; the node's agent does the rest"
+    return f"{writes} {'object' if writes == 1 else 'objects'} to change; the node's agent applies the change"
 
 
 def _pictures(request: SetLayout, find_node: Callable[[str], ObservedNode | None]) -> tuple[GpuPicture, ...]:
-    """How the planner would lay it out, where the GPU's own agent has told what is on it."""
+    """Draw the planner's layout if the GPU's agent has reported its inventory."""
     found = find_node(request.node)
     if found is None or found.inventory is None or not request.enabled:
         return ()
@@ -152,7 +152,7 @@ def _pictures(request: SetLayout, find_node: Callable[[str], ObservedNode | None
 async def vm_preview(
     request: AttachDevices | DetachDevices, api: Api, cache: ClusterCache, rows: VirtualizationView
 ) -> ChangePreview:
-    """What becomes of a machine's devices. Raises ApiError."""
+    """Preview a change of a VM's devices. Raises ApiError."""
     row = next((m for m in rows.vms if (m.namespace, m.name) == (request.namespace, request.vm)), None)
     try:
         raw = await writing.raw(api, VirtualMachine.TYPE, request.vm, request.namespace)

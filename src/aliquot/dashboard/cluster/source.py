@@ -1,4 +1,4 @@
-"""The source for a cluster: looks from watches, asks as patches, followed until it is known how they ended."""
+"""The source for a cluster: state from watches, changes as patches, followed until their outcome."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aliquot.dashboard.change_requests import (
     SwitchFunctions,
 )
 from aliquot.dashboard.cluster import executor, history
-from aliquot.dashboard.cluster import node_views as looks
+from aliquot.dashboard.cluster import node_views as views
 from aliquot.dashboard.cluster import previews as previewing
 from aliquot.dashboard.cluster import vm_overview as virtual
 from aliquot.dashboard.cluster.access_review import AccessReviews, AccessRight, ClusterUser
@@ -51,7 +51,7 @@ from aliquot.kubernetes.gpu.config_label import NamedConfigSource as Text
 from aliquot.kubernetes.kinds.harvester import GROUP
 
 GATHER_S = 0.1
-"""What changes within this time is looked at once."""
+"""Changes within this time are processed together."""
 CHECK_S = 2.0
 _NODES = (AccessRight("patch", "", "nodes"),)
 _VMS = (AccessRight("patch", "kubevirt.io", "virtualmachines"),)
@@ -66,7 +66,7 @@ RIGHTS: Mapping[str, tuple[AccessRight, ...]] = {
     "attach": _VMS,
     "detach": _VMS,
 }
-"""What each kind of ask needs of the person's own rights."""
+"""The user's permissions that each kind of request needs."""
 
 
 class ClusterSource:
@@ -102,7 +102,7 @@ class ClusterSource:
         self._wake = asyncio.Event()
         self._others_changed = False
 
-    # -- looking
+    # -- observation
 
     @property
     def fleet(self) -> ObservedFleet:
@@ -123,7 +123,7 @@ class ClusterSource:
         return self._named[1]
 
     def _config_names(self) -> tuple[str, ...]:
-        """All that some node knows, those made for one node alone left out."""
+        """Return the named configs of all nodes, without those generated for one node."""
         texts: dict[str, None] = {}
         for node in self.fleet.nodes:
             published = self.cache.document(node.name, document.GPUS)
@@ -134,7 +134,7 @@ class ClusterSource:
             try:
                 found |= dict.fromkeys(load(text, "").names if text else ())
             except AliquotError:
-                continue  # its node says so in its state
+                continue  # its node's state shows the error
         return tuple(found)
 
     async def run(self) -> None:
@@ -156,7 +156,7 @@ class ClusterSource:
     def _publish(self) -> None:
         unavailable = self.cache.unavailable
         step = "kubectl get --raw /readyz" if unavailable else ""
-        error = f"the API server cannot be asked: {unavailable}" if unavailable else ""
+        error = f"the API server is not available: {unavailable}" if unavailable else ""
         dirty, self._dirty = self._dirty, set()
         others_changed, self._others_changed = self._others_changed, False
         if self.cache.ready:
@@ -174,15 +174,15 @@ class ClusterSource:
             if published is not None:
                 self.cache.follow_maps(self._configs.maps(name, published))
             if parts.is_relevant and (parts.node is not None or published is not None or parts.vgpus is not None):
-                found.append((looks.node_view(parts, self._clock()), None))
+                found.append((views.node_view(parts, self._clock()), None))
             else:
                 gone.append(name)
         self._state.update(found, gone)
 
     def parts(self, name: str) -> NodeParts:
-        """Everything that is known of a node."""
+        """Collect the objects of a node."""
         cache = self.cache
-        return looks.current(
+        return views.current(
             NodeParts(
                 name,
                 cache.nodes.get(name),
@@ -204,7 +204,7 @@ class ClusterSource:
     async def changed(self, since: int) -> None:
         await self._state.changed(since)
 
-    # -- asking
+    # -- previews
 
     async def preview(self, request: AnyChangeRequest, who: Person) -> ChangePreview:
         reason = await self.may(who, str(request.__struct_config__.tag))
@@ -218,15 +218,13 @@ class ClusterSource:
         changes = []
         for node in nodes_of(request):
             changes.append(await self._node_change(request, node))
-            await asyncio.sleep(0)  # those of a thousand nodes take seconds: others have their turn
+            await asyncio.sleep(0)  # a thousand nodes take seconds: let other tasks run
         return previewing.nodes(request, changes)
 
     async def _node_change(self, request: AnyChangeRequest, node: str) -> tuple[str, NodeChange | ConfigFailure]:
         node_view = self._node_view(node)
         if node_view is None:
-            return node, ConfigFailure(
-                "NoNode", f"there is no node {node} with GPUs (any more)", (), "kubectl get nodes"
-            )
+            return node, ConfigFailure("NoNode", f"node {node} with GPUs not found", (), "kubectl get nodes")
         if node_view.error:
             return node, ConfigFailure("Away", node_view.error, (), node_view.next_step)
         parts = self.parts(node)
@@ -242,20 +240,18 @@ class ClusterSource:
     def _node_view(self, node: str) -> ObservedNode | None:
         return self.fleet.by_name.get(node)
 
-    # -- doing
+    # -- execution
 
     async def execute(self, preview: ChangePreview, who: Person, report: Report) -> ChangeOutcome:
         if who.reads_only:
-            return ChangeOutcome(
-                "refused", "Nothing was changed: you may look, and change nothing.", code="NO_PERMISSION"
-            )
+            return ChangeOutcome("refused", "Nothing was changed: you have read-only access.", code="NO_PERMISSION")
         if preview.obstacles:
             first = preview.obstacles[0]
             return ChangeOutcome(
                 "refused", f"Nothing was changed: {first.message}", code=first.rule, next_step=first.next_step
             )
         if not preview.actions:
-            return ChangeOutcome("nothing", "There was nothing to do: it is as asked already.")
+            return ChangeOutcome("nothing", "Nothing to do: the current state already matches the request.")
         for node in preview.nodes:
             self._state.begin(node, who.name)
         access = executor.ClusterChangeContext(self.cache, self.clients, self.timeouts)
@@ -269,18 +265,18 @@ class ClusterSource:
                 self._state.end(node, who.name)
             self._nodes_changed(set(preview.nodes))
 
-    # -- the past, and rights
+    # -- history and permissions
 
     async def history(self, node: str | None = None, most: int = 200) -> tuple[PastChange, ...]:
         return await history.changes(self.api, node, most, self.cache.pasts(node))
 
     async def may(self, who: Person, what: str) -> str:
         if who.reads_only:
-            return "You may look, and change nothing."
+            return "You have read-only access."
         try:
             return await self._may(who, what)
-        except AliquotError as error:  # what was seen last is shown all the same
-            return f"Nobody can tell now what you may: {error.brief}"
+        except AliquotError as error:  # the last observed state is still shown
+            return f"Your permissions cannot be checked now: {error.brief}"
 
     async def _may(self, who: Person, what: str) -> str:
         maps = tuple(AccessRight(verb, "", "configmaps", self.api.namespace) for verb in ("create", "patch"))

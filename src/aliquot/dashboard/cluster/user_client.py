@@ -1,4 +1,4 @@
-"""Writing with a person's own token, so that the cluster's rights and its audit log see the person, not this page."""
+"""API clients with a user's own token, so that RBAC and the audit log apply to the user, not to the dashboard."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ JSON = dict[str, Any]
 
 
 class UserClients:
-    """Opens connections for writers. ``own_credentials`` says that who has no token writes with the page's own
-    credentials: a page that somebody started with his kubeconfig.
+    """Opens API clients for users.
+
+    With ``own_credentials``, users without a token write with the dashboard's kubeconfig.
     """
 
     def __init__(self, api: Api, access: ClusterAccess, *, own_credentials: bool) -> None:
@@ -32,10 +33,10 @@ class UserClients:
 
     @asynccontextmanager
     async def of(self, who: Person) -> AsyncIterator[Api]:
-        """The API server as this person. Raises PermissionDeniedError for one who cannot write."""
+        """Open the API client of a user. Raises PermissionDeniedError if the user may not write."""
         if not who.token:
             if not self._own_credentials or who.reads_only:
-                raise PermissionDeniedError(f"{who.name or 'who has no token'} may look, and change nothing")
+                raise PermissionDeniedError(f"{who.name or 'a user without a token'} has read-only access")
             yield self._api
             return
         plain = msgspec.structs.replace(
@@ -49,18 +50,18 @@ class UserClients:
 
 
 async def raw(api: Api, kind: ResourceType, name: str, namespace: str) -> JSON:
-    """A whole object, every field of it. Raises ApiError."""
+    """Read an object with all its fields. Raises ApiError."""
     found: JSON = msgspec.json.decode(await api.session.send("get", ApiTarget(kind, name, namespace or None)))
     return found
 
 
 def is_conflict(error: ApiError) -> bool:
-    """Whether somebody else wrote first."""
+    """Report whether another client wrote first."""
     return isinstance(error, ConflictError)
 
 
 def why(error: ApiError, who: Person) -> str:
-    """A refusal in the page's words."""
+    """Describe a refusal to the user."""
     if isinstance(error, ForbiddenError):
         return f"{who.name} may not do this: {error.brief}"
     return error.brief

@@ -1,4 +1,4 @@
-"""Everything for virtual machines, and what of it is missing, each with what to do about it."""
+"""All rows for VMs, and missing requirements with their next steps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from aliquot.dashboard.cluster import harvester_rows as rows
 from aliquot.dashboard.cluster import vms as machines
 from aliquot.dashboard.cluster.cluster_cache import ClusterCache
 from aliquot.dashboard.view_models import ObservedFleet, VirtualizationView
+from aliquot.errors import Message
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.virtual_machines.agent.node_report import parse
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import AdmissionSnapshot
@@ -17,7 +18,7 @@ _FEW = 3
 
 
 def rows_of(cache: ClusterCache, fleet: ObservedFleet) -> VirtualizationView:
-    """Computed when somebody looks: few look at machines."""
+    """Build all rows. This runs only when a page needs them."""
     cluster = cache.admission_state.cluster()
     products = {(n.name, gpu.pci): gpu.product for n in fleet.nodes if n.inventory for gpu in n.inventory.gpus}
     snapshots = rows.by_node(cluster.snapshot)
@@ -36,13 +37,11 @@ def _missing(cache: ClusterCache, snapshot: AdmissionSnapshot) -> Iterator[str]:
     absent = [informer.kind.TYPE for informer in informers if informer.absent]
     kinds = [str(kind.kind) for kind in absent if kind.group != "kubevirt.io"]
     if kinds:
-        text = (
-            f"This cluster does not have Harvester's kinds ({', '.join(kinds)}): nothing can be shared with machines."
-        )
+        text = f"This cluster does not have Harvester's kinds ({', '.join(kinds)}), so no GPU can be shared with VMs."
         yield f"{text} Next: kubectl apply --server-side -f deploy/crds/"
     unavailable = next((informer.unavailable for informer in informers if informer.unavailable), "")
     if unavailable:
-        yield f"Not everything can be read: {unavailable}"
+        yield f"Some objects cannot be read: {unavailable}"
     if not kinds:
         yield from _agents(snapshot)
 
@@ -51,33 +50,33 @@ def _no_vms(cache: ClusterCache) -> tuple[str, ...]:
     if any(
         informer.absent and informer.kind.TYPE.group == "kubevirt.io" for informer in cache.virtualization_informers
     ):
-        return ("KubeVirt is not installed in this cluster: there are no virtual machines. Next: kubectl get crds",)
+        return ("KubeVirt is not installed in this cluster, so there are no VMs. Next: kubectl get crds",)
     return ()
 
 
 def _agents(snapshot: AdmissionSnapshot) -> Iterator[str]:
-    """Nodes with objects that nobody carries out, and nodes without a driver."""
+    """Yield sentences about nodes with objects but without an agent, and nodes without a driver."""
     nodes_with_gpus = {gpu.spec.node_name for gpu in snapshot.gpus.values()}
     silent = [name for name in sorted(nodes_with_gpus & snapshot.nodes.keys()) if not _has_agent(snapshot, name)]
     if silent:
         where = _list(silent)
         yield (
-            f"No devices agent (the controller of Harvester's objects) works on {where}: nothing that is asked there "
-            "is carried out. Next: kubectl get daemonsets -A -l app=aliquot-devices"
+            f"No devices agent (the controller of Harvester's objects) runs on {where}, so changes of these objects "
+            "are not applied. Next: kubectl get daemonsets -A -l app=aliquot-devices"
         )
     if not nodes_with_gpus and not any(_has_agent(snapshot, name) for name in snapshot.nodes):
         yield (
-            "No devices agent works in this cluster, so that no GPU is offered to machines. "
+            "No devices agent runs in this cluster, so no GPU is available to VMs. "
             "Next: kubectl apply -f deploy/kubernetes-machines/"
         )
     for name in sorted(snapshot.nodes):
         status = parse(snapshot.nodes[name].metadata.annotations.get(DEVICES_ANNOTATION))
         if status is not None and status.state in ("waiting", "idle"):
-            sentence, _, step = status.sentence.partition(" | next: ")
+            message = Message.parse(status.sentence)
             needed = snapshot.nodes[name].metadata.labels.get(names.DRIVER_NEEDED_LABEL) == "true"
-            driver = " NVIDIA's vGPU host driver (the driver toolkit) is needed there." if needed else ""
+            driver = " The node needs NVIDIA's vGPU host driver (the driver toolkit)." if needed else ""
             waits = driver if status.state == "waiting" else ""
-            yield f"{name}: {sentence}.{waits}" + (f" Next: {step}" if step else "")
+            yield f"{name}: {message.sentence}.{waits}" + (f" Next: {message.next_step}" if message.next_step else "")
 
 
 def _has_agent(snapshot: AdmissionSnapshot, node: str) -> bool:

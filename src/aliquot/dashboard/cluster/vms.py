@@ -1,4 +1,4 @@
-"""KubeVirt's machines as rows: what each has, and which free devices of its node it could have. Pure."""
+"""KubeVirt VMs as rows: their devices, and unused devices of their node. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from aliquot.kubernetes.virtual_machines.kubevirt.admission.device_meanings impo
     node_of_device,
     resource_meanings,
 )
-from aliquot.kubernetes.virtual_machines.kubevirt.admission.validation import device_errors as complaints
+from aliquot.kubernetes.virtual_machines.kubevirt.admission.validation import device_errors
 
-RESTART = "it runs: a change of its devices takes effect when it is stopped and started again"
+RESTART = "the VM is running: a change of its devices takes effect when it is stopped and started again"
 Products = Mapping[tuple[str, str], str]
 
 
@@ -37,7 +37,7 @@ def rows(snapshots: Mapping[str, AdmissionSnapshot], cluster: VmClusterState, pr
         choice = free.get(node, ()) if node else tuple(d for some in free.values() for d in some)
         if not attached and not choice:
             continue
-        notes = list(complaints(vm.devices, cluster)) if attached else []
+        notes = [str(each) for each in device_errors(vm.devices, cluster)] if attached else []
         yield VmRow(
             name=name,
             namespace=namespace,
@@ -51,7 +51,7 @@ def rows(snapshots: Mapping[str, AdmissionSnapshot], cluster: VmClusterState, pr
 
 
 def free_devices(node: str, snapshot: AdmissionSnapshot, products: Products) -> Iterator[VmDeviceRow]:
-    """What is made on a node, and no machine has: vGPUs, and whole GPUs that are claimed."""
+    """Yield the unused devices of a node: vGPUs, and whole GPUs that are claimed for passthrough."""
     known = resource_meanings(snapshot)
     for name, device in sorted(snapshot.vgpus.items()):
         if device.status.configured and not describe_holder(snapshot, name):
@@ -77,7 +77,7 @@ def _device(name: str, node: str, kind: str, parent: str, meaning: ResourceMeani
 
 
 def _devices(vm: VirtualMachine, cluster: VmClusterState, products: Products, running: bool) -> Iterator[VmDeviceRow]:
-    """By the names that its entries have; of a running one the annotation says which devices it really has."""
+    """Yield the devices of a VM by entry. For a running VM, an annotation names the allocated devices."""
     snapshot, known = cluster.snapshot, resource_meanings(cluster.snapshot)
     allocated = {resource: list(found) for resource, found in annotated_devices(vm).items()} if running else {}
     for each in vm.devices.all:

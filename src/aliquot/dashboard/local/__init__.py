@@ -1,1 +1,1 @@
-"""The page's source for this machine, one simulated node, or all simulated nodes of a state directory."""
+"""The source for this host, one simulated node, or all simulated nodes of a state directory."""

@@ -1,4 +1,4 @@
-"""Opening the source for this machine, for one simulated node, or for all of a state directory."""
+"""Opening the source for this host, one simulated node, or all simulated nodes of a state directory."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ def open_local(
     config_file: str | None = None,
     address: Address = _as_it_is,
 ) -> LocalSource:
-    """The machine itself (``node`` None), a simulated node, or with ``fleet`` all simulated nodes of a state directory,
-    also such as come later. ``config_file`` is a path: its named configs can be asked for. ``address`` makes a next
-    step one that can be typed for a node. Nothing is read before ``run``. To be called on a running event loop.
+    """Open the source for this host (``node`` None) or a simulated node. Call this on a running event loop.
 
-    Raises ConfigError for a file with faults, StorageError for one that cannot be read, BlockedError for a simulated
-    node that is not there.
+    With ``fleet``, the source has all simulated nodes of a state directory, including those created later.
+    ``config_file`` is the path of a file with named configs. ``address`` adapts a next step to a node.
+    Nodes are not read before ``run``.
+
+    Raises ConfigError if the file is invalid, StorageError if it cannot be read, BlockedError if the simulated node
+    does not exist.
     """
     file = _config(config_file) if config_file else None
     state = FleetState()
@@ -73,6 +75,6 @@ def _config(path: str) -> ConfigFile:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise StorageError(f"cannot read the config file {path}: {why}", next_step=f"ls -l {path}") from error
     return load(text, path)

@@ -1,4 +1,4 @@
-"""What an ask means for one node, as the wish that the planner takes. Pure."""
+"""The desired state for the planner, from a change request for one node. Pure."""
 
 from __future__ import annotations
 
@@ -19,28 +19,26 @@ if TYPE_CHECKING:
     from aliquot.core.config.file import ConfigFile
 
 SPARE = "new-"
-"""What the name of a place starts with where one more mdev could be made on a GPU itself; its address follows."""
+"""Prefix of a place where one more mdev can be created on a physical function. The PCI address follows."""
 
 
 def gpu(inventory: Inventory, pci: str) -> Gpu:
-    """Raises NoSuchGpuError."""
+    """Return the GPU at a PCI address. Raises NoSuchGpuError."""
     found = next((g for g in inventory.gpus if g.pci == pci), None)
     if found is None:
         known = tuple(f"GPU {g.index}  {g.pci}  {g.product}" for g in inventory.gpus)
-        raise NoSuchGpuError(
-            f"there is no GPU {pci} on {inventory.node} (any more)", details=known, next_step="aliquot show"
-        )
+        raise NoSuchGpuError(f"GPU {pci} not found on {inventory.node}", details=known, next_step="aliquot show")
     return found
 
 
 def partition(request: PartitionGpu, inventory: Inventory) -> Desired:
-    """Raises ConfigError with every fault of the text."""
+    """Parse the geometry of a request. Raises ConfigError with all errors of the text."""
     try:
         desired = adhoc([gpu(inventory, request.gpu).pci], [request.mig.strip()], inventory)
     except ConfigError as error:
         details = tuple(line.removeprefix("--mig ").removeprefix("--mig: ") for line in error.details)
         raise ConfigError(
-            f"this cannot be read: {details[0]}" if details else error.brief,
+            f"invalid geometry: {details[0]}" if details else error.brief,
             details=details[1:],
             next_step=error.next_step,
         ) from error
@@ -49,18 +47,18 @@ def partition(request: PartitionGpu, inventory: Inventory) -> Desired:
 
 
 def layout(request: SetLayout, inventory: Inventory) -> Desired:
-    """Raises ConfigError for a profile that no table knows, or a count below zero."""
+    """Build the desired geometry from counts. Raises ConfigError for an unknown profile or a negative count."""
     if any(count < 0 for count in request.counts.values()):
-        raise ConfigError("a count is 0 or more")
+        raise ConfigError("a count must be 0 or more")
     parts = [f"{name}*{count}" for name, count in request.counts.items() if count]
     mig = (",".join(parts) or "empty") if request.enabled else "disabled"
     return partition(PartitionGpu(node=request.node, gpu=request.gpu, mig=mig), inventory)
 
 
 def fit_instance(request: FitInstance, inventory: Inventory) -> Desired:
-    """One more of a profile, beside as many of each as there are. Held instances are pinned, idle ones may move.
+    """Request the current instances and one more of a profile. Held instances are pinned, idle ones may move.
 
-    Raises ConfigError for a profile that this GPU does not have.
+    Raises ConfigError if this GPU does not have the profile.
     """
     target = gpu(inventory, request.gpu)
     if not target.mig.capable or target.lost:
@@ -91,16 +89,16 @@ def _keep_instance(target: Gpu, number: int) -> DesiredInstance:
 
 
 def functions(pcis: Sequence[str], on: bool, inventory: Inventory) -> Desired:
-    """Virtual functions on, or off with the vGPUs on them."""
+    """Request virtual functions to be enabled, or disabled together with their vGPUs."""
     gone = None if on else ()
     gpus = [gpu(inventory, pci) for pci in dict.fromkeys(pcis)]
     return Desired(tuple(DesiredGpu(g.pci, mig=None, instances=None, vgpus=gone, functions=on) for g in gpus))
 
 
 def vgpus(places: Sequence[str], name: str, inventory: Inventory) -> Desired:
-    """The same type on each of these places, and every other vGPU as it is; no name destroys what is there.
+    """Request the same type at each of these places, and keep every other vGPU. An empty name destroys the vGPUs.
 
-    Raises ConfigError for a type that no table knows, NoSuchGpuError for a place that is not there.
+    Raises ConfigError for an unknown type, NoSuchGpuError for a place that does not exist.
     """
     places_by_gpu: dict[str, list[str]] = {}
     for place in dict.fromkeys(places):
@@ -111,15 +109,13 @@ def vgpus(places: Sequence[str], name: str, inventory: Inventory) -> Desired:
 
 
 def owner(inventory: Inventory, place: str) -> Gpu:
-    """The GPU that a place is on. Raises NoSuchGpuError."""
+    """Return the GPU of a place. Raises NoSuchGpuError."""
     address = place.removeprefix(SPARE).partition("#")[0]
     for each in inventory.gpus:
         addresses = each.virtual.addresses if each.virtual else ()
         if address == each.pci or address in addresses or any(place == v.uuid for v in each.vgpus):
             return each
-    raise NoSuchGpuError(
-        f"there is no place {place} for a vGPU on {inventory.node} (any more)", next_step="aliquot vgpu list"
-    )
+    raise NoSuchGpuError(f"place {place} for a vGPU not found on {inventory.node}", next_step="aliquot vgpu list")
 
 
 def _desired_vgpus(inventory: Inventory, target: Gpu, places: Collection[str], name: str) -> DesiredGpu:
@@ -134,7 +130,7 @@ def _desired_vgpus(inventory: Inventory, target: Gpu, places: Collection[str], n
 
 
 def place_of(target: Gpu, vgpu: Vgpu) -> str:
-    """The name of the place that a vGPU is at: its function, its UUID where the GPU itself carries them all."""
+    """Return the place of a vGPU: its virtual function, or its UUID if all are on the physical function."""
     return vgpu.uuid if uses_physical_function(target) else vgpu.function
 
 
@@ -144,7 +140,7 @@ def _type(inventory: Inventory, target: Gpu, name: str) -> tuple[int, str]:
 
     table = inventory.vgpu_table(target)
     if table is None:
-        raise ConfigError(f"{target.product} has no vGPU types that are known", next_step="aliquot vgpu types")
+        raise ConfigError(f"no vGPU types of {target.product} are known", next_step="aliquot vgpu types")
     type_request = parse_vgpu_request(name, 1)
     found = find_type(table, type_request)
     if found is None or found.id is None:
@@ -156,17 +152,17 @@ def _type(inventory: Inventory, target: Gpu, name: str) -> tuple[int, str]:
 
 
 def config(file: ConfigFile | None, name: str, inventory: Inventory) -> Desired:
-    """Raises ConfigError for a name that the file does not have, or where there is no file."""
+    """Select a named config. Raises ConfigError if the file is missing or does not have it."""
     if file is None:
-        raise ConfigError("this page was started without a config file: give it one with --file")
+        raise ConfigError("the dashboard was started without a config file: restart it with --file FILE")
     from aliquot.core.config.select.named_config import select
 
     return select(file, name, inventory)
 
 
 def repair(recorded: Sequence[RecordedRequest], inventory: Inventory) -> Desired:
-    """What was asked last, for the GPUs that are there. Raises ConfigError where nothing was."""
+    """Return the last requested state of the present GPUs. Raises ConfigError if none is recorded."""
     if not recorded:
-        raise ConfigError("nothing is recorded to go back to: nobody has asked for anything yet")
+        raise ConfigError("no requested state is recorded for this node: apply a change first")
     desired, gone = replay(recorded, inventory)
     return msgspec.structs.replace(desired, notes=(*desired.notes, *(f.message for f in gone)))

@@ -1,4 +1,4 @@
-"""What lies beside a node's GPUs and is shown too: its lock, and the record of what was asked of it last."""
+"""Watch of the files that a node's page shows besides the GPUs: its lock, and the record of its last request."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _LOCKS = "/proc/locks"
 
 
 class FileWatch:
-    """Which nodes are to be looked at again although nothing happened to their GPUs. For one thread at a time."""
+    """Detects nodes to be read again although their GPUs did not change. Use it in one thread at a time."""
 
     def __init__(self) -> None:
         self._signatures: dict[str, Signature] = {}
 
     def remember(self, access: NodeAccess, held: frozenset[int] | None = None) -> None:
-        """A look is taken now: what is there before it is known."""
+        """Remember the current files of a node, just before the node is read."""
         self._signatures[access.name] = _signature(access, locked_inodes() if held is None else held)
 
     def forget(self, name: str) -> None:
         self._signatures.pop(name, None)
 
     def changed(self, accesses: Iterable[NodeAccess]) -> list[str]:
-        """The names of nodes whose signs are not those that were noted."""
+        """Return the names of nodes whose files differ from those remembered."""
         held = locked_inodes()
         return [access.name for access in accesses if self._signatures.get(access.name) != _signature(access, held)]
 
 
 def locked_inodes() -> frozenset[int]:
-    """Of the files that anybody holds with flock, as the kernel tells it. None where it does not."""
+    """Return the inodes of all files locked with flock; empty if the kernel does not list them."""
     try:
         with open(_LOCKS) as file:
             lines = [line.split() for line in file]

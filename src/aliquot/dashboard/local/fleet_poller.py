@@ -1,6 +1,7 @@
-"""Keeps the looks at all simulated nodes of a state directory fresh: the server says which changed, only they are read.
+"""Poller of all simulated nodes of a state directory.
 
-The server that hosts the nodes is asked once for all of them, and answers when there is something to tell.
+The server that hosts the nodes reports which nodes changed, and only these are read.
+One long-poll request covers all nodes; the server answers when a node changed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from aliquot.dashboard.local import node_views as looks
+from aliquot.dashboard.local import node_views as views
 from aliquot.dashboard.local.file_watch import FileWatch
 from aliquot.dashboard.local.fleet_state import FleetState
 from aliquot.dashboard.local.node_access import NodeAccess, NodeObservation
@@ -28,18 +29,18 @@ if TYPE_CHECKING:
     from aliquot.node.usage_tracker import UsageTracker
 
 BATCH = 32
-"""Nodes that are read before they are shown: the page fills up while the rest is read."""
+"""Nodes that are read before they are shown together. The page fills up while the others are read."""
 
 WAIT_S = 5.0
-"""How long one question to the server may wait for an answer."""
+"""How long one request to the server may wait for changes."""
 
 EMPTY_S = 1.0
-"""How often a directory without nodes is looked at: no server runs that could tell."""
+"""How often a directory without nodes is checked. Without nodes, no server runs that could report changes."""
 
 
 FILES_S = 2.0
 FILES_UNWATCHED_S = 20.0
-"""How often locks and records of wishes are looked at, while somebody watches and while nobody does."""
+"""How often locks and recorded requests are checked, with and without open pages."""
 
 
 class FleetPoller:
@@ -89,9 +90,9 @@ class FleetPoller:
             await self._read(await self._threads.run(lambda watched=accesses: self._file_watch.changed(watched)))  # type: ignore[misc]
 
     async def _poll_changes(self) -> None:
-        """One question, and a look at whatever changed. Raises AliquotError where nobody can be asked."""
+        """Request the changed nodes once, and read them. Raises AliquotError if the server does not answer."""
         news = await self._threads.run(lambda: control.changes(self._state_dir, self._since, WAIT_S), self._state_dir)
-        if news is None:  # no node is there, and no server runs
+        if news is None:  # the directory has no nodes, and no server runs
             self._forget(set(self._accesses))
             self._since = ""
             self._state.set_status(ready=True)
@@ -137,7 +138,7 @@ class FleetPoller:
         try:
             return await self._threads.run(job, access.name)
         except DriverHangsError as error:
-            return looks.failed(previous, error, begun), None
+            return views.failed(previous, error, begun), None
 
     async def refresh(self, node: str, observation: NodeObservation | None) -> None:
         if self.access(node) is not None and observation is None:
@@ -146,7 +147,7 @@ class FleetPoller:
             self._state.update([await self._poll(access, observation)])
 
     def _read_usage(self, node: str, connection: Connection, inventory: Inventory) -> tuple[Usage, ...]:
-        """What the pieces are used for. Most nodes of a large fleet have none, and are asked nothing."""
+        """Read the usage of the instances. Most nodes of a large fleet have none, and are not queried."""
         if not any(gpu.instances or gpu.holders for gpu in inventory.gpus):
             return ()
         from aliquot.node.usage_tracker import UsageTracker

@@ -1,4 +1,4 @@
-"""All looks of a source and their revision, on one event loop. Whoever waits for news is told when something moved."""
+"""The observed state of all nodes and its revision, on one event loop. Waiting tasks are woken when it changes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _NAMED = 6
 
 
 class FleetState:
-    """``fleet`` and ``virtual`` answer from the last looks. ``rows`` of a node are made beside its look, in the thread
-    that took it: here they are only put together.
+    """The last observations of all nodes.
+
+    The VM rows of a node are built in the thread that observed it, and only merged here.
     """
 
     def __init__(self) -> None:
@@ -35,8 +36,10 @@ class FleetState:
     def update(
         self, nodes: Iterable[tuple[ObservedNode, VirtualizationView | None]], removed: Iterable[str] = ()
     ) -> None:
-        """Takes new looks over, each with its rows (None: as they were), and forgets nodes. The revision moves where
-        something shown did. Of two readings under way the one that began later is right, whichever comes first.
+        """Store new observations, each with its rows (None: unchanged), and remove nodes.
+
+        The revision increases if anything shown changed.
+        Of two concurrent observations, the one that began later wins, in any order of arrival.
         """
         moved = False
         revision = self.fleet.revision + 1
@@ -59,7 +62,7 @@ class FleetState:
         self._publish(moved)
 
     def set_status(self, *, ready: bool | None = None, error: str = "", next_step: str = "") -> None:
-        """What is true of the source as a whole."""
+        """Set the status of the source as a whole."""
         fleet = self.fleet
         ready = fleet.ready if ready is None else ready
         if (ready, error, next_step) != (fleet.ready, fleet.error, fleet.next_step):
@@ -67,12 +70,12 @@ class FleetState:
             self._publish(True)
 
     def begin(self, node: str, who: str) -> None:
-        """Somebody of this page changes a node."""
+        """Mark a node as being changed by a user of this dashboard."""
         self._busy.setdefault(node, []).append(who)
         self._mark(node)
 
     def end(self, node: str, who: str) -> None:
-        """No longer."""
+        """Remove the mark that ``begin`` set."""
         self._busy[node].remove(who)
         self._mark(node)
 
@@ -81,11 +84,11 @@ class FleetState:
             self.update([(replace(self._nodes[node], changing=""), None)])
 
     def mark_changed(self) -> None:
-        """Something beside the looks is shown otherwise."""
+        """Increase the revision: something shown besides the observations changed."""
         self._publish(True)
 
     def _publish(self, moved: bool) -> None:
-        """A look that shows the same but is newer is taken over too: its age is told from it."""
+        """Publish the nodes. An equal but newer observation is published too, because its age is shown."""
         nodes = tuple(self._nodes[name] for name in sorted(self._nodes))
         self.fleet = replace(self.fleet, nodes=nodes, revision=self.fleet.revision + moved)
         if moved:
@@ -95,7 +98,7 @@ class FleetState:
     # -- reading
 
     def node_view(self, node: str) -> ObservedNode:
-        """The last look; an empty one of a node that was never looked at."""
+        """Return the last observation, an empty one if the node was never observed."""
         return self._nodes.get(node) or ObservedNode(node)
 
     @property
@@ -111,7 +114,7 @@ class FleetState:
         return found
 
     async def changed(self, since: int) -> None:
-        """Returns once the revision is another. Whoever waits looks at it: looks are taken more often then."""
+        """Wait until the revision differs from ``since``. Nodes are observed more often while a task waits here."""
         self.watchers += 1
         self._arrived.set()
         try:
@@ -121,7 +124,7 @@ class FleetState:
             self.watchers -= 1
 
     async def pause(self, watched_s: float, unwatched_s: float) -> None:
-        """Waits until it is time for a new look: soon while somebody watches, or at once when the first one comes."""
+        """Wait until the next observation is due: sooner while pages are open, at once when the first page opens."""
         self._arrived.clear()
         if self.watchers:
             await asyncio.sleep(watched_s)

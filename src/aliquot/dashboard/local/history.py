@@ -10,18 +10,18 @@ from aliquot.dashboard.view_models import PastChange
 from aliquot.errors import StorageError
 from aliquot.foundation import lock
 
-_TITLES = {"": "A change of {gpus}", "the record": "What was asked last, again, of {gpus}"}
-_WITHOUT = {"": "A change that reached no GPU", "the record": "What was asked last, again"}
+_TITLES = {"": "A change of {gpus}", "the record": "Last request applied again to {gpus}"}
+_WITHOUT = {"": "A change that reached no GPU", "the record": "Last request applied again"}
 
 
 def changes(accesses: Sequence[NodeAccess], most: int, busy: Collection[str]) -> tuple[PastChange, ...]:
-    """The newest ``most`` changes of some nodes. ``busy`` are the names of nodes that somebody changes just now."""
+    """Return the newest ``most`` changes of some nodes. ``busy`` are the names of nodes being changed now."""
     found: list[PastChange] = []
     for access in accesses:
         try:
             entries = access.journal_entries()
         except StorageError as error:
-            found.append(PastChange(access.name, 0, 0, "", "Its journal cannot be read", "unknown", (), error.brief))
+            found.append(PastChange(access.name, 0, 0, "", "The journal cannot be read", "unknown", (), error.brief))
             continue
         runs = past_runs(entries, running=access.name in busy, since=lock.since(access.lock))
         found += [change(access.name, each) for each in runs[:most]]
@@ -29,13 +29,13 @@ def changes(accesses: Sequence[NodeAccess], most: int, busy: Collection[str]) ->
 
 
 def change(node: str, past: PastRun) -> PastChange:
-    """One run in the page's words."""
+    """Describe one run for the page."""
     gpus = f"GPU {past.gpus[0]}" if len(past.gpus) == 1 else f"{len(past.gpus)} GPUs"
-    title = _TITLES[past.name].format(gpus=gpus) if past.name in _TITLES else f"{past.name}, on {gpus}"
+    title = _TITLES[past.name].format(gpus=gpus) if past.name in _TITLES else f"{past.name} on {gpus}"
     if not past.gpus:
         title = _WITHOUT.get(past.name, past.name)
     title = past.actions[0] if len(past.actions) == 1 and not past.name else _counted(title, past.totals)
-    back = tuple(f"taken back: {line}" for line in past.undone)
+    back = tuple(f"reverted: {line}" for line in past.undone)
     return PastChange(
         node=node,
         at=past.at,

@@ -1,4 +1,4 @@
-"""The virtual machines of one host as the page shows them, and what attaching devices comes to. Pure."""
+"""The VMs of one libvirt host as rows, and previews of attaching and detaching devices. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aliquot.libvirt.models import PCI, Hostdev, LibvirtDomain
 
 
 class VmChange(msgspec.Struct, frozen=True):
-    """What a preview of a machine is made of, and carried out by."""
+    """The change that a preview of a VM executes."""
 
     node: str
     request: AttachDevices | DetachDevices
@@ -29,7 +29,7 @@ class VmChange(msgspec.Struct, frozen=True):
 
 
 def vm_rows(inventory: Inventory, around: VmContext) -> tuple[VmRow, ...]:
-    """A row for each domain, by name."""
+    """Build a row for each domain, sorted by name."""
     free = tuple(_free(inventory, around.domains))
     return tuple(_vm_row(inventory, d, around, free) for d in sorted(around.domains, key=lambda domain: domain.name))
 
@@ -45,7 +45,7 @@ def _vm_row(inventory: Inventory, domain: LibvirtDomain, around: VmContext, free
         devices=tuple(_device(inventory, k) for k in known),
         free=free,
         warnings=tuple(b.message for b in report.all_problems) + (report.notes if known else ()),
-        why_not="" if domain.persistent else "it has no definition: what it has ends when it is shut down",
+        why_not="" if domain.persistent else "it is transient: a change would be lost when it shuts down",
     )
 
 
@@ -66,7 +66,7 @@ def _several(inventory: Inventory, gpu: Gpu, vgpu: Vgpu) -> bool | None:
 
 
 def _free(inventory: Inventory, domains: Sequence[LibvirtDomain]) -> Iterator[VmDeviceRow]:
-    """vGPUs, and what vfio-pci has, that no machine has in its definition and nobody has open."""
+    """Yield vGPUs and devices bound to vfio-pci that no VM definition contains and no process has open."""
     busy = vm_by_device(tuple(domains))
     for gpu, vgpu in vgpus(inventory):
         known = IdentifiedDevice(hostdev_of(gpu, vgpu), gpu=gpu, vgpu=vgpu)
@@ -80,13 +80,13 @@ def _free(inventory: Inventory, domains: Sequence[LibvirtDomain]) -> Iterator[Vm
                 yield _device(inventory, known)
 
 
-# -- what an ask comes to
+# -- previews
 
 
 def preview(
     request: AttachDevices | DetachDevices, inventory: Inventory, around: VmContext, address: Address
 ) -> ChangePreview:
-    """Raises AliquotError for what is wrong on every machine: no such VM, a device that is named twice."""
+    """Preview a change of a VM. Raises AliquotError for an invalid request: an unknown VM, a duplicate device."""
     domain = attach.find_domain(around.domains, request.vm)
     words = VmDeviceRequest(devices=request.devices)
     verb = "attach" if isinstance(request, AttachDevices) else "detach"
@@ -113,7 +113,9 @@ def preview(
         summary="" if obstacles else f"{len(actions)} to {verb}",
         notes=change.notes,
         warnings=tuple(
-            f"{h.shown} gets ramFB: it shows the guest's screen before its driver runs" for h, _ in every if h.ramfb
+            f"{h.shown} gets the boot display (ramFB): it shows the guest's screen until its driver starts"
+            for h, _ in every
+            if h.ramfb
         ),
         secret=VmChange(inventory.node, request, change),
     )

@@ -1,4 +1,4 @@
-"""libvirt's virtual machines beside one node: looked at now and then, given devices and relieved of them."""
+"""The libvirt VMs of one node: polling, and attaching and detaching devices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from aliquot.core.engine.history import EndStatus
 from aliquot.dashboard.change_requests import AttachDevices, DetachDevices
 from aliquot.dashboard.local import libvirt_rows as guests
 from aliquot.dashboard.local.fleet_state import FleetState
@@ -27,24 +28,24 @@ if TYPE_CHECKING:
 WATCHED_S = 5.0
 UNWATCHED_S = 60.0
 URI = "LIBVIRT_DEFAULT_URI"
-"""libvirt's own variable, which names another daemon than the system's."""
+"""libvirt's own variable for the URI of a daemon other than the system's."""
 
 
 class LibvirtVms:
-    """One host's. ``why_not`` says why nothing can be attached now, "" where libvirt answers."""
+    """The VMs of one host. ``why_not`` says why nothing can be attached now, "" if libvirt answers."""
 
     def __init__(self, access: NodeAccess, address: Address) -> None:
-        self.why_not = "libvirt was not asked yet."
+        self.why_not = "libvirt was not queried yet."
         self._access = access
         self._address = address
         self._rows: tuple[VmRow, ...] = ()
         self._missing = ""
         self._threads = Threads(1, "libvirt")
 
-    # -- looking
+    # -- polling
 
     async def run(self, state: FleetState) -> None:
-        """For ever. An answer that differs from the last one is news for whoever watches."""
+        """Poll libvirt forever, and update open pages when the VMs change."""
         try:
             while True:
                 known = await self.refresh(state)
@@ -53,7 +54,7 @@ class LibvirtVms:
             self._threads.close()
 
     async def refresh(self, state: FleetState) -> bool:
-        """Asks libvirt now; whether it could be asked about anything: not before the node was looked at once."""
+        """Query libvirt now. Return False if the node was not observed yet, because its inventory is needed."""
         inventory = state.node_view(self._access.name).inventory
         if inventory is None:
             return False
@@ -70,7 +71,7 @@ class LibvirtVms:
             self.why_not = self._missing = ""
         except AliquotError as error:
             step = f" ({error.next_step})" if error.next_step else ""
-            self.why_not = self._missing = f"No virtual machines of libvirt: {error.brief}{step}"
+            self.why_not = self._missing = f"The VMs of libvirt cannot be read: {error.brief}{step}"
             self._rows = ()
 
     @contextmanager
@@ -86,20 +87,20 @@ class LibvirtVms:
         return read_context(libvirt, inventory, libvirt.domains(), "nvidia", lambda _: None)
 
     def with_vms(self, virtual: VirtualizationView) -> VirtualizationView:
-        """What the node has, and its machines."""
+        """Add the VMs to a node's view."""
         absent = (self._missing,) if self._missing else ()
         return msgspec.structs.replace(virtual, vms=self._rows, no_vms=absent)
 
     # -- changing
 
     def preview(self, request: AttachDevices | DetachDevices) -> ChangePreview:
-        """For a worker thread. Raises AliquotError for what is wrong everywhere, and where libvirt does not answer."""
+        """Preview a change, in a worker thread. Raises AliquotError if it is invalid or libvirt does not answer."""
         with self._opened() as libvirt:
             inventory = self._access.observe().inventory
             return guests.preview(request, inventory, self._around(libvirt, inventory), self._address)
 
     def execute(self, vm_change: guests.VmChange, report: Report) -> ChangeOutcome:
-        """For a worker thread. No two of us pick at the same time, and nobody changes vGPUs meanwhile."""
+        """Execute a change, in a worker thread. The node's lock prevents concurrent choices and changes of vGPUs."""
         touched = False
 
         def report_line(line: str) -> None:
@@ -116,37 +117,43 @@ class LibvirtVms:
                     or now.secret.change != vm_change.change
                     or now.obstacles
                 ):
-                    sentence = "Nothing was changed: the machine or its devices changed since this was shown."
+                    sentence = "Nothing was changed: the VM or its devices changed since the preview."
                     return ChangeOutcome(
-                        "refused", sentence, tuple(o.message for o in now.obstacles), "MOVED", "ask again"
+                        "refused",
+                        sentence,
+                        tuple(o.message for o in now.obstacles),
+                        "MOVED",
+                        "request the change again",
                     )
                 self._apply(libvirt, vm_change, report_line, connection.clock)
         except AliquotError as error:
             return self._failed(vm_change, error, touched)
         return ChangeOutcome(
             "done",
-            f"Done: {vm_change.change.vm} {_ended(vm_change)}. Verified by a fresh look.",
+            f"Done: {_ended(vm_change)}. Verified by reading the VM again.",
             vm_change.change.notes,
         )
 
     def _apply(self, libvirt: Libvirt, vm_change: guests.VmChange, report: Report, clock: object) -> None:
-        from aliquot.libvirt import apply as carry
+        from aliquot.libvirt import apply as applying
 
         if isinstance(vm_change.request, AttachDevices):
-            carry.attach(libvirt, vm_change.change, report)
+            applying.attach(libvirt, vm_change.change, report)
         else:
-            carry.detach(libvirt, vm_change.change, clock, report)  # type: ignore[arg-type]
+            applying.detach(libvirt, vm_change.change, clock, report)  # type: ignore[arg-type]
 
     def _failed(self, vm_change: guests.VmChange, error: AliquotError, touched: bool) -> ChangeOutcome:
         step = self._address(error.next_step, vm_change.node) if error.next_step else ""
         if not touched or isinstance(error, LockedError):
             return ChangeOutcome("refused", f"Nothing was changed: {error.brief}", error.details, error.code, step)
         stays = isinstance(vm_change.request, DetachDevices) or any("stays attached" in line for line in error.details)
-        status, end = ("partial", "not all could be undone") if stays else ("undone", "what was attached is detached")
-        return ChangeOutcome(status, f"It failed, and {end}: {error.brief}", error.details, error.code, step)
+        status: EndStatus = "partial" if stays else "undone"
+        end = "not everything could be reverted" if stays else "the attached devices were detached again"
+        return ChangeOutcome(status, f"Failed, and {end}: {error.brief}", error.details, error.code, step)
 
 
 def _ended(vm_change: guests.VmChange) -> str:
     count = len(vm_change.change.devices)
     devices = "1 device" if count == 1 else f"{count} devices"
-    return f"has {devices} more" if isinstance(vm_change.request, AttachDevices) else f"has {devices} less"
+    verb = "attached to" if isinstance(vm_change.request, AttachDevices) else "detached from"
+    return f"{devices} {verb} {vm_change.change.vm}"

@@ -1,7 +1,7 @@
-"""One node within reach, seen from the page: looked at and changed. Every call is synchronous, for a worker thread.
+"""Access to one local or simulated node: observing and changing it. Every call is synchronous, for a worker thread.
 
-Each opens the node and closes it again: an open NVML session is a client like any other, and a page that somebody has
-left open must not be what refuses a reset.
+Each call opens the node and closes it again. An open NVML session is a client of the GPU, so an open page would
+otherwise block a GPU reset.
 """
 
 from __future__ import annotations
@@ -34,20 +34,22 @@ ReadUsage = Callable[["Connection", Inventory], "tuple[Usage, ...]"]
 
 
 class NodeObservation(msgspec.Struct, frozen=True):
-    """A fresh look at a node: what is, and what was asked of it last. ``record_error`` says why the latter is not
-    known. ``usage`` is None where nobody looked. ``begun`` is when the reading began (``time.monotonic``).
-    """
+    """A fresh observation of a node: its inventory and the recorded last request."""
 
     inventory: Inventory
     recorded: tuple[RecordedRequest, ...] = ()
     record_error: str = ""
+    """Why the record could not be read."""
     usage: tuple[Usage, ...] | None = None
+    """None if the usage was not read."""
     begun: float = 0.0
+    """When the observation began (``time.monotonic``)."""
 
 
 class NodeAccess:
-    """This machine (``node`` None), or a simulated node of a state directory. With a ``cache`` it is one of many: then
-    the simulator is spoken to directly, else by whatever way ALIQUOT_BACKEND says.
+    """This host (``node`` None), or a simulated node of a state directory.
+
+    With a ``cache`` it is one of many nodes and uses the simulator directly, else the backend from ALIQUOT_BACKEND.
     """
 
     def __init__(self, node: str | None, state_dir: str | None = None, cache: SharedCache | None = None) -> None:
@@ -71,8 +73,9 @@ class NodeAccess:
 
     @contextmanager
     def opened(self, by: str = "", *, observing: bool = False) -> Iterator[Connection]:
-        """The node, open. ``by`` is for whom. What containers and jobs have counts as held. Raises what ``connect``
-        raises.
+        """Open the node for the user ``by``. Devices of containers and jobs count as held.
+
+        Raises the errors of ``connect``.
         """
         from aliquot.node.claims import attach_claims
         from aliquot.node.connect import connect
@@ -86,11 +89,11 @@ class NodeAccess:
                     attach_claims(connection, (jobs.source,))
                 connection.by = by
                 yield connection
-        except OSError as error:  # what lies beside the GPUs went away while it was read: a node that was stopped
+        except OSError as error:  # files of the node vanished during the read: the node was stopped
             raise BlockedError(f"{self.name} cannot be reached: {error.strerror or error}") from error
 
     def observe(self, *, read_usage: ReadUsage | None = None) -> NodeObservation:
-        """``read_usage`` reads what the pieces are used for. Raises whatever keeps the node from being read."""
+        """Read the node, with ``read_usage`` also the usage of its instances. Raises AliquotError on failure."""
         from aliquot.hardware.state.boot_record_file import BootRecordFile
 
         begun = time.monotonic()
@@ -104,7 +107,7 @@ class NodeAccess:
             return NodeObservation(inventory, record_error=error.brief, usage=usage, begun=begun)
 
     def changing(self) -> CurrentRun | None:
-        """The change that is under way, whoever makes it. No GPU is asked."""
+        """Return the change in progress by any process, without querying a GPU."""
         from aliquot.foundation import lock
         from aliquot.hardware.state import current_run as changing
         from aliquot.hardware.state.journal_reader import last_run
@@ -119,19 +122,18 @@ class NodeAccess:
         return changing.describe_run(lock_holder, found, lock.since(self.lock))
 
     def apply(self, plan: Plan, by: str, report: Report, watch: StepListener = ignore_step) -> ApplyOutcome:
-        """``watch`` is told each step, ``report`` also a driver call that hangs. Raises what ``engine.apply`` refuses
-        to start, and whatever keeps the node from being opened.
+        """Apply a plan. ``watch`` receives each step; ``report`` receives progress and hanging driver calls.
+
+        Raises AliquotError if the plan is refused before it starts, or if the node cannot be opened.
         """
         from aliquot.core.engine.apply import apply
         from aliquot.foundation.call_watchdog import CallWatchdog
 
         with CallWatchdog(report, driver_calls.hangs_s()), self.opened(by) as connection:
-            context = connection.execution_context()
-            context.on_step = watch
-            return apply(plan, context, report)
+            return apply(plan, connection.execution_context(on_step=watch), report)
 
     def journal_entries(self) -> list[JournalEntry]:
-        """The journal. Raises StorageError."""
+        """Return the entries of the journal. Raises StorageError."""
         from aliquot.hardware.state.journal_reader import read
 
         return read(self.journal)

@@ -1,4 +1,4 @@
-"""Keeps the look at one node fresh."""
+"""Poller of one node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from aliquot.dashboard.local import node_views as looks
+from aliquot.dashboard.local import node_views as views
 from aliquot.dashboard.local.fleet_state import FleetState
 from aliquot.dashboard.local.node_access import NodeAccess, NodeObservation
 from aliquot.dashboard.local.poll_node import PolledNode, poll
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 WATCHED_S = 1.5
 UNWATCHED_S = 15.0
-"""How often the node is looked at while somebody watches the page, and while nobody does."""
+"""How often the node is observed with and without open pages."""
 
 USAGE_S = 10.0
 SAMPLE_S = 0.2
-"""How often what its pieces are used for is read, and how long that measures how busy they are."""
+"""How often the usage of instances is read, and for how long their utilization is sampled."""
 
 
 class NodePoller:
@@ -58,14 +58,14 @@ class NodePoller:
         try:
             polled = await self._threads.run(lambda: self._poll(observation), node)
         except DriverHangsError as error:
-            polled = looks.failed(previous, error, begun), None
+            polled = views.failed(previous, error, begun), None
         self._state.update([polled])
 
     def _poll(self, observation: NodeObservation | None) -> PolledNode:
         return poll(self._access, self._state.node_view(self._access.name), observation, read_usage=self._read_usage)
 
     def _read_usage(self, connection: Connection, inventory: Inventory) -> tuple[Usage, ...]:
-        """What the pieces are used for, from time to time. A driver that cannot tell is no trouble."""
+        """Read the usage of the instances at intervals. A driver that does not support this is not an error."""
         from aliquot.node.usage_tracker import UsageTracker
 
         previous = self._state.node_view(self._access.name).usage

@@ -1,4 +1,4 @@
-"""What the page shows of a node, from one look at it. Pure."""
+"""Conversion of a node's observation to what the page shows. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from aliquot.errors import AliquotError
 
 
 def fresh(previous: ObservedNode, observation: NodeObservation, at: float) -> ObservedNode:
-    """A look that succeeded, begun at ``at`` seconds of wall time, with how the node differs from what was asked of it
-    last.
+    """Convert a successful observation, and compute the drift from the last request.
+
+    ``at`` is the wall time in seconds when the observation began.
     """
     desired, gone = replay(observation.recorded, observation.inventory)
     drift = tuple(Drift(f.pci, "missing-gpu", f.message) for f in gone) + verify(observation.inventory, desired)
@@ -31,12 +32,12 @@ def fresh(previous: ObservedNode, observation: NodeObservation, at: float) -> Ob
 
 
 def failed(previous: ObservedNode, error: AliquotError, begun: float) -> ObservedNode:
-    """The last look, marked as stale, with why there is no newer one: one was ``begun``."""
+    """Mark the last observation as stale, with the error of a newer attempt that began at ``begun``."""
     return msgspec.structs.replace(previous, error=error.brief, next_step=error.next_step or "", begun=begun)
 
 
 def same(one: ObservedNode, other: ObservedNode) -> bool:
-    """Whether two looks show the same: everything but when."""
+    """Report whether two observations are equal except for their times."""
     return (
         msgspec.structs.replace(one, observed_at=other.observed_at, begun=other.begun, revision=other.revision) == other
     )

@@ -1,4 +1,4 @@
-"""One look at one node, for a worker thread: whatever goes wrong with the node is in the look."""
+"""Observation of a node, for a worker thread. An error of the node is part of the result."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 
 import msgspec
 
-from aliquot.dashboard.local import node_views as looks
+from aliquot.dashboard.local import node_views as views
 from aliquot.dashboard.local import vm_rows as rows
 from aliquot.dashboard.local.node_access import NodeAccess, NodeObservation, ReadUsage
 from aliquot.dashboard.view_models import ObservedNode, VirtualizationView
 from aliquot.errors import AliquotError
 
 PolledNode = tuple[ObservedNode, VirtualizationView | None]
-"""A look and its rows, None where these are as they were."""
+"""An observed node and its VM rows, None if the rows did not change."""
 
 
 def poll(
@@ -23,10 +23,9 @@ def poll(
     *,
     read_usage: ReadUsage | None = None,
 ) -> PolledNode:
-    """A look at a node (``observation`` where somebody just had one); the former one, marked as stale, where none can
-    be had.
+    """Observe a node, or use a recent ``observation``. On an error, return the previous view marked as stale.
 
-    While somebody makes a change that needs GPUs which nobody has open, the former one holds: we would be in the way.
+    While a change needs exclusive access to GPUs, return the previous view, because reading would block the change.
     """
     begun = observation.begun if observation is not None else time.monotonic()
     change = access.changing()
@@ -35,8 +34,8 @@ def poll(
         return msgspec.structs.replace(previous, changing=changing), None
     try:
         found = observation or access.observe(read_usage=read_usage)
-        view = looks.fresh(previous, found, time.time() - (time.monotonic() - found.begun))
+        view = views.fresh(previous, found, time.time() - (time.monotonic() - found.begun))
         made = rows.rows(found.inventory, found.recorded)
     except AliquotError as error:
-        return msgspec.structs.replace(looks.failed(previous, error, begun), changing=changing), None
+        return msgspec.structs.replace(views.failed(previous, error, begun), changing=changing), None
     return msgspec.structs.replace(view, changing=changing), made

@@ -1,13 +1,13 @@
-"""From what a person asks to its preview, given a fresh look at each node that it concerns. Pure."""
+"""Previews of change requests, from fresh observations of the affected nodes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from aliquot.core.model.desired import Desired, ResolutionFailure, RuleCode
+from aliquot.core.model.desired import Desired, ResolutionFailure
 from aliquot.core.model.plan import HELD_POLICIES, Policy
 from aliquot.core.planner.plan import plan
 from aliquot.core.rendering import vgpu_picture as shares
@@ -27,7 +27,7 @@ from aliquot.dashboard.local import desired_state, previews
 from aliquot.dashboard.local.node_access import NodeObservation
 from aliquot.dashboard.local.previews import Address, PlannedNode
 from aliquot.dashboard.view_models import ChangePreview
-from aliquot.errors import AliquotError, BlockedError, UsageError
+from aliquot.errors import AliquotError, NoSuchGpuError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.core.config.file import ConfigFile
@@ -36,7 +36,7 @@ LONGEST_S = 3600.0
 
 
 def nodes_of(request: AnyChangeRequest) -> tuple[str, ...]:
-    """The nodes that an ask is about, each once. Raises UsageError for one that is about none."""
+    """Return the nodes of a request without duplicates. Raises UsageError if it names none."""
     match request:
         case SwitchFunctions():
             found = tuple(dict.fromkeys(node for node, _ in map(split_place, request.gpus)))
@@ -47,12 +47,12 @@ def nodes_of(request: AnyChangeRequest) -> tuple[str, ...]:
         case _:
             found = (request.node,)
     if not found:
-        raise UsageError("nothing is chosen: tick at least one")
+        raise UsageError("nothing is selected: select at least one")
     return found
 
 
 def split_place(word: str) -> tuple[str, str]:
-    """``node/name``. Raises UsageError."""
+    """Split ``node/name``. Raises UsageError."""
     node, slash, name = word.partition("/")
     if not (slash and node and name):
         raise UsageError(f"{word!r} is not NODE/NAME")
@@ -60,19 +60,20 @@ def split_place(word: str) -> tuple[str, str]:
 
 
 def policy(request: AnyChangeRequest) -> Policy:
-    """What may be done to held instances. Raises UsageError."""
+    """Return the policy for held instances. Raises UsageError."""
     if request.policy not in HELD_POLICIES:
-        raise UsageError(f"{request.policy!r} is no policy for held instances; there are: {', '.join(HELD_POLICIES)}")
+        raise UsageError(f"invalid policy {request.policy!r} for held instances: use one of {', '.join(HELD_POLICIES)}")
     if not 0 <= request.timeout_s <= LONGEST_S:
-        raise UsageError(f"the time to wait is 0 to {LONGEST_S:.0f} seconds")
+        raise UsageError(f"invalid time to wait: use 0 to {LONGEST_S:.0f} seconds")
     return Policy(held=request.policy, timeout_s=request.timeout_s)
 
 
 def preview(
     request: AnyChangeRequest, observations: Mapping[str, NodeObservation], file: ConfigFile | None, address: Address
 ) -> ChangePreview:
-    """What it comes to for the nodes that were ``observations``. Raises AliquotError for what is wrong on every
-    machine; what is not possible here or now is in the obstacles. A GPU that is not there any more is one of these.
+    """Preview a request for the observed nodes. Raises AliquotError if the request is invalid.
+
+    The obstacles say what cannot be applied here or now, for example if a GPU no longer exists.
     """
     rules = policy(request)
     planned = []
@@ -82,9 +83,9 @@ def preview(
         observation = observations[node]
         try:
             desired = desired_for(request, node, observation, file)
-        except BlockedError as error:
-            rule = cast("RuleCode", error.code)
-            desired = Desired((), failures=(ResolutionFailure(rule, _sentence(error), next_step=error.next_step),))
+        except NoSuchGpuError as error:
+            failure = ResolutionFailure("NO_SUCH_GPU", _sentence(error), next_step=error.next_step)
+            desired = Desired((), failures=(failure,))
         planned.append(PlannedNode(node, plan(observation.inventory, desired, rules), observation.inventory))
     extra = []
     if isinstance(request, FitInstance) and planned and planned[0].plan.blocked and request.policy == "refuse":
@@ -99,7 +100,7 @@ def _sentence(error: AliquotError) -> str:
 
 
 def desired_for(request: AnyChangeRequest, node: str, observation: NodeObservation, file: ConfigFile | None) -> Desired:
-    """The wish of one ask for one node."""
+    """Return the desired state of a request for one node."""
     inventory = observation.inventory
     match request:
         case PartitionGpu():
@@ -117,7 +118,7 @@ def desired_for(request: AnyChangeRequest, node: str, observation: NodeObservati
         case Repair():
             return desired_state.repair(observation.recorded, inventory)
         case AttachDevices() | DetachDevices():
-            raise AssertionError("machines are asked of libvirt, not of the planner")
+            raise AssertionError("requests for VMs go to libvirt, not to the planner")
 
 
 def _names_on(words: Sequence[str], node: str) -> tuple[str, ...]:
@@ -125,26 +126,26 @@ def _names_on(words: Sequence[str], node: str) -> tuple[str, ...]:
 
 
 def title(request: AnyChangeRequest) -> str:
-    """An ask in a few words."""
+    """Describe a request in a few words."""
     match request:
         case PartitionGpu():
             where = f"GPU {request.gpu} of {request.node}"
-            whole = {"empty": f"Destroy all instances of {where}", "disabled": f"Switch MIG mode off on {where}"}
-            return whole.get(request.mig.strip(), f"Cut {where} into {request.mig}")
+            whole = {"empty": f"Destroy all instances of {where}", "disabled": f"Disable MIG mode on {where}"}
+            return whole.get(request.mig.strip(), f"Partition {where} into {request.mig}")
         case FitInstance():
             return f"Make room for one more {request.profile} on GPU {request.gpu} of {request.node}"
         case SetLayout():
-            verb = "Set" if request.enabled else "Switch off"
+            verb = "Set" if request.enabled else "Disable"
             return f"{verb} the MIG configuration of GPU {request.gpu} of {request.node}"
         case SwitchFunctions():
-            return f"Switch virtual functions {'on' if request.on else 'off'}: {_some(request.gpus, 'GPU')}"
+            return f"{'Enable' if request.on else 'Disable'} virtual functions: {_some(request.gpus, 'GPU')}"
         case SetVgpus():
-            what = f"Make {shares.short(request.type)}" if request.type else "Destroy the vGPU"
+            what = f"Create {shares.short(request.type)}" if request.type else "Destroy the vGPU"
             return f"{what} on {_some(request.places, 'place')}"
         case UseConfig():
             return f'Use the named config "{request.config}" on {_some(request.nodes, "node")}'
         case Repair():
-            return f"Bring {request.node} back to what was asked last"
+            return f"Restore {request.node} to its last request"
         case AttachDevices() | DetachDevices():
             verb, where = ("Attach", "to") if isinstance(request, AttachDevices) else ("Detach", "from")
             return f"{verb} {_some(request.devices, 'device')} {where} {request.vm}"

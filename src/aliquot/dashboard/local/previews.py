@@ -1,4 +1,4 @@
-"""A plan as the page shows it before anything is touched: pictures, acts with their reasons, obstacles. Pure."""
+"""Plans as previews for the page: pictures, actions with their reasons, obstacles. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from aliquot.core.model.actions import (
     Create,
     CreateVgpu,
     Destroy,
+    DestroyCompute,
     DestroyVgpu,
     SetFunctions,
     SetMixedSize,
@@ -18,9 +19,10 @@ from aliquot.core.model.actions import (
     SetPassthrough,
 )
 from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.placement import PartOfText, PlacedText, Placement, text_of
 from aliquot.core.model.plan import Blocker, Plan
 from aliquot.core.planner.explain import explain
-from aliquot.core.rendering import action_text as acts
+from aliquot.core.rendering import action_text as action_texts
 from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import plan_summary as summary
 from aliquot.core.rendering import vgpu_picture as shares
@@ -29,11 +31,11 @@ from aliquot.dashboard.view_models import ActionLine, ChangePreview, GpuPicture,
 from aliquot.errors import AliquotError
 
 Address = Callable[[str, str], str]
-"""A next step (``aliquot show``) and a node's name, to the command as one would type it for that node."""
+"""Converts a next step (``aliquot show``) and a node name to the full command for that node."""
 
 
 class PlannedNode(msgspec.Struct, frozen=True):
-    """A node's plan, and the inventory that it was made from."""
+    """A node's plan, and the inventory that it is based on."""
 
     node: str
     plan: Plan
@@ -43,7 +45,7 @@ class PlannedNode(msgspec.Struct, frozen=True):
 def preview(
     title: str, planned: Sequence[PlannedNode], address: Address, extra: Sequence[Obstacle] = ()
 ) -> ChangePreview:
-    """Everything of some plans that belong together."""
+    """Build one preview from the plans of several nodes."""
     obstacles = [*extra, *(o for each in planned for o in _obstacles(each, address))]
     lines = [summary.plan_text(each.plan) for each in planned if not each.plan.blocked]
     if len(planned) > 1:
@@ -68,16 +70,16 @@ _MOST = 4
 def _action_lines(each: PlannedNode) -> Iterator[ActionLine]:
     for action in each.plan.actions:
         gpu = each.inventory.gpu(action.gpu)
-        verb, letter, what = acts.describe_action(action, gpu, each.plan.actions_by_gpu[action.gpu])
-        line = ActionLine(each.node, action.gpu, verb, letter, what, action.reason)
+        verb, letter, what = action_texts.describe_action(action, gpu, each.plan.actions_by_gpu[action.gpu])
+        line = ActionLine(each.node, action.gpu, verb, letter, what, text_of(action, action.reason))
         yield msgspec.structs.replace(line, **_values(action))
 
 
 def _values(action: Action) -> dict[str, str | bool]:
-    """What sentences about several acts are made of."""
+    """Return the fields of an action line that summary sentences use."""
     match action:
         case Create() | Destroy():
-            return {"size": action.profile, "placement": action.placement}
+            return {"size": action.profile, "placement": action.placement, "inside": action_texts.inside(action)}
         case CreateVgpu() | DestroyVgpu():
             return {"size": shares.short(action.type)}
         case SetMode():
@@ -93,15 +95,15 @@ def _values(action: Action) -> dict[str, str | bool]:
 def _warnings(each: PlannedNode) -> Iterator[str]:
     plan = each.plan
     if plan.policy.held == "force" and plan.actions:
-        yield "held instances may be destroyed: whatever runs on them ends"
+        yield "held instances may be destroyed: the processes on them fail"
     for pci in plan.resets:
-        yield f"GPU {pci} is reset: nothing can run on it meanwhile"
+        yield f"GPU {pci} is reset: nothing can run on it during the reset"
     for pci in plan.reboots:
         yield f"GPU {pci}: the change is complete only after a reboot of {each.node}"
 
 
 def _pictures(each: PlannedNode) -> Iterator[GpuPicture]:
-    """The GPUs that change; of a plan that is blocked those that stand in the way, as they are."""
+    """Yield pictures of the GPUs that change, or for a blocked plan of the current GPUs that block it."""
     pcis = dict.fromkeys(a.gpu for a in each.plan.actions) or dict.fromkeys(b.gpu for b in each.plan.blockers)
     for gpu in each.inventory.gpus:
         if gpu.pci in pcis:
@@ -109,7 +111,7 @@ def _pictures(each: PlannedNode) -> Iterator[GpuPicture]:
 
 
 def picture(node: str, gpu: Gpu, actions: Sequence[Action], inventory: Inventory) -> GpuPicture:
-    """One GPU before and after its lane."""
+    """Build the picture of one GPU before and after its actions."""
     modes = [a.mode for a in actions if isinstance(a, SetMode)]
     mig = modes[-1] == "enabled" if modes else gpu.mig.enabled
     table = inventory.vgpu_table(gpu)
@@ -144,7 +146,7 @@ def _words(
     virtual: Sequence[shares.DrawnVgpu],
     passed_through: bool,
 ) -> str:
-    """``1g.5gb:3  (a held)``, with vGPUs where there are any."""
+    """Format ``1g.5gb:3  (a held)``, with the vGPUs if there are any."""
     if passed_through:
         return "passed through"
     words = [mig_picture.summary(placed)] if mig else ["MIG disabled"] if gpu.mig.capable else []
@@ -157,10 +159,10 @@ def _obstacles(each: PlannedNode, address: Address) -> Iterator[Obstacle]:
 
 
 def obstacle(node: str, blocker: Blocker, address: Address) -> Obstacle:
-    """A blocker in the page's words."""
+    """Convert a blocker for the page."""
     return Obstacle(
         rule=blocker.rule,
-        message=blocker.message,
+        message=text_of(blocker, blocker.message),
         node=node,
         gpu=blocker.gpu,
         holders=tuple(map(str, blocker.holders)),
@@ -170,7 +172,7 @@ def obstacle(node: str, blocker: Blocker, address: Address) -> Obstacle:
 
 
 def with_unreachable(made: ChangePreview, unreachable: Mapping[str, AliquotError], address: Address) -> ChangePreview:
-    """A preview that some nodes could not be asked for."""
+    """Add obstacles for nodes that could not be read."""
     found = tuple(
         Obstacle(
             e.code, "; ".join((e.brief, *e.details)), node, next_step=address(e.next_step, node) if e.next_step else ""
@@ -183,25 +185,31 @@ def with_unreachable(made: ChangePreview, unreachable: Mapping[str, AliquotError
 
 
 def alternative(request: FitInstance, inventory: Inventory, address: Address) -> Obstacle | None:
-    """What would make room for one more of a profile if something were given up: the cheapest plan, which ``Cut``
-    takes as its text. None where nothing helps.
+    """Find the cheapest plan that makes room for one more of a profile by destroying idle instances.
+
+    The obstacle's suggestion is its geometry, for ``PartitionGpu``. Return None if nothing helps.
     """
     answers = explain(inventory, request.profile, request.gpu).answers
     plan = answers[0].plan if answers else None
     if plan is None or not plan.changes:
         return None
     gpu = inventory.gpu(request.gpu)
-    gone = [
-        acts.describe_action(a, gpu, plan.actions)[2]
-        for a in plan.actions
-        if acts.describe_action(a, gpu, plan.actions)[0] == "destroy"
-    ]
+    gone = PlacedText.joined(" and ", (_named(a, gpu, plan) for a in plan.actions if isinstance(a, _DESTRUCTIONS)))
     text = ",".join(f"{w.name}@{w.start}" for g in plan.desired.gpus for w in g.instances or ())
     return Obstacle(
         rule="WOULD_COST",
-        message=f"Moving alone does not help. Giving up {' and '.join(gone)} would make room for {request.profile}.",
+        message=PlacedText("Moving instances does not help. Destroy ", gone, f" to make room for {request.profile}."),
         node=request.node,
         gpu=request.gpu,
         suggestion=text,
         next_step=address(answers[0].next_step or "", request.node),
     )
+
+
+_DESTRUCTIONS = (Destroy, DestroyCompute, DestroyVgpu)
+
+
+def _named(action: Action, gpu: Gpu, plan: Plan) -> PartOfText:
+    if isinstance(action, Destroy):
+        return action.profile, Placement.parse(action.placement)
+    return action_texts.describe_action(action, gpu, plan.actions)[2]

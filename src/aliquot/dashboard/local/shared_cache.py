@@ -1,4 +1,4 @@
-"""What looks at many alike nodes share, so that a thousand cost little more than one."""
+"""Data shared by observations of many similar nodes, so that a thousand cost little more than one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from aliquot.sim.files import FileReads
 
 FRESH_S = 2.0
-"""How long it is believed that no container and no job runs on this machine."""
+"""How long the result is cached that no container and no job runs on this host."""
 
 
 class SharedCache:
-    """Thread-safe."""
+    """A thread-safe cache for all nodes of a fleet."""
 
     def __init__(self) -> None:
         self._prefetched: FileReads = ()
@@ -26,8 +26,9 @@ class SharedCache:
         self._lock = threading.Lock()
 
     def no_workloads(self, directory: str) -> bool:
-        """Whether nobody can have devices of a node but those whom its driver knows: no container, no job runs on this
-        machine, and nothing is reserved of the node.
+        """Report whether only processes known to the driver can hold devices of a node.
+
+        That is true if no container and no job runs on this host, and the node has no reservations.
         """
         from aliquot.node.holders.reservations import FILE
 
@@ -46,7 +47,7 @@ class SharedCache:
 
     @contextmanager
     def reading(self, connection: Connection) -> Iterator[None]:
-        """Of a simulated node the kernel's files that the last look at any read are read at once."""
+        """Prefetch the kernel files of a simulated node that the last observation of any node read."""
         from aliquot.sim.files import PrefetchedFiles
 
         sim = connection.sim

@@ -1,4 +1,4 @@
-"""The source for nodes within reach: keeps looks, previews asks by the planner, carries them out by the engine."""
+"""The source for local and simulated nodes: previews come from the planner, changes go to the engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from aliquot.core.engine.step_timing import RECORD, StepListener, TimedStep, ignore_step
 from aliquot.dashboard.change_requests import AnyChangeRequest, AttachDevices, DetachDevices
 from aliquot.dashboard.local import history as past
-from aliquot.dashboard.local import outcome_text as ends
+from aliquot.dashboard.local import outcome_text as outcome_texts
 from aliquot.dashboard.local import preview_requests, previews
 from aliquot.dashboard.local.fleet_state import FleetState
 from aliquot.dashboard.local.libvirt_rows import VmChange
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 MOST_APPLIES = 32
-"""Changes that run side by side; some may wait long for instances to be let go. Nobody's look waits for them."""
+"""Changes that run concurrently. Some wait long for instances to be released. Observations do not wait for them."""
 
 
 class Poller(Protocol):
-    """What keeps a board fresh, for ever."""
+    """A poller that keeps a ``FleetState`` up to date."""
 
     def access(self, node: str) -> NodeAccess | None:
-        """None for a node that is not there."""
+        """Return the access to a node, None if the node does not exist."""
         ...
 
     def accesses(self) -> Iterable[NodeAccess]: ...
@@ -50,7 +50,7 @@ class Poller(Protocol):
     async def run(self) -> None: ...
 
     async def refresh(self, node: str, observation: NodeObservation | None) -> None:
-        """What is known of a node by now: a look that somebody has just taken, or (None) a reason to take one."""
+        """Update a node with a recent observation, or (None) by observing it."""
         ...
 
 
@@ -97,7 +97,7 @@ class LocalSource:
     async def changed(self, since: int) -> None:
         await self._state.changed(since)
 
-    # -- asking
+    # -- previews
 
     async def preview(self, request: AnyChangeRequest, who: Person) -> ChangePreview:
         if who.reads_only:
@@ -126,17 +126,17 @@ class LocalSource:
             raise BlockedError(NO_VMS)
         self._find(request.node)
         if not request.devices:
-            raise UsageError("nothing is chosen: tick at least one")
+            raise UsageError("nothing is selected: select at least one")
         return await self._threads.run(lambda: vms.preview(request), request.node)
 
     def _find(self, node: str) -> NodeAccess:
         access = self._poller.access(node)
         if access is None:
-            raise BlockedError(f"there is no node {node} (any more)", next_step="aliquot sim list")
+            raise BlockedError(f"node {node} not found", next_step="aliquot sim list")
         return access
 
     async def _observe(self, node: str) -> NodeObservation | AliquotError:
-        """A fresh one, or why there is none. Raises BlockedError for a node that is not there."""
+        """Observe a node. Return the error if that fails. Raises BlockedError if the node does not exist."""
         access = self._find(node)
         try:
             observation = await self._threads.run(access.observe, node)
@@ -145,7 +145,7 @@ class LocalSource:
         await self._poller.refresh(node, observation)
         return observation
 
-    # -- doing
+    # -- execution
 
     async def execute(self, preview: ChangePreview, who: Person, report: Report) -> ChangeOutcome:
         if who.reads_only:
@@ -164,20 +164,20 @@ class LocalSource:
         assert isinstance(planned, tuple)
         several = len(planned) > 1
         ended = await asyncio.gather(*(self._apply(each, who, report, several) for each in planned))
-        return ends.merge_outcomes([(each.node, done) for each, done in zip(planned, ended, strict=True)])
+        return outcome_texts.merge_outcomes([(each.node, done) for each, done in zip(planned, ended, strict=True)])
 
     async def _apply(self, planned: PlannedNode, who: Person, report: Report, several: bool) -> ChangeOutcome:
         node, plan = planned.node, planned.plan
         access = self._poller.access(node)
         if access is None:
-            return ChangeOutcome("refused", f"Nothing was changed: there is no node {node} any more.", code="NO_NODE")
+            return ChangeOutcome("refused", f"Nothing was changed: node {node} no longer exists.", code="NO_NODE")
 
         touched = False
 
         def report_line(line: str) -> None:
             report(f"{node}: {line}" if several else line)
 
-        def watch_step(step: TimedStep) -> None:  # lines are told of a run that was cut off before, too
+        def watch_step(step: TimedStep) -> None:  # lines may also concern an earlier run that was interrupted
             nonlocal touched
             touched = touched or step.is_action or (step.name == RECORD and not step.code)
             self.steps(step)
@@ -188,13 +188,13 @@ class LocalSource:
                 lambda: access.apply(plan, who.name, report_line, watch_step), patient=True
             )
         except AliquotError as error:
-            return ends.refused(node, error, self._address, touched=touched)
+            return outcome_texts.refused(node, error, self._address, touched=touched)
         finally:
             self._state.end(node, who.name)
             await self._poller.refresh(node, None)
-        return ends.apply_outcome(plan, planned.inventory, outcome, self._address)
+        return outcome_texts.apply_outcome(plan, planned.inventory, outcome, self._address)
 
-    # -- the past, and rights
+    # -- history and permissions
 
     async def history(self, node: str | None = None, most: int = 200) -> tuple[PastChange, ...]:
         accesses = [s for s in self._poller.accesses() if node in (None, s.name)]
@@ -205,7 +205,7 @@ class LocalSource:
         if who.reads_only:
             return READ_ONLY
         if what == "config" and not self.configs:
-            return "This page was started without a config file: there is no named config to use."
+            return "No named configs are available: restart the dashboard with --file FILE."
         if what in ("attach", "detach"):
             return self.vms.why_not if self.vms is not None else NO_VMS
         return ""
@@ -215,8 +215,8 @@ class LocalSource:
         self._appliers.close()
 
 
-READ_ONLY = "You may look, and change nothing."
+READ_ONLY = "You have read-only access."
 NO_VMS = (
-    "Simulated nodes have no virtual machines. Those of libvirt are on the page of the machine that they run on "
-    "(aliquot dashboard, there), those of KubeVirt on the page of their cluster."
+    "Simulated nodes have no VMs. For VMs of libvirt, run aliquot dashboard on their host. For VMs of KubeVirt, open "
+    "the dashboard of their cluster."
 )

@@ -1,9 +1,11 @@
-"""What virtual machines can have of one node, row by row, from its inventory and what was asked of it last. Pure."""
+"""Rows of what one node offers to VMs, from its inventory and its last request. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
 
 from aliquot.core.config.boot_record import RecordedRequest
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
@@ -13,19 +15,16 @@ from aliquot.core.planner.fragmentation import find_fragmentation
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import VFIO
 from aliquot.core.planner.vgpu.creatable_types import TypeAnswer, type_answers
-from aliquot.core.rendering import action_text as acts
+from aliquot.core.rendering import action_text as action_texts
 from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import vgpu_picture as shares
 from aliquot.dashboard.local import desired_state
 from aliquot.dashboard.view_models import MigRow, ProfileRow, SriovRow, VgpuRow, VirtualizationView
-
-ALIKE = "synced"
-DIFFERS = "out-of-sync"
-OFF = "disabled"
+from aliquot.kubernetes.kinds.harvester_names import DISABLED, OUT_OF_SYNC, SYNCED
 
 
 def rows(inventory: Inventory, recorded: Sequence[RecordedRequest] = ()) -> VirtualizationView:
-    """Every row of a node."""
+    """Build all rows of a node."""
     recorded_by_gpu = {each.desired.pci: each for each in recorded}
     vgpus: list[VgpuRow] = []
     sriov: list[SriovRow] = []
@@ -63,15 +62,15 @@ def _sriov(inventory: Inventory, gpu: Gpu) -> SriovRow:
 def _functions(gpu: Gpu) -> str:
     assert gpu.virtual is not None
     if gpu.passthrough:
-        return "handed out whole"
+        return "passed through whole"
     if not gpu.virtual.enabled:
-        return f"off: {gpu.virtual.total} functions possible"
+        return f"disabled: {gpu.virtual.total} functions possible"
     vgpus = "1 vGPU" if len(gpu.vgpus) == 1 else f"{len(gpu.vgpus)} vGPUs"
     return f"{len(gpu.virtual.functions)} functions, {vgpus}"
 
 
 def _why_not_switched(inventory: Inventory, gpu: Gpu, on: bool) -> str:
-    """The planner's own word. Without the vGPU host driver functions are good for passing them through only."""
+    """Return the planner's blocker. Without the vGPU host driver, functions can only be passed through."""
     made = plan(inventory, desired_state.functions([gpu.pci], on, inventory))
     return made.blockers[0].message if made.blockers else ""
 
@@ -80,7 +79,7 @@ def _why_not_switched(inventory: Inventory, gpu: Gpu, on: bool) -> str:
 
 
 def _places(inventory: Inventory, gpu: Gpu) -> Iterator[VgpuRow]:
-    """A row for each virtual function; for each mdev, and each that could be made, where the GPU carries them."""
+    """Yield a row for each virtual function, or for each existing and possible mdev of a physical function."""
     answers = type_answers(inventory, gpu)
     able = tuple(shares.short(a.name) for a in answers if a.creatable)
     why = "" if able else _why_none(answers)
@@ -89,28 +88,27 @@ def _places(inventory: Inventory, gpu: Gpu) -> Iterator[VgpuRow]:
         for vgpu in gpu.vgpus:
             yield _taken(inventory, gpu, vgpu, desired_state.place_of(gpu, vgpu), able)
         for n in range(max((a.now for a in answers), default=0)):
-            yield _row(inventory, gpu, f"{desired_state.SPARE}{gpu.pci}#{n + 1}", gpu.pci, types=able, state="free")
+            spare = _row(inventory, gpu, f"{desired_state.SPARE}{gpu.pci}#{n + 1}", gpu.pci)
+            yield replace(spare, types=able, state="free")
         return
     on = {v.function: v for v in gpu.vgpus}
     for function in gpu.virtual.functions:
+        row = _row(inventory, gpu, function.pci, function.pci)
         if function.pci in on:
             yield _taken(inventory, gpu, on[function.pci], function.pci, able)
         elif function.driver == VFIO:
             used = tuple(map(str, function.holders))
-            usage = "handed out whole (vfio-pci)"
-            yield _row(inventory, gpu, function.pci, function.pci, holders=used, state=usage, why_not=f"it is {usage}")
+            usage = "passed through whole (vfio-pci)"
+            yield replace(row, holders=used, state=usage, why_not=f"it is {usage}")
         else:
-            yield _row(inventory, gpu, function.pci, function.pci, types=able, state="free", why_not=why)
+            yield replace(row, types=able, state="free", why_not=why)
 
 
 def _taken(inventory: Inventory, gpu: Gpu, vgpu: Vgpu, name: str, able: tuple[str, ...]) -> VgpuRow:
     holders = tuple(map(str, vgpu.holders))
-    usage = f"held by {acts.holders(vgpu.holders)}" if holders else "idle"
-    return _row(
-        inventory,
-        gpu,
-        name,
-        vgpu.function,
+    usage = f"held by {action_texts.holders(vgpu.holders)}" if holders else "idle"
+    return replace(
+        _row(inventory, gpu, name, vgpu.function),
         type=shares.short(vgpu.type),
         uuid=vgpu.uuid,
         types=able,
@@ -120,26 +118,12 @@ def _taken(inventory: Inventory, gpu: Gpu, vgpu: Vgpu, name: str, able: tuple[st
     )
 
 
-def _row(
-    inventory: Inventory,
-    gpu: Gpu,
-    name: str,
-    address: str,
-    *,
-    type: str = "",
-    uuid: str = "",
-    types: tuple[str, ...] = (),
-    holders: tuple[str, ...] = (),
-    state: str = "",
-    why_not: str = "",
-) -> VgpuRow:
-    return VgpuRow(
-        inventory.node, name, address, gpu.pci, mig_picture.product(gpu), type, uuid, types, holders, state, why_not
-    )
+def _row(inventory: Inventory, gpu: Gpu, name: str, address: str) -> VgpuRow:
+    return VgpuRow(inventory.node, name, address, gpu.pci, mig_picture.product(gpu))
 
 
 def _why_none(answers: Sequence[TypeAnswer]) -> str:
-    """Why no type can be made: what most of them are refused for, those aside that need another MIG mode."""
+    """Return the most frequent reason why no type can be created, ignoring types that need another MIG mode."""
     counts = Counter(a.why for a in answers if a.why and a.rule != "MIG_TYPE") or Counter(a.why for a in answers)
     return counts.most_common(1)[0][0] if counts else "no vGPU type of this GPU is known"
 
@@ -168,7 +152,7 @@ def _mig(inventory: Inventory, gpu: Gpu, recorded: RecordedRequest | None) -> Mi
         for p in family.profiles
     )
     met = open_or_met and (desired_gpu is None or desired_gpu.mig in (None, gpu.mig.enabled))
-    status = (ALIKE if gpu.mig.enabled else OFF) if met else DIFFERS
+    status = (SYNCED if gpu.mig.enabled else DISABLED) if met else OUT_OF_SYNC
     return MigRow(
         node=inventory.node,
         gpu=gpu.pci,
@@ -185,15 +169,15 @@ def _why_not_partitioned(gpu: Gpu) -> str:
     if gpu.lost:
         return "it has fallen off the bus"
     if gpu.passthrough:
-        return "it is handed out whole to virtual machines"
-    return f"it is in use as a whole by {acts.holders(gpu.holders)}" if gpu.holders else ""
+        return "it is passed through whole to VMs"
+    return f"it is in use as a whole by {action_texts.holders(gpu.holders)}" if gpu.holders else ""
 
 
-# -- what is not there
+# -- missing requirements
 
 
 def _missing(inventory: Inventory) -> Iterator[str]:
     yield from warnings(inventory)
     able = any(inventory.vgpu_table(gpu) for gpu in inventory.gpus)
     if able and inventory.host is not None and inventory.host.vgpu_manager is False:
-        yield f"NVIDIA's vGPU host driver is not there, so that no vGPU can be made: {DRIVER}"
+        yield f"NVIDIA's vGPU host driver is not installed, so no vGPU can be created: {DRIVER}"

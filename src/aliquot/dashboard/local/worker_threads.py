@@ -1,4 +1,4 @@
-"""Worker threads for an event loop: what touches a node never runs on the loop itself."""
+"""Worker threads for an event loop. Code that accesses a node never runs on the loop itself."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from aliquot.foundation import driver_calls
 T = TypeVar("T")
 POLL_S = 1.0
 SPARE = 32
-"""Threads that may stay with a driver call that hangs before other jobs have to wait for one."""
+"""Threads that may block in a hanging driver call before other jobs have to wait."""
 
 
 class _Job(Generic[T]):
-    """A job, and the identifier of the thread that does it: 0 before it begins."""
+    """A job and the identifier of its thread, 0 before it starts."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
@@ -29,8 +29,10 @@ class _Job(Generic[T]):
 
 
 class Threads:
-    """Runs ``count`` jobs at a time. A job whose driver call hangs counts no longer, and its thread stays with the
-    call. A closed one takes no more work and does not wait for what runs.
+    """A thread pool that runs ``count`` jobs at a time.
+
+    A job with a hanging driver call no longer counts, and its thread stays with the call.
+    A closed pool accepts no more jobs and does not wait for running ones.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -40,9 +42,10 @@ class Threads:
         self._stuck: dict[str, int] = {}
 
     async def run(self, work: Callable[[], T], node: str = "", *, patient: bool = False) -> T:
-        """Return the job's result. Raises what it raises, and DriverHangsError once a driver call of it hangs; while
-        that call hangs, also for each further job on the same ``node``. A ``patient`` one waits for its own calls: a
-        change goes on, or goes back, when they return.
+        """Return the job's result. Raises its errors, and DriverHangsError once one of its driver calls hangs.
+
+        While that call hangs, every further job on the same ``node`` raises DriverHangsError too.
+        A ``patient`` job waits for its own calls, because a change continues or rolls back when they return.
         """
         async with self._free:
             if (thread := self._stuck.get(node)) is not None:
@@ -55,8 +58,8 @@ class Threads:
                     if not patient:
                         self._check(node, job.thread, begun)
             finally:
-                begun.cancel()  # a job that has not begun never will
-                future.cancel()  # the result of one that has is dropped
+                begun.cancel()  # a job that has not started never will
+                future.cancel()  # the result of a started job is dropped
             return future.result()
 
     def _check(self, node: str, thread: int, begun: Future[T]) -> None:

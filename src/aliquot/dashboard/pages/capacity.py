@@ -1,16 +1,17 @@
-"""What still fits on a GPU: per profile how many, where, why not, and what would help."""
+"""Remaining capacity of a GPU by profile: how many more fit, at which slices, and what would make room."""
 
 from __future__ import annotations
 
 import msgspec
 
 from aliquot.core.model.actions import Create
-from aliquot.core.model.catalog import Profile
+from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.placement import Placement
-from aliquot.core.planner.explain import GpuAnswer, explain
+from aliquot.core.planner.explain import GpuAnswer, explain, occupancy
 from aliquot.core.planner.fragmentation import Fragmentation
+from aliquot.core.planner.placement_table import compiled_table
 from aliquot.core.rendering import mig_picture
 from aliquot.dashboard import formatting as words
 from aliquot.dashboard import gpu_bars as pictures
@@ -18,12 +19,14 @@ from aliquot.dashboard.gpu_bars import FreeMemory, GpuBar
 from aliquot.dashboard.pages.gpu_view import offered
 
 POSSIBLE, CHOSEN = "spot", "chosen"
-"""Where one could go, and where it would go."""
+"""Possible placements, and the placement that the planner chooses."""
 
 
 class ProfileFit(msgspec.Struct, frozen=True):
-    """One profile. ``where`` are the places for one more; ``uncertainty`` says which figures are not from hardware or
-    NVIDIA's documents; ``lost`` how many more there would be if idle instances moved; ``offered``: room can be made.
+    """A profile with its capacity. ``where`` are the slices for one more instance.
+
+    ``lost`` is how many more would fit if idle instances moved. If ``offered``, the page shows "Make room".
+    ``uncertainty`` names the values that are not from hardware or NVIDIA's documents.
     """
 
     profile: str
@@ -39,22 +42,24 @@ class ProfileFit(msgspec.Struct, frozen=True):
 
 
 class FitAdvice(msgspec.Struct, frozen=True):
-    """One more of a profile: ``fits`` now or not, ``sentence`` says why. ``mig`` is the whole geometry with it, as a
-    cut takes it, "" where there is none; ``gives_up`` are idle instances that this would cost; ``moving_helps``: moving
-    idle ones is enough. ``next_step`` where nothing here helps.
-    """
+    """Advice on how to get one more instance of a profile."""
 
     profile: str
     fits: bool
     sentence: str
+    """Why it fits or not."""
     mig: str = ""
+    """The whole geometry with the new instance, as ``PartitionGpu.mig``; "" if there is none."""
     gives_up: str = ""
+    """Idle instances that this would destroy."""
     moving_helps: bool = False
+    """Whether it is enough to move idle instances."""
     next_step: str = ""
+    """What to do if no change of this GPU helps."""
 
 
 def fits(inventory: Inventory, gpu: Gpu, found: Fragmentation) -> tuple[ProfileFit, ...]:
-    """A row for every profile of the family's table."""
+    """Build a row for every profile of the GPU's family."""
     family = inventory.family(gpu)
     capacities = {profile_capacity.profile_id: profile_capacity for profile_capacity in found.capacities}
     offers = offered(found)
@@ -80,7 +85,7 @@ def fits(inventory: Inventory, gpu: Gpu, found: Fragmentation) -> tuple[ProfileF
 
 
 def uncertainty(profile: Profile) -> str:
-    """``estimate: memory; inferred: placements``."""
+    """Format the uncertain facts: ``estimate: memory; inferred: placements``."""
     found: dict[str, list[str]] = {}
     for fact, word in profile.confidence.items():
         if word in ("estimate", "unknown", "inferred"):
@@ -89,7 +94,7 @@ def uncertainty(profile: Profile) -> str:
 
 
 def advice(inventory: Inventory, gpu: Gpu, found: Fragmentation, profile: str) -> FitAdvice | None:
-    """How to get one more of a profile; None for a name that this GPU does not have."""
+    """Explain how to get one more of a profile. Return None if this GPU does not have the profile."""
     family = inventory.family(gpu)
     if profile not in {p.name for p in family.profiles}:
         return None
@@ -98,25 +103,28 @@ def advice(inventory: Inventory, gpu: Gpu, found: Fragmentation, profile: str) -
     desired_gpu = answer.plan.desired.gpus[0] if answer.plan and answer.plan.changes else None
     if answer.fits:
         place = _place(answer)
-        sentence = f"A {profile} fits now" + (f": it would go to {words.place(place)}." if place else ".")
+        sentence = f"A {profile} fits now" + (f", on {words.place(place)}." if place else ".")
         return FitAdvice(profile, True, sentence, _text(gpu, desired_gpu) if desired_gpu else "")
     if profile_capacity.lost:
-        sentence = f"A {profile} does not fit as things lie, but it would if idle instances moved. None is given up."
+        sentence = f"A {profile} does not fit now, but it would if idle instances moved. No instance is lost."
         return FitAdvice(profile, False, sentence, moving_helps=True)
     lost = _given_up(gpu, desired_gpu) if desired_gpu else ""
     mig = _text(gpu, desired_gpu) if desired_gpu else ""
-    return FitAdvice(profile, False, _sentence(answer), mig, lost, next_step=_next(answer))
+    return FitAdvice(profile, False, _sentence(answer, gpu, family, profile), mig, lost, next_step=_next(answer))
 
 
-def _sentence(answer: GpuAnswer) -> str:
-    text = words.placed(words.clean(answer.sentence, 600))
+def _sentence(answer: GpuAnswer, gpu: Gpu, family: Family, profile: str) -> str:
+    """Return why a profile does not fit. If every placement is taken, the placements are shown as slices."""
+    taken = answer.rule == "PLACEMENT"
+    reason = occupancy(compiled_table(family), gpu, family.by_name[profile].id) if taken else answer.sentence
+    text = words.sentence(reason, 600)
     return text[:1].upper() + text[1:] + "."
 
 
 def _next(answer: GpuAnswer) -> str:
-    """What to do, for somebody who looks at a page and types nothing."""
+    """Return the next step for a user of the page, without a command if holders block it."""
     if answer.holders:
-        return "every way needs an instance that is held: end what runs there, or choose another GPU"
+        return "every solution needs an instance that is held: stop its holder, or choose another GPU"
     return words.clean(answer.next_step or "", 300)
 
 
@@ -126,7 +134,7 @@ def _place(answer: GpuAnswer) -> Placement | None:
 
 
 def _text(gpu: Gpu, desired_gpu: DesiredGpu) -> str:
-    """A placed geometry as ``--mig`` takes it; "" where that text could not say what is inside instances."""
+    """Format a placed geometry for ``--mig``. Return "" if the text could not describe the compute instances."""
     if mig_picture.has_divided_instances(gpu):
         return ""
     return ",".join(f"{w.name}@{w.start}" for w in desired_gpu.instances or ())
@@ -143,7 +151,7 @@ def _given_up(gpu: Gpu, desired_gpu: DesiredGpu) -> str:
 
 
 def pointed(inventory: Inventory, gpu: Gpu, bar: GpuBar, found: Fragmentation, profile: str) -> GpuBar:
-    """The picture with the places for one more of a profile marked, and the free memory where none can be."""
+    """Mark the possible placements for one more of a profile, and the free memory that does not fit it."""
     family = inventory.family(gpu)
     wanted = next(p for p in family.profiles if p.name == profile)
     profile_capacity = next(r for r in found.capacities if r.profile == profile)

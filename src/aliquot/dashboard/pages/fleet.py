@@ -1,4 +1,4 @@
-"""The fleet: what there is, what is free, where the holes are; one row per node."""
+"""The fleet page: totals, capacity, and one row per node."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from aliquot.dashboard.pages.shared import first
 from aliquot.dashboard.view_models import ObservedFleet, ObservedNode
 
 FEW = 24
-"""Up to so many rows come with their pictures; of more, a browser asks for those that it shows."""
+"""Up to this number of rows include their pictures. With more, the browser requests those in view."""
 
 PROBLEMS: tuple[tuple[str, str, Callable[[ObservedNode, NodeSummary], bool]], ...] = (
     ("", "all nodes", lambda view, summary: True),
     ("holes", "with holes", lambda view, summary: summary.fragmented > 0),
     ("closable", "with holes that can be closed", lambda view, summary: summary.closable > 0),
     ("drift", "with drift", lambda view, summary: bool(view.drift)),
-    ("stale", "that do not answer", lambda view, summary: view.stale),
+    ("stale", "not responding", lambda view, summary: view.stale),
     ("lost", "with lost GPUs", lambda view, summary: summary.lost > 0),
     ("changing", "being changed", lambda view, summary: bool(view.changing)),
     ("idle", "with idle instances", lambda view, summary: summary.idle > 0),
     ("free", "with free memory slices", lambda view, summary: summary.free > 0),
 )
-"""What nodes can be shown alone: the query's word, its label, which nodes it means."""
+"""Filters: the query parameter's value, the label and the condition."""
 
 SORTS: tuple[tuple[str, str, Callable[[ObservedNode, NodeSummary], int]], ...] = (
     ("name", "Node", lambda view, summary: 0),
@@ -39,13 +39,15 @@ SORTS: tuple[tuple[str, str, Callable[[ObservedNode, NodeSummary], int]], ...] =
     ("drift", "Drift", lambda view, summary: -len(view.drift)),
     ("state", "State", lambda view, summary: -(4 * view.stale + 2 * bool(summary.lost) + bool(view.changing))),
 )
-"""Orders of the rows: the query's word, the column's head, the key (most first; then by name)."""
+"""Sort orders: the query parameter's value, the column header and the key. Equal keys are sorted by name."""
 
 
 class FleetRow(msgspec.Struct, frozen=True):
-    """One node's row in words. ``mood`` colours it: ``bad``, ``odd`` or ""; ``marked`` are the columns to look at.
-    ``last_seen`` is when a node that does not answer was seen last (seconds of wall time), and how long ago; (0, "")
-    for one that does, or was never seen. ``strip`` is its picture, None where the browser asks for it.
+    """A node's row as text. ``mood`` is its colour class: ``bad``, ``odd`` or ""; ``marked`` columns are highlighted.
+
+    ``last_seen`` is when a stale node was last read (seconds of wall time), and how long ago that is.
+    It is (0, "") if the node responds or was never read.
+    ``strip`` is the picture, None if the browser requests it separately.
     """
 
     id: str
@@ -66,7 +68,7 @@ class FleetRow(msgspec.Struct, frozen=True):
 
 
 class FleetColumn(msgspec.Struct, frozen=True):
-    """A head of the table: where a click leads, and how the rows are ordered by it now."""
+    """A column header of the table with its sort link and current order."""
 
     word: str
     path: str
@@ -114,13 +116,13 @@ def _matches(pair: tuple[ObservedNode, NodeSummary], text: str, problem: str) ->
 
 
 def ordered(found: list[tuple[ObservedNode, NodeSummary]], sort: str) -> list[tuple[ObservedNode, NodeSummary]]:
-    """By name, or what has most first."""
+    """Sort the rows by name, or by the key with the largest value first."""
     key = next((key for word, _, key in SORTS if word == sort), SORTS[0][2])
     return sorted(found, key=lambda pair: (key(*pair), _natural(pair[0].name)))
 
 
 def _natural(name: str) -> list[tuple[str, int]]:
-    """``node-2`` before ``node-10``."""
+    """Build the sort key of a name, with ``node-2`` before ``node-10``."""
     parts: list[tuple[str, int]] = []
     word = digits = ""
     for c in name.casefold():
@@ -148,7 +150,7 @@ def _row(id: str, view: ObservedNode, row: NodeSummary, pictured: bool) -> Fleet
         instances=f"{row.held} held, {row.idle} idle" if row.held or row.idle else "none" if row.gpus else "",
         free=_free(row),
         fragmentation=_fragmentation(row),
-        drift=f"{len(view.drift)} not as asked" if view.drift else "none" if view.desired else "not asked",
+        drift=words.number(len(view.drift), "difference") if view.drift else "none" if view.desired else "no request",
         state=_state(view, row),
         last_seen=(view.observed_at, f"{words.span(words.now() - view.observed_at)} ago")
         if view.stale and view.observed_at
@@ -164,25 +166,25 @@ def _row(id: str, view: ObservedNode, row: NodeSummary, pictured: bool) -> Fleet
 def _free(row: NodeSummary) -> str:
     if row.slices or not row.gpus:
         return f"{row.free} of {row.slices} slices" if row.slices else ""
-    return "MIG off" if row.capable else "no MIG"
+    return "MIG disabled" if row.capable else "no MIG"
 
 
 def _fragmentation(row: NodeSummary) -> str:
     if not row.fragmented:
         return "none" if row.slices else ""
     left = row.fragmented - row.closable
-    parts = [f"{row.closable} to close"] if row.closable else []
+    parts = [f"{row.closable} closable"] if row.closable else []
     return ", ".join([*parts, *([f"{left} left over"] if left else [])])
 
 
 def _state(view: ObservedNode, row: NodeSummary) -> str:
     parts = []
     if view.stale:
-        parts.append("does not answer" if view.observed_at else "does not answer, never seen")
+        parts.append("not responding" if view.observed_at else "not responding, never read")
     parts += [f"{words.number(row.lost, 'GPU')} lost"] if row.lost else []
-    parts += [f"changed by {words.clean(view.changing, 60)}"] if view.changing else []
+    parts += [f"being changed by {words.clean(view.changing, 60)}"] if view.changing else []
     parts += [words.clean(view.state, 40)] if view.state and not view.stale else []
-    return "; ".join(parts) or "fresh"
+    return "; ".join(parts) or "up to date"
 
 
 def _columns(text: str, problem: str, sort: str) -> tuple[FleetColumn, ...]:
@@ -197,7 +199,7 @@ def _columns(text: str, problem: str, sort: str) -> tuple[FleetColumn, ...]:
 
 
 async def pictures(visit: Visit) -> PageContent:
-    """A node's GPUs as a strip, for a row that has come into view."""
+    """Return a node's GPUs as a strip, for a row that was scrolled into view."""
     view = visit.source.fleet.by_name.get(visit.params["node"])
     drawn = strip(view.inventory) if view and view.inventory else None
     return PageContent("strip.html", "", context={"strip": drawn}, status=200 if view else 404)

@@ -1,4 +1,4 @@
-"""The fleet in a few figures."""
+"""Totals of the fleet."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from aliquot.dashboard.view_models import ObservedNode
 
 
 class FleetTotal(msgspec.Struct, frozen=True):
-    """One figure above the table; ``path`` shows the nodes that it counts. ``mood`` is ``calm`` where none of what
-    would need attention is there, else ``odd`` or ``bad``.
+    """A total above the table. ``path`` lists the counted nodes.
+
+    ``mood`` is ``calm`` for a zero count of problems, ``odd`` or ``bad`` for others, or "".
     """
 
     number: str
@@ -21,15 +22,15 @@ class FleetTotal(msgspec.Struct, frozen=True):
 
 
 def headline(found: list[tuple[ObservedNode, NodeSummary]]) -> tuple[FleetTotal, ...]:
-    """What there is and what is free, then what may want a look."""
+    """Compute the totals: resources first, then possible problems."""
     views, rows = [view for view, _ in found], [row for _, row in found]
     gpus, lost = sum(r.gpus for r in rows), sum(r.lost for r in rows)
     slices = _number(sum(r.slices for r in rows))
     return (
         _total(len(found), "node" if len(found) == 1 else "nodes"),
         _total(gpus, "GPU" if gpus == 1 else "GPUs", *((f"{lost} lost", "lost", "bad") if lost else ())),
-        _total(sum(r.held for r in rows), "instances held", "something runs on them"),
-        _total(sum(r.idle for r in rows), "instances idle", "ready to be given out", "idle"),
+        _total(sum(r.held for r in rows), "instances held", "in use by a workload"),
+        _total(sum(r.idle for r in rows), "instances idle", "ready for use", "idle"),
         _total(sum(r.free for r in rows), "memory slices free", f"of {slices} in MIG mode", "free"),
         _fragmentation(sum(r.fragmented for r in rows), sum(r.closable for r in rows)),
         _drifted(sum(bool(view.drift) for view in views)),
@@ -40,23 +41,27 @@ def headline(found: list[tuple[ObservedNode, NodeSummary]]) -> tuple[FleetTotal,
 def _fragmentation(fragmented: int, closable: int) -> FleetTotal:
     what = "GPU with holes" if fragmented == 1 else "GPUs with holes"
     if not closable:
-        return _total(fragmented, what, "left over: nothing to close", "holes") if fragmented else _zero(what)
+        return _total(fragmented, what, "left over, cannot be closed", "holes") if fragmented else _zero(what)
     rest = (
-        "to close by moving idle ones"
+        "closable by moving idle instances"
         if closable == fragmented
-        else f"{_number(closable)} to close, the rest is left over"
+        else f"{_number(closable)} closable, the others left over"
     )
     return _total(fragmented, what, rest, "closable", "odd")
 
 
 def _drifted(count: int) -> FleetTotal:
-    what = "node drifted" if count == 1 else "nodes drifted"
-    return _total(count, what, "not what was asked for", "drift", "odd") if count else _zero(what, "all as asked")
+    what = "node with drift" if count == 1 else "nodes with drift"
+    return (
+        _total(count, what, "differs from the request" if count == 1 else "differ from the request", "drift", "odd")
+        if count
+        else _zero(what)
+    )
 
 
 def _stale(count: int) -> FleetTotal:
-    what = "node does not answer" if count == 1 else "nodes do not answer"
-    return _total(count, what, "shown as last seen", "stale", "bad") if count else _zero(what)
+    what = "node not responding" if count == 1 else "nodes not responding"
+    return _total(count, what, "shown as last read", "stale", "bad") if count else _zero(what)
 
 
 def _zero(what: str, note: str = "") -> FleetTotal:

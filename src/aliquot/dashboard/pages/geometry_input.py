@@ -1,4 +1,4 @@
-"""A geometry that somebody typed: what is wrong with it, beside the field in which it was typed."""
+"""Validation of a typed geometry. Its errors are shown next to the input field."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aliquot.errors import AliquotError
 
 
 def errors(inventory: Inventory, gpu: Gpu, text: str) -> tuple[str, ...]:
-    """Sentences about a text that is no geometry of this GPU; none where it is one."""
+    """Return the errors of a text as a geometry of this GPU, empty if it is valid."""
     if not text:
         return ()
     try:
@@ -23,7 +23,7 @@ def errors(inventory: Inventory, gpu: Gpu, text: str) -> tuple[str, ...]:
 
 
 def form_path(fleet: ObservedFleet, request: AnyChangeRequest) -> str:
-    """The page that shows a typed geometry with its faults; "" where nothing was typed, or nothing is wrong with it."""
+    """Return the path of the page that shows a typed geometry with its errors, "" if there are none."""
     view = fleet.by_name.get(request.node) if isinstance(request, PartitionGpu) else None
     if view is None or not isinstance(request, PartitionGpu):
         return ""

@@ -1,8 +1,6 @@
-"""One GPU: a large picture, its instances, what still fits and what would help, and how to change it."""
+"""The page of one GPU: picture, instances, remaining capacity, and forms to change it."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import msgspec
 
@@ -21,7 +19,7 @@ TAGS = ("cut", "make-room", "functions", "vgpus")
 
 
 class ProfileChoice(msgspec.Struct, frozen=True):
-    """A profile in the chooser by counts: how many there are, and the most that a GPU can hold."""
+    """A profile in the form by counts: the present number and the maximum of this GPU."""
 
     name: str
     present: int
@@ -30,8 +28,9 @@ class ProfileChoice(msgspec.Struct, frozen=True):
 
 
 class PartitionForm(msgspec.Struct, frozen=True):
-    """What the forms for cutting offer. ``mode`` and ``pending`` are MIG's; ``text`` is the geometry that is there, as
-    it would be typed, or what was typed and is wrong by ``errors``.
+    """The content of the forms that partition a GPU. ``mode`` and ``pending`` are the MIG modes.
+
+    ``text`` is the current geometry as it would be typed, or the invalid text that ``errors`` are about.
     """
 
     node: str
@@ -59,19 +58,14 @@ async def show(visit: Visit) -> PageContent:
     fragmentation = find_fragmentation(inventory, gpu)
     drawn = gpu_view(view, inventory, gpu, fragmentation)
     may = await refusals(visit, TAGS, view)
-    permissions = tuple(may.items())
     want = first(visit, "want")
     regions = [
         _head(view, gpu, drawn),
         _picture(inventory, gpu, drawn, fragmentation, want),
-        *([_instances(view, gpu, permissions, may)] if gpu.mig.capable or gpu.holders else []),
-        *([_fits(view, inventory, gpu, fragmentation, want, permissions, may)] if fragmentation else []),
-        *(
-            [_forms(_partition_form(view, inventory, gpu, first(visit, "mig")), permissions, may)]
-            if gpu.mig.capable
-            else []
-        ),
-        *_virtual(visit, view, gpu, permissions, may),
+        *([_instances(view, gpu, may)] if gpu.mig.capable or gpu.holders else []),
+        *([_fits(view, inventory, gpu, fragmentation, want, may)] if fragmentation else []),
+        *([_forms(_partition_form(view, inventory, gpu, first(visit, "mig")), may)] if gpu.mig.capable else []),
+        *_virtual(visit, view, gpu, may),
     ]
     title = f"{drawn.name} of {up.word}"
     context = {
@@ -98,12 +92,12 @@ def _picture(inventory: Inventory, gpu: Gpu, drawn: GpuView, fragmentation: Frag
     return Region("picture", "gpu_picture.html", (drawn, bar, known_want), context)
 
 
-def _instances(view: ObservedNode, gpu: Gpu, permissions: tuple[Any, ...], may: dict[str, str]) -> Region:
+def _instances(view: ObservedNode, gpu: Gpu, may: dict[str, str]) -> Region:
     usage = tuple(u for u in view.usage if u.gpu == gpu.pci)
     context = {"rows": instances.rows(gpu, usage), "gpu": gpu, "node": view.name, "may": may}
     whole = next((u for u in usage if u.instance is None), None)
     context["whole"] = words.memory(whole.memory_used_mib) if whole else ""
-    return Region("instances", "gpu_instances.html", (gpu, usage, permissions), context)
+    return Region("instances", "gpu_instances.html", (gpu, usage, tuple(may.items())), context)
 
 
 def _fits(
@@ -112,7 +106,6 @@ def _fits(
     gpu: Gpu,
     fragmentation: Fragmentation,
     want: str,
-    permissions: tuple[Any, ...],
     may: dict[str, str],
 ) -> Region:
     advice = fits.advice(inventory, gpu, fragmentation, want) if want else None
@@ -131,11 +124,11 @@ def _fits(
         "source_of_table": source,
         "estimates": tuple(words.clean(e, 200) for e in family.estimates),
     }
-    return Region("fits", "gpu_fits.html", (rows, advice, permissions), context)
+    return Region("fits", "gpu_fits.html", (rows, advice, tuple(may.items())), context)
 
 
-def _forms(form: PartitionForm, permissions: tuple[Any, ...], may: dict[str, str]) -> Region:
-    return Region("forms", "gpu_forms.html", (form, permissions), {"cut": form, "may": may})
+def _forms(form: PartitionForm, may: dict[str, str]) -> Region:
+    return Region("forms", "gpu_forms.html", (form, tuple(may.items())), {"cut": form, "may": may})
 
 
 def _partition_form(view: ObservedNode, inventory: Inventory, gpu: Gpu, given: str) -> PartitionForm:
@@ -161,20 +154,16 @@ def _partition_form(view: ObservedNode, inventory: Inventory, gpu: Gpu, given: s
     )
 
 
-def _virtual(
-    visit: Visit, view: ObservedNode, gpu: Gpu, permissions: tuple[Any, ...], may: dict[str, str]
-) -> tuple[Region, ...]:
-    """Virtual functions and vGPUs, where this GPU can have them."""
+def _virtual(visit: Visit, view: ObservedNode, gpu: Gpu, may: dict[str, str]) -> tuple[Region, ...]:
+    """Build the region of virtual functions and vGPUs, if this GPU supports them."""
     virtual = visit.source.virtual
     sriov = next((r for r in virtual.sriov if (r.node, r.gpu) == (view.name, gpu.pci)), None)
     rows = tuple(r for r in virtual.vgpus if (r.node, r.parent) == (view.name, gpu.pci))
     if sriov is None and not rows:
         return ()
-    return (_sharing(sriov, rows, permissions, may),)
+    return (_sharing(sriov, rows, may),)
 
 
-def _sharing(
-    sriov: SriovRow | None, rows: tuple[VgpuRow, ...], permissions: tuple[Any, ...], may: dict[str, str]
-) -> Region:
+def _sharing(sriov: SriovRow | None, rows: tuple[VgpuRow, ...], may: dict[str, str]) -> Region:
     context = {"sriov": sriov, **vgpus.table(rows), "may": may}
-    return Region("sharing", "gpu_sharing.html", (sriov, rows, permissions), context)
+    return Region("sharing", "gpu_sharing.html", (sriov, rows, tuple(may.items())), context)

@@ -1,13 +1,10 @@
-"""A GPU in words and pictures: what its card on the node's page and the head of its own page show."""
+"""A GPU as text and picture, for its card on the node page and the head of its own page."""
 
 from __future__ import annotations
-
-import re
 
 import msgspec
 
 from aliquot.core.model.inventory import Gpu, Inventory
-from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Drift
 from aliquot.core.planner.fragmentation import Fragmentation, ProfileCapacity, find_fragmentation
 from aliquot.core.rendering import mig_picture
@@ -18,14 +15,10 @@ from aliquot.dashboard.gpu_bars import GpuBar
 from aliquot.dashboard.view_models import ObservedNode
 
 WANTED = "wanted"
-_AT = re.compile(r"(\d+) x (\S+) at memory slice (\d+)")
 
 
 class GpuView(msgspec.Struct, frozen=True):
-    """``facts`` are words beside the title, ``line`` what it holds, ``fragmentation`` what is wrong with its free
-    memory ("" where nothing is), ``closable`` the profiles that room can be made for, ``drift`` how it differs from
-    what was asked. ``lower`` is a second bar: vGPUs that live inside GPU instances have none.
-    """
+    """A GPU as text and picture."""
 
     id: str
     name: str
@@ -35,15 +28,19 @@ class GpuView(msgspec.Struct, frozen=True):
     path: str
     bar: GpuBar
     facts: tuple[str, ...] = ()
+    """The modes, shown next to the title."""
     line: str = ""
+    """A summary of its content."""
     fragmentation: str = ""
+    """A description of fragmented free memory, "" if there is none."""
     closable: tuple[ProfileCapacity, ...] = ()
+    """Profiles that moving idle instances makes room for."""
     drift: tuple[str, ...] = ()
     lost: bool = False
 
 
 def gpu_view(view: ObservedNode, inventory: Inventory, gpu: Gpu, found: Fragmentation | None = None) -> GpuView:
-    """Everything about one GPU of a node."""
+    """Build the view of one GPU of a node."""
     found = found or find_fragmentation(inventory, gpu)
     drift = tuple(d for d in view.drift if d.gpu == gpu.pci)
     bar = pictures.of_gpu(inventory, gpu, found, odd=_odd(gpu, drift))
@@ -61,38 +58,36 @@ def gpu_view(view: ObservedNode, inventory: Inventory, gpu: Gpu, found: Fragment
         line=line(inventory, gpu, found),
         fragmentation=fragmentation_text(inventory, gpu, found) if found else "",
         closable=offered(found) if found else (),
-        drift=tuple(words.placed(words.clean(d.message.removeprefix(f"GPU {gpu.pci}: "), 300)) for d in drift),
+        drift=tuple(words.drift(d).removeprefix(f"GPU {gpu.pci}: ") for d in drift),
         lost=gpu.lost,
     )
 
 
 def _odd(gpu: Gpu, drift: tuple[Drift, ...]) -> tuple[str, ...]:
-    """The letters of instances that should not be there."""
-    extra = [d.message for d in drift if d.kind == "extra"]
+    """Return the letters of instances that should not exist."""
+    extra = {d.instance.id for d in drift if d.kind == "extra" and d.instance}
     ordered = sorted(gpu.instances, key=lambda i: i.place.start)
-    named = [(mig_picture.LETTERS[n], f"{i.profile} at {i.placement} (id {i.id},") for n, i in enumerate(ordered)]
-    return tuple(letter for letter, text in named if any(text in message for message in extra))
+    return tuple(mig_picture.LETTERS[n] for n, i in enumerate(ordered) if i.id in extra)
 
 
 def _missing(inventory: Inventory, gpu: Gpu, drift: tuple[Drift, ...]) -> tuple[pictures.BarBlock, ...]:
-    """Where an instance should be and is none, as far as a place was asked."""
+    """Build marks for missing instances, if their placement was requested."""
     family = inventory.family(gpu)
     marks: list[pictures.BarBlock] = []
     for each in drift:
-        match = _AT.search(each.message) if each.kind == "missing" else None
-        profile = family.by_name.get(match[2]) if match else None
-        if match and profile:
-            place = Placement(int(match[3]), profile.size)
-            marks += pictures.marks(family.memory_slices, [place], WANTED, f"{profile.name} should be here")
+        missing = each.instance if each.kind == "missing" else None
+        if missing and missing.place and missing.profile in family.by_name:
+            label = f"{missing.profile} should be here"
+            marks += pictures.marks(family.memory_slices, [missing.place], WANTED, label)
     return tuple(marks)
 
 
 def facts(gpu: Gpu) -> tuple[str, ...]:
-    """Short words about a GPU's modes."""
+    """Describe a GPU's modes briefly."""
     if gpu.lost:
         return ("fallen off the bus",)
     if gpu.passthrough:
-        return ("handed out whole to virtual machines",)
+        return ("passed through whole to VMs",)
     out = ["no MIG"]
     if gpu.mig.capable:
         pending = gpu.mig.pending != gpu.mig.current
@@ -106,11 +101,11 @@ def facts(gpu: Gpu) -> tuple[str, ...]:
 
 
 def line(inventory: Inventory, gpu: Gpu, found: Fragmentation | None) -> str:
-    """What a GPU holds, in one line."""
+    """Summarize a GPU's content in one line."""
     if gpu.lost:
-        return "The driver does not reach this GPU any more. A reboot of the node usually brings it back."
+        return "The driver can no longer access this GPU. A reboot of the node usually restores it."
     if gpu.passthrough:
-        return "The whole GPU belongs to virtual machines. The NVIDIA driver of this node does not see it."
+        return "The whole GPU is passed through to VMs. The NVIDIA driver of this node does not see it."
     if found:
         held = sum(i.held for i in gpu.instances)
         count = words.number(len(gpu.instances), "instance")
@@ -122,7 +117,7 @@ def line(inventory: Inventory, gpu: Gpu, found: Fragmentation | None) -> str:
         return _shares(inventory, gpu)
     if gpu.holders:
         return f"In use as a whole by {words.clean(', '.join(map(str, gpu.holders)), 200)}."
-    return "Not divided, and nothing runs on it." if gpu.mig.capable else "Nothing runs on it."
+    return "Not partitioned. Nothing runs on it." if gpu.mig.capable else "Nothing runs on it."
 
 
 def _shares(inventory: Inventory, gpu: Gpu) -> str:
@@ -133,7 +128,7 @@ def _shares(inventory: Inventory, gpu: Gpu) -> str:
 
 
 def fragmentation_text(inventory: Inventory, gpu: Gpu, found: Fragmentation) -> str:
-    """What is wrong with free memory, and whether it can be helped; "" where nothing is."""
+    """Describe fragmented free memory and whether it can be closed; "" if there is none."""
     lost = words.listed(f"{r.lost} more {r.profile}" if r.lost > 1 else f"one more {r.profile}" for r in found.lost)
     sentences = []
     if found.stranded:
@@ -142,14 +137,16 @@ def fragmentation_text(inventory: Inventory, gpu: Gpu, found: Fragmentation) -> 
         text = f"{name[0].upper()}{name[1:]} {'are' if many else 'is'} free, but nothing fits there"
         sentences.append(f"{text}{_why(inventory, gpu, found)}.")
     if lost:
-        moved = f"A hole: if idle instances moved, there would be room for {lost}"
+        moved = f"A hole: there would be room for {lost} if idle instances moved"
         sentences.append(f"{moved}{' (one or the other)' if len(found.lost) > 1 else ''}.")
     return " ".join(sentences)
 
 
 def offered(found: Fragmentation) -> tuple[ProfileCapacity, ...]:
-    """What room can be made for. Where one fits as things lie, making one moves nothing and closes no hole: such a
-    profile is offered only where there is no other.
+    """Return the profiles that the page offers to make room for.
+
+    If one more of a profile fits already, creating it closes no hole. Such a profile is offered only if there is no
+    better one.
     """
     return tuple(profile for profile in found.lost if not profile.now) or found.lost
 
@@ -160,5 +157,5 @@ def _why(inventory: Inventory, gpu: Gpu, found: Fragmentation) -> str:
     family = inventory.family(gpu)
     used = sum(family.by_id[i.profile_id].compute_slices for i in gpu.instances if i.profile_id in family.by_id)
     if used >= family.compute_slices:
-        return f": all {family.compute_slices} compute slices are taken. It is left over, not lost: nothing to do"
+        return f": all {family.compute_slices} compute slices are in use. It is left over, and there is nothing to do"
     return ". No better arrangement of these instances exists"

@@ -1,29 +1,30 @@
-"""What was done in the past, by whom, and how it ended."""
+"""The history page: past changes, their users and outcomes."""
 
 from __future__ import annotations
 
 import msgspec
 
+from aliquot.core.engine.history import PastOutcome
 from aliquot.dashboard import formatting as words
 from aliquot.dashboard.page import PageContent, Region, Visit
 from aliquot.dashboard.pages.shared import first
 from aliquot.dashboard.view_models import PastChange
 
-ENDS = {
+ENDS: dict[PastOutcome, tuple[str, str]] = {
     "done": ("done", "good"),
     "nothing": ("nothing to do", ""),
-    "reboot": ("waits for a reboot", "odd"),
-    "undone": ("failed, and undone", "odd"),
-    "stopped": ("stopped by a signal, and undone", "odd"),
-    "partial": ("failed, not all undone", "bad"),
-    "refused": ("refused, nothing touched", "odd"),
-    "cut off": ("cut off", "bad"),
+    "reboot": ("needs a reboot", "odd"),
+    "undone": ("failed and reverted", "odd"),
+    "stopped": ("stopped by a signal and reverted", "odd"),
+    "partial": ("failed, partly reverted", "bad"),
+    "refused": ("refused, nothing changed", "odd"),
+    "cut off": ("interrupted", "bad"),
 }
-"""How a change ended: its words, and its colour."""
+"""Label and colour class of each outcome."""
 
 
 class HistoryRow(msgspec.Struct, frozen=True):
-    """One change in words."""
+    """A past change as text."""
 
     id: str
     node: str

@@ -1,4 +1,4 @@
-"""The instances of a GPU as a table: what each is, who has it, what it is used for."""
+"""The table of a GPU's instances: profile, holder and usage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aliquot.dashboard import formatting as words
 
 
 class ComputeInstanceRow(msgspec.Struct, frozen=True):
-    """A compute instance, where it is not all of its GPU instance."""
+    """A compute instance that is not the whole of its GPU instance."""
 
     profile: str
     uuid: str
@@ -21,9 +21,9 @@ class ComputeInstanceRow(msgspec.Struct, frozen=True):
 
 
 class InstanceRow(msgspec.Struct, frozen=True):
-    """One GPU instance. ``since`` is when it was last seen held (seconds of wall
-    time), 0 where nobody watched. ``rest`` is the GPU's
-    geometry without it as a cut takes it, "" where it cannot be given up alone.
+    """A GPU instance. ``since`` is when it was last seen held (seconds of wall time), 0 if unknown.
+
+    ``rest`` is the GPU's geometry without it, as ``PartitionGpu.mig``; "" if it cannot be destroyed by itself.
     """
 
     letter: str
@@ -44,7 +44,7 @@ class InstanceRow(msgspec.Struct, frozen=True):
 
 
 def rows(gpu: Gpu, usage: Sequence[Usage]) -> tuple[InstanceRow, ...]:
-    """From the lowest memory slice on, with the letters of the picture."""
+    """Build the rows in the order of memory slices, with the letters of the picture."""
     known = {u.instance: u for u in usage if u.gpu == gpu.pci}
     ordered = sorted(gpu.instances, key=lambda i: i.place.start)
     return tuple(_row(gpu, mig_picture.LETTERS[n], i, known.get(i.id)) for n, i in enumerate(ordered))
@@ -69,7 +69,7 @@ def _row(gpu: Gpu, letter: str, instance: GpuInstance, usage: Usage | None) -> I
         memory=_memory(used, total),
         used=used / total if used is not None and total else None,
         busy=words.percent(known.compute),
-        peak=f"at most {words.memory(known.peak_mib)} seen" if known.peak_mib is not None else "",
+        peak=f"peak {words.memory(known.peak_mib)}" if known.peak_mib is not None else "",
         inside=inside,
         vgpus=tuple(f"{words.clean(v.type)} on {v.function}" for v in gpu.vgpus if v.gpu_instance == instance.id),
         rest=_rest(gpu, instance) if not instance.held and not mig_picture.has_divided_instances(gpu) else "",

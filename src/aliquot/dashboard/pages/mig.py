@@ -1,4 +1,4 @@
-"""MIG configurations: how many of each profile every GPU should have, and whether it has them."""
+"""The page of MIG configurations: requested and present instances of every GPU."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from aliquot.dashboard import formatting as words
 from aliquot.dashboard.page import PageContent, Region, Visit
 from aliquot.dashboard.pages.shared import FEW, first, missing, part, refusals
 from aliquot.dashboard.view_models import MigRow, ProfileRow
+from aliquot.kubernetes.kinds.harvester_names import DISABLED, OUT_OF_SYNC, SYNCED
 
 MOST = 48
-"""Configurations on one page."""
+"""The number of configurations on one page."""
 
 
 class MigLayoutCard(msgspec.Struct, frozen=True):
-    """A GPU's configuration in words. ``mood`` is ``odd`` where it is not as asked."""
+    """A GPU's configuration as text. ``mood`` is ``odd`` if it differs from the request."""
 
     id: str
     node: str
@@ -40,8 +41,8 @@ def configuration(row: MigRow) -> MigLayoutCard:
         product=words.clean(row.product.removeprefix("NVIDIA ")),
         name=words.clean(row.name),
         enabled=row.enabled,
-        status=words.clean(row.status, 300) or ("synced" if row.enabled else "disabled"),
-        mood="odd" if row.status == "out-of-sync" else "",
+        status=words.clean(row.status, 300) or (SYNCED if row.enabled else DISABLED),
+        mood="odd" if row.status == OUT_OF_SYNC else "",
         profiles=row.profiles,
         why_not=words.clean(row.why_not, 300),
     )

@@ -1,4 +1,4 @@
-"""One node: a picture for each of its GPUs, what drifted, what is wrong with it."""
+"""The page of a node: its state, drift and warnings, and a picture of each GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliquot.dashboard.view_models import ObservedNode
 
 
 class NodeOverview(msgspec.Struct, frozen=True):
-    """What stands below a node's name. ``desired`` is what was requested last, ``named`` the name of that, if any."""
+    """The text below a node's name. ``desired`` is the last request, and ``named`` is its name, if any."""
 
     name: str
     raw: str
@@ -69,7 +69,7 @@ def facts(view: ObservedNode) -> NodeOverview:
         config=words.clean(view.config),
         state=words.clean(view.state),
         message=words.clean(view.message, 400),
-        drift=tuple(words.placed(words.clean(d.message, 300)) for d in view.drift),
+        drift=tuple(words.drift(d) for d in view.drift),
     )
     if inventory is None:
         return overview

@@ -1,4 +1,4 @@
-"""A node in a few figures: what its row on the fleet's page says. Made once per look."""
+"""Totals of a node for its row on the fleet page. They are computed once per observation."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from aliquot.dashboard.view_models import ObservedFleet, ObservedNode
 
 
 class ProfileCount(msgspec.Struct, frozen=True):
-    """One profile over some GPUs: instances that are ``held`` and ``idle``, how many more could be made ``now``, and if
-    idle instances moved (``repacked``), and the ``most`` that these GPUs could hold if they held nothing else.
+    """Instances of a profile on some GPUs: ``held``, ``idle``, and how many more fit ``now``.
+
+    ``repacked`` is how many more fit if idle instances moved. ``most`` is the maximum of empty GPUs.
     """
 
     held: int = 0
@@ -36,9 +37,11 @@ class ProfileCount(msgspec.Struct, frozen=True):
 
 
 class NodeSummary(msgspec.Struct, frozen=True):
-    """``held`` and ``idle`` count GPU instances and vGPUs. ``free`` of ``slices`` memory slices are free, ``stranded``
-    of them fit nothing. ``capable`` GPUs could be in MIG mode. ``fragmented`` GPUs have a hole; of ``closable`` ones
-    moving idle instances would close one.
+    """Totals of a node. ``held`` and ``idle`` count GPU instances and vGPUs.
+
+    ``free`` of ``slices`` memory slices are free, and ``stranded`` of them fit no instance.
+    ``capable`` GPUs support MIG. ``fragmented`` GPUs have a hole, which moving idle instances closes on ``closable``
+    ones.
     """
 
     name: str
@@ -62,7 +65,7 @@ _MOST = 16384
 
 
 def summarize(view: ObservedNode) -> NodeSummary:
-    """Remembered until the node has another look."""
+    """Return the totals of a node, cached until its next observation."""
     found = _cache.get(view.name)
     if found is None or found[0] is not view:
         if len(_cache) >= _MOST:
@@ -104,17 +107,17 @@ def _summarize(view: ObservedNode) -> NodeSummary:
 
 
 def is_fragmented(fragmentation: Fragmentation) -> bool:
-    """Whether there is free memory on a GPU that could be of more use."""
+    """Report whether a GPU has free memory that is stranded or fragmented."""
     return bool(fragmentation.stranded or fragmentation.lost)
 
 
 def own_vgpus(gpu: Gpu) -> tuple[Vgpu, ...]:
-    """The vGPUs that are shares of the GPU itself, not of an instance."""
+    """Return the vGPUs that are shares of the whole GPU, not of an instance."""
     return () if gpu.mig.enabled else gpu.vgpus
 
 
 def products(inventory: Inventory) -> str:
-    """``8 x H100 80GB HBM3, A2``."""
+    """Format the products of a node: ``8 x H100 80GB HBM3, A2``."""
     counts = Counter(words.product(g) for g in inventory.gpus)
     return ", ".join(f"{n} x {name}" if n > 1 else name for name, n in counts.items()) or "no GPU"
 
@@ -131,8 +134,9 @@ def _profiles(inventory: Inventory, gpu: Gpu, fragmentation: Fragmentation) -> l
 
 
 def capacity(fleet: ObservedFleet) -> tuple[tuple[str, ProfileCount], ...]:
-    """Each profile over the whole fleet: first those of which more would fit if idle instances moved, the smallest
-    first.
+    """Sum up each profile over the fleet.
+
+    Profiles of which more would fit if idle instances moved come first. Otherwise the smallest comes first.
     """
     total: dict[str, ProfileCount] = {}
     for view in fleet.nodes:
@@ -142,7 +146,7 @@ def capacity(fleet: ObservedFleet) -> tuple[tuple[str, ProfileCount], ...]:
 
 
 def _size(name: str) -> tuple[int, int, str]:
-    """Compute slices, gigabytes and name of a profile, as far as its name says."""
+    """Return compute slices, gigabytes and name of a profile, parsed from its name."""
     head, _, tail = name.partition("g.")
     gigabytes = tail.partition("gb")[0]
     return int(head) if head.isdigit() else 99, int(gigabytes) if gigabytes.isdigit() else 0, name

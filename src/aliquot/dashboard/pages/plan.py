@@ -1,6 +1,4 @@
-"""A plan that somebody looks at: now and planned side by side, each act with its reason, what is in the way; then yes
-or no, how it goes, and how it ended.
-"""
+"""The page of a plan: pictures, actions with reasons, and obstacles; then its progress and outcome."""
 
 from __future__ import annotations
 
@@ -22,14 +20,12 @@ from aliquot.dashboard.pending_changes import ENDED, RUNNING, WAITING, PendingCh
 from aliquot.dashboard.view_models import ActionLine, ChangePreview, GpuPicture, Obstacle
 
 HELD = ("IN_USE", "HELD")
-"""Codes of what is refused for its holders: waiting for them, or force, is a way on."""
-EXPIRED = (
-    "This plan is not kept any more: plans that nobody applies are thrown away after an hour, or when too many wait."
-)
+"""Codes of refusals because of holders. The policies ``wait`` and ``force`` may help."""
+EXPIRED = "This plan has expired. Plans are discarded if they are not applied within an hour, or if there are too many."
 
 
 class PicturePair(msgspec.Struct, frozen=True):
-    """One GPU now and planned, in words and, where it can be drawn, as bars."""
+    """A GPU now and planned, as text and, if possible, as bars."""
 
     id: str
     title: str
@@ -41,24 +37,24 @@ class PicturePair(msgspec.Struct, frozen=True):
 
 
 class PlanHeadings(msgspec.Struct, frozen=True):
-    """What is written over the two pictures of a plan, and over its acts."""
+    """The headings of the two pictures of a plan and of its actions."""
 
     before: str
     after: str
     actions: str
 
 
-FAILED = PlanHeadings("Before", "Planned", "What should have been done, in this order")
+FAILED = PlanHeadings("Before", "Planned", "Planned actions, in this order")
 HEADS = {
-    "": PlanHeadings("Now", "Planned", "What will be done, in this order"),
-    "done": PlanHeadings("Before", "After", "What was done, in this order"),
-    "refused": PlanHeadings("When it was planned", "Planned", "What would have been done, in this order"),
+    "": PlanHeadings("Now", "Planned", "Actions, in this order"),
+    "done": PlanHeadings("Before", "After", "Completed actions, in this order"),
+    "refused": PlanHeadings("When planned", "Planned", "Planned actions, in this order"),
 }
-"""By how it ended: a refused plan was made from what is no more."""
+"""Headings by outcome. A refused plan may be based on an earlier state."""
 
 
 class ActionRow(msgspec.Struct, frozen=True):
-    """One act in words."""
+    """An action as text."""
 
     where: str
     verb: str
@@ -98,7 +94,7 @@ async def show(visit: Visit) -> PageContent:
 
 
 def outcome(change: PendingChange, may: str) -> dict[str, object]:
-    """Whether it can be applied, how far it is, how it ended."""
+    """Build the context of the outcome region: apply form, progress, or result."""
     preview, done = change.preview, change.done
     word, mood = ENDS.get(done.status, (done.status, "")) if done else ("", "")
     return {
@@ -132,7 +128,7 @@ def outcome(change: PendingChange, may: str) -> dict[str, object]:
 
 
 def ending(word: str, sentence: str) -> str:
-    """How it ended, once: sentences may start with the word themselves."""
+    """Combine the outcome's label and sentence. A sentence that starts with the label is not prefixed again."""
     text = words.clean(sentence, 600)
     if word == ENDS["refused"][0]:
         text = text.removeprefix("Nothing was changed: ")
@@ -142,12 +138,12 @@ def ending(word: str, sentence: str) -> str:
 
 
 def _with_policy(request: ChangeRequest, policy: HeldPolicy) -> tuple[tuple[str, str], ...]:
-    """The same ask with another policy; none where it is that one already."""
+    """Return the form of the same request with another policy, empty if it has that policy already."""
     return () if request.policy == policy else forms.form_of(msgspec.structs.replace(request, policy=policy))  # type: ignore[arg-type]
 
 
 def _fitting(change: PendingChange) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """What would fit instead, and the ask for that; ("", ()) where nobody knows."""
+    """Return the geometry that would fit instead and its form, ("", ()) if there is none."""
     request, found = change.request, next((o.suggestion for o in change.preview.obstacles if o.suggestion), "")
     if not found or not isinstance(request, PartitionGpu) or len(change.preview.obstacles) > 1:
         return "", ()
@@ -155,8 +151,9 @@ def _fitting(change: PendingChange) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 
 def rollback_requests(preview: ChangePreview) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """For each GPU whose MIG geometry it changed: its PCI address, and the ask for the places that were. None for one
-    with instances that were divided further: an ask of the page makes whole ones.
+    """Return the PCI address and the rollback form of each GPU whose MIG geometry changed.
+
+    GPUs with divided instances are omitted, because a request of the page creates only whole ones.
     """
     return tuple(
         (words.clean(each.gpu), forms.form_of(PartitionGpu(node=each.node, gpu=each.gpu, mig=_placed(each))))
@@ -179,7 +176,7 @@ def _placed(picture: GpuPicture) -> str:
 
 
 def body(preview: ChangePreview, heads: PlanHeadings) -> dict[str, object]:
-    """What the plan is; what it was, once it is over."""
+    """Build the context of the plan region."""
     many = len({action.node for action in preview.actions}) > 1
     return {
         "preview": preview,
@@ -210,15 +207,15 @@ def step(action: ActionLine, many: bool) -> ActionRow:
         where,
         action.verb,
         action.letter,
-        words.placed(words.clean(action.what, 200)),
-        words.placed(words.clean(action.reason, 300)),
+        plan_text.what(action, 200),
+        words.sentence(action.reason, 300),
     )
 
 
 def obstacle(found: Obstacle) -> Obstacle:
     return Obstacle(
         rule=words.clean(found.rule),
-        message=words.placed(words.clean(found.message, 600)),
+        message=words.sentence(found.message, 600),
         node=words.clean(found.node),
         gpu=words.clean(found.gpu),
         holders=tuple(words.clean(h) for h in found.holders),

@@ -1,18 +1,19 @@
-"""A plan in sentences: what it will do and what stays, what its button says, and the text for a ticket."""
+"""A plan as text: its summary sentence, the label of its button, and the text for a ticket."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aliquot.core.model.placement import Placement
 from aliquot.dashboard import formatting as words
 from aliquot.dashboard.view_models import ActionLine, ChangePreview
 
 MOST_NAMED = 3
-"""Of more things only the number and the letters are said."""
+"""If there are more, only their number and letters are shown."""
 
 
 def promise(preview: ChangePreview) -> str:
-    """What will happen and what stays, in one sentence."""
+    """Summarize what the plan changes and what stays."""
     moved = moves(preview.actions)
     moved_actions = [action for pair in moved for action in pair]
     phrases = [*_moved(moved), *_phrases([action for action in preview.actions if action not in moved_actions])]
@@ -23,7 +24,7 @@ def promise(preview: ChangePreview) -> str:
 
 
 def moves(actions: Sequence[ActionLine]) -> tuple[tuple[ActionLine, ActionLine], ...]:
-    """Instances that are destroyed and made again elsewhere on the same GPU."""
+    """Pair instances that are destroyed and created again elsewhere on the same GPU."""
     out = []
     free = [a for a in actions if a.verb == "create" and a.placement]
     for destroyed in actions:
@@ -38,18 +39,18 @@ def moves(actions: Sequence[ActionLine]) -> tuple[tuple[ActionLine, ActionLine],
 
 
 def _moved(pairs: Sequence[tuple[ActionLine, ActionLine]]) -> list[str]:
-    """``move c (2g.10gb) to slices 2-3``."""
+    """Format moved instances: ``move c (2g.10gb) to slices 2-3``."""
     if len(pairs) > MOST_NAMED:
         return [f"move {len(pairs)} instances"]
     out = []
     for destroyed, created in pairs:
-        where = words.placed(words.clean(created.what, 80)).removeprefix(f"{created.size} on ")
+        where = words.clean(words.place(Placement.parse(created.placement)) + created.inside, 80)
         out.append(f"move {destroyed.letter} ({created.size}) to {where}")
     return out
 
 
 def _phrases(actions: Sequence[ActionLine]) -> list[str]:
-    """``destroy b (2g.10gb on slices 4-5)``; of many their number, size and letters."""
+    """Format actions: ``destroy b (2g.10gb on slices 4-5)``; for many, their number, size and letters."""
     out = []
     for verb in dict.fromkeys(map(_verb, actions)):
         own = [a for a in actions if _verb(a) == verb]
@@ -62,7 +63,7 @@ def _phrases(actions: Sequence[ActionLine]) -> list[str]:
         else:
             named = f" ({', '.join(letters)})" if len(letters) == len(own) and len(own) <= 8 else ""
             out.append(
-                f"{verb} {len(own)} {'x ' + words.clean(sizes.pop(), 60) if len(sizes) == 1 else 'things'}{named}"
+                f"{verb} {len(own)} {'x ' + words.clean(sizes.pop(), 60) if len(sizes) == 1 else 'devices'}{named}"
             )
     return out
 
@@ -71,13 +72,21 @@ _PLAIN = ("destroy", "create", "set", "reset")
 
 
 def _verb(action: ActionLine) -> str:
-    """What an act does, as people say it."""
-    return f"switch {'on' if action.on else 'off'} {action.feature}" if action.feature else action.verb
+    """Return the verb of an action, with ``enable`` or ``disable`` for features."""
+    return f"{'enable' if action.on else 'disable'} {action.feature}" if action.feature else action.verb
 
 
 def _thing(action: ActionLine) -> str:
-    what = words.placed(words.clean(action.what, 80))
-    return f"{action.letter} ({what})" if action.letter else what
+    named = what(action, 80)
+    return f"{action.letter} ({named})" if action.letter else named
+
+
+def what(action: ActionLine, most: int) -> str:
+    """Return the object of an action: for a GPU instance, its profile and slices."""
+    if not action.placement:
+        return words.clean(action.what, most)
+    where = words.place(Placement.parse(action.placement))
+    return words.clean(f"{action.size} on {where}{action.inside}", most)
 
 
 def _where(preview: ChangePreview) -> str:
@@ -92,7 +101,7 @@ def _where(preview: ChangePreview) -> str:
 
 
 def button(preview: ChangePreview) -> str:
-    """What the button says that applies it: what it does."""
+    """Return the label of the apply button: what the plan does."""
     verbs = words.listed(dict.fromkeys(map(_verb, preview.actions)))
     gpus = {(a.node, a.gpu) for a in preview.actions if a.gpu}
     where = f" on {len(gpus)} GPUs" if len(gpus) > 1 else f" on GPU {next(iter(gpus))[1]}" if gpus else ""
@@ -100,7 +109,7 @@ def button(preview: ChangePreview) -> str:
 
 
 def text(preview: ChangePreview) -> str:
-    """The plan as lines that can be pasted into a ticket."""
+    """Format the plan as plain text for a ticket."""
     out = [words.clean(preview.title, 300), words.clean(preview.summary, 400)]
     for each in preview.pictures:
         out += [f"{words.clean(each.node)} {words.clean(each.title)}", f"  now      {words.clean(each.now, 200)}"]

@@ -1,4 +1,4 @@
-"""What several pages need: the node that is looked at, what this person may change, the page for what is not there."""
+"""Helpers of several pages: parameters, paging, permissions, and the page for missing objects."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from aliquot.foundation.decimals import decimal
 
 
 class Crumb(msgspec.Struct, frozen=True):
-    """A step on the way from the fleet to a page."""
+    """A breadcrumb: a parent page."""
 
     word: str
     path: str
 
 
 class Pager(msgspec.Struct, frozen=True):
-    """Which rows of how many are shown, and the ways to the others ("" for none)."""
+    """The range of the shown rows, and the paths of the previous and next page ("" if there is none)."""
 
     words: str = ""
     before: str = ""
@@ -30,9 +30,7 @@ class Pager(msgspec.Struct, frozen=True):
 
 
 class Freshness(msgspec.Struct, frozen=True):
-    """How fresh a node's look is, in words. ``at`` is when it was read (seconds of wall time), ``observed`` that as
-    people and as machines write it.
-    """
+    """The age of a node's observation as text. ``at`` is when it was read (seconds of wall time)."""
 
     error: str = ""
     next_step: str = ""
@@ -45,11 +43,11 @@ class Freshness(msgspec.Struct, frozen=True):
 
 FLEET = Crumb("Fleet", "/")
 FEW = 12
-"""More rows than this can be searched."""
+"""With more rows than this, the page has a search field."""
 
 
 def first(visit: Visit, name: str) -> str:
-    """The value of a query parameter, "" without one."""
+    """Return the first value of a query parameter, "" if it is missing."""
     return next(iter(visit.query.get(name, ())), "")
 
 
@@ -59,7 +57,10 @@ Row = TypeVar("Row")
 def part(
     visit: Visit, path: str, rows: Sequence[Row], most: int, name: Callable[[Row], str]
 ) -> tuple[list[Row], Pager]:
-    """The rows whose name has the query's ``q`` in it, ``most`` of them from ``from`` on."""
+    """Return one page of the rows whose name contains the query parameter ``q``.
+
+    The page has ``most`` rows and starts at the parameter ``from``.
+    """
     text, start = first(visit, "q").strip(), first(visit, "from")
     found = [row for row in rows if text.casefold() in name(row).casefold()]
     at = decimal(start) or 0
@@ -89,40 +90,41 @@ def freshness(view: ObservedNode) -> Freshness:
 
 
 async def refusals(visit: Visit, tags: Sequence[str], view: ObservedNode | None = None) -> dict[str, str]:
-    """Why this person cannot change things of each kind now, "" where they can."""
+    """Return why the user cannot make each kind of change now, "" if permitted."""
     if view is not None and view.stale:
-        return dict.fromkeys(tags, "The node cannot be read just now: nothing can be planned until it answers again.")
+        return dict.fromkeys(tags, "The node cannot be read now. Changes can be planned when it responds again.")
     return {tag: await refusal(visit, visit.who, tag) for tag in tags}
 
 
 async def refusal(visit: Visit, who: Person, tag: str) -> str:
     if who.reads_only:
-        return "You may look, not change."
+        return "You have read-only access."
     return words.clean(await visit.source.may(who, tag), 400)
 
 
 def gpu_at(view: ObservedNode, pci: str) -> tuple[Inventory, Gpu] | None:
-    """The GPU at an address, as it was last seen."""
+    """Return the GPU at a PCI address, as last observed."""
     inventory = view.inventory
     gpu = next((g for g in inventory.gpus if g.pci == pci), None) if inventory else None
     return (inventory, gpu) if inventory and gpu else None
 
 
 def absent(visit: Visit, what: str, name: str, back: Crumb) -> PageContent:
-    """The page for something that is not there, or not there any more. Before everything was looked at once nobody
-    knows that: the page says so, and asks again by itself.
+    """Build the page for a missing object.
+
+    Until all nodes were read once, the object may still exist. Then the page says so and reloads by itself.
     """
     looking = not visit.source.fleet.ready and not visit.source.fleet.error
     return PageContent(
         template="absent.html",
-        title="Still looking" if looking else f"No such {what}",
+        title="Loading" if looking else f"{what[:1].upper()}{what[1:]} not found",
         context={"what": what, "name": words.clean(name), "back": back, "looking": looking},
         status=202 if looking else 404,
     )
 
 
 def missing(virtual: VirtualizationView) -> tuple[str, ...]:
-    """What must be there for virtual machines and is not."""
+    """Return the missing requirements for VMs."""
     return sentences(virtual.missing)
 
 

@@ -1,4 +1,4 @@
-"""SR-IOV GPU management: which GPUs have virtual functions, and switching them on and off."""
+"""The SR-IOV page: enabling and disabling the virtual functions of GPUs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from aliquot.dashboard.pages.shared import FEW, first, missing, part, refusals
 from aliquot.dashboard.view_models import SriovRow
 
 MOST = 200
-"""Rows on one page."""
+"""The number of rows on one page."""
 
 
 class SriovLine(msgspec.Struct, frozen=True):
-    """A row in words. ``value`` is what an ask names the GPU by, ``places`` where its vGPUs are."""
+    """A row as text. ``value`` names the GPU in a request, and ``places`` is the path of its vGPUs."""
 
     id: str
     value: str
@@ -41,7 +41,7 @@ def line(row: SriovRow) -> SriovLine:
         product=words.clean(row.product.removeprefix("NVIDIA ")),
         name=words.clean(row.name),
         enabled=row.enabled,
-        functions=f"{row.functions} of {row.total} on",
+        functions=f"{row.functions} of {row.total} enabled",
         vgpus=row.vgpus,
         state=words.clean(row.state, 300),
         why_not=words.clean(row.why_not, 300),

@@ -1,4 +1,4 @@
-"""The vGPU page: every place for a vGPU, what is there, what can be made there now; many at once."""
+"""The vGPU page: every place for a vGPU with its current vGPU and the types that can be created."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from aliquot.dashboard.pages.shared import first, missing, part, refusals
 from aliquot.dashboard.view_models import VgpuRow
 
 MOST = 400
-"""Places on one page."""
+"""The number of places on one page."""
 ALIKE = 4
-"""So many empty places of a GPU, of which nothing can be made now, are one row."""
+"""At least this many empty places of a GPU on which no vGPU can be created are combined into one row."""
 
 
 class VgpuPlaceRow(msgspec.Struct, frozen=True):
-    """A row. ``value`` is what an ask names it by; ``id`` is for elements. ``more`` places are like it, the last of
-    them at ``address``.
+    """A place as text. ``value`` names it in a request, and ``id`` is part of element ids.
+
+    The row stands for ``more`` further places. The last one is at ``address``.
     """
 
     id: str
@@ -43,7 +44,7 @@ class VgpuPlaceRow(msgspec.Struct, frozen=True):
 
 
 class ParentChoice(msgspec.Struct, frozen=True):
-    """A GPU that rows belong to, as the filter names it, and where it is in words."""
+    """A GPU in the filter: its value and label."""
 
     value: str
     label: str
@@ -69,7 +70,7 @@ def place(row: VgpuRow) -> VgpuPlaceRow:
 
 
 def table(rows: tuple[VgpuRow, ...]) -> dict[str, Any]:
-    """What the table of places needs."""
+    """Build the context of the table of places."""
     types: dict[str, dict[str, str]] = {}
     for row in rows:
         own = types.setdefault(words.clean(row.parent_product.removeprefix("NVIDIA ")), {})
@@ -82,7 +83,7 @@ def table(rows: tuple[VgpuRow, ...]) -> dict[str, Any]:
 
 
 def folded(rows: tuple[VgpuRow, ...]) -> Iterator[VgpuPlaceRow]:
-    """The rows, those together of which nothing can be made and that are alike."""
+    """Yield the rows, with equal places on which no vGPU can be created combined."""
     for (_, _, useless, _), group in groupby(rows, lambda row: (row.node, row.parent, _useless(row), row.why_not)):
         found = list(group)
         if useless and len(found) >= ALIKE:
@@ -96,11 +97,11 @@ def _useless(row: VgpuRow) -> bool:
 
 
 BACKED = re.compile(r"-\d+-\d+[A-Z]+$")
-"""A type that lives in a GPU instance has its slices in its name: ``A100-1-5C``, and ``A100-5C`` has not."""
+"""A MIG-backed type has its slices in its name: ``A100-1-5C``. ``A100-5C`` is time-sliced."""
 
 
 def caps(rows: tuple[VgpuRow, ...]) -> tuple[str, ...]:
-    """Why places stay empty: what is there takes all that the GPU has."""
+    """Explain empty places of GPUs whose existing vGPUs use all their capacity."""
     sentences = []
     for node, gpu in dict.fromkeys((r.node, r.parent) for r in rows):
         own = [r for r in rows if (r.node, r.parent) == (node, gpu)]
@@ -112,15 +113,15 @@ def caps(rows: tuple[VgpuRow, ...]) -> tuple[str, ...]:
         taken, left = f"{words.number(len(made), 'vGPU')} ({kinds})", words.number(len(empty), "place")
         where = f"GPU {words.clean(gpu)} of {words.clean(node)}"
         if any(BACKED.search(r.type) for r in made):
-            why = words.clean(empty[0].why_not, 300) or "its GPU instances are taken"
+            why = words.clean(empty[0].why_not, 300) or "its GPU instances are in use"
             sentences.append(
-                f"{where} has {taken}; its other {left} stay empty: {why}. A vGPU needs a GPU instance of its type's "
-                "profile: more of these, cut on the GPU's own page, make room for more."
+                f"{where} has {taken}. Its other {left} stay empty: {why}. A vGPU needs a GPU instance of its type's "
+                "profile. To make room, create more of these on the page of the GPU."
             )
         else:
             sentences.append(
-                f"{where} is full: {taken} take all that it can give. Its other {left} stay empty. That is no fault: a "
-                "GPU has more places than memory. A smaller type would leave room for more."
+                f"{where} is full: {taken} use all its capacity. Its other {left} stay empty. That is normal, because "
+                "a GPU has more places than its memory can serve. A smaller type leaves room for more."
             )
     return tuple(sentences)
 

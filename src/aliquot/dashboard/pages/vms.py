@@ -1,4 +1,4 @@
-"""Virtual machines: the devices that each has, and those that it could be given."""
+"""The page of VMs: their devices, and devices that can be attached."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ from aliquot.dashboard.pages.shared import FEW, first, missing, part, refusals, 
 from aliquot.dashboard.view_models import SIMULATOR, VmDeviceRow, VmRow
 
 MOST = 48
-"""Machines on one page."""
-SEVERAL = "only one of this type may be in a machine"
-NOT_BESIDE = "cannot be beside what the machine has: of its type only one may be in a machine"
+"""The number of VMs on one page."""
+SEVERAL = "a VM can have only one of this type"
+NOT_BESIDE = "cannot be combined with the VM's devices: a VM can have only one of this type"
 
-RAMFB = (
-    "Of several vGPUs in one machine only one can have the boot display (ramFB): a machine in which two have it does "
-    "not start."
-)
+RAMFB = "Only one vGPU of a VM can have the boot display (ramFB). A VM with two of them does not start."
 
 
 class DeviceChoice(msgspec.Struct, frozen=True):
-    """A device in words. ``rule`` is what must be heeded before it is chosen."""
+    """A device as text. ``rule`` is a restriction to consider before it is selected."""
 
     value: str
     id: str
@@ -31,7 +28,7 @@ class DeviceChoice(msgspec.Struct, frozen=True):
 
 
 class VmCard(msgspec.Struct, frozen=True):
-    """A machine in words. ``rules`` are shown before anything is saved."""
+    """A VM as text. ``rules`` are restrictions shown before a change."""
 
     id: str
     name: str
@@ -79,7 +76,7 @@ def _free(device: VmDeviceRow, attached: tuple[VmDeviceRow, ...]) -> DeviceChoic
 
 
 def rules(row: VmRow) -> tuple[str, ...]:
-    """What must hold for this machine as a whole."""
+    """Return the restrictions for the VM as a whole."""
     notes = [words.clean(text, 400) for text in row.warnings]
     if len(row.free) + len(row.devices) > 1 and row.free and not any("ramfb" in text.casefold() for text in notes):
         notes.append(RAMFB)
@@ -92,9 +89,9 @@ async def show(visit: Visit) -> PageContent:
     permissions = tuple(may.items())
     found, pager = part(visit, "/machines", virtual.vms, MOST, lambda row: f"{row.namespace}/{row.name} {row.node}")
     shown = [(row, vm_card(row)) for row in found]
-    no_vm = ("There is no virtual machine here.",)
+    no_vm = ("There are no VMs.",)
     if visit.source.kind == SIMULATOR:
-        lacks, none, no_vm = (), (), none or no_vm  # nothing is amiss, and nothing can be done about it
+        lacks, none, no_vm = (), (), none or no_vm  # this is not an error and needs no action
     known = {"missing": lacks, "absent": none, "empty": no_vm if not shown else ()}
     regions = (
         Region("missing", "machines_missing.html", tuple(known.values()), known),

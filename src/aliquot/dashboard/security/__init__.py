@@ -1,1 +1,1 @@
-"""Who may come in, and what a browser may be made to do: tokens, sessions, forged requests, headers, limits."""
+"""Authentication and browser security: tokens, sessions, CSRF protection, headers, rate limits."""

@@ -1,7 +1,8 @@
-"""Requests that another page made a browser send. Cookies alone do not tell: they go along whoever wrote the form.
+"""CSRF protection: detection of requests that a page of another site made the browser send.
 
-``SameSite=Strict`` is not enough either: to browsers every port of one host is the same site, and on a loopback address
-any user of the machine may have a port.
+A cookie does not prove the origin of a request, because the browser sends it with every form.
+``SameSite=Strict`` is not enough, because browsers treat all ports of a host as the same site.
+On a loopback address, any user of the host can listen on a port.
 """
 
 from __future__ import annotations
@@ -15,27 +16,28 @@ OURS = ("same-origin", "none")
 
 
 def foreign_read(request: Request) -> str:
-    """Why this GET is not answered, "" if it is: another site may link to a page, but not load it into its own."""
+    """Return why a GET request is refused, "" if it is allowed. Another site may link to a page but not embed it."""
     site = request.headers.get("sec-fetch-site")
     if site is None or site in OURS:
         return ""
     navigating = request.headers.get("sec-fetch-mode") == "navigate"
     if navigating and request.headers.get("sec-fetch-dest") == "document":
         return ""
-    return "another site asked for this page"
+    return "another site requested this page"
 
 
 def foreign_write(request: Request, trusted: frozenset[str], *, secure: bool) -> str:
-    """Why this POST is not taken, "" if it is: it must come from a page of this very origin, or from no browser.
+    """Return why a POST request is refused, "" if it is allowed.
 
-    ``trusted`` are names (with a port where it is not the usual one) that a proxy before us goes by.
+    It must come from a page of the same origin, or from a client other than a browser.
+    ``trusted`` are the host names of a reverse proxy, with the port unless it is the default one.
     """
     site = request.headers.get("sec-fetch-site")
     if site is not None and site not in OURS:
         return "another site sent this form"
     origin = request.headers.get("origin")
     if origin is None:
-        # Every browser says where a POST comes from, in one of the two. Programs say neither.
+        # Every browser sends one of the two headers with a POST request. Other programs send neither.
         return ""
     parts = urlsplit(origin)
     schemes = ("https",) if secure else ("http", "https")
@@ -45,5 +47,5 @@ def foreign_write(request: Request, trusted: frozenset[str], *, secure: bool) ->
 
 
 def same(given: str, expected: str) -> bool:
-    """Whether two secrets are the same, in a time that does not tell how much of them is."""
+    """Compare two secrets in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())

@@ -1,7 +1,7 @@
-"""What goes with every answer, and which names this server answers to.
+"""Security headers of every response, and the check of the ``Host`` header against DNS rebinding.
 
-A page of the web may let its own name point to 127.0.0.1 (DNS rebinding) and so read what is served there: the browser
-takes it for the same origin. The name in ``Host`` gives it away. An address in numbers is nobody's name.
+With DNS rebinding, a web page lets its own name point to 127.0.0.1. The browser then treats this server as the same
+origin and lets the page read it. The ``Host`` header reveals the name. IP addresses are safe, because they need no DNS.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; "
     "img-src 'self' data:"
 )
-# No Strict-Transport-Security: it would hold for every port of this host, whatever else is served there.
-# Not no-referrer: browsers then say "Origin: null" with our own forms, and nobody could tell them from foreign ones.
+# No Strict-Transport-Security: it would apply to all other servers on this host.
+# Not no-referrer: with it, browsers send "Origin: null" for the page's own forms, as for those of other sites.
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -35,7 +35,7 @@ LOCAL = ("localhost",)
 
 
 class SecurityMiddleware:
-    """Stands before everything else. ``hosts`` are the names that people reach this server by, besides localhost."""
+    """ASGI middleware around the whole application. ``hosts`` are allowed host names besides localhost."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str] = ()) -> None:
         self._app = app
@@ -58,11 +58,11 @@ class SecurityMiddleware:
             try:
                 await self._app(scope, receive, sending)
             except asyncio.CancelledError:
-                log.info("%s %s was cut off by the end of the page", scope["method"], scope["path"])
-            except Exception as error:  # noqa: BLE001 - it was answered: what is left is to say so, once
-                log.error("%s %s broke", scope["method"], scope["path"], exc_info=error)
+                log.info("%s %s was interrupted by the shutdown", scope["method"], scope["path"])
+            except Exception as error:  # noqa: BLE001 - the response was sent: only log the error
+                log.error("internal error in %s %s", scope["method"], scope["path"], exc_info=error)
         else:
-            text = "this server does not go by that name; whoever started it can allow it: --allowed-host NAME\n"
+            text = "host name not allowed: restart the dashboard with --allowed-host NAME\n"
             await PlainTextResponse(text, 421, {"connection": "close"})(scope, receive, sending)
 
     def _host_allowed(self, scope: Scope) -> bool:
@@ -74,7 +74,7 @@ class SecurityMiddleware:
 
 
 def name_of(host: str) -> str:
-    """The name in ``name:port`` or ``[address]:port``, in small letters, without a dot at the end."""
+    """Return the name in ``name:port`` or ``[address]:port``, in lower case and without a trailing dot."""
     host = host.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]

@@ -1,7 +1,7 @@
-"""Whose program a request comes from, where that is a program of this machine: the kernel knows.
+"""The user of a local client, from the kernel's socket table.
 
-A browser sends a host's cookies to all its ports, and on 127.0.0.1 every user of the machine may have one: a page there
-gets the cookie of this one along. It is worth nothing to another user: a session stays with the user who logged in.
+A browser sends a host's cookies to all its ports. On 127.0.0.1, every user of the host can listen on a port, so
+another user's server can receive the dashboard's cookie. Sessions are therefore bound to the user who logged in.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _SOCK_DIAG_BY_FAMILY = 20
 _REQUEST = 1
 _ANY = 0xFFFFFFFF
 _UID_AT = 80
-"""In the answer: a header of 16 bytes, four of state, 48 that name the socket, three numbers."""
+"""Offset in the reply: 16 bytes of header, 4 of state, 48 of socket id, three numbers."""
 _PATIENCE_S = 1.0
 
 
 def owner(request: Request) -> int | None:
-    """The user whose program asks; None for another machine's, and where the kernel does not tell."""
+    """Return the uid of the client's process, None for a remote client or if the kernel does not report it."""
     client, server = request.scope.get("client"), request.scope.get("server")
     if not client or not server or not server[1]:
         return None
@@ -43,7 +43,7 @@ def _owner(
     remote: ipaddress.IPv4Address | ipaddress.IPv6Address,
     to: int,
 ) -> int | None:
-    """The user of the socket at ``local`` that is connected with ``remote``. Raises OSError."""
+    """Query the owner of the socket at ``local`` that is connected to ``remote``. Raises OSError."""
     if local.version != remote.version:
         return None
     family = socket.AF_INET if local.version == 4 else socket.AF_INET6
@@ -54,5 +54,5 @@ def _owner(
         kernel.send(struct.pack("=IHHII", 16 + len(query), _SOCK_DIAG_BY_FAMILY, _REQUEST, 1, 0) + query)
         answer = kernel.recv(4096)
     if struct.unpack_from("=IH", answer)[1] != _SOCK_DIAG_BY_FAMILY:
-        return None  # no such socket here
+        return None  # not a local socket
     return int(struct.unpack_from("=I", answer, _UID_AT)[0])

@@ -1,4 +1,4 @@
-"""In and out: the login page, the link with a ticket, logging out."""
+"""Login page, login link with a ticket, and logout."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Draw = Callable[[PageContent], str]
 
 
 class Login:
-    """``draw`` draws a page for somebody unknown."""
+    """The login endpoints. ``draw`` renders a page without a user."""
 
     def __init__(self, guard: RequestGuard, draw: Draw) -> None:
         self._guard = guard
         self._draw = draw
 
     async def show(self, request: Request) -> Response:
-        """The login page; with ``?token=TICKET`` the way in."""
+        """Show the login page, or log in with the ticket of ``?token=TICKET``."""
         target = local_path(request.query_params.get("next", "/"))
         ticket = request.query_params.get("token")
         if ticket is not None:
@@ -34,13 +34,13 @@ class Login:
             person = authenticator.redeem(ticket) if isinstance(authenticator, TokenAuthenticator) else None
             if person is not None:
                 return self._enter(request, person, target)
-            return self._page(target, "This link was used already, or is older than ten minutes.", 401)
+            return self._page(target, "This link was used already or has expired. Log in with the token.", 401)
         if await self._guard.caller(request) is not None:
             return RedirectResponse(target, 303)
         return self._page(target)
 
     async def enter(self, request: Request) -> Response:
-        """The token, posted. Raises AliquotError where nobody can tell now."""
+        """Log in with a posted token. Raises AliquotError if it cannot be checked now."""
         form = await self._guard.form(request)
         self._guard.check_write(request, None, form)
         target = local_path(first(form, "next"))
@@ -54,7 +54,7 @@ class Login:
         return self._enter(request, person, target)
 
     async def leave(self, request: Request, caller: RequestCaller) -> Response:
-        """Ends the session and its open streams."""
+        """End the session and its open streams."""
         self._guard.sessions.close(caller.session)
         answer = RedirectResponse("/login", 303)
         secure = self._guard.cookie_is_secure(request)
@@ -63,7 +63,7 @@ class Login:
         return answer
 
     def _enter(self, request: Request, person: Person, target: str) -> Response:
-        """A new session each time: an id that somebody planted before the login is worth nothing."""
+        """Open a new session, against session fixation: an id from before the login is not valid."""
         old = self._guard.sessions.find(request.cookies.get(self._guard.cookie, ""))
         if old is not None and old.owner == owner(request):
             self._guard.sessions.close(old)
@@ -81,8 +81,10 @@ class Login:
         return answer
 
     def redirect(self, request: Request, target: str) -> Response:
-        """To a page of ours. Who comes by a link of another site is sent on by a page: a redirect would still count as
-        that site's request, and a strict cookie would stay behind.
+        """Redirect to a page of this server.
+
+        After a link from another site, this uses a page with a refresh. The browser treats a redirect as part of that
+        site's request and would not send the strict cookie.
         """
         if request.headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
             return RedirectResponse(target, 303)
@@ -94,7 +96,7 @@ class Login:
 
 
 def local_path(target: str) -> str:
-    r"""A path of this server, never another server: ``//elsewhere`` and ``/\elsewhere`` are those."""
+    r"""Return the target if it is a path of this server, else "/". ``//host`` and ``/\host`` are other servers."""
     if not target.startswith("/") or target[1:2] in ("/", "\\") or any(ord(c) < 33 or ord(c) == 127 for c in target):
         return "/"
     return quote(target, safe="/?&=%:,.~+-_@*!$'();")

@@ -1,7 +1,7 @@
-"""Throttle wrong tokens by credential and by address, and never refuse a right one. Its memory is bounded.
+"""Rate limit for wrong tokens by token and by address. A valid token is never refused, and memory is bounded.
 
-Many people may share an address (a proxy, a NAT). A throttled address therefore loses nothing but speed: its tokens are
-still checked, a few at a time. A token that was refused several times there is not checked again for a while.
+Many users may share an address (proxy, NAT). Tokens from a throttled address are therefore still checked, but only a
+few at a time. A token that was refused several times from there is not checked again for a while.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from aliquot.dashboard.security.token_authenticator import digest
 from aliquot.foundation.backoff import Backoff
 
 FREE = 5
-"""Anybody mistypes."""
+"""Wrong tokens before throttling begins, for typing errors."""
 BACKOFF = Backoff(first=1.0, longest=60.0)
 FORGET_S = 900.0
 MOST = 4096
-"""Entries of each kind; the oldest gives way."""
+"""The number of entries of each kind. The oldest is discarded."""
 CHECKS = 2
-"""How many tokens of throttled addresses are checked at a time: each may cost a call of the API server."""
+"""How many tokens of throttled addresses are checked at a time. Each check may need a request to the API server."""
 
 
 class LoginAttempts:
-    """Wrong tokens by address (a /64 of IPv6), and by token and address.
+    """Counters of wrong tokens by address (a /64 for IPv6), and by token and address.
 
-    ``total`` counts all. ``clock`` is in seconds, and never goes back.
+    ``total`` counts all. ``clock`` is monotonic, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,4 +1,4 @@
-"""Who a request comes from, and whether it may change anything."""
+"""Authentication of requests, and checks of their forms."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from aliquot.dashboard.view_models import Person
 from aliquot.errors import AliquotError
 
 MOST_BYTES = 256 * 1024
-"""A form that names every vGPU of a large cluster stays below it."""
+"""The maximum size of a form. A form with every vGPU of a large cluster is smaller."""
 MOST_FIELDS = 8192
 BODY_S = 10.0
 BEARER_S = 30.0
-"""How long an Authorization header is believed without asking the door again."""
+"""How long a valid Authorization header is cached."""
 MOST_BEARERS = 256
 RECHECK_S = 300.0
-"""How long a session is believed whose token others gave out."""
+"""The interval of new checks of a session's cluster token."""
 MOST_TOKEN = 16 * 1024
-"""Tokens of a cluster that list many groups are long."""
+"""The maximum length of a token. Cluster tokens that list many groups are long."""
 
 Form = dict[str, tuple[str, ...]]
-"""What a form holds: the values of each name, in their order."""
+"""The fields of a form: the values of each name, in their order."""
 
 
 class RequestRefusedError(Exception):
-    """A request that is not answered as asked: with ``status`` and a sentence."""
+    """A request is refused with an HTTP ``status`` and a sentence."""
 
     def __init__(self, status: int, sentence: str, next_step: str = "", *, retry_s: float = 0.0) -> None:
         super().__init__(sentence)
@@ -46,15 +46,17 @@ class RequestRefusedError(Exception):
 
 
 class RequestCaller(msgspec.Struct, frozen=True):
-    """Who asks: a session of a browser, or with ``bearer`` a program (or a proxy) that says its token each time."""
+    """The caller of a request: a browser session, or with ``bearer`` a client that sends its token every time."""
 
     session: LoginSession
     bearer: bool = False
 
 
 class RequestGuard:
-    """``secure`` says that we speak HTTPS; ``trusted`` are what a proxy before us goes by. The cookie's name has the
-    port in it: browsers send a host's cookies to all its ports, and two pages must not log each other out.
+    """Authenticates requests and checks forms. ``secure`` means HTTPS; ``trusted`` are names of a reverse proxy.
+
+    The name of the cookie contains the port. Browsers send a host's cookies to all its ports, and two dashboards must
+    not overwrite each other's cookie.
     """
 
     def __init__(
@@ -75,23 +77,26 @@ class RequestGuard:
         self._bearers: OrderedDict[bytes, tuple[LoginSession, float]] = OrderedDict()
 
     def cookie_is_secure(self, request: Request) -> bool:
-        """Whether the cookie may only travel by HTTPS: a proxy before us may speak it."""
+        """Report whether the client uses HTTPS, directly or through a reverse proxy."""
         return self.secure or request.headers.get("x-forwarded-proto", "").lower() == "https"
 
     async def caller(self, request: Request) -> RequestCaller | None:
-        """None for somebody unknown. Raises RequestRefusedError for a wrong Authorization, AliquotError where nobody
-        can tell.
+        """Return the caller, None if not logged in.
+
+        Raises RequestRefusedError for an invalid Authorization header, AliquotError if it cannot be checked.
         """
         if (given := request.headers.get("authorization")) is not None:
             return RequestCaller(await self._bearer(request, given), bearer=True)
         session = self.sessions.find(request.cookies.get(self.cookie, ""))
         if session is not None and session.owner != owner(request):
-            return None  # the cookie of another user of this machine: a page of his at another port was sent it
+            return None  # another local user sent this cookie, which a browser sent to their server at another port
         return RequestCaller(session) if session is not None and await self.still_valid(session) else None
 
     async def still_valid(self, session: LoginSession) -> bool:
-        """Whether a session may go on. Tokens that others give out end, or are taken back: the door is asked again now
-        and then. Where it cannot tell, nobody is thrown out: what they write is checked by others anyway.
+        """Report whether a session is still valid.
+
+        Cluster tokens expire or are revoked, so they are checked again at intervals.
+        If a check fails with an error, the session stays valid. The API server checks every write anyway.
         """
         if not self.sessions.alive(session):
             return False
@@ -111,7 +116,7 @@ class RequestGuard:
     async def _bearer(self, request: Request, given: str) -> LoginSession:
         scheme, _, token = given.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            raise RequestRefusedError(401, "the Authorization header has to be: Bearer TOKEN")
+            raise RequestRefusedError(401, "invalid Authorization header: use Bearer TOKEN")
         key, now = digest(token.strip()), self._clock()
         session, until = self._bearers.get(key, (None, 0.0))
         if session is not None and now < until:
@@ -139,28 +144,28 @@ class RequestGuard:
         self.attempts.count_wrong(client, token)
         if guessing:
             raise _throttled(self.attempts.throttled_for(client))
-        raise RequestRefusedError(401, "this token opens nothing here", f"Give {self.authenticator.hint}.")
+        raise RequestRefusedError(401, "invalid token", f"Use {self.authenticator.hint}.")
 
     def check_write(self, request: Request, caller: RequestCaller | None, form: Form) -> None:
-        """Raises RequestRefusedError for a form that no page of ours sent. Programs with a token need no ``csrf``."""
+        """Raise RequestRefusedError for a form that is not from this site. Bearer clients need no ``csrf`` field."""
         if reason := foreign_write(request, self.trusted, secure=self.secure):
-            raise RequestRefusedError(403, reason, "Open the page itself and do it there.")
+            raise RequestRefusedError(403, reason, "Open the dashboard and send the form there.")
         if caller is None or caller.bearer:
             return
         if not same(first(form, "csrf"), caller.session.csrf):
             raise RequestRefusedError(
-                403, "this form is from an earlier login", "Go back, load the page again and repeat it."
+                403, "this form is from an earlier login", "Go back, reload the page and repeat the request."
             )
 
     async def form(self, request: Request) -> Form:
-        """The fields of a form. Raises RequestRefusedError for one that is too large, too slow, or no form."""
+        """Read the fields of a form. Raises RequestRefusedError if it is too large, too slow or not a form."""
         if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
-            raise RequestRefusedError(415, "a form has to come as application/x-www-form-urlencoded")
+            raise RequestRefusedError(415, "invalid content type: use application/x-www-form-urlencoded")
         body = await _body(request)
         try:
             pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
         except ValueError as error:
-            raise RequestRefusedError(400, "this form cannot be read") from error
+            raise RequestRefusedError(400, "the form is invalid") from error
         fields: dict[str, list[str]] = {}
         for name, value in pairs:
             fields.setdefault(name, []).append(value)
@@ -168,11 +173,11 @@ class RequestGuard:
 
 
 def _throttled(wait: float) -> RequestRefusedError:
-    return RequestRefusedError(429, f"too many wrong tokens came from here: try again in {wait:.0f} s", retry_s=wait)
+    return RequestRefusedError(429, f"too many wrong tokens from this address: try again in {wait:.0f} s", retry_s=wait)
 
 
 def first(form: Form, name: str) -> str:
-    """The first value of a field, "" for none."""
+    """Return the first value of a field, "" if it is missing."""
     return form.get(name, ("",))[0]
 
 
@@ -184,11 +189,11 @@ async def _body(request: Request) -> bytes:
                 length += len(part)
                 if length > MOST_BYTES:
                     raise RequestRefusedError(
-                        413, f"this form is larger than {MOST_BYTES // 1024} KiB", "Choose fewer at a time."
+                        413, f"the form is larger than {MOST_BYTES // 1024} KiB", "Select fewer entries at a time."
                     )
                 parts.append(part)
     except TimeoutError as error:
-        raise RequestRefusedError(408, f"the form did not come within {BODY_S:g} s") from error
+        raise RequestRefusedError(408, f"the form did not arrive within {BODY_S:g} s") from error
     except ClientDisconnect as error:
-        raise RequestRefusedError(400, "the form broke off") from error
+        raise RequestRefusedError(400, "the form is incomplete") from error
     return b"".join(parts)

@@ -1,4 +1,4 @@
-"""Who is logged in. A session lives in memory: it ends with the process, on logout, unused, and after half a day."""
+"""Login sessions in memory. A session ends on logout, with the process, if unused, and after twelve hours."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from aliquot.dashboard.view_models import Person
 
 ABSOLUTE_S = 12 * 3600.0
 IDLE_S = 3600.0
-"""An open page with a live stream counts as use."""
+"""How long a session may be unused. An open page with a live stream counts as use."""
 MOST = 512
-"""Only people with a token make sessions; the one unused longest gives way."""
+"""The number of sessions. Only users with a token open sessions; the least recently used one is closed first."""
 
 
 class LoginSession:
-    """One login. ``csrf`` is what its forms carry; ``ended`` is set when it is over, for streams that are open.
-    ``owner`` is the user of this machine whose browser it is, None for another machine's.
+    """A login. ``csrf`` is the token of its forms, and ``ended`` wakes open streams when it ends.
+
+    ``owner`` is the uid of the browser on this host, None for a remote browser.
     """
 
     def __init__(self, person: Person, now: float) -> None:
@@ -32,14 +33,14 @@ class LoginSession:
 
 
 class LoginSessions:
-    """By the digest of their id: what is in memory opens nothing. ``clock`` is in seconds, and never goes back."""
+    """All sessions by the digest of their id, so that memory holds no usable id. ``clock`` is monotonic (seconds)."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._by_digest: dict[bytes, LoginSession] = {}
 
     def open(self, person: Person) -> tuple[str, LoginSession]:
-        """A new session and its id, for the cookie."""
+        """Open a session. Return its id for the cookie, and the session."""
         self.sweep()
         while len(self._by_digest) >= MOST:
             self._end(min(self._by_digest, key=lambda d: self._by_digest[d].used))
@@ -49,7 +50,7 @@ class LoginSessions:
         return id, session
 
     def find(self, id: str) -> LoginSession | None:
-        """The session, used now; None where it is over or never was."""
+        """Return a session and mark it as used, None if it ended or never existed."""
         key = digest(id)
         session = self._by_digest.get(key)
         if session is None:
@@ -61,7 +62,7 @@ class LoginSessions:
         return session
 
     def alive(self, session: LoginSession) -> bool:
-        """Whether a session, or a stream of it, may go on; that it is asked counts as use."""
+        """Report whether a session and its streams may continue. The call counts as use."""
         if session.ended.is_set() or self._clock() - session.begun > ABSOLUTE_S:
             return False
         session.used = self._clock()
@@ -69,7 +70,7 @@ class LoginSessions:
 
     @property
     def streams(self) -> int:
-        """Pages that are open and live."""
+        """The number of open pages with a stream."""
         return sum(session.streams for session in self._by_digest.values())
 
     def close(self, session: LoginSession) -> None:
@@ -78,13 +79,13 @@ class LoginSessions:
                 self._end(key)
 
     def sweep(self) -> None:
-        """Ends what is over."""
+        """End expired sessions."""
         for key, session in list(self._by_digest.items()):
             if self._over(session):
                 self._end(key)
 
     def clear(self) -> None:
-        """Ends them all."""
+        """End all sessions."""
         for key in list(self._by_digest):
             self._end(key)
 

@@ -1,4 +1,4 @@
-"""The door of a page with one token. Only digests of it are kept: what is in memory opens nothing."""
+"""Authentication with a single token. Only digests are stored, so that memory holds no usable token."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import time
 from aliquot.dashboard.view_models import Person
 
 TICKET_S = 600.0
-"""A link that nobody opened for ten minutes opens nothing any more: it may be in a terminal's scrollback."""
+"""How long a login link is valid. It may stay visible in a terminal's scrollback."""
 
 
 def digest(token: str) -> bytes:
-    """What is kept of a token."""
+    """Hash a token for storage."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 class TokenAuthenticator:
-    """Whoever has the token may come in, as ``person``. A ticket does the same once, within ten minutes."""
+    """Admits users with the token as ``person``. A ticket does the same once, within ten minutes."""
 
     def __init__(self, token: str, person: Person, hint: str) -> None:
         self.hint = hint
@@ -30,13 +30,13 @@ class TokenAuthenticator:
         self._ticket: tuple[bytes, float] | None = None
 
     def ticket(self) -> str:
-        """A new ticket; the one before is void."""
+        """Create a ticket and invalidate the previous one."""
         made = secrets.token_urlsafe(32)
         self._ticket = (digest(made), time.monotonic() + TICKET_S)
         return made
 
     def redeem(self, ticket: str) -> Person | None:
-        """The person, for a ticket that is good; from now on it is not."""
+        """Return the user for a valid ticket, and invalidate the ticket."""
         if self._ticket is None or time.monotonic() > self._ticket[1]:
             return None
         if not hmac.compare_digest(digest(ticket), self._ticket[0]):
@@ -49,14 +49,17 @@ class TokenAuthenticator:
 
 
 def new_token_authenticator(token: str, path: str) -> tuple[TokenAuthenticator, str]:
-    """The door for a token from a file, or for one made now: that one is the second value, "" for the other."""
+    """Create the authenticator for a token from a file, or for a new token.
+
+    The second value is the new token, "" if the token is from the file.
+    """
     made = "" if token else secrets.token_urlsafe(32)
     hint = f"the token in {path}" if token else "the token that the command printed"
     return TokenAuthenticator(token or made, Person(_user()), hint), made
 
 
 def _user() -> str:
-    """Who started the page, for the record; a container's user may have no name."""
+    """Return the user who started the dashboard, for the journal. A user in a container may have no name."""
     try:
         return f"{getpass.getuser()}, on the page"
     except (KeyError, OSError):

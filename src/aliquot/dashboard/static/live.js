@@ -1,12 +1,12 @@
-// Keeps an open page as the world is. The server sends the parts that changed; htmx's morph puts them in place, so that
-// focus, scrolling, half-typed fields and opened details stay. htmx's own event-stream extension is not used: it does not
-// try again when the first connection fails, and cannot tell a silent connection from a quiet world.
+// Live updates of an open page. The server sends the changed regions, and htmx's morph swap keeps focus, scroll position,
+// half-typed fields and opened details. htmx's own SSE extension is not used: it does not retry a failed first
+// connection, and it cannot distinguish a lost connection from one without updates.
 (() => {
     "use strict";
-    const SILENT_MS = 25000; // the server gives a sign of life every 10 s
+    const SILENT_MS = 25000; // the server sends a heartbeat every 10 s
     const FIRST_MS = 500, LONGEST_MS = 15000;
 
-    // What people opened stays open; a part that the server says is the same is not touched.
+    // Details that the user opened stay open. Regions that the server marks as unchanged are not touched.
     htmx.registerExtension("aliquot", {
         htmx_before_morph_node: (old, detail) => !detail.newNode.hasAttribute?.("data-same"),
         htmx_before_morph_attr: (element, detail) =>
@@ -16,7 +16,7 @@
     const put = (element, html) =>
         htmx.swap({ target: element, sourceElement: element, text: html, swap: "outerMorph ignoreTitle:true" });
 
-    // "3 min ago" grows older without the server: <time data-ago="SECONDS SINCE 1970">.
+    // Update "3 min ago" without the server: <time data-ago="SECONDS SINCE 1970">.
     const ages = () => {
         for (const element of document.querySelectorAll("time[data-ago]")) {
             const text = ago(Date.now() / 1000 - Number(element.dataset.ago));
@@ -70,19 +70,19 @@
     const lost = () => {
         if (over || document.hidden) return close();
         close();
-        say(`Not live since ${heard.toLocaleTimeString([], { hour12: false })}: what you see may have changed. Trying again …`);
+        say(`Connection lost at ${heard.toLocaleTimeString([], { hour12: false })}. The page may be out of date. Reconnecting …`);
         if (tries > 0) ask();
         const wait = Math.min(LONGEST_MS, FIRST_MS * 2 ** tries++);
         retry = setTimeout(connect, wait * (0.7 + 0.6 * Math.random()));
     };
 
-    // A stream does not tell why it was refused; the login page sends away only those who are logged in.
+    // EventSource does not report why a stream was refused. The login page redirects only users who are logged in.
     const ask = async () => {
         try {
             const answer = await fetch("/login", { redirect: "manual", signal: AbortSignal.timeout(5000) });
             if (answer.ok && !over) finish("You are logged out.", "/login", "Log in again");
         } catch {
-            // The server is away: the next try is under way.
+            // The server is not reachable: the next attempt is already scheduled.
         }
     };
 
@@ -98,7 +98,7 @@
 
     const on = (name, act) => source.addEventListener(name, async (message) => {
         const data = JSON.parse(message.data);
-        (name === "trouble" ? hear : live)(); // trouble stays told, once, until something else is heard
+        (name === "trouble" ? hear : live)(); // the error stays visible until another event arrives
         await act(data);
         if (data.at) body.dataset.at = data.at;
     });
@@ -123,11 +123,11 @@
             document.title = `${title} · Aliquot`;
             ages();
         });
-        on("trouble", ({ sentence }) => say(`Not live: ${sentence}. Trying again …`));
+        on("trouble", ({ sentence }) => say(`No live updates: ${sentence}. Retrying …`));
         on("ended", () => finish("You are logged out.", "/login", "Log in again"));
     };
 
-    // A page that nobody looks at keeps no stream; it catches up when it is looked at again.
+    // A hidden page keeps no stream. It catches up when it is shown again.
     document.addEventListener("visibilitychange", () => {
         if (over) return;
         if (document.hidden) close();

@@ -1,9 +1,9 @@
-// What makes the pages handier; all of it works without, too: pictures of the fleet's rows are fetched when they come
-// into view and taken out again when they leave it, and filters apply as soon as something is chosen.
+// Optional enhancements: pictures of fleet rows are fetched when they scroll into view and removed when they leave it,
+// and filters apply on selection.
 (() => {
     "use strict";
-    const PAUSE_MS = 60; // rows that only fly by are not asked for
-    const near = new Map(); // cells in view, each with what ends its request, null once there is none
+    const PAUSE_MS = 60; // rows that scroll past quickly are not requested
+    const near = new Map(); // cells in view by their AbortController, null without a request
     const seen = new WeakSet();
 
     const fill = async (cell) => {
@@ -18,7 +18,7 @@
             if (leave.signal.aborted) return;
             cell.replaceChildren(document.createRange().createContextualFragment(html.trim()));
         } catch {
-            // Scrolled away, or the server is away, as the stream says: asked again when the row is looked at again.
+            // Scrolled out of view, or the server is not reachable: requested again when the row is visible again.
         }
         if (near.get(cell) === leave) near.set(cell, null);
     };
@@ -53,7 +53,7 @@
         new MutationObserver(() => { asked ||= requestAnimationFrame(look); })
             .observe(main, { childList: true, subtree: true });
 
-    // "idle for 3 h" grows without the server.
+    // Update "idle for 3 h" without the server.
     const idle = () => {
         for (const element of document.querySelectorAll("time[data-idle]")) {
             const seconds = Date.now() / 1000 - Number(element.dataset.idle);
