@@ -1,14 +1,18 @@
-"""The table of commands. A new verb is a row here and a file beside this one."""
+"""The table of commands. A new verb needs a row here and a file in this package."""
 
 from __future__ import annotations
 
 from aliquot.cli.cdi import table as cdi_commands
 from aliquot.cli.containers import docker_table as docker_commands
+from aliquot.cli.doctor import table as doctor_commands
 from aliquot.cli.framework.command_model import (
+    CHANGE,
     DESIRED,
+    EACH,
     EVERYWHERE,
     FORCE,
     GPU,
+    GPUS,
     HOOKS,
     MARKDOWN,
     NODE,
@@ -17,6 +21,7 @@ from aliquot.cli.framework.command_model import (
     POLICY,
     TICKETS,
     TIMEOUT,
+    WAIT_FOR_LOCK,
     WATCH,
     YES,
     CliCommand,
@@ -35,85 +40,105 @@ from aliquot.cli.tables import vgpu as vgpu_commands
 
 _SHOW = CliCommand(
     "show",
-    "the GPUs, their geometry drawn to the slice, and who holds what",
+    "show the GPUs, their layout drawn to scale, and the holders",
     "commands.show",
-    options=(WATCH, *TICKETS, CommandOption("gpu", help="only this GPU", metavar="GPU", complete="gpus")),
-    examples=("aliquot show", "aliquot show 0 -o json", "aliquot show --watch"),
+    options=(WATCH, *TICKETS, *GPUS, EACH),
+    examples=("aliquot show", "aliquot show 0-1 -o json", "aliquot show --watch"),
 )
 _PROFILES = CliCommand(
     "profiles",
-    "what each GPU can be cut into, where, and what still fits now",
+    "list the profiles of each GPU, their placements, and which of them fit now",
     "commands.profiles",
-    options=(*EVERYWHERE, CommandOption("gpu", help="only this GPU", metavar="GPU", complete="gpus")),
+    options=(*EVERYWHERE, *GPUS, EACH),
     examples=("aliquot profiles", "aliquot profiles 0"),
 )
 _PLAN = CliCommand(
     "plan",
-    "what would change, drawn, with a reason for every action; touches nothing",
+    "show what would change, and why; touches nothing",
     "commands.plan",
     options=(
-        *DESIRED,
+        *CHANGE,
         POLICY,
         TIMEOUT,
         CommandOption("--out", help="save the plan for 'aliquot apply PLAN'", metavar="PLAN.json", complete="file"),
         FORCE,
+        EACH,
         *TICKETS,
     ),
-    examples=("aliquot plan -f wish.yaml -c train", "aliquot plan --gpu 0 --mig 3g.20gb,id:19,1g.5gb@6"),
+    examples=(
+        "aliquot plan -f config.yaml -c train",
+        "aliquot plan --gpu 0 --mig 3g.20gb,id:19,1g.5gb@6",
+        "aliquot plan --add 2g.10gb --remove 1g.5gb",
+        "aliquot plan --gpu 0,1 --mig 1g.5gb:9 --total",
+    ),
     exits="0 nothing to do, 10 changes pending, 20 blocked",
 )
 _APPLY = CliCommand(
     "apply",
-    "carry out a wish or a saved plan, and prove by a fresh read that it happened",
+    "apply a desired state or a saved plan, and verify the result",
     "commands.apply",
     options=(
         CommandOption("plan", help="a plan saved by 'aliquot plan --out'", metavar="PLAN.json", complete="file"),
-        *DESIRED,
+        *CHANGE,
         POLICY,
         TIMEOUT,
+        WAIT_FOR_LOCK,
         HOOKS,
+        EACH,
         YES,
         *EVERYWHERE,
     ),
-    text="At a terminal it shows the plan and asks first; --yes, or a stdin that is not a terminal, is not asked. A "
-    "saved plan is planned again: it is applied exactly, or refused (20) if the machine or the file changed.",
-    examples=("aliquot apply -f wish.yaml -c train", "aliquot apply plan.json", "aliquot apply --gpu 0 --mig 7g.40gb"),
-    exits="0 done or nothing to do, 10 the rest needs a reboot, or you answered no, 20 blocked, 40 hardware refused "
-    "(and what was undone)",
+    text="At a terminal, apply shows the plan and asks first, unless --yes is given. If stdin is not a terminal, it "
+    "does not ask. A saved plan is planned again: it is applied exactly as saved, or refused (20) if the host or the "
+    "file changed. After a change the GPUs are read again and compared with the desired state.",
+    examples=(
+        "aliquot apply -f config.yaml -c train",
+        "aliquot apply plan.json",
+        "aliquot apply --gpu 0 --mig 7g.40gb",
+    ),
+    exits="0 done or nothing to do, 10 the rest needs a reboot, or you answered no, 20 blocked, 40 the hardware "
+    "refused (the message lists what was undone)",
 )
 _VERIFY = CliCommand(
     "verify",
-    "does the machine match the wish?",
+    "check whether the host matches a desired state",
     "commands.verify",
     options=(*DESIRED, *TICKETS),
-    examples=("aliquot verify -f wish.yaml -c train",),
-    exits="0 it does, 30 drift",
+    examples=("aliquot verify -f config.yaml -c train",),
+    exits="0 it matches, 30 drift",
 )
 _HISTORY = CliCommand(
     "history",
-    "past changes: when, for whom, what was done, and how it ended",
+    "list past changes: when, by whom, what was done, and the result",
     "commands.history",
     options=(
-        CommandOption("--most", help="show at most that many, the newest", metavar="N", number="int", default="20"),
+        CommandOption(
+            "--limit",
+            help="show only the newest N changes",
+            metavar="N",
+            number="int",
+            default="20",
+            aliases=("--most",),
+        ),
         *TICKETS,
     ),
-    examples=("aliquot history", "aliquot history --most 1 -o json"),
+    examples=("aliquot history", "aliquot history --limit 1 -o json"),
 )
 _GENERATE = CliCommand(
     "generate",
-    "a config file for this machine, with the names that mig-manager generates",
+    "write a config file for this host, with the names that mig-manager generates",
     "commands.generate",
     options=(*OUT, *EVERYWHERE),
-    examples=("aliquot generate --out wish.yaml",),
+    examples=("aliquot generate --out config.yaml",),
 )
 _EXPORT = CliCommand(
     "export",
-    "the geometry of this machine as a config file",
+    "write the geometry of this host as a config file",
     "commands.export",
     options=(
-        CommandOption("-l", "--label", help="name of the config in the file", metavar="NAME", default="current"),
+        CommandOption("-l", "--label", help="the name of the config in the file", metavar="NAME", default="current"),
         CommandOption(
-            "--native", help="in Aliquot's own format, with placements, instead of mig-parted's", kind="flag"
+            "--native", help="use Aliquot's own format, which has placements, instead of mig-parted's", kind="flag"
         ),
         *OUT,
         *EVERYWHERE,
@@ -122,72 +147,81 @@ _EXPORT = CliCommand(
 )
 _CHECKPOINT = CliCommand(
     "checkpoint",
-    "the exact state, placements included, for 'aliquot restore'",
+    "save the exact state, placements included, for 'aliquot restore'",
     "commands.checkpoint",
     options=(*OUT, *EVERYWHERE),
     examples=("aliquot checkpoint --out before.json",),
 )
 _RESTORE = CliCommand(
     "restore",
-    "bring back the state of a checkpoint, or after a boot what was asked last",
+    "restore a checkpoint, or after a boot the last requested state",
     "commands.restore",
     options=(
-        CommandOption("checkpoint", help="a checkpoint file, - for stdin", metavar="FILE", complete="file"),
-        CommandOption("--boot", help="the last wish for each GPU, as recorded by apply", kind="flag"),
+        CommandOption("checkpoint", help="a checkpoint file; - for stdin", metavar="FILE", complete="file"),
+        CommandOption(
+            "--boot", help="restore the last state requested for each GPU, as apply recorded it", kind="flag"
+        ),
         CommandOption(
             "--wait",
-            help="seconds that --boot waits at most for the driver; while the machine starts also for its vGPU manager "
-            "and GPUs; 0: not at all",
+            help="the longest wait of --boot for the driver, in seconds; while the host starts, also for the vGPU "
+            "manager and the GPUs; 0 to not wait",
             metavar="SECONDS",
             default="120",
             number="float",
         ),
         POLICY,
         TIMEOUT,
+        WAIT_FOR_LOCK,
         HOOKS,
+        EACH,
         YES,
         *EVERYWHERE,
     ),
-    text="A GPU without a record is never touched by --boot; one that is gone or blocked does not keep the others from "
-    "theirs. deploy/systemd/aliquot-restore.service runs it at boot.",
+    text="--boot never touches a GPU without a record. A GPU that is missing or blocked does not keep the others "
+    "from being restored. deploy/systemd/aliquot-restore.service runs this verb at boot.",
     examples=("aliquot restore before.json", "aliquot restore --boot"),
-    exits="as apply; 20 also where some recorded wish could not be asked",
+    exits="as apply; 20 also if some recorded state could not be applied",
 )
 _EXPLAIN = CliCommand(
     "explain",
-    "why a profile does not fit now, and the cheapest plan that would make it fit",
+    "explain why a profile does not fit now, and how to make it fit",
     "commands.explain",
     options=(
-        CommandOption("profile", help="for example 2g.10gb", metavar="PROFILE", complete="profiles", required=True),
+        CommandOption(
+            "profile", help="a profile, for example 2g.10gb", metavar="PROFILE", complete="profiles", required=True
+        ),
         GPU,
+        EACH,
         *TICKETS,
     ),
     examples=("aliquot explain 2g.10gb", "aliquot explain 3g.20gb --gpu 0"),
 )
 _CATALOG = CliCommand(
     "catalog",
-    "the tables of what GPUs can be cut into",
+    "show and check the tables of MIG profiles",
     children=(
-        CliCommand("list", "the families of GPUs that the tables know", "commands.catalog", options=EVERYWHERE),
+        CliCommand("list", "list the GPU families that have a table", "commands.catalog", options=EVERYWHERE),
         CliCommand(
             "show",
-            "one family's table",
+            "show the table of a family",
             "commands.catalog",
             options=(
-                CommandOption("family", help="a name from 'catalog list'", metavar="FAMILY", required=True),
+                CommandOption(
+                    "family", help="the name of a family, from 'aliquot catalog list'", metavar="FAMILY", required=True
+                ),
                 *EVERYWHERE,
             ),
         ),
         CliCommand(
             "check",
-            "compare the tables with this machine's driver",
+            "compare the tables with the driver of this host",
             "commands.catalog",
             options=EVERYWHERE,
-            exits="0 they agree, 30 they differ",
+            exits="0 the tables match, 30 they differ",
         ),
         CliCommand(
             "record",
-            "write a table from this machine's driver",
+            "write a table from the driver of this host",
             "commands.catalog",
             options=(CommandOption("gpu", help="only this GPU", metavar="GPU", complete="gpus"), *OUT, *EVERYWHERE),
         ),
@@ -196,7 +230,7 @@ _CATALOG = CliCommand(
 )
 _COMPLETION = CliCommand(
     "completion",
-    "a completion script for your shell",
+    "print a completion script for your shell",
     "completion",
     options=(
         CommandOption(
@@ -204,78 +238,79 @@ _COMPLETION = CliCommand(
         ),
         OUTPUT,
     ),
-    text="bash: add  source <(aliquot completion bash)  to ~/.bashrc. zsh: the same in ~/.zshrc, after compinit. "
-    "fish: write it to ~/.config/fish/completions/aliquot.fish.",
+    text="For bash, add  source <(aliquot completion bash)  to ~/.bashrc. For zsh, add the same with zsh to ~/.zshrc, "
+    "after compinit. For fish, write the script to ~/.config/fish/completions/aliquot.fish.",
     examples=("aliquot completion bash",),
 )
 _VERSION = CliCommand(
-    "version", "the versions of Aliquot, Python and the driver", "commands.version", options=EVERYWHERE
+    "version", "print the versions of Aliquot, Python and the driver", "commands.version", options=EVERYWHERE
 )
 _COMPLETE = CliCommand(
     "__complete",
-    "what the completion scripts ask",
+    "print words for the completion scripts",
     "completion_words",
     options=(
         CommandOption("what", help="gpus, profiles, configs or nodes", metavar="WHAT", required=True),
-        CommandOption("file", help="for configs", metavar="FILE"),
+        CommandOption("file", help="the config file, for configs", metavar="FILE"),
         NODE,
     ),
     hidden=True,
 )
 
+SECTIONS = (
+    (
+        "GPUs",
+        (
+            _SHOW,
+            metrics_commands.USAGE,
+            _PROFILES,
+            _PLAN,
+            _APPLY,
+            _VERIFY,
+            _EXPLAIN,
+            _HISTORY,
+            doctor_commands.DOCTOR,
+            _GENERATE,
+            _EXPORT,
+            _CHECKPOINT,
+            _RESTORE,
+            _CATALOG,
+            migparted_commands.MIG_PARTED,
+        ),
+    ),
+    ("Kubernetes", (agent_commands.AGENT, agent_commands.CONTROLLER, capacity_commands.CAPACITY)),
+    ("VMs", (vgpu_commands.VGPU, passthrough_commands.PASSTHROUGH, libvirt_commands.LIBVIRT)),
+    ("Slurm", (slurm_commands.SLURM,)),
+    ("containers", (cdi_commands.CDI, docker_commands.DOCKER)),
+    ("simulator", (sim_commands.SIM,)),
+    ("services", (dashboard_commands.DASHBOARD, metrics_commands.METRICS)),
+    ("this program", (_COMPLETION, _VERSION)),
+)
+"""The verbs by subject, as help lists them."""
+
 ROOT = CliCommand(
     "aliquot",
-    "Aliquot divides NVIDIA GPUs: it plans the least disruptive change, shows it, does it and proves it.",
-    children=(
-        _SHOW,
-        metrics_commands.USAGE,
-        _PROFILES,
-        _PLAN,
-        _APPLY,
-        _VERIFY,
-        _EXPLAIN,
-        _HISTORY,
-        _GENERATE,
-        _EXPORT,
-        _CHECKPOINT,
-        _RESTORE,
-        _CATALOG,
-        dashboard_commands.DASHBOARD,
-        agent_commands.AGENT,
-        agent_commands.CONTROLLER,
-        capacity_commands.CAPACITY,
-        vgpu_commands.VGPU,
-        passthrough_commands.PASSTHROUGH,
-        libvirt_commands.LIBVIRT,
-        cdi_commands.CDI,
-        slurm_commands.SLURM,
-        docker_commands.DOCKER,
-        sim_commands.SIM,
-        metrics_commands.METRICS,
-        migparted_commands.MIG_PARTED,
-        _COMPLETION,
-        _VERSION,
-        _COMPLETE,
-    ),
+    "Aliquot partitions NVIDIA GPUs: it plans the least disruptive change, applies and verifies it.",
+    children=(*(command for _, commands in SECTIONS for command in commands), _COMPLETE),
     options=(*EVERYWHERE, CommandOption("--version", help="print the version", kind="flag")),
-    examples=("aliquot sim start dgx-a100", "aliquot --node dgx-a100 show"),
+    examples=("aliquot sim start dgx-a100", "aliquot --sim dgx-a100 show"),
 )
 
 
 def ticketed() -> list[str]:
-    """The verbs that can answer in Markdown."""
+    """Return the verbs that print Markdown."""
     return [command.name for command in ROOT.children if MARKDOWN in command.options]
 
 
 EXIT_CODES = (
     (0, "done, or nothing to do"),
-    (1, "internal fault: a defect of Aliquot itself"),
-    (2, "wrong on every machine: usage, syntax, a name that is in no table"),
+    (1, "internal error: a defect of Aliquot"),
+    (2, "invalid input: usage, syntax, an unknown name"),
     (10, "changes pending (plan)"),
-    (20, "blocked: valid, but not on this machine or not now"),
-    (30, "drift: the machine does not match the wish"),
-    (40, "the hardware refused; what was undone is said"),
-    (129, "stopped by SIGHUP: the terminal or the connection is gone; what was begun is undone"),
-    (130, "interrupted from the keyboard; what was begun is undone"),
-    (143, "stopped by SIGTERM; what was begun is undone"),
+    (20, "blocked: valid, but cannot be applied here or now"),
+    (30, "drift: the host does not match the desired state"),
+    (40, "the hardware refused; the message lists what was undone"),
+    (129, "stopped by SIGHUP (the terminal or connection closed); the change is undone"),
+    (130, "stopped by Ctrl-C; the change is undone"),
+    (143, "stopped by SIGTERM; the change is undone"),
 )

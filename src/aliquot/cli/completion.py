@@ -1,6 +1,7 @@
 """``aliquot completion``: scripts for bash, zsh and fish, made from the table of commands.
 
-Words that depend on the machine (GPUs, profiles, named configs, nodes) come from ``aliquot __complete`` at Tab time.
+Words that depend on the host (GPUs, profiles, named configs, nodes) come from ``aliquot __complete`` when Tab is
+pressed.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ def run(args: Args) -> int:
 
 
 def script(shell: str) -> str:
-    """The whole script for one shell."""
+    """Return the script for a shell."""
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]()
 
 
 def leaves(command: CliCommand = ROOT, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], CliCommand]]:
-    """Every command with its path, groups too, hidden ones not."""
+    """Yield every command with its path, groups too, without hidden ones."""
     yield path, command
     for child in command.children:
         if not child.hidden:
@@ -33,7 +34,7 @@ def leaves(command: CliCommand = ROOT, path: tuple[str, ...] = ()) -> Iterator[t
 
 
 def _completion_kind(option: CommandOption) -> str:
-    """What may follow an option: a kind of word, ``=a b c`` for fixed words, or nothing."""
+    """Return what may follow an option: a kind of word, ``=a b c`` for fixed words, or nothing."""
     return "=" + " ".join(option.choices) if option.choices else option.complete
 
 
@@ -42,10 +43,10 @@ def _bash() -> str:
     for path, command in leaves():
         key = " ".join(path)
         words = [c.name for c in command.children if not c.hidden]
-        words += [n for o in command.options if not o.positional for n in o.names] + ["--help"]
-        places = [_completion_kind(o) or "-" for o in command.options if o.positional]
+        words += [n for o in command.accepted if not o.positional for n in o.names] + ["--help"]
+        places = [_completion_kind(o) or "-" for o in command.accepted if o.positional]
         cases.append(f"    '{key}') offers='{' '.join(words)}'; places=({' '.join(repr(p) for p in places)}) ;;")
-        for option in command.options:
+        for option in command.accepted:
             if not option.positional and option.takes_value:
                 after += [f"    '{key} {name}') kind='{_completion_kind(option)}' ;;" for name in option.names]
     parts = {"CASES": "\n".join(cases), "AFTER": "\n".join(after), "VALUED": " | ".join(_valued())}
@@ -57,8 +58,8 @@ def _bash() -> str:
 
 
 def _valued() -> list[str]:
-    """Every option that is followed by a value, so that the value is not taken for a verb."""
-    found = {n for _, c in leaves() for o in c.options if o.takes_value and not o.positional for n in o.names}
+    """Return every option that is followed by a value, so that the value does not count as a verb."""
+    found = {n for _, c in leaves() for o in c.accepted if o.takes_value and not o.positional for n in o.names}
     return sorted(found)
 
 
@@ -75,7 +76,7 @@ def _fish() -> str:
             if not child.hidden:
                 end = f"-a {child.name} -d {_fish_quoted(child.help)}"
                 lines.append(f"complete -c aliquot -n '__aliquot_exactly {words}' {end}")
-        lines += [_fish_option(option, f"__aliquot_in {words}") for option in command.options]
+        lines += [_fish_option(option, f"__aliquot_in {words}") for option in command.accepted]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""``aliquot __complete``: what the completion scripts ask, one word per line. Never fails, never says more."""
+"""``aliquot __complete``: words for the completion scripts, one a line. It never fails, and prints nothing else."""
 
 from __future__ import annotations
 

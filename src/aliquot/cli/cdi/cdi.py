@@ -33,29 +33,30 @@ def _generate(args: Args) -> int:
     document = spec.document(found, host_files)
     if not document["devices"]:
         return _nothing(args)
-    if not args.output:
-        streams.result(write.encoded(document, args.format or "yaml").rstrip("\n"))
+    form = "" if args.output == "text" else args.output
+    if not args.out:
+        streams.result(write.encoded(document, form or "yaml").rstrip("\n"))
         return 0
-    write.write(args.output, document, form=args.format or "", force=args.force)
-    streams.note(f"wrote {args.output}: {counted(len(document['devices']), 'name')} of {document['kind']}")
+    write.write(args.out, document, form=form, force=args.force)
+    streams.note(f"wrote {args.out}: {counted(len(document['devices']), 'name')} of {document['kind']}")
     return 0
 
 
 def _nothing(args: Args) -> int:
-    """No device: a stale file of ours goes, since CDI knows no empty document."""
+    """Remove our stale file, because CDI does not allow a document without devices. Raises BlockedError without one."""
     from aliquot.cdi import spec_files as write
 
-    if args.output and write.remove(args.output):
-        streams.note(f"removed {args.output}: there is no device to offer any more")
+    if args.out and write.remove(args.out):
+        streams.note(f"removed {args.out}: this node has no device to offer any more")
         return 0
     raise BlockedError(
-        "there is no device to offer: no GPU, or GPUs in MIG mode without instances",
+        "this node has no device to offer: it has no GPU, or only GPUs in MIG mode without instances",
         next_step="aliquot show",
     )
 
 
 def _options(args: Args) -> CdiOptions:
-    """The choices of a command line. Raises UsageError for a kind that CDI does not allow, or a missing root."""
+    """Read the options of a command line. Raises UsageError for a kind that CDI does not allow, or a missing root."""
     from aliquot.cdi.options import CdiOptions
     from aliquot.cdi.rules import kind_errors
 
@@ -76,7 +77,7 @@ def _options(args: Args) -> CdiOptions:
     )
     wrong = kind_errors(chosen.kind)
     if wrong:
-        raise UsageError(f"{chosen.kind} is no CDI kind", details=wrong, next_step="aliquot cdi generate --help")
+        raise UsageError(f"{chosen.kind} is not a CDI kind", details=wrong, next_step="aliquot cdi generate --help")
     if not chosen.simulated:
         _check_roots(args)
     return chosen
@@ -87,23 +88,23 @@ def _check_roots(args: Args) -> None:
     pairs = (("--driver-root", driver_root), ("--dev-root", None if args.driver_root_ctr_path else args.dev_root))
     for option, path in pairs:
         if path and not os.path.isdir(path):
-            raise UsageError(f"{option}: there is no directory {path}", next_step="aliquot cdi generate --help")
+            raise UsageError(f"{option}: {path} is not a directory", next_step="aliquot cdi generate --help")
     hook = args.nvidia_cdi_hook_path
     if hook and not os.path.isabs(hook):
         raise UsageError(
-            f"--nvidia-cdi-hook-path: {hook} is not an absolute path, and runtimes look nowhere else",
+            f"--nvidia-cdi-hook-path: {hook} is not an absolute path, which container runtimes need",
             next_step="aliquot cdi generate --help",
         )
 
 
 def _simulated(args: Args) -> str:
-    """The folder of the simulated node, its library built; "" for this machine."""
-    if args.node is None:
+    """Return the folder of the simulated node, and build its library; "" for this host."""
+    if args.sim is None:
         return ""
     from aliquot.foundation.paths import state_dir
     from aliquot.sim import lifecycle as control
 
-    return os.path.dirname(control.library(state_dir(), args.node))
+    return os.path.dirname(control.library(state_dir(), args.sim))
 
 
 def _list(args: Args) -> int:
@@ -120,7 +121,7 @@ def _list(args: Args) -> int:
     if not listing.outdated:
         return 0
     raise DriftError(
-        f"{listing.outdated[0]} does not say what this node has now",
+        f"{listing.outdated[0]} does not match the devices of this node",
         details=tuple(f"neither does {path}" for path in listing.outdated[1:]),
-        next_step=f"aliquot cdi generate --output {listing.outdated[0]}",
+        next_step=f"aliquot cdi generate --out {listing.outdated[0]}",
     )

@@ -1,4 +1,4 @@
-"""The rows of ``aliquot cdi``. Flags are named as nvidia-ctk names them, where it has them."""
+"""The rows of ``aliquot cdi``. Options have the names of nvidia-ctk, if it has them."""
 
 from __future__ import annotations
 
@@ -6,40 +6,45 @@ from aliquot.cli.framework.command_model import EVERYWHERE, NODE, CliCommand, Co
 
 _VENDOR = CommandOption(
     "--vendor",
-    help="the kind's vendor (default nvidia.com, management.nvidia.com with --mode management)",
+    help="the vendor of the CDI kind; by default nvidia.com, or management.nvidia.com with --mode management",
     metavar="VENDOR",
 )
-_CLASS = CommandOption("--class", help="the kind's class", metavar="CLASS", default="gpu")
+_CLASS = CommandOption("--class", help="the class of the CDI kind", metavar="CLASS", default="gpu")
 
 CDI = CliCommand(
     "cdi",
-    "device specs for Docker, Podman, containerd and CRI-O",
-    text="What runs containers by the Container Device Interface then takes --device nvidia.com/gpu=NAME. Write the "
-    "file again after each change of geometry; the agent does that by itself.",
+    "write device specs for Docker, Podman, containerd and CRI-O",
+    text="Runtimes with the Container Device Interface then take --device nvidia.com/gpu=NAME. Aliquot updates its "
+    "files in /etc/cdi and /var/run/cdi after each change that it makes. After a change by another tool, write the "
+    "file again.",
     children=(
         CliCommand(
             "generate",
-            "a CDI spec of what this node has now",
+            "write a CDI spec of the devices of this node",
             "cdi.cdi",
             options=(
                 CommandOption(
-                    "--output",
-                    help="the file to write, for example /var/run/cdi/nvidia.com-gpu.yaml; else stdout",
+                    "--out",
+                    help="write the spec to a file, for example /var/run/cdi/nvidia.com-gpu.yaml, instead of stdout",
                     metavar="FILE",
                     complete="file",
                     env="NVIDIA_CTK_CDI_OUTPUT_FILE_PATH",
+                    aliases=("--output",),
                 ),
                 CommandOption(
                     "-o",
-                    "--format",
-                    help="yaml or json; the file's name decides if not given",
-                    choices=("yaml", "json"),
+                    "--output",
+                    help="the format of the spec; text: JSON if the name of the file ends with .json, else YAML",
+                    metavar="FORMAT",
+                    choices=("text", "json", "yaml"),
+                    default="text",
                     env="NVIDIA_CTK_CDI_GENERATE_OUTPUT_FORMAT",
+                    aliases=("--format",),
                 ),
                 CommandOption(
                     "--mode",
-                    help="auto: devices for workloads; management: one device 'all' with every node, those that "
-                    "change instances among them",
+                    help="auto: devices for workloads; management: one device 'all' with every device node, also "
+                    "those that change instances",
                     choices=("auto", "management"),
                     default="auto",
                 ),
@@ -47,41 +52,42 @@ CDI = CliCommand(
                 _CLASS,
                 CommandOption(
                     "--device-name-strategy",
-                    help="how devices are named: uuid, index (0, 0:1), type-index (gpu0, mig0:1) or place "
-                    "(0000:07:00.0-3g.20gb-4, which survives re-creation); repeatable; uuid, index and place if none",
+                    help="the names of devices: uuid, index (0, 0:1), type-index (gpu0, mig0:1) or place "
+                    "(0000:07:00.0-3g.20gb-4, which survives re-creation); repeatable; by default uuid, index and "
+                    "place",
                     kind="repeat",
                     choices=("uuid", "index", "type-index", "place"),
                 ),
-                CommandOption("--no-all-device", help="no device 'all'", kind="flag"),
+                CommandOption("--no-all-device", help="write no device 'all'", kind="flag"),
                 CommandOption(
                     "--whole-mig-gpus",
-                    help="offer GPUs in MIG mode whole as well, with all their instances",
+                    help="also offer GPUs in MIG mode whole, with all their instances",
                     kind="flag",
                 ),
                 CommandOption(
                     "--driver-root",
-                    help="where the driver is installed",
+                    help="the root directory of the driver",
                     metavar="DIR",
                     complete="file",
                     env="NVIDIA_CTK_DRIVER_ROOT",
                 ),
                 CommandOption(
                     "--driver-root-ctr-path",
-                    help="where this process sees the driver root, if elsewhere",
+                    help="the path of that directory in this process, if it differs",
                     metavar="DIR",
                     complete="file",
                     env="DRIVER_ROOT_CTR_PATH",
                 ),
                 CommandOption(
                     "--dev-root",
-                    help="where /dev is; the driver root if not given",
+                    help="the directory that contains /dev; the driver root by default",
                     metavar="DIR",
                     complete="file",
                     env="NVIDIA_CTK_DEV_ROOT",
                 ),
                 CommandOption(
                     "--nvidia-cdi-hook-path",
-                    help="the nvidia-cdi-hook program; looked for if not given",
+                    help="the nvidia-cdi-hook program; searched for by default",
                     metavar="FILE",
                     complete="file",
                     env="NVIDIA_CDI_HOOK_PATH",
@@ -90,18 +96,18 @@ CDI = CliCommand(
                 NODE,
             ),
             examples=(
-                "aliquot cdi generate --output /var/run/cdi/nvidia.com-gpu.yaml",
-                "aliquot cdi generate --format json --device-name-strategy uuid",
+                "aliquot cdi generate --out /var/run/cdi/nvidia.com-gpu.yaml",
+                "aliquot cdi generate -o json --device-name-strategy uuid",
             ),
         ),
         CliCommand(
             "list",
-            "the devices that containers can ask for, by every name, and the files that have them",
+            "list the devices that containers can request, by every name, with the files that define them",
             "cdi.cdi",
             options=(
                 CommandOption(
                     "--spec-dir",
-                    help="where CDI files are; repeatable; /etc/cdi and /var/run/cdi if none",
+                    help="a directory of CDI files; repeatable; by default /etc/cdi and /var/run/cdi",
                     kind="repeat",
                     metavar="DIR",
                     complete="file",
@@ -110,9 +116,9 @@ CDI = CliCommand(
                 _CLASS,
                 *EVERYWHERE,
             ),
-            exits="0, or 30 where a file of ours has other devices than the node",
+            exits="0, or 30 if a file that Aliquot wrote lists other devices than the node has",
         ),
     ),
     options=(NODE,),
-    examples=("aliquot cdi generate --output /var/run/cdi/nvidia.com-gpu.yaml", "aliquot cdi list"),
+    examples=("aliquot cdi generate --out /var/run/cdi/nvidia.com-gpu.yaml", "aliquot cdi list"),
 )

@@ -1,4 +1,4 @@
-"""What ``aliquot cdi list`` shows: devices by every name, and what the files on disk have of them."""
+"""The output of ``aliquot cdi list``: devices by every name, and the CDI files that have them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALL_NAMES = ("uuid", "index", "type-index", "place")
 
 
 class CdiDeviceRow(msgspec.Struct, frozen=True):
-    """A device that containers can be given. ``names`` in the order uuid, index, type-index, place."""
+    """A device that a container can get. ``names`` in the order uuid, index, type-index, place."""
 
     names: tuple[str, ...]
     files: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class StaleCdiName(msgspec.Struct, frozen=True):
 
 
 class CdiListing(msgspec.Struct, frozen=True):
-    """Devices, and what is wrong with files. ``outdated`` are files of ours that do not say what the node has."""
+    """Devices, and errors in CDI files. ``outdated`` are files of ours that do not match the node's devices."""
 
     devices: tuple[CdiDeviceRow, ...]
     stale: tuple[StaleCdiName, ...]
@@ -38,7 +38,7 @@ class CdiListing(msgspec.Struct, frozen=True):
 
 
 def compare(inventory: Inventory, kind: str, directories: Iterable[str]) -> CdiListing:
-    """The node's devices against the files of one kind."""
+    """Compare the node's devices with the files of one kind."""
     rows = _rows(inventory)
     whole = [gpu_names(g, _ALL_NAMES) for g in inventory.gpus if g.mig.enabled]
     known = {ALL, *(n for names in (*rows, *whole) for n in names)}
@@ -78,10 +78,10 @@ def _is_ours(document: dict[str, object]) -> bool:
 
 
 def table(rows: Iterable[CdiDeviceRow]) -> str:
-    """One line per device: its names without the type-index ones, and the files that have it."""
+    """Return a line per device: its names without the type-index ones, and the files that have it."""
     lines = [("device", "index", "place", "in")]
     lines += [(r.names[0], r.names[1], r.names[-1], ", ".join(r.files) or "no file") for r in rows]
     if len(lines) == 1:
-        return "no device to offer: no GPU, or GPUs in MIG mode without instances"
+        return "no device to offer: this node has no GPU, or only GPUs in MIG mode without instances"
     widths = [max(len(line[n]) for line in lines) for n in range(3)]
     return "\n".join("  ".join(f"{c:<{w}}" for c, w in zip(line, [*widths, 0], strict=True)).rstrip() for line in lines)

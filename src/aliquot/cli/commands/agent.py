@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from aliquot.cli.framework.extras import missing_library
 from aliquot.cli.framework.long_running import tune_gc
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def run(args: Args) -> int:
-    """Until SIGTERM."""
+    """Run the agent until SIGTERM."""
     if not args.node_name:
-        raise UsageError("which node of the cluster is this?", next_step="aliquot agent --node-name NAME")
+        raise UsageError("the agent needs the node's name in the cluster", next_step="aliquot agent --node-name NAME")
     try:
         if args.devices:
             from aliquot.kubernetes.virtual_machines.agent import main as devices
@@ -28,7 +29,7 @@ def run(args: Args) -> int:
             return devices.run(options)
         from aliquot.kubernetes.label_agent.agent import main as agent
     except ModuleNotFoundError as error:
-        raise missing_extra(error) from error
+        raise missing_library(error, "agent", "the agent") from error
     wanted = _options(args)
     tune_gc()
     return agent.run(wanted)
@@ -48,13 +49,13 @@ def _devices(args: Args) -> DevicesOptions:
 
 
 def _shared(args: Args) -> dict[str, Any]:
-    """The options of both agents."""
+    """Return the options that both agents take."""
     from aliquot.slurm.holders import jobs
 
     return {
         "node_name": args.node_name,
         "holders": (jobs.source,),
-        "node": args.node,
+        "node": args.sim,
         "kubeconfig": args.kubeconfig,
         "namespace": args.namespace,
         "kubelet_dir": args.kubelet_dir,
@@ -62,18 +63,8 @@ def _shared(args: Args) -> dict[str, Any]:
         "driver_root": args.driver_root or "",
         "port": args.port,
         "pod": os.environ.get("POD_NAME", ""),
-        "debug": args.debug,
+        "debug": args.debug or args.verbose,
     }
-
-
-def missing_extra(error: ModuleNotFoundError) -> Exception:
-    """The libraries of the agent come with an extra of the package. A module of our own that is missing is a defect."""
-    if (error.name or "").startswith("aliquot"):
-        return error
-    return UsageError(
-        f"{error.name} is not installed: the agent and the controller need more than the command line does",
-        next_step="pip install 'aliquot[agent]', or in a checkout: pip install '.[agent]'",
-    )
 
 
 def _setup(args: Args) -> AgentSetup:
@@ -100,10 +91,10 @@ def _options(args: Args) -> LabelAgentOptions:
     from aliquot.kubernetes.label_agent.agent.main import LabelAgentOptions
 
     simulated = ""
-    if args.node is not None:
+    if args.sim is not None:
         from aliquot.sim import lifecycle as control
 
-        simulated = control.folder(state_dir(), args.node)
-    # Strategy none offers GPUs in MIG mode whole: their names must be there when kubelet's answer says them.
+        simulated = control.folder(state_dir(), args.sim)
+    # MIG strategy none offers GPUs in MIG mode whole: the CDI files must have the names that the kubelet gets.
     options = CdiOptions(hook=args.nvidia_cdi_hook_path or "", simulated=simulated, whole_mig=True)
     return LabelAgentOptions(setup=_setup(args), cdi_dir=args.cdi_dir, cdi_options=options, **_shared(args))

@@ -1,4 +1,4 @@
-"""``aliquot capacity``: GPUs and vGPUs of a cluster, who has them, and whether more machines fit."""
+"""``aliquot capacity``: GPUs and vGPUs of a cluster, the VMs that hold them, and whether more VMs fit."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from aliquot.cli.commands.agent import missing_extra
 from aliquot.cli.framework import output
+from aliquot.cli.framework.extras import missing_library
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.views import capacity_view as capacityview
 from aliquot.errors import BlockedError, UsageError
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def run(args: Args) -> int:
-    """20 where the machines that are asked about do not fit."""
+    """Show the capacity, or answer whether VMs fit. Returns 20 if they do not."""
     try:
         from aliquot.kubernetes.virtual_machines.kubevirt.capacity import measure
 
         found = measure(asyncio.run(_read_cluster(args.kubeconfig)))
     except ModuleNotFoundError as error:
-        raise missing_extra(error) from error
+        raise missing_library(error, "agent", "capacity") from error
     _check(args.resource, found)
     answer = _fit(args, found)
     if answer is None:
@@ -56,7 +56,7 @@ async def _read_cluster(kubeconfig: str | None) -> ClusterObservation:
 
 
 async def _all(api: Api, kind: type[T]) -> tuple[T, ...]:
-    """Everything of a kind; nothing where the cluster does not have the kind."""
+    """Return all objects of a kind; none if the cluster does not have the kind."""
     from aliquot.kubernetes.client.client import ALL_NAMESPACES
     from aliquot.kubernetes.client.errors import NotFoundError
 
@@ -69,24 +69,27 @@ async def _all(api: Api, kind: type[T]) -> tuple[T, ...]:
 def _check(resource: str | None, found: Capacity) -> None:
     if resource and resource not in found.resources:
         raise BlockedError(
-            f"nothing in this cluster offers, should offer or asks for {resource}",
-            details=tuple(f"there is {each}" for each in found.resources),
+            f"no node of this cluster offers {resource}, and no VM requests it",
+            details=tuple(f"this cluster has {each}" for each in found.resources),
             next_step="aliquot capacity",
         )
 
 
 def _fit(args: Args, found: Capacity) -> FitResult | None:
-    """None where nothing was asked. Raises UsageError, ConfigError."""
+    """Answer whether the requested VMs fit; None if none are requested. Raises UsageError, ConfigError."""
     from aliquot.kubernetes.virtual_machines.kubevirt import rancher
     from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import VmDemand
     from aliquot.kubernetes.virtual_machines.kubevirt.fit import fit
 
     counts = rancher.requests(args.vgpu_info or "", args.host_device_info or "")
-    for resource, count in _parse_requests(args.ask or ()):
+    for resource, count in _parse_requests(args.request or ()):
         counts[resource] = counts.get(resource, 0) + count
     if not counts:
         if args.machines is not None or args.cluster:
-            raise UsageError("machines with what?", next_step="aliquot capacity --ask nvidia.com/NVIDIA_A2-4Q")
+            raise UsageError(
+                "--machines and --cluster need the devices of a VM",
+                next_step="aliquot capacity --request nvidia.com/NVIDIA_A2-4Q",
+            )
         return None
     vms, namespace = 1 if args.machines is None else args.machines, args.namespace or "default"
     if args.cluster:
@@ -97,7 +100,7 @@ def _fit(args: Args, found: Capacity) -> FitResult | None:
 
 
 def _parse_requests(words: Sequence[str]) -> list[tuple[str, int]]:
-    """``RESOURCE`` or ``RESOURCE:COUNT``. Raises UsageError."""
+    """Parse ``RESOURCE`` or ``RESOURCE:COUNT``. Raises UsageError."""
     from aliquot.kubernetes.virtual_machines.kubevirt.capacity import is_vm_gpu_resource
 
     found = []
@@ -105,8 +108,8 @@ def _parse_requests(words: Sequence[str]) -> list[tuple[str, int]]:
         resource, _, count = word.partition(":")
         number = decimal(count or "1", 5)
         if not is_vm_gpu_resource(resource) or not number:
-            step = "aliquot capacity --ask nvidia.com/NVIDIA_A2-4Q:2"
-            raise UsageError(f"{word} is no resource with a count", next_step=step)
+            step = "aliquot capacity --request nvidia.com/NVIDIA_A2-4Q:2"
+            raise UsageError(f"{word} is not RESOURCE or RESOURCE:COUNT", next_step=step)
         found.append((resource, number))
     return found
 

@@ -1,4 +1,4 @@
-"""``aliquot catalog``: the tables of what GPUs can be cut into, compared with the machine and recorded from it."""
+"""``aliquot catalog``: the tables of GPU profiles, compared with this host and recorded from it."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from aliquot.cli.framework import streams
+from aliquot.cli.framework.extras import missing_library
 from aliquot.cli.framework.long_running import tune_gc
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import BlockedError, NoDriverError, StorageError, UsageError
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 NVIDIA = "0x10de"
 SHORTEST_TOKEN = 16
 MACHINE, SIMULATED, FLEET, CLUSTER, OWN = "machine", "simulated", "fleet", "cluster", "own"
-"""OWN is a cluster with the kubeconfig of whoever starts the page; CLUSTER with the tokens of those who log in."""
+"""OWN is a cluster with the kubeconfig of the user who starts the page; CLUSTER with the tokens of users who log in."""
 
 
 def run(args: Args) -> int:
-    """Until Ctrl-C. Raises UsageError for options that do not go together, or that open the page to a network."""
+    """Serve the page until Ctrl-C. Raises UsageError for options that exclude each other or open it to a network."""
     options = _options(args)
     kind = _kind(args)
     token = _token(args.token_file) if args.token_file else ""
@@ -31,23 +32,23 @@ def run(args: Args) -> int:
     try:
         from aliquot.dashboard import main as page
     except ModuleNotFoundError as error:
-        raise missing_extra(error) from error
+        raise missing_library(error, "dashboard", "the page") from error
     streams.note(_showing(kind, args))
     tune_gc()
     return page.run(options, _opener(args, kind, token), streams.note, streams.result)
 
 
 def _kind(args: Args) -> str:
-    """What to show. Raises UsageError where two things were asked for, NoDriverError where there is nothing."""
+    """Return what to show. Raises UsageError if the options name two sources, NoDriverError if nothing can be shown."""
     cluster = bool(args.cluster or args.kubeconfig)
-    if sum((cluster, bool(args.fleet), args.node is not None)) > 1:
+    if sum((cluster, bool(args.fleet), args.sim is not None)) > 1:
         chosen = [
-            name for name, given in (("--cluster", cluster), ("--fleet", args.fleet), ("--node", args.node)) if given
+            name for name, given in (("--cluster", cluster), ("--fleet", args.fleet), ("--sim", args.sim)) if given
         ]
-        raise UsageError(f"one page shows one thing: {' or '.join(chosen)}?", next_step=f"{args.prog} --help")
+        raise UsageError(f"only one of {' and '.join(chosen)} can be given", next_step=f"{args.prog} --help")
     if cluster:
         return CLUSTER if args.cluster else OWN
-    if args.node is not None:
+    if args.sim is not None:
         return SIMULATED
     if args.fleet:
         return FLEET
@@ -59,13 +60,13 @@ def _kind(args: Args) -> str:
     if control.names(state_dir()):
         return FLEET
     raise NoDriverError(
-        "there is nothing to show: this machine has no NVIDIA GPU, and there are no simulated nodes",
+        "there is nothing to show: this host has no NVIDIA GPU, and no simulated node runs",
         next_step="aliquot sim start dgx-h100",
     )
 
 
 def has_gpus(devices: str = "/sys/bus/pci/devices") -> bool:
-    """Whether an NVIDIA device with a display or 3D class is on the bus, bound to a driver or not."""
+    """Report whether an NVIDIA device with a display or 3D class is on the bus, bound to a driver or not."""
     try:
         for name in os.listdir(devices):
             if _word(f"{devices}/{name}/vendor") == NVIDIA and _word(f"{devices}/{name}/class").startswith("0x03"):
@@ -92,15 +93,17 @@ def _showing(kind: str, args: Args) -> str:
         nodes = "the one simulated node" if count == 1 else f"all {count} simulated nodes"
         if not count:
             return (
-                f"This page shows the simulated nodes of {state_dir()}; there is none yet: aliquot sim start dgx-h100"
+                f"This page shows the simulated nodes of {state_dir()}. To start the first: aliquot sim start dgx-h100"
             )
-        why = "" if args.fleet else ", for this machine has no NVIDIA GPU"
+        why = "" if args.fleet else ", because this host has no NVIDIA GPU"
         return f"This page shows {nodes} of {state_dir()}{why}."
     if kind == OWN:
         return f"This page shows the cluster of {args.kubeconfig}, and changes it with that file's rights."
     if kind == CLUSTER:
-        return "This page shows the cluster; who logs in with a token of the cluster changes it with that one's rights."
-    return f"This page shows the simulated node {args.node}." if kind == SIMULATED else "This page shows this machine."
+        return (
+            "This page shows the cluster. Users log in with tokens of the cluster, and have the rights of their token."
+        )
+    return f"This page shows the simulated node {args.sim}." if kind == SIMULATED else "This page shows this host."
 
 
 def _options(args: Args) -> DashboardOptions:
@@ -112,14 +115,14 @@ def _options(args: Args) -> DashboardOptions:
     allowed = tuple(args.allowed_host or ())
     for name in allowed:
         if "/" in name or not name.strip() or "*" in name:
-            raise UsageError(f"--allowed-host {name!r} is no name", details=("for example gpu.example.org",))
+            raise UsageError(f"--allowed-host {name!r} is not a host name", details=("for example gpu.example.org",))
     from aliquot.dashboard.options import DashboardOptions
 
     return DashboardOptions(address, port, args.tls_cert or "", args.tls_key or "", allowed, bool(args.read_only))
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """``ADDRESS:PORT``, ``[ADDRESS]:PORT``, ``ADDRESS`` or ``PORT``. Raises UsageError."""
+    """Parse ``ADDRESS:PORT``, ``[ADDRESS]:PORT``, ``ADDRESS`` or ``PORT``. Raises UsageError."""
     address, colon, port = text.rpartition(":")
     if text.startswith("[") and "]" in text:
         address, _, rest = text[1:].partition("]")
@@ -127,7 +130,7 @@ def listen_address(text: str) -> tuple[str, int]:
     elif not colon:
         address, port = ("127.0.0.1", text) if text.isdecimal() else (text, "8470")
     elif ":" in address:
-        raise UsageError(f"--listen {text}: an IPv6 address stands in brackets", details=(f"[{text}]:8470",))
+        raise UsageError(f"--listen {text}: put an IPv6 address in brackets", details=(f"[{text}]:8470",))
     number = decimal(port, 5)
     if number is None or number > 65535 or not address:
         raise UsageError(f"--listen {text} is not ADDRESS:PORT", details=("for example 127.0.0.1:8470",))
@@ -135,39 +138,39 @@ def listen_address(text: str) -> tuple[str, int]:
 
 
 def _token(path: str) -> str:
-    """The token in a file. Raises StorageError for a file that cannot be read, UsageError for one without a token."""
+    """Read the token in a file. Raises StorageError for an unreadable file, UsageError for one without a token."""
     try:
         with open(path, encoding="utf-8") as file:
             token = file.read(65536).strip()
             open_to_all = os.fstat(file.fileno()).st_mode & 0o004
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise StorageError(f"cannot read the token file {path}: {why}", next_step=f"ls -l {path}") from error
     if len(token) < SHORTEST_TOKEN or len(token.split()) != 1:
         raise UsageError(
-            f"{path} has no token of {SHORTEST_TOKEN} characters at least, in one word",
+            f"{path} does not have a token: one word of at least {SHORTEST_TOKEN} characters",
             next_step=f"(umask 077; head -c 24 /dev/urandom | base64 > {path})",
         )
     if open_to_all:
-        streams.note(f"Everybody on this machine can read the token in {path}: chmod 600 {path}")
+        streams.note(f"All users of this host can read the token in {path}: chmod 600 {path}")
     return token
 
 
 def _refuse_plain_http(options: DashboardOptions, token: str, kind: str) -> None:
-    """Beyond loopback a token of this run would travel in the clear, to whoever listens."""
+    """Refuse plain HTTP beyond loopback: the token of this run would be readable on the network."""
     if options.loopback or options.certificate:
         return
     if not token and kind != CLUSTER:
         raise UsageError(
-            f"{options.address} can be reached from other machines, and without HTTPS everybody on the way reads along",
+            f"other hosts can reach {options.address}, and without HTTPS the traffic can be read on the network",
             details=(
                 "serve HTTPS: --tls-cert FILE --tls-key FILE",
-                "or behind a proxy that does: --token-file FILE --allowed-host NAME",
-                "or only here, and reach it by: ssh -L 8470:127.0.0.1:8470 HOST",
+                "or use a proxy that serves HTTPS: --token-file FILE --allowed-host NAME",
+                "or serve only this host, and connect with: ssh -L 8470:127.0.0.1:8470 HOST",
             ),
             next_step="aliquot dashboard --listen 127.0.0.1:8470",
         )
-    streams.note("This page speaks plain HTTP to other machines: only behind a proxy that speaks HTTPS is that safe.")
+    streams.note("This page serves plain HTTP to other hosts: this is safe only behind a proxy that serves HTTPS.")
 
 
 def _opener(args: Args, kind: str, token: str) -> Callable[[], Awaitable[ServedSource]]:
@@ -194,21 +197,11 @@ def _opener(args: Args, kind: str, token: str) -> Callable[[], Awaitable[ServedS
         from aliquot.dashboard.main import ServedSource
         from aliquot.dashboard.security.token_authenticator import new_token_authenticator
 
-        source = open_local(args.node, fleet=kind == FLEET, config_file=args.file, address=addressed)
+        source = open_local(args.sim, fleet=kind == FLEET, config_file=args.file, address=addressed)
         return ServedSource(source, *new_token_authenticator(token, args.token_file or ""))
 
     if kind in (CLUSTER, OWN) and args.file:
-        raise UsageError("in a cluster the named configs are the agents' own", next_step=f"{args.prog} --cluster")
+        raise UsageError("in a cluster the agents have the named configs", next_step=f"{args.prog} --cluster")
     if kind == CLUSTER and token:
-        raise BlockedError("in a cluster people log in with their own tokens", next_step=f"{args.prog} --cluster")
+        raise BlockedError("in a cluster users log in with their own tokens", next_step=f"{args.prog} --cluster")
     return cluster if kind in (CLUSTER, OWN) else local
-
-
-def missing_extra(error: ModuleNotFoundError) -> Exception:
-    """The libraries of the page come with an extra of the package. A module of our own that is missing is a defect."""
-    if (error.name or "").startswith("aliquot"):
-        return error
-    return UsageError(
-        f"{error.name} is not installed: the page needs more than the command line does",
-        next_step="pip install 'aliquot[dashboard]', or in a checkout: pip install '.[dashboard]'",
-    )

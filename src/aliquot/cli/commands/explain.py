@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework import color as colour
-from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework import color as colors
+from aliquot.cli.framework import next_command as next_commands
 from aliquot.cli.framework import output
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
-from aliquot.cli.framework.views import plan_view as planview
+from aliquot.cli.framework.views import plan_view as plan_views
 from aliquot.core.model import catalog
 from aliquot.core.model.inventory import Inventory
-from aliquot.core.planner.explain import Explanation, GpuAnswer, explain
-from aliquot.core.rendering import mig_picture
+from aliquot.core.planner.explain import Explanation, GpuAnswer, best_answer, explain
+from aliquot.core.rendering import gpu_groups, mig_picture
 from aliquot.foundation.decimals import decimal
 
 
 def run(args: Args) -> int:
     inventory = node.inventory(args)
-    pcis: list[str | None] = [node.gpu(inventory, word).pci for word in args.gpu or []]
+    pcis: list[str | None] = [gpu.pci for gpu in node.gpus(inventory, args.gpu)] if args.gpu else [None]
     check_name(args.profile, inventory)
-    found = [explain(inventory, args.profile, pci) for pci in pcis or [None]]
+    found = [explain(inventory, args.profile, pci) for pci in pcis]
     answers = tuple(a for e in found for a in e.answers)
     if args.output == "markdown":
         from aliquot.cli.framework import streams
@@ -28,12 +28,12 @@ def run(args: Args) -> int:
         streams.result(ticket.explanation(answers, inventory, args.profile, args.typed_node))
         return 0
     document = Explanation(profile=args.profile, answers=answers)
-    output.emit(output.document(document), args.output, _text(answers, inventory, args.typed_node))
+    output.emit(output.document(document), args.output, _text(answers, inventory, args.typed_node, each=args.each))
     return 0
 
 
 def check_name(profile: str, inventory: Inventory) -> None:
-    """Raises ConfigError for a name that no table and no GPU here knows, with the names that come close."""
+    """Raise ConfigError for a name that no table and no GPU of this node has; the error lists similar names."""
     from aliquot.errors import ConfigError
 
     if profile.startswith("id:") and decimal(profile[3:]) is not None:
@@ -61,10 +61,19 @@ def _names(family: catalog.Family) -> set[str]:
     return set(family.by_name) | {c.name for p in family.profiles for c in p.compute}
 
 
-def _text(answers: tuple[GpuAnswer, ...], inventory: Inventory, typed: str) -> str:
+def _text(answers: tuple[GpuAnswer, ...], inventory: Inventory, typed: str, *, each: bool) -> str:
+    """Return the best answer in full and the others in a line, or all of them in full."""
     if not answers:
         return "no GPU of this node is MIG-capable"
-    return "\n\n".join(_answer(a, inventory, typed) for a in answers)
+    if each:
+        return "\n\n".join(_answer(a, inventory, typed) for a in answers)
+    best = best_answer(answers)
+    sentences = {a.gpu: a.sentence for a in answers if a is not best}
+    groups = gpu_groups.group_gpus(
+        (inventory.gpu(pci) for pci in sentences), lambda gpu: (gpu.product, sentences[gpu.pci])
+    )
+    lines = [f"{gpu_groups.group_title(group)}: {sentences[group[0].pci]}" for group in groups]
+    return "\n\n".join(filter(None, [_answer(best, inventory, typed), "\n".join(lines)]))
 
 
 def _answer(answer: GpuAnswer, inventory: Inventory, typed: str) -> str:
@@ -77,7 +86,9 @@ def _answer(answer: GpuAnswer, inventory: Inventory, typed: str) -> str:
     lines += [f"  holder   {holder}" for holder in answer.holders]
     if answer.plan and answer.plan.changes and not answer.fits:
         lines.append("  the cheapest way:")
-        lines += [f"  {line}".rstrip() for line in planview.text(answer.plan, inventory, colour.wanted()).splitlines()]
+        lines += [
+            f"  {line}".rstrip() for line in plan_views.text(answer.plan, inventory, colors.wanted()).splitlines()
+        ]
     if answer.next_step:
-        lines.append(f"  next     {following.addressed(answer.next_step, typed)}")
+        lines.append(f"  next     {next_commands.addressed(answer.next_step, typed)}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""``aliquot export``: the geometry of this machine as a config file."""
+"""``aliquot export``: the geometry of this host as a config file."""
 
 from __future__ import annotations
 

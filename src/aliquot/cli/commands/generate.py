@@ -1,4 +1,4 @@
-"""``aliquot generate``: a config file for this machine, with the names that mig-manager generates."""
+"""``aliquot generate``: a config file for this host, with the names that mig-manager generates."""
 
 from __future__ import annotations
 

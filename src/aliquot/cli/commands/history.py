@@ -1,8 +1,9 @@
-"""``aliquot history``: past changes of this machine, from its journal: when, for whom, what, and how it ended."""
+"""``aliquot history``: past changes of this node, from its journal, with time, user, actions and outcome."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from typing import TYPE_CHECKING
 
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
 
 
 def run(args: Args) -> int:
-    """Neither driver nor GPUs are needed: the journal is a file."""
+    """Print past changes. Needs neither driver nor GPUs, because the journal is a file."""
     from aliquot.core.engine.history import past_runs
     from aliquot.foundation.lock import holder, since
     from aliquot.hardware.state.journal_reader import JOURNAL, read
 
-    if args.most < 1:
-        raise UsageError("--most takes a number from 1 on", next_step=f"{args.prog} --help")
-    name, run_folder, folder = _place(args.node)
+    if args.limit < 1:
+        raise UsageError("--limit takes a number, 1 or more", next_step=f"{args.prog} --help")
+    name, run_folder, folder = _place(args.sim)
     lock = os.path.join(run_folder, "lock")
     busy, taken = holder(lock), since(lock)
     every = past_runs(read(os.path.join(folder, JOURNAL)), running=bool(busy), since=taken)
-    found = every[: args.most]
+    found = every[: args.limit]
     if args.output == "markdown":
         from aliquot.cli.views import ticket
 
@@ -36,18 +37,18 @@ def run(args: Args) -> int:
     document = output.build("History", node=name, changes=found, more=len(every) - len(found))
     output.emit(document, args.output, "\n\n".join(map(_text, found)))
     if args.output == "text" and not found:
-        streams.note(f"nothing is recorded of {name}: Aliquot has changed nothing here yet")
-    for note in set_aside(args.node):
+        streams.note(f"{name} has no recorded changes: Aliquot has not changed it yet")
+    for note in set_aside(args.sim):
         streams.note(note)
     if args.output == "text" and len(every) > len(found):
         older = len(every) - len(found)
-        left = "1 older one is" if older == 1 else f"{older} older ones are"
-        streams.note(f"{left} left out: --most {len(every)} shows all")
+        left = "1 older change is" if older == 1 else f"{older} older changes are"
+        streams.note(f"{left} left out: --limit {len(every)} shows all")
     return 0
 
 
 def _place(node: str | None) -> tuple[str, str, str]:
-    """The node's name, and where its lock and its journal lie. Raises BlockedError for one that is not there."""
+    """Return the node's name and the folders of its lock and its journal. Raises BlockedError for an unknown node."""
     from aliquot.foundation import paths
 
     if node is None:
@@ -62,8 +63,8 @@ def _place(node: str | None) -> tuple[str, str, str]:
 
 _ENDS = {
     "done": "done",
-    "undone": "failed, and undone: the former state is back",
-    "stopped": "stopped by a signal, and undone: the former state is back",
+    "undone": "failed, and undone: the previous state is restored",
+    "stopped": "stopped by a signal, and undone: the previous state is restored",
     "partial": "failed, and not all could be undone",
     "refused": "refused: nothing was touched",
     "cut off": "cut off: it never ended",
@@ -72,10 +73,11 @@ _ENDS = {
 
 
 def _text(past: PastRun) -> str:
-    """One change for people."""
+    """Return one change as text."""
     head = [_when(past.at), f"by {past.by}" if past.by else "", _ENDS.get(past.outcome, past.outcome), _took(past)]
     lines = ["  ".join(filter(None, head))]
-    lines += [f"  wish     {past.name}"] if past.name else []
+    lines += [f"  command  {shlex.join(past.command)}"] if past.command else []
+    lines += [f"  request  {past.name}"] if past.name else []
     lines += [f"  {'did' if n == 0 else '':<8} {line}" for n, line in enumerate(past.actions)]
     lines += [f"  why      {past.failure}"] if past.failure else []
     lines += [f"  {'undid' if n == 0 else '':<8} {line}" for n, line in enumerate(past.undone)]

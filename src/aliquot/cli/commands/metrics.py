@@ -1,4 +1,4 @@
-"""``aliquot metrics``: the figures of this machine's GPUs, once or for as long as it runs."""
+"""``aliquot metrics``: the metrics of this host's GPUs, printed once or served over HTTP."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aliquot.cli.framework import error_output as failure
 from aliquot.cli.framework import streams
 from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.extras import missing_library
 from aliquot.cli.framework.long_running import tune_gc
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
@@ -19,39 +20,36 @@ if TYPE_CHECKING:
     from aliquot.metrics.host_exporter import HostExporter
 
 START_S = 5.0
-"""How long the first look may keep the page from being served: Prometheus waits 10 s by default."""
+"""How long serving waits for the first sample: Prometheus waits 10 s by default."""
 LATER_S = 3600.0
 POLL_S = 0.1
 
 
 def run(args: Args) -> int:
-    """Prints, writes or serves the page."""
+    """Print, write or serve the page."""
     if not 1 <= args.every <= 3600:
         raise UsageError(
             f"--every {args.every:g} is not between 1 and 3600 seconds", next_step="aliquot metrics --help"
         )
     if args.listen is not None and args.out is not None:
-        raise UsageError("--listen and --out: one or the other", next_step="aliquot metrics --help")
+        raise UsageError("--listen and --out exclude each other", next_step="aliquot metrics --help")
     require_library()
     from aliquot.metrics.host_exporter import HostExporter
 
-    host = HostExporter(args.node, args.node or socket.gethostname(), lambda: node.connected(args), streams.note)
+    host = HostExporter(args.sim, args.sim or socket.gethostname(), lambda: node.connected(args), streams.note)
     return _serve(host, args) if args.listen is not None else _once(host, args)
 
 
 def require_library() -> None:
-    """Raises UsageError where the library that writes pages is not installed."""
+    """Raise UsageError if the library that writes pages is not installed."""
     try:
         import prometheus_client  # noqa: F401
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{error.name} is not installed: figures for Prometheus need it",
-            next_step="pip install 'aliquot[metrics]', or in a checkout: pip install '.[metrics]'",
-        ) from error
+        raise missing_library(error, "metrics", "the metrics page") from error
 
 
 def _once(host: HostExporter, args: Args) -> int:
-    """One look. Where it fails, the page that says so is still printed: an old one would look like the truth."""
+    """Collect one sample. Print the page also after a failure, which it reports: an old page would look current."""
     if args.out is None:
         host.observe()
         host.close()
@@ -69,12 +67,12 @@ def _once(host: HostExporter, args: Args) -> int:
     if error is None:
         return 0
     failure.report(error, "text", args.typed_node)
-    leave_if_hung(error.exit_code, streams.note)
+    leave_if_hung(error.exit_code, streams.error)
     return error.exit_code
 
 
 def _wait_first_sample(host: HostExporter, seconds: float, stop: threading.Event | None = None) -> None:
-    """Wait for the first look, until a driver call hangs, ``stop`` is set or so many seconds have passed."""
+    """Wait for the first sample, until a driver call hangs, ``stop`` is set or ``seconds`` have passed."""
     end = time.monotonic() + seconds
     while not host.observed.wait(POLL_S) and time.monotonic() < end:
         if host.hangs() or (stop is not None and stop.is_set()):
@@ -100,11 +98,11 @@ def _serve(host: HostExporter, args: Args) -> int:
         host.start(args.every)
         _wait_first_sample(host, START_S, stop)
         server.start()
-        streams.note(f"figures for Prometheus on http://{server.display_address}/metrics")
+        streams.note(f"metrics for Prometheus on http://{server.display_address}/metrics")
         stop.wait()
     finally:
         server.close()
         host.close()
-        leave_if_hung(0, streams.note)
+        leave_if_hung(0, streams.error)
         ending.close()
     return 0

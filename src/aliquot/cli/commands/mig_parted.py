@@ -1,7 +1,7 @@
 """``aliquot mig-parted``: nvidia-mig-parted's verbs, flags, variables, success lines and exit codes.
 
-Underneath is the same planner and engine as everywhere. Differences on purpose: ``assert`` looks at the GPUs that the
-config covers (mig-parted fails for the others), what can stay stays, and a request that cannot work changes nothing.
+It uses the same planner and engine as all verbs. Intended differences: ``assert`` compares only the GPUs that the
+config covers (mig-parted fails for the others), instances that fit are kept, and an impossible request changes nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from aliquot.cli.framework import apply_plan, desired_args, output, owned_files, streams
+from aliquot.cli.commands import apply_plan
+from aliquot.cli.framework import desired_args, output, owned_files, streams
 from aliquot.cli.framework import file_output as documents
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
@@ -46,7 +47,8 @@ def _debug(args: Args, line: str) -> None:
 def _config(args: Args) -> ConfigFile:
     if not args.config_file:
         raise UsageError("no config file: give -f FILE or set MIG_PARTED_CONFIG_FILE", next_step=f"{args.prog} --help")
-    return msgspec.structs.replace(desired_args.config_file(args.config_file, args.selected_config), fleet=True)
+    config = desired_args.config_file(args.config_file, args.selected_config, command=args.prog)
+    return msgspec.structs.replace(config, fleet=True)
 
 
 def _desired(args: Args, config: ConfigFile, inventory: Inventory) -> Desired:
@@ -67,7 +69,7 @@ def _apply(args: Args) -> None:
         desired = _desired(args, config, inventory)
         made = plan(inventory, desired, Policy())
         if args.skip_reset and made.resets:
-            # The driver resets an idle GPU inside the call that sets the mode: look again before giving up.
+            # The driver resets an idle GPU inside the call that sets the mode: read again before giving up.
             without_reset = without_resets(made)
             inventory = _execute(apply_plan.PlanExecution(connection, without_reset, inventory), args)
             made = plan(inventory, desired, Policy())
@@ -87,7 +89,7 @@ def _pending(gpus: tuple[str, ...]) -> BlockedError:
 
 
 def without_resets(plan: Plan) -> Plan:
-    """The same plan, cut short on every GPU where a reset would be due: the new mode stays pending there."""
+    """Return the plan without the actions from a GPU's reset on: the new mode stays pending on that GPU."""
     actions: list[Action] = []
     for gpu_actions in plan.actions_by_gpu.values():
         for action in gpu_actions:
@@ -99,14 +101,14 @@ def without_resets(plan: Plan) -> Plan:
 
 
 def _execute(execution: apply_plan.PlanExecution, args: Args) -> Inventory:
-    """Applies a plan; what is then. Raises whatever kept it from being done: mig-parted knows success and failure."""
+    """Apply a plan, and return the inventory after it. Raises the error of a failed action, as mig-parted does."""
     from aliquot.core.engine.apply import apply
     from aliquot.foundation.signals import stoppable
 
     if execution.plan.blocked:
         raise _blocked(execution.plan)
     _debug(args, summary.plan_text(execution.plan))
-    # With --mode-only mig-parted ends before it looks at the config.
+    # With --mode-only mig-parted ends before it reads the config.
     without = ("pre-apply-config",) if args.mode_only else ()
     hooks = apply_plan.hooks(args.hooks_file, _environment(args), debug=args.debug, without=without)
     with stoppable():
@@ -181,7 +183,7 @@ def _generate(args: Args) -> None:
 
 
 def _encoded(document: dict[str, Any], form: str) -> str:
-    """The bytes of the original: its JSON sorts the configs and has no final newline."""
+    """Encode a document as mig-parted does: its JSON sorts the configs and has no final newline."""
     if form != "json":
         return documents.encoded(document, form)
     configs = dict(sorted(document["mig-configs"].items()))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from aliquot.cli.commands import single_gpu as sharing
+from aliquot.cli.commands import device_change as sharing
 from aliquot.cli.framework import output, streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.views import gpu_drawing as draw
-from aliquot.cli.framework.views import plan_view as planview
-from aliquot.cli.framework.views import vgpu_view as vgpuview
+from aliquot.cli.framework.views import plan_view as plan_views
+from aliquot.cli.framework.views import vgpu_view as vgpu_views
 from aliquot.core.model.desired import Desired, DesiredGpu
 from aliquot.core.model.inventory import Gpu, GpuVirtualization, Inventory, VirtualFunction
 from aliquot.core.rendering import mig_picture
-from aliquot.errors import BlockedError
+from aliquot.errors import BlockedError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.node.connect import Connection
@@ -27,33 +28,54 @@ def run(args: Args) -> int:
 
 
 def _change(args: Args) -> int:
-    return sharing.change(args, args.device, lambda inventory: _desired(inventory, args.device, args.verb == "enable"))
+    words = node.required_gpu_words(args)
+    return sharing.change(args, words, lambda inventory: _desired(inventory, words, args.verb == "enable"))
 
 
-def _desired(inventory: Inventory, word: str, on: bool) -> DesiredGpu:
-    """The wish for one device: the whole GPU, or one function beside those that are handed out already."""
-    gpu, function = device(inventory, word)
-    if function is None:
-        return DesiredGpu(gpu.pci, mig=None, instances=None, passthrough=on)
-    bound = {f.pci for f in _virtual(gpu).functions if f.driver == VFIO}
-    bound = bound | {function.pci} if on else bound - {function.pci}
-    return DesiredGpu(gpu.pci, mig=None, instances=None, vfio_bound=tuple(sorted(bound)))
+def _desired(inventory: Inventory, words: Sequence[str], on: bool) -> list[DesiredGpu]:
+    """Return the desired state: whole GPUs, and functions beside those of the same GPU that are passed through."""
+    whole: dict[str, DesiredGpu] = {}
+    functions: dict[str, set[str]] = {}
+    for word in ",".join(words).split(","):
+        for gpu, function in devices(inventory, word.strip()):
+            if function is None:
+                whole[gpu.pci] = DesiredGpu(gpu.pci, mig=None, instances=None, passthrough=on)
+                continue
+            bound = functions.setdefault(gpu.pci, {f.pci for f in _virtual(gpu).functions if f.driver == VFIO})
+            (bound.add if on else bound.discard)(function.pci)
+    bindings = (
+        DesiredGpu(pci, mig=None, instances=None, vfio_bound=tuple(sorted(bound))) for pci, bound in functions.items()
+    )
+    return [*whole.values(), *bindings]
 
 
-def device(inventory: Inventory, word: str) -> tuple[Gpu, VirtualFunction | None]:
-    """The GPU that a word names, or one of its virtual functions. Raises BlockedError, UsageError."""
+def device(inventory: Inventory, words: Sequence[str]) -> tuple[Gpu, VirtualFunction | None]:
+    """Return the one device that the words name. Raises BlockedError, and UsageError if they name several."""
+    found = [each for word in ",".join(words).split(",") for each in devices(inventory, word.strip())]
+    if len(found) > 1:
+        known = tuple(function.pci if function else gpu.pci for gpu, function in found)
+        raise UsageError(
+            f"{' '.join(words)!r} names {len(found)} GPUs",
+            details=known,
+            next_step=f"aliquot passthrough check {known[0]}",
+        )
+    return found[0]
+
+
+def devices(inventory: Inventory, word: str) -> list[tuple[Gpu, VirtualFunction | None]]:
+    """Return the GPUs that a word names, or one of their virtual functions. Raises BlockedError."""
     wanted = word.lower()
     for gpu in inventory.gpus:
         virtual = _virtual(gpu)
         for function in virtual.functions:
             if wanted in (function.pci, function.pci.partition(":")[2]):
-                return gpu, function
+                return [(gpu, function)]
         if any(wanted in (pci, pci.partition(":")[2]) for pci in virtual.addresses):
             raise BlockedError(
-                f"{word} is a virtual function of GPU {gpu.pci}, and those are off now",
+                f"{word} is a virtual function of GPU {gpu.pci}, whose virtual functions are disabled",
                 next_step=f"aliquot vgpu enable {gpu.pci}",
             )
-    return node.gpu(inventory, word), None
+    return [(gpu, None) for gpu in node.gpus(inventory, [word])]
 
 
 def _virtual(gpu: Gpu) -> GpuVirtualization:
@@ -62,14 +84,17 @@ def _virtual(gpu: Gpu) -> GpuVirtualization:
 
 def _list(args: Args) -> int:
     inventory = node.inventory(args)
-    rows = [row for gpu in inventory.gpus for row in _rows(gpu)]
+    gpus = node.gpus(inventory, node.gpu_words(args))
+    rows = [row for gpu in gpus for row in _rows(gpu)]
     document = output.build(
         "PassthroughDevices",
         node=inventory.node,
         host=inventory.host,
-        gpus=[_plain(g) for g in inventory.gpus],
+        gpus=[_plain(g) for g in gpus],
     )
-    text = "\n".join([_host(inventory), "", *draw.table([("device", "what", "driver", "group", ""), *rows])])
+    text = "\n".join(
+        [f"{inventory.node}   {_host(inventory)}", "", *draw.table([("device", "what", "driver", "group", ""), *rows])]
+    )
     output.emit(document, args.output, text if inventory.gpus else f"{inventory.node} has no GPU")
     return 0
 
@@ -77,14 +102,13 @@ def _list(args: Args) -> int:
 def _host(inventory: Inventory) -> str:
     host = inventory.host
     if host is None:
-        return f"{inventory.node}   what the kernel has for virtual machines was not asked"
-    words = [f"IOMMU {'on' if host.iommu else 'off'}", f"VFIO modules {'loaded' if host.vfio else 'not loaded'}"]
-    return "   ".join([inventory.node, *words])
+        return "the kernel's support for virtual machines was not read"
+    return f"IOMMU {'on' if host.iommu else 'off'}   VFIO modules {'loaded' if host.vfio else 'not loaded'}"
 
 
 def _rows(gpu: Gpu) -> list[tuple[str, ...]]:
     virtual = _virtual(gpu)
-    who = vgpuview.state((*gpu.holders,))
+    who = vgpu_views.state((*gpu.holders,))
     if virtual.functions:
         who = f"{len(virtual.functions)} virtual functions are on"
     driver = virtual.driver or "none"
@@ -95,7 +119,7 @@ def _rows(gpu: Gpu) -> list[tuple[str, ...]]:
     for function in virtual.functions:
         if function.driver == VFIO or function.holders:
             what = carries.get(function.pci, f"VF {function.number}")
-            state = vgpuview.state(function.holders)
+            state = vgpu_views.state(function.holders)
             rows.append((function.pci, what, function.driver or "none", _number(function.iommu_group), state))
     return rows
 
@@ -125,12 +149,13 @@ def _check(args: Args) -> int:
 
     with node.connected(args) as connection:
         inventory = connection.backend.read()
-        gpu, function = device(inventory, args.device)
+        words = node.required_gpu_words(args)
+        gpu, function = device(inventory, words)
         pci = function.pci if function else gpu.pci
         already = (function.driver if function else _virtual(gpu).driver) == VFIO
         members = _members(connection, function.iommu_group if function else _virtual(gpu).iommu_group)
         refusal = None if already else _refusal(connection, pci)
-    made = plan(inventory, Desired((_desired(inventory, args.device, True),), name="passthrough check"))
+    made = plan(inventory, Desired(tuple(_desired(inventory, words, True)), name="passthrough check"))
     possible = not made.blocked and refusal is None
     document = output.build(
         "PassthroughCheck",
@@ -145,22 +170,22 @@ def _check(args: Args) -> int:
         notes=made.notes,
         error=refusal.document() if refusal else None,
     )
-    verdict = "it is handed out already" if already else "it can be handed out" if possible else "not possible now"
+    verdict = "already passed through" if already else "can be passed through" if possible else "not possible now"
     if made.notes and not already and possible:
-        verdict += ", with what the note says"
+        verdict += ", but see the note"
     output.emit(document, args.output, _checked(inventory, gpu, function, members, verdict))
     if args.output == "text":
         for note in made.notes:
             streams.note(f"note: {note}")
     if made.blocked and args.output == "text":
-        streams.note(planview.blockers(made, args.typed_node))
+        streams.error(plan_views.blockers(made, args.typed_node))
     elif refusal is not None:
         raise refusal
     return 20 if made.blocked else 0
 
 
 def _refusal(connection: Connection, pci: str) -> BlockedError | None:
-    """What the kernel has against it: no IOMMU, or foreign devices in the same group."""
+    """Return why the kernel would refuse it: no IOMMU, or other devices in the same IOMMU group."""
     from aliquot.hardware.kernel.vfio_binding import companions
 
     try:
@@ -171,7 +196,7 @@ def _refusal(connection: Connection, pci: str) -> BlockedError | None:
 
 
 def _members(connection: Connection, group: int | None) -> tuple[tuple[str, str], ...]:
-    """Every device of an IOMMU group with its driver."""
+    """Return the devices of an IOMMU group, each with its driver."""
     from aliquot.hardware.kernel import pci
 
     if group is None:
@@ -190,8 +215,8 @@ def _checked(
     what = f"virtual function {function.number} of GPU {gpu.pci}" if function else mig_picture.product(gpu)
     group = function.iommu_group if function else _virtual(gpu).iommu_group
     holders = function.holders if function else gpu.holders
-    lines = [f"{function.pci if function else gpu.pci}  {what}", f"  {_host(inventory).partition('   ')[2]}"]
+    lines = [f"{function.pci if function else gpu.pci}  {what}", f"  {_host(inventory)}"]
     lines.append(f"  IOMMU group {group}" if group is not None else "  no IOMMU group")
     lines += draw.table([("", pci, driver or "no driver") for pci, driver in members], "    ")
-    lines.append(f"  {vgpuview.state(holders)}")
+    lines.append(f"  {vgpu_views.state(holders)}")
     return "\n".join([*lines, f"verdict: {verdict}"])

@@ -1,14 +1,15 @@
-"""``aliquot plan``: what would change. Reads, computes and prints; touches nothing."""
+"""``aliquot plan``: print what would change, without changing anything."""
 
 from __future__ import annotations
 
 import shlex
 
 from aliquot.cli.framework import desired_args, output, streams
-from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework import next_command as next_commands
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
-from aliquot.cli.framework.views import plan_view as planview
+from aliquot.cli.framework.views import plan_view as plan_views
+from aliquot.cli.framework.vm_references import with_vms
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.rendering import plan_summary as summary
@@ -20,7 +21,7 @@ def run(args: Args) -> int:
     policy = desired_args.policy(args)
     config = desired_args.config_from_args(args)
     inventory = node.inventory(args)
-    made = plan(inventory, desired_args.read(args, config, inventory), policy)
+    made = with_vms(plan(inventory, desired_args.read(args, config, inventory), policy), args)
     if args.out and not made.blocked:
         from aliquot.cli.framework import owned_files
 
@@ -29,10 +30,11 @@ def run(args: Args) -> int:
 
 
 def show(plan: Plan, inventory: Inventory, args: Args, command: str | None = None) -> int:
-    """Prints a plan, or why there is none. ``command`` carries it out; made from the wish if not given. Returns 0
-    nothing to do, 10 changes, 20 blocked.
+    """Print a plan, or why it is blocked. Returns 0 for nothing to do, 10 for changes, 20 for blocked.
+
+    ``command`` applies the plan. The default repeats the request of the command line.
     """
-    from aliquot.cli.framework import color as colour
+    from aliquot.cli.framework import color as colors
 
     if args.output == "markdown":
         return _ticket(plan, inventory, args)
@@ -42,28 +44,30 @@ def show(plan: Plan, inventory: Inventory, args: Args, command: str | None = Non
     for line in plan.notes:
         streams.note(f"note: {line}")
     if plan.blocked:
-        streams.note(planview.blockers(plan, args.typed_node))
+        streams.error(plan_views.blockers(plan, args.typed_node, each=getattr(args, "each", False)))
         return 20
-    streams.result(planview.text(plan, inventory, colour.wanted()) if plan.changes else summary.plan_text(plan))
+    streams.result(
+        plan_views.text(plan, inventory, colors.wanted(), each=args.each) if plan.changes else summary.plan_text(plan)
+    )
     if plan.changes:
         if command is None:
             command = (
                 f"aliquot apply {args.out}" if getattr(args, "out", None) else desired_args.command_line(args, "apply")
             )
         if command:
-            streams.note(f"next     {following.addressed(command, args.typed_node)}")
+            streams.note(f"next     {next_commands.addressed(command, args.typed_node)}")
     return 10 if plan.changes else 0
 
 
 def _ticket(plan: Plan, inventory: Inventory, args: Args) -> int:
-    """As ``show``, for a ticket: a refusal is a result, too."""
+    """Print a plan as a ticket. A blocked plan is also a result, on stdout."""
     from aliquot.cli.views import ticket
 
     commands = []
     if args.out:
-        commands = [following.addressed(shlex.join(["aliquot", "apply", args.out]), args.typed_node)]
+        commands = [next_commands.addressed(shlex.join(["aliquot", "apply", args.out]), args.typed_node)]
     elif (again := desired_args.command_line(args, "plan")) is not None:
         saved = shlex.join([*shlex.split(again), "--out", "plan.json"])
-        commands = [saved, following.addressed("aliquot apply plan.json", args.typed_node)]
+        commands = [saved, next_commands.addressed("aliquot apply plan.json", args.typed_node)]
     streams.result(ticket.plan(plan, inventory, commands, args.typed_node))
     return 20 if plan.blocked else 10 if plan.changes else 0

@@ -1,4 +1,4 @@
-"""``aliquot profiles``: what each GPU can be cut into, where, and what still fits now."""
+"""``aliquot profiles``: the profiles of each GPU, their placements, and those that still fit now."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.cli.framework.views import gpu_drawing as draw
 from aliquot.core.model.catalog import Family, Profile
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.placement import Placement
-from aliquot.core.rendering import mig_picture
+from aliquot.core.rendering import gpu_groups
 
 _HEAD = ("profile", "id", "max", "memory MiB", "SM", "placements")
 Fits = dict[int, tuple[Placement, ...]]
@@ -19,9 +19,13 @@ Fits = dict[int, tuple[Placement, ...]]
 
 def run(args: Args) -> int:
     inventory = node.inventory(args)
-    gpus = [node.gpu(inventory, args.gpu)] if args.gpu else [g for g in inventory.gpus if g.mig.capable]
+    words = node.gpu_words(args)
+    gpus = [g for g in node.gpus(inventory, words) if words or g.mig.capable]
     document = output.build("Profiles", node=inventory.node, gpus=[_plain(g, inventory) for g in gpus])
-    output.emit(document, args.output, "\n\n".join(_text(g, inventory) for g in gpus) or _none(inventory))
+    groups = gpu_groups.group_gpus(
+        gpus, lambda gpu: _text((gpu_groups.without_identity(gpu),), inventory), each=args.each
+    )
+    output.emit(document, args.output, "\n\n".join(_text(g, inventory) for g in groups) or _none(inventory))
     return 0
 
 
@@ -36,7 +40,7 @@ def _fits(gpu: Gpu, family: Family) -> Fits:
 
 
 def rows(family: Family, fits: Fits | None) -> list[tuple[str, ...]]:
-    """The table of a family; with ``fits`` also where each profile fits now."""
+    """Return the table of a family; with ``fits`` also the starts at which each profile fits now."""
     out: list[tuple[str, ...]] = [(*_HEAD, "" if fits is None else "fits now", "")]
     for p in family.profiles:
         fits_text = "" if fits is None else _starts(fits.get(p.id, ())) or "-"
@@ -57,7 +61,7 @@ def rows(family: Family, fits: Fits | None) -> list[tuple[str, ...]]:
 
 
 def uncertainty(profile: Profile) -> str:
-    """Which of a profile's facts are not from hardware or NVIDIA's documents: ``estimate: memory, sm``."""
+    """Return which facts of a profile are not from hardware or NVIDIA's documents: ``estimate: memory, sm``."""
     words: dict[str, list[str]] = {}
     for fact, word in profile.confidence.items():
         if word in ("estimate", "unknown", "inferred"):
@@ -73,11 +77,12 @@ def _number(value: int | None) -> str:
     return "?" if value is None else str(value)
 
 
-def _text(gpu: Gpu, inventory: Inventory) -> str:
+def _text(group: tuple[Gpu, ...], inventory: Inventory) -> str:
+    gpu, title = group[0], gpu_groups.group_title(group)
     if not gpu.mig.capable:
-        return f"{mig_picture.title(gpu)}: no MIG"
+        return f"{title}: no MIG"
     family = inventory.family(gpu)
-    head = f"{mig_picture.title(gpu)}   MIG {gpu.mig.current}   family {family.name}"
+    head = f"{title}   MIG {gpu.mig.current}   family {family.name}"
     head += f"   {family.memory_slices} memory slices, {family.compute_slices} compute slices"
     return "\n".join([head, *draw.table(rows(family, _fits(gpu, family)))])
 
@@ -92,7 +97,7 @@ def _plain(gpu: Gpu, inventory: Inventory) -> dict[str, Any]:
 
 
 def plain_profile(profile: Profile, fits: tuple[Placement, ...] | None = None) -> dict[str, Any]:
-    """A profile as plain data."""
+    """Return a profile as plain data."""
     out: dict[str, Any] = {
         "name": profile.name,
         "id": profile.id,

@@ -1,10 +1,10 @@
-"""``aliquot restore``: bring back a checkpoint, or the last wishes after a boot, by the plan and apply of all verbs."""
+"""``aliquot restore``: plan and apply a checkpoint, or after a boot the last requested state of each GPU."""
 
 from __future__ import annotations
 
+from aliquot.cli.commands.apply_plan import PlanExecution, execute
 from aliquot.cli.framework import desired_args, output
 from aliquot.cli.framework import target_node as node
-from aliquot.cli.framework.apply_plan import PlanExecution, execute
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
 

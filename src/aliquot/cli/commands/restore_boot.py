@@ -1,4 +1,4 @@
-"""``aliquot restore --boot``: ask again for what was asked last of each GPU, once the driver is there."""
+"""``aliquot restore --boot``: apply the last request for each GPU again, as soon as the driver answers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from aliquot.cli.commands.apply_plan import PlanExecution, execute
 from aliquot.cli.framework import desired_args, output, streams
 from aliquot.cli.framework import error_output as failure
 from aliquot.cli.framework import target_node as node
-from aliquot.cli.framework.apply_plan import PlanExecution, execute
 from aliquot.cli.framework.parser import Args
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Blocker, Plan, Policy
@@ -30,22 +30,20 @@ if TYPE_CHECKING:
 
 POLL_S = 0.5
 GONE_S = 10.0
-"""How long a GPU may be missing once the driver answers: a GPU that was taken out must not hold the boot up."""
+"""How long a GPU may be missing after the driver answers: a GPU that was removed must not delay the boot."""
 
 _WELL = (0, 10)
-"""Exit codes of an apply that did what it could."""
+"""Exit codes of a successful apply."""
 
 LATE = ("NO_VGPU_DRIVER",)
-"""Rules that a machine may break only because it is still starting."""
+"""Rules that a host may break only because it is still starting."""
 
 STARTING_S = 900.0
-"""How long after its start a machine may still load the vGPU driver, or find a GPU: servers with many GPUs take minutes
-to get so far.
-"""
+"""How long after its start a host may still load the vGPU driver, or find a GPU: large servers take minutes."""
 
 
 class _Found(msgspec.Struct, frozen=True):
-    """What the node can be given back: a plan for the GPUs that can have it, and why others cannot."""
+    """A plan for the GPUs that can be restored, and the reasons why others cannot."""
 
     plan: Plan
     inventory: Inventory
@@ -53,21 +51,22 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 def run(args: Args) -> int:
-    """Exit codes as apply; 20 also where some GPU's wish could not be asked: the others have theirs."""
+    """Restore the recorded requests. Exits as apply does, or with 20 if only some GPUs could be restored."""
     from aliquot.hardware.state.boot_record_file import boot_record_file
 
     policy = desired_args.policy(args)
     if not 0 <= float(args.wait) < float("inf"):
         raise UsageError("--wait takes seconds, 0 or more", next_step=f"{args.prog} --help")
-    record = boot_record_file(args.node)
+    record = boot_record_file(args.sim)
     requests = record.load()
     if not requests and record.unreadable is not None:
         raise StorageError(
-            f"the boot record {record.unreadable.path} cannot be understood: {record.unreadable.why}",
+            f"cannot parse the boot record {record.unreadable.path}: {record.unreadable.why}",
             next_step="apply the configuration again, which writes a new record",
         )
     if not requests:
         output.emit(output.build("Outcome", status="nothing", notes=()), args.output, "nothing is recorded to restore")
+        streams.note("next     aliquot apply --help")
         return 0
     _wait_until_ready(args, requests, policy)
     with node.connected(args) as connection:
@@ -83,12 +82,13 @@ def run(args: Args) -> int:
 
 
 def _one_by_one(connection: Connection, failed: Plan, args: Args) -> int:
-    """A failure on one GPU leads all of them back to what they were after the boot, without what their machines need:
-    each is asked alone then. One report for each; the exit code is that of the first that failed.
+    """Restore each GPU alone, after a failure on one GPU rolled back all of them to their state after the boot.
+
+    Prints a report for each GPU. The exit code is that of the first that failed.
     """
     from aliquot.core.planner.plan import plan
 
-    streams.note("a failure took everything back: the GPUs are restored one by one now")
+    streams.note("a failure rolled everything back: restoring the GPUs one by one")
     codes = []
     for each in failed.desired.gpus:
         try:
@@ -102,8 +102,10 @@ def _one_by_one(connection: Connection, failed: Plan, args: Args) -> int:
 
 
 def _wait_until_ready(args: Args, requests: Sequence[RecordedRequest], policy: Policy) -> None:
-    """Waits, no longer than asked, until the driver answers and, while the machine is starting, until it has the vGPU
-    manager and every recorded GPU: later these do not come by themselves. Raises NoDriverError.
+    """Wait for the driver, at most ``--wait`` seconds. Raises NoDriverError.
+
+    While the host is starting, also wait for the vGPU manager and every recorded GPU. Later these do not appear
+    without help.
     """
     start = time.monotonic()
     deadline = start + float(args.wait)
@@ -126,19 +128,19 @@ def _wait_until_ready(args: Args, requests: Sequence[RecordedRequest], policy: P
                 return
             why = (late or gone)[0].message
         if why != reported:
-            skip = " (Ctrl-C, or --wait 0, does not wait)" if streams.watched() else ""
+            skip = " (to skip: Ctrl-C, or --wait 0)" if streams.watched() else ""
             streams.note(f"waiting, {max(0.0, deadline - time.monotonic()):.0f} s at most: {why}{skip}")
             reported = why
         time.sleep(POLL_S)
 
 
 def uptime() -> float:
-    """Seconds since the machine was started."""
+    """Return the seconds since the host was started."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _plan_recorded(inventory: Inventory, requests: Sequence[RecordedRequest], policy: Policy) -> _Found:
-    """The recorded wishes planned. One GPU that cannot have its own does not keep the others from theirs."""
+    """Plan the recorded requests. A GPU that cannot be restored does not block the others."""
     from aliquot.core.config.boot_record import replay
     from aliquot.core.planner.plan import plan
 
@@ -160,7 +162,7 @@ def _left_out(blockers: Sequence[Blocker], count: int) -> BlockedError:
     gpus = len({b.gpu for b in blockers})
     lines = [f"{b.rule}: {b.message}" + "".join(f"; held by {h}" for h in b.holders) for b in blockers]
     error = BlockedError(
-        f"{gpus} of {count} recorded wishes could not be restored",
+        f"cannot restore {gpus} of {count} recorded requests",
         details=tuple(lines),
         next_step=blockers[0].next_step or "aliquot show",
     )

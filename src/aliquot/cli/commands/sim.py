@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aliquot.sim.client import SimClient
 
 NAMED = 10
-"""So many nodes are named; there may be thousands."""
+"""At most this many nodes are named; there may be thousands."""
 
 
 def run(args: Args) -> int:
@@ -47,34 +47,34 @@ def run(args: Args) -> int:
 
 
 def _some(names: Sequence[str]) -> str:
-    """``a, b, c``; of many the first and how many more."""
+    """Return ``a, b, c``; of many names the first ones and how many more."""
     if len(names) <= NAMED:
         return ", ".join(names)
     return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
 
 
 def _name(args: Args) -> str:
-    """The node that was meant: named, in ALIQUOT_SIM, or the only one. Raises UsageError or BlockedError."""
-    name: str | None = getattr(args, "name", None) or args.node
+    """Return the node named on the command line or in ALIQUOT_SIM, or the only one. Raises UsageError, BlockedError."""
+    name: str | None = getattr(args, "name", None) or args.sim
     known = control.names(state_dir())
     if name in known:
         return str(name)
     if name or not known:
-        details = (f"there is {_some(known)}",) if known else ()
+        details = (f"running: {_some(known)}",) if known else ()
         following = "aliquot sim list" if known else "aliquot sim start dgx-a100"
-        which = f" {name!r}" if name else ""
-        raise BlockedError(f"there is no simulated node{which}", details=details, next_step=following)
+        sentence = f"no simulated node {name!r}" if name else "no simulated node runs"
+        raise BlockedError(sentence, details=details, next_step=following)
     if len(known) > 1:
         raise UsageError(
-            f"which node? There are {len(known)}: {_some(known)}",
-            details=(f"say --node {known[0]}, or export ALIQUOT_SIM={known[0]}",),
+            f"{len(known)} simulated nodes run, and none was named: {_some(known)}",
+            details=(f"use --sim {known[0]}, or export ALIQUOT_SIM={known[0]}",),
             next_step="aliquot sim list",
         )
     return known[0]
 
 
 def _node(args: Args) -> SimClient:
-    from aliquot.sim.client import SimClient  # most verbs talk to the server alone
+    from aliquot.sim.client import SimClient  # most verbs only talk to the server
 
     return SimClient(state_dir(), _name(args))
 
@@ -90,7 +90,7 @@ def _start(args: Args) -> int:
     name = control.start(state_dir(), args.template, args.name, args.latency, args.driver)
     _emit(args, name, node=name)
     if args.output == "text":
-        streams.note(f"next     aliquot show --node {name}     or, for every verb     export ALIQUOT_SIM={name}")
+        streams.note(f"next     aliquot show --sim {name}     or, for every verb     export ALIQUOT_SIM={name}")
     return 0
 
 
@@ -99,7 +99,7 @@ def _start_many(args: Args) -> int:
     shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
     _emit(args, shown, nodes=names)
     if args.output == "text":
-        streams.note(f"next     aliquot dashboard --fleet     or     aliquot show --node {names[0]}")
+        streams.note(f"next     aliquot dashboard --fleet     or     aliquot show --sim {names[0]}")
     return 0
 
 
@@ -107,13 +107,13 @@ def _stop(args: Args) -> int:
     if args.all and args.name:
         raise UsageError("stop takes a name or --all, not both", next_step="aliquot sim stop --help")
     stopped = control.stop(state_dir(), None if args.all else _name(args))
-    return _emit(args, f"stopped {_some(stopped)}" if stopped else "no node is there", nodes=stopped)
+    return _emit(args, f"stopped {_some(stopped)}" if stopped else "no simulated node runs", nodes=stopped)
 
 
 def _list(args: Args) -> int:
     names = control.names(state_dir())
     if not names and args.output == "text":
-        streams.note("there is no simulated node\n  next     aliquot sim start dgx-a100")
+        streams.note("no simulated node runs\n  next     aliquot sim start dgx-a100")
     return _emit(args, "\n".join(names), nodes=names)
 
 
@@ -178,7 +178,7 @@ def _fact(word: str) -> tuple[str, str | int | float]:
     if not equals:
         raise UsageError(f"{word!r} is not KEY=VALUE", next_step="aliquot sim fault --help")
     if key in ("kind", "do", "self"):
-        raise UsageError(f"no fault has a fact {key!r}", next_step="aliquot sim fault --help")
+        raise UsageError(f"{key!r} is not an option of a fault", next_step="aliquot sim fault --help")
     if (number := decimal(value, 18)) is not None:
         return key, number
     parts = [decimal(part, 18) for part in value.split(".")]
@@ -215,7 +215,7 @@ def _write(args: Args) -> int:
 
 
 def _check(args: Args, verb: str, code: int) -> None:
-    """Raises BlockedError with what the simulated kernel said."""
+    """Raise BlockedError with the error of the simulated kernel."""
     if code:
         import os
 

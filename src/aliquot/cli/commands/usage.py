@@ -1,4 +1,4 @@
-"""``aliquot usage``: what each piece is used for, and whether a smaller one would do."""
+"""``aliquot usage``: how much of each instance is used, and whether a smaller profile suffices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNWATCHED_S = 60.0
 
 
 def run(args: Args) -> int:
-    """Reads only. The driver is let go of between looks: an open session would keep others from a reset."""
+    """Measure and print the usage. The NVML session is closed between samples, because it would block a GPU reset."""
     from aliquot.node.dcgm_exporter import DcgmExporter
     from aliquot.node.usage_tracker import UsageTracker
 
@@ -36,19 +36,18 @@ def run(args: Args) -> int:
     exporter = DcgmExporter(args.dcgm, streams.note) if args.dcgm else None
     with node.connected(args) as connection:
         inventory = connection.backend.read()
-        if args.gpu:
-            node.gpu(inventory, args.gpu)  # one that is none is refused at once, and not after the looks
+        node.gpus(inventory, node.gpu_words(args))  # refuses an absent one at once, not after the samples
         watch = UsageTracker(connection, persist=False, fill=exporter.fill if exporter is not None else None)
         usage: tuple[Usage, ...] = ()
         for inventory in _samples(connection, args.watch_for or 0.0):
             usage = watch.sample(connection, inventory, MEASURE_S)
-    gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
+    gpus = node.gpus(inventory, node.gpu_words(args))
     _emit(args, inventory, gpus, usage)
     return 0
 
 
 def _samples(connection: Connection, seconds: float) -> Iterator[Inventory]:
-    """A look at once, and then one every few seconds until so many have passed."""
+    """Yield an inventory at once, and then one every few seconds until ``seconds`` have passed."""
     end = time.monotonic() + seconds
     while True:
         yield connection.backend.read()
@@ -70,12 +69,12 @@ def _emit(args: Args, inventory: Inventory, gpus: tuple[Gpu, ...], usage: tuple[
         return
     if usage and all(now - each.watched_since < _UNWATCHED_S for each in usage) and args.watch_for is None:
         streams.note(
-            "nobody watches this machine, so since when and at most how much is not known; an agent watches, or "
+            "idle times and peaks are unknown, because no process samples this host all the time; an agent does, or "
             "aliquot metrics --listen 127.0.0.1:9837"
         )
     if any(each.compute is None and each.instance is not None for each in usage):
         streams.note(
-            f"{words.NOT_MEASURED}: the driver tells how busy an instance is from Hopper on; else DCGM (--dcgm)"
+            f"{words.NOT_MEASURED}: the driver measures how busy an instance is from Hopper on; else use DCGM (--dcgm)"
         )
 
 
@@ -98,8 +97,8 @@ def _nothing(gpu: Gpu) -> str:
     if gpu.lost:
         return "it has fallen off the bus"
     if gpu.passthrough:
-        return "handed out whole: what is used of it its virtual machine knows"
-    return "MIG without instances: there is nothing to be used"
+        return "passed through: only its virtual machine can measure the usage"
+    return "MIG mode without instances: nothing can be used"
 
 
 def _row(gpu: Gpu, usage: Usage, now: float) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""``aliquot verify``: does the machine match the wish?"""
+"""``aliquot verify``: compare the host with the desired state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(args: Args) -> int:
         step = desired_args.command_line(args, "plan") or ""
         streams.result(ticket.verification(inventory, drift, desired.name, desired.notes, step))
         return 30 if drift else 0
-    what = f'"{desired.name}"' if desired.name else "the wish"
+    what = f'"{desired.name}"' if desired.name else "the desired state"
     lines = [f"drift: {d.message}" for d in drift] or [f"{inventory.node} matches {what}"]
     output.emit(document, args.output, "\n".join(lines))
     if drift and args.output == "text":

@@ -1,4 +1,4 @@
-"""``aliquot version``: what to put into a bug report."""
+"""``aliquot version``: versions and facts for a bug report."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""``aliquot vgpu``: types, what there is, and virtual functions."""
+"""``aliquot vgpu``: vGPU types, vGPUs and virtual functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aliquot.cli.commands import single_gpu as sharing
-from aliquot.cli.framework import color as colour
+from aliquot.cli.commands import device_change as sharing
+from aliquot.cli.framework import color as colors
 from aliquot.cli.framework import output, streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.views import gpu_drawing as draw
-from aliquot.cli.framework.views import vgpu_view as vgpuview
+from aliquot.cli.framework.views import vgpu_view as vgpu_views
 from aliquot.cli.watch.snapshot import WatchSnapshot
 from aliquot.core.model.desired import DesiredGpu
 from aliquot.core.model.inventory import Gpu, Inventory
@@ -29,40 +29,46 @@ def run(args: Args) -> int:
 
 
 def _enable(args: Args) -> int:
-    def make_desired(inventory: Inventory) -> DesiredGpu:
-        return DesiredGpu(node.gpu(inventory, args.gpu).pci, mig=None, instances=None, functions=True)
+    words = node.required_gpu_words(args)
 
-    return sharing.change(args, args.gpu, make_desired)
+    def make_desired(inventory: Inventory) -> list[DesiredGpu]:
+        gpus = node.gpus(inventory, words)
+        return [DesiredGpu(gpu.pci, mig=None, instances=None, functions=True) for gpu in gpus]
+
+    return sharing.change(args, words, make_desired)
 
 
 def _disable(args: Args) -> int:
-    def make_desired(inventory: Inventory) -> DesiredGpu:
-        return DesiredGpu(node.gpu(inventory, args.gpu).pci, mig=None, instances=None, vgpus=(), functions=False)
+    words = node.required_gpu_words(args)
 
-    return sharing.change(args, args.gpu, make_desired)
+    def make_desired(inventory: Inventory) -> list[DesiredGpu]:
+        gpus = node.gpus(inventory, words)
+        return [DesiredGpu(gpu.pci, mig=None, instances=None, vgpus=(), functions=False) for gpu in gpus]
+
+    return sharing.change(args, words, make_desired)
 
 
 def _types(args: Args) -> int:
     from aliquot.core.planner.vgpu.creatable_types import type_answers
 
     inventory = node.inventory(args)
-    gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
+    gpus = node.gpus(inventory, node.gpu_words(args))
     found = [(gpu, type_answers(inventory, gpu)) for gpu in gpus]
     document = output.build("VgpuTypes", node=inventory.node, gpus=[_typed(inventory, g, t) for g, t in found])
     blocks = [[_title(gpu, inventory, answers), *_answers(answers)] for gpu, answers in found if answers]
     text = "\n\n".join("\n".join(lines) for lines in blocks)
-    output.emit(document, args.output, text or f"no GPU of {inventory.node} has vGPU types that are known")
+    output.emit(document, args.output, text or f"no GPU of {inventory.node} has known vGPU types")
     _advise(args, inventory, [gpu for gpu, answers in found if answers])
     return 0
 
 
 def _advise(args: Args, inventory: Inventory, gpus: Sequence[Gpu]) -> None:
-    """What to do where no vGPU can be made now."""
+    """Print what to do if no vGPU can be created now."""
     if args.output != "text":
         return
     if gpus and inventory.host is not None and inventory.host.vgpu_manager is False:
         streams.note(f"next     {DRIVER}")
-    for line in vgpuview.advice(gpus, inventory):
+    for line in vgpu_views.advice(gpus, inventory):
         streams.note(f"note: {line}")
 
 
@@ -78,7 +84,7 @@ def _typed(inventory: Inventory, gpu: Gpu, answers: Sequence[TypeAnswer]) -> dic
 
 
 def _title(gpu: Gpu, inventory: Inventory, answers: Sequence[TypeAnswer]) -> str:
-    shared = vgpuview.fact(gpu, inventory)
+    shared = vgpu_views.fact(gpu, inventory)
     count = sum(a.creatable for a in answers)
     return f"{mig_picture.title(gpu)}   {count} of {len(answers)} types creatable now" + (
         f"   {shared}" if shared else ""
@@ -121,9 +127,9 @@ def _list(args: Args) -> int:
 
 def _listing(args: Args) -> WatchSnapshot:
     inventory = node.inventory(args)
-    gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
+    gpus = node.gpus(inventory, node.gpu_words(args))
     document = output.build("Vgpus", node=inventory.node, gpus=[_plain(g) for g in gpus])
-    return WatchSnapshot(inventory, document, _listed(gpus, inventory))
+    return WatchSnapshot(inventory, document, draw.lines_in_parts(_listed(gpus, inventory)))
 
 
 def _plain(gpu: Gpu) -> dict[str, Any]:
@@ -142,15 +148,18 @@ def _plain(gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def _listed(gpus: tuple[Gpu, ...], inventory: Inventory) -> str:
-    shown = [g for g in gpus if g.vgpus or vgpuview.fact(g, inventory) or vgpuview.rows(g)]
+def _listed(gpus: tuple[Gpu, ...], inventory: Inventory) -> list[str]:
+    shown = [g for g in gpus if g.vgpus or vgpu_views.fact(g, inventory) or vgpu_views.rows(g)]
     if not shown:
-        return f"no GPU of {inventory.node} is shared with virtual machines"
-    column = draw.width([line for g in shown for line in (mig_picture.title(g), vgpuview.now(g, inventory))])
-    return "\n\n".join("\n".join(_gpu(g, inventory, column)) for g in shown)
+        return [f"no GPU of {inventory.node} is shared with virtual machines"]
+    column = draw.width([line for g in shown for line in (mig_picture.title(g), vgpu_views.now(g, inventory))])
+    return [line for g in shown for line in ("", *_gpu(g, inventory, column))][1:]
 
 
 def _gpu(gpu: Gpu, inventory: Inventory, column: int) -> list[str]:
-    facts = list(filter(None, [vgpuview.fact(gpu, inventory)]))
-    lines = [*vgpuview.picture(gpu, inventory, column, colour.wanted()), *(f"  {f}" for f in facts)]
-    return lines + (draw.table(vgpuview.rows(gpu)) or ["  no vGPU"])
+    facts = list(filter(None, [vgpu_views.fact(gpu, inventory)]))
+    lines = [
+        *vgpu_views.picture(gpu, mig_picture.title(gpu), inventory, column, colors.wanted()),
+        *(f"  {f}" for f in facts),
+    ]
+    return lines + (draw.table(vgpu_views.rows(gpu)) or ["  no vGPU"])

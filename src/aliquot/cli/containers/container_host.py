@@ -1,4 +1,4 @@
-"""What ``aliquot docker`` finds of a node and its runtimes, and what a command line asks of them."""
+"""The node and container runtime that ``aliquot docker`` reads, and the request of a command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FILE = "/var/run/cdi/nvidia.com-gpu.yaml"
 
 
 class ContainerHost:
-    """What was found at one look: the node's devices, what they are called, and who has each."""
+    """An observation of a node: its devices, their CDI names, and the holder of each."""
 
     __slots__ = ("busy", "containers", "devices", "entries", "names", "settled", "simulated")
 
@@ -52,11 +52,11 @@ class ContainerHost:
         self.containers: tuple[Container, ...] = answers.local_containers()
         self.busy: Busy = busy(self.devices, self.containers, self.names)
         for sentence in answers.errors:
-            streams.note(f"note     {sentence}: what its containers have is known only where they run")
+            streams.note(f"note     {sentence}: devices of its containers are known only while they run")
 
 
 class DeviceOrder:
-    """What a command line asks for, checked as far as it can be without a machine."""
+    """A request of a command line, checked as far as possible without reading the host."""
 
     __slots__ = ("args", "form", "hold", "runtime")
 
@@ -70,8 +70,10 @@ class DeviceOrder:
         self.form = form_of(args.form, self.runtime.name, max(counts))
 
     def directories(self) -> tuple[str, ...]:
-        """Where the runtime looks for CDI files. Raises RuntimeAwayError for a runtime that nothing can be reserved
-        for, BlockedError for one that takes no CDI names.
+        """Return the folders in which the runtime searches CDI files.
+
+        Raises RuntimeUnavailableError for a runtime for which nothing can be reserved, BlockedError for one that
+        does not take CDI names.
         """
         from aliquot.cdi.spec_files import DIRECTORIES
 
@@ -83,8 +85,8 @@ class DeviceOrder:
         found = self.runtime.info().get("CDISpecDirs")
         if not found:
             error = BlockedError(
-                "Docker's daemon does not take CDI names: it is too old, or CDI is off",
-                details=("--form legacy needs no CDI, but NVIDIA's container toolkit",),
+                "Docker's daemon does not take CDI names: it is too old, or CDI is disabled",
+                details=("--form legacy does not need CDI, but needs NVIDIA's container toolkit",),
                 next_step="aliquot docker check",
             )
             error.code = "CDI_OFF"
@@ -92,26 +94,26 @@ class DeviceOrder:
         return tuple(map(str, found))
 
     def _check_runtime(self) -> bool:
-        """Whether there is a runtime to ask: whoever only picks may do so for later."""
+        """Report whether the runtime can be queried. With --no-reserve it need not run yet."""
         from aliquot.containers.runtime.errors import RuntimeUnavailableError
 
         name, reached = self.runtime.name, self.runtime.worth_asking
         if self.runtime.remote_address:
             raise RuntimeUnavailableError(
-                f"{name} speaks to {self.runtime.remote_address}: its containers run on another machine",
+                f"{name} connects to {self.runtime.remote_address}: its containers run on another host",
                 next_step="unset DOCKER_HOST CONTAINER_HOST",
             )
         if not reached and not self.args.no_reserve:
             what = "does not run" if self.runtime.installed else "is not installed"
             raise RuntimeUnavailableError(
-                f"{name} {what}: nobody could tell when its container is gone",
-                details=(*_other_runtimes(name), "--no-reserve only picks a device"),
+                f"{name} {what}: without it Aliquot cannot detect when the container ends",
+                details=(*_other_runtimes(name), "--no-reserve picks a device without reserving it"),
                 next_step="aliquot docker check",
             )
         return reached
 
     def cdi(self, host: ContainerHost, device: ContainerDevice) -> str:
-        """The device's full CDI name. Raises BlockedError where no file has one that is right."""
+        """Return the device's full CDI name. Raises BlockedError if no CDI file has a correct one."""
         from aliquot.containers.runtime.cdi_names import name_of
 
         if self.form != "cdi":
@@ -120,7 +122,7 @@ class DeviceOrder:
         if not name:
             raise _no_name(device, host)
         if name.partition("=")[2] != device.uuid:
-            streams.note(f"note     no CDI file names {device.uuid}: {name} is the same device only until a change")
+            streams.note(f"note     no CDI file has {device.uuid}: {name} names this device only until the next change")
         return name
 
     def reservation(
@@ -143,8 +145,9 @@ class DeviceOrder:
 
 
 def _chosen(form: str) -> str:
-    """Choose the first runtime that is ready, by ``NAMES``; the first that is installed where none is: its error says
-    what is missing. The only one that is installed is not asked.
+    """Choose the first runtime of ``NAMES`` that is ready. A runtime that is the only installed one is not queried.
+
+    If none is ready, choose the first installed one, whose error says what is missing.
     """
     from aliquot.containers.runtime.errors import RuntimeUnavailableError
     from aliquot.containers.runtime.runtimes import NAMES, ContainerRuntime
@@ -152,14 +155,14 @@ def _chosen(form: str) -> str:
     installed = [each for each in map(ContainerRuntime, NAMES) if each.installed]
     if not installed:
         raise RuntimeUnavailableError(
-            "no container runtime is installed: neither docker, podman nor nerdctl", next_step="aliquot docker check"
+            "no container runtime is installed: install docker, podman or nerdctl", next_step="aliquot docker check"
         )
     ready = (each for each in installed if _ready(each, form))
     return (installed[0] if len(installed) == 1 else next(ready, installed[0])).name
 
 
 def _ready(runtime: ContainerRuntime, form: str) -> bool:
-    """Whether a runtime answers and takes what is meant: Docker's daemon may be down, or have CDI switched off."""
+    """Report whether a runtime answers and takes the form: Docker's daemon may be down, or have CDI disabled."""
     from aliquot.containers.runtime.errors import RuntimeUnavailableError
 
     if not runtime.worth_asking or runtime.remote_address:
@@ -174,10 +177,10 @@ def _ready(runtime: ContainerRuntime, form: str) -> bool:
 
 
 def _other_runtimes(name: str) -> tuple[str, ...]:
-    """What to type for the runtimes that are here besides one that cannot be asked."""
+    """Return the options that choose another installed runtime instead of one that does not answer."""
     from aliquot.containers.runtime.runtimes import NAMES, ContainerRuntime
 
-    return tuple(f"--runtime {n}: it can be asked" for n in NAMES if n != name and ContainerRuntime(n).worth_asking)
+    return tuple(f"--runtime {n} is available" for n in NAMES if n != name and ContainerRuntime(n).worth_asking)
 
 
 def _hold(args: Args) -> float | None:
@@ -194,7 +197,7 @@ def _hold(args: Args) -> float | None:
 
 @contextmanager
 def exclusive_access(args: Args, connection: Connection, store: ReservationFile) -> Iterator[None]:
-    """Pickers wait for each other; and for an apply, so that nothing is reserved that is about to be destroyed."""
+    """Hold the locks while picking: wait for other pickers, and for an apply, which may destroy the instance."""
     if not 0 <= args.wait < float("inf"):
         raise UsageError("--wait takes seconds, 0 or more", next_step=f"{args.prog} --help")
     deadline = time.monotonic() + args.wait
@@ -211,14 +214,14 @@ def exclusive_access(args: Args, connection: Connection, store: ReservationFile)
 
 
 def _no_name(device: ContainerDevice, host: ContainerHost) -> BlockedError:
-    """No CDI file opens this device under any name."""
+    """Build the error for a device that no CDI file has under any name."""
     outdated = sorted({e.path for e in host.entries if e.simulated == host.simulated})
     if outdated:
-        sentence = f"no CDI file has {device.uuid}: {', '.join(outdated)} tells of other instances"
+        sentence = f"no CDI file has {device.uuid}: {', '.join(outdated)} lists other instances"
     else:
-        sentence = f"no CDI file has {device.uuid}: runtimes find no device of this node"
-    details = ("--form legacy needs no CDI, but NVIDIA's container toolkit",)
+        sentence = f"no CDI file has {device.uuid}: no CDI file lists a device of this node"
+    details = ("--form legacy does not need CDI, but needs NVIDIA's container toolkit",)
     file = next((path for path in outdated if path.endswith("nvidia.com-gpu.yaml")), _FILE)
-    error = BlockedError(sentence, details=details, next_step=f"aliquot cdi generate --output {file}")
+    error = BlockedError(sentence, details=details, next_step=f"aliquot cdi generate --out {file}")
     error.code = "NO_CDI_NAME"
     return error

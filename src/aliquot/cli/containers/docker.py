@@ -88,7 +88,7 @@ def _compose(args: Args) -> int:
 def _picking(
     args: Args, request: DeviceOrder
 ) -> Iterator[tuple[ContainerHost, Callable[[Sequence[ContainerReservation]], None]]]:
-    """A look at everything, and how to reserve, with nobody else picking or changing the GPUs meanwhile."""
+    """Return the host and a function that reserves, with picks and changes of other processes locked out."""
     from aliquot.node.holders.reservations import ReservationFile
 
     with node.connected(args) as connection:
@@ -122,7 +122,7 @@ def _release(args: Args) -> int:
     from aliquot.node.holders.reservations import ReservationFile
 
     if bool(args.what) == bool(args.all):
-        raise UsageError("which? Give reservations, or --all", next_step="aliquot docker list")
+        raise UsageError("release takes reservations, or --all", next_step="aliquot docker list")
     with node.connected(args) as connection:
         store = ReservationFile(connection.directory)
         with store.exclusive(args.wait):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework import next_command as next_commands
 from aliquot.cli.framework import output
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
@@ -55,5 +55,5 @@ def _findings(findings: Iterable[RuntimeFinding], typed: str) -> list[str]:
     for each in findings:
         lines.append(f"  {each.severity}[{each.rule}]: {each.message}")
         if each.next_step:
-            lines.append(f"    next     {following.addressed(each.next_step, typed)}")
+            lines.append(f"    next     {next_commands.addressed(each.next_step, typed)}")
     return lines

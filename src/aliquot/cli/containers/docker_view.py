@@ -1,4 +1,4 @@
-"""How ``aliquot docker`` shows devices, and what it says about them."""
+"""The output of ``aliquot docker``: devices, reservations and notes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def plain(device: ContainerDevice) -> dict[str, Any]:
-    """A device for programs."""
+    """Return a device as plain data."""
     return {"uuid": device.uuid, "index": device.index, "profile": device.profile, "gpu": device.pci}
 
 
 def table(host: ContainerHost) -> str:
-    """One line per device with whoever has it, then reservations whose container is not there."""
+    """Return a line per device with its holders, or the reservation that keeps it."""
     if not host.devices:
-        return "no device that a container could have: no GPU, or GPUs in MIG mode without instances"
+        return "no device for containers: this node has no GPU, or only GPUs in MIG mode without instances"
     waiting = {uuid: r for r in host.settled.active for uuid in r.devices}
     rows = [("index", "device", "profile", "taken by")]
     for device in host.devices:
@@ -39,23 +39,23 @@ def _reserved_until(reservation: ContainerReservation) -> str:
         return f"   kept until {reservation.name or reservation.container[:12]} is removed"
     import time
 
-    return f"   kept {max(0, round(reservation.until - time.time()))} s for a container to come"
+    return f"   kept {max(0, round(reservation.until - time.time()))} s for a container to start"
 
 
 def remarks(host: ContainerHost, devices: Sequence[ContainerDevice], form: str) -> None:
-    """What a user of these devices should know, on stderr."""
+    """Print what a user of these devices should know, to stderr."""
     from aliquot.containers.runtime.reserve import stopped_containers
 
     if len(devices) > 1:
         streams.note(
-            "note     a program uses one MIG device at most: with several in a container, each process needs "
-            "CUDA_VISIBLE_DEVICES"
+            "note     a program uses one MIG device at most: with several in a container, set CUDA_VISIBLE_DEVICES for "
+            "each process"
         )
     for device in devices:
         if device.shared:
             streams.note(f"note     {device.uuid} shares memory and engines with other compute instances")
         for each in stopped_containers(host.containers, device, host.names):
-            streams.note(f"note     container {each.name} has ended, but would have {device.uuid} if started again")
+            streams.note(f"note     container {each.name} has stopped, but gets {device.uuid} again if it is started")
 
 
 def no_reservation(words: Sequence[str], recorded: Sequence[ContainerReservation]) -> UsageError:

@@ -1,1 +1,1 @@
-"""What every verb uses: parser, node, output, errors, progress."""
+"""Building blocks of every verb: parser, node, output, errors, progress."""

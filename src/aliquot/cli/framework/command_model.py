@@ -1,33 +1,34 @@
-"""What a command and an option are, as data: argparse, shell completion and docs/cli.md are all made from it.
+"""Commands and options as data. argparse, shell completion, help and docs/cli.md are made from them.
 
-argparse parses; the table is ours, so that only the parser of the verb that was typed is built. Importing
-argparse takes 10 ms of CPU, click 40 and typer 70.
+Only the parser of the verb that was typed is built: importing argparse takes 10 ms of CPU, click 40 and typer 70.
 """
 
 from __future__ import annotations
 
 
 def capital(text: str) -> str:
-    """A sentence's first letter made large, unless it begins a name: vGPUs."""
-    return text if text[1:2].isupper() else text[:1].upper() + text[1:]
+    """Return a text with a capital first letter."""
+    return text[:1].upper() + text[1:]
 
 
 class CommandOption:
-    """One option or positional word. ``kind`` is ``value``, ``flag``, ``repeat`` (a list), ``many`` (the rest) or
-    ``optional``: a flag that may have a value behind ``=``, ``implied`` where it has none.
+    """An option, or a positional word.
 
-    ``complete`` says what the shell offers: ``file``, ``gpus``, ``profiles``, ``types``, ``configs``, ``nodes``, or
-    nothing.
-    ``env`` names a variable that stands in where the option is not given.
+    ``kind`` is ``value``, ``flag``, ``repeat`` (a list), ``many`` (the remaining words) or ``optional``: a flag that
+    may have a value after ``=``, and has the value ``implied`` without one.
+    ``complete`` names the words that the shell offers: ``file``, ``gpus``, ``profiles``, ``types``, ``configs`` or
+    ``nodes``.
+    ``env`` names the environment variable that is read if the option is not given.
+    ``aliases`` are former names: accepted, but in no help, completion or page.
     """
 
     __slots__ = (
+        "aliases",
         "choices",
         "complete",
         "default",
         "env",
         "help",
-        "hidden",
         "implied",
         "kind",
         "metavar",
@@ -36,7 +37,7 @@ class CommandOption:
         "required",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- the fields of a value
         self,
         *names: str,
         help: str,
@@ -48,10 +49,11 @@ class CommandOption:
         env: str = "",
         number: str = "",
         required: bool = False,
-        hidden: bool = False,
         implied: str = "",
+        aliases: tuple[str, ...] = (),
     ) -> None:
         self.names = names
+        self.aliases = aliases
         self.help = help
         self.kind = kind
         self.metavar = metavar
@@ -61,8 +63,17 @@ class CommandOption:
         self.env = env
         self.number = number
         self.required = required
-        self.hidden = hidden
         self.implied = implied
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Every accepted name, aliases included."""
+        return self.names + self.aliases
+
+    @property
+    def long_name(self) -> str:
+        """The name to print in a command: ``--sim``."""
+        return next((name for name in self.names if name.startswith("--")), self.names[0])
 
     @property
     def positional(self) -> bool:
@@ -71,17 +82,16 @@ class CommandOption:
     @property
     def destination(self) -> str:
         """The name of the attribute that holds the value."""
-        name = next((n for n in self.names if n.startswith("--")), self.names[0])
-        return name.lstrip("-").replace("-", "_")
+        return self.long_name.lstrip("-").replace("-", "_")
 
     @property
     def takes_value(self) -> bool:
-        """Whether the next word is its value."""
+        """True if the next word is the value."""
         return self.kind not in ("flag", "optional")
 
     @property
     def shown(self) -> str:
-        """How help and docs write it: ``-f, --file FILE``."""
+        """The option as help and docs write it: ``-f, --file FILE``."""
         value = self.metavar or self.destination.upper()
         if self.positional:
             word = f"{value}..." if self.kind == "many" else value
@@ -91,13 +101,29 @@ class CommandOption:
 
 
 class CliCommand:
-    """A verb (``module`` runs it) or a group of verbs (``children``). ``exits`` are codes worth documenting. One dash
-    is enough for the long options of a group with ``go_flags``, as for those of a program in Go.
+    """A verb (``module`` runs it) or a group of verbs (``children``). ``exits`` are exit codes worth documenting.
+    ``extra`` names the extras of the package that it needs, as pip takes them.
+
+    ``accepted`` are the options of the verb and those that every verb has. With ``go_flags`` the command line is that
+    of a program in Go: one dash is enough for a long option of a group, and there are no options but its own.
     """
 
-    __slots__ = ("children", "examples", "exits", "go_flags", "help", "hidden", "module", "name", "options", "text")
+    __slots__ = (
+        "accepted",
+        "children",
+        "examples",
+        "exits",
+        "extra",
+        "go_flags",
+        "help",
+        "hidden",
+        "module",
+        "name",
+        "options",
+        "text",
+    )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- the fields of a value
         self,
         name: str,
         help: str,
@@ -108,6 +134,7 @@ class CliCommand:
         text: str = "",
         examples: tuple[str, ...] = (),
         exits: str = "",
+        extra: str = "",
         hidden: bool = False,
         go_flags: bool = False,
     ) -> None:
@@ -116,20 +143,42 @@ class CliCommand:
         self.help = help
         self.module = module
         self.options = options
+        self.accepted = options if go_flags else options + COMMON
         self.children = children
         self.text = text
         self.examples = examples
         self.exits = exits
+        self.extra = extra
         self.hidden = hidden
+
+    @property
+    def needs(self) -> str:
+        """The sentence about the extras that the verb needs, empty if it needs none."""
+        return f"Needs an extra: pip install 'aliquot[{self.extra}]'." if self.extra else ""
 
     def child(self, name: str) -> CliCommand | None:
         return next((c for c in self.children if c.name == name), None)
 
 
+VERBOSE = CommandOption(
+    "-v", "--verbose", help="also print the time of driver calls and of the steps of a change", kind="flag"
+)
+QUIET = CommandOption("-q", "--quiet", help="print only results and errors", kind="flag")
+COLOR = CommandOption(
+    "--color",
+    help="auto: color on a terminal, unless NO_COLOR is set; always; never",
+    metavar="WHEN",
+    choices=("auto", "always", "never"),
+    default="auto",
+)
+COMMON = (VERBOSE, QUIET, COLOR)
+"""The options of every verb."""
+
 OUTPUT = CommandOption(
     "-o",
     "--output",
     help="text for people, json or yaml for programs",
+    metavar="FORMAT",
     choices=("text", "json", "yaml"),
     default="text",
 )
@@ -137,80 +186,121 @@ MARKDOWN = CommandOption(
     "-o",
     "--output",
     help="text for people, json or yaml for programs, markdown for tickets",
+    metavar="FORMAT",
     choices=(*OUTPUT.choices, "markdown"),
     default="text",
 )
 NODE = CommandOption(
-    "--node", help="a simulated node instead of this machine", metavar="SIM", complete="nodes", env="ALIQUOT_SIM"
+    "--sim",
+    help="a simulated node instead of this host",
+    metavar="NAME",
+    complete="nodes",
+    env="ALIQUOT_SIM",
+    aliases=("--node",),
 )
 EVERYWHERE = (OUTPUT, NODE)
 TICKETS = (MARKDOWN, NODE)
-"""As ``EVERYWHERE``, of verbs whose answer can be pasted into a ticket."""
+"""As ``EVERYWHERE``, for verbs that can also print Markdown for a ticket."""
 
 FILE = CommandOption(
     "-f",
     "--file",
-    help="the wish: a native file, or one of mig-parted or vgpu-device-manager; - for stdin",
+    help="the desired state: a native file, or one of mig-parted or vgpu-device-manager; - for stdin",
     metavar="FILE",
     complete="file",
 )
 CONFIG = CommandOption(
-    "-c", "--config", help="the named config; not needed if the file has one", metavar="NAME", complete="configs"
+    "-c", "--config", help="the named config; not needed if the file has only one", metavar="NAME", complete="configs"
 )
 GPU = CommandOption(
     "--gpu",
-    help="a GPU by index, PCI address, UUID or product; repeatable",
+    help="GPUs by index, index range (0-3), PCI address, UUID or product; several with commas; repeatable",
     kind="repeat",
     metavar="GPU",
     complete="gpus",
 )
+GPUS = (
+    CommandOption("gpus", help="only these GPUs, named as by --gpu", kind="many", metavar="GPU", complete="gpus"),
+    GPU,
+)
+"""Options of verbs that take GPUs without an option as well."""
+EACH = CommandOption("--each", help="draw every GPU, also those that look the same (text only)", kind="flag")
 MIG = CommandOption(
     "--mig",
-    help="what those GPUs should hold: 3g.20gb*2,id:19,1g.5gb@6; 'empty' for MIG without instances, 'disabled'",
+    help="the MIG instances of those GPUs: 3g.20gb*2,id:19,1g.5gb@6; 'empty' for MIG mode without instances, "
+    "'disabled' for no MIG mode",
     kind="repeat",
-    metavar="WISH",
+    metavar="PROFILES",
+    complete="profiles",
+)
+TOTAL = CommandOption(
+    "--total", help="the counts of --mig are for those GPUs together, not for each; the plan places them", kind="flag"
+)
+ADD = CommandOption(
+    "--add",
+    help="add instances to what those GPUs hold together: 2g.20gb, 1g.10gb*2; without --gpu, to any GPU in MIG mode",
+    kind="repeat",
+    metavar="PROFILES",
+    complete="profiles",
+)
+REMOVE = CommandOption(
+    "--remove",
+    help="remove instances from those GPUs, idle ones first: 1g.10gb*2; 1g.10gb@4 for the one at memory slice 4",
+    kind="repeat",
+    metavar="PROFILES",
     complete="profiles",
 )
 VGPU = CommandOption(
     "--vgpu",
-    help="the vGPUs that those GPUs should have: 'NVIDIA A2-4Q:4', A2-4Q:2,A2-4C:1; 'none' for none",
+    help="the vGPUs of those GPUs: 'NVIDIA A2-4Q:4', A2-4Q:2,A2-4C:1; 'none' for none",
     kind="repeat",
     metavar="TYPES",
     complete="types",
 )
-MIXED_SIZE = CommandOption("--mixed-size", help="in mixed-size mode: vGPUs of different sizes on one GPU", kind="flag")
+MIXED_SIZE = CommandOption("--mixed-size", help="use mixed-size mode: vGPUs of different sizes on one GPU", kind="flag")
 PASSTHROUGH = CommandOption(
     "--passthrough",
-    help="hand those GPUs out whole, each for one virtual machine, or take them back",
+    help="pass those GPUs through whole, each to one VM, or stop doing so",
     choices=("on", "off"),
 )
 COMPAT = CommandOption("--compat", help="accept in files of other tools what those tools accept silently", kind="flag")
-MODE_ONLY = CommandOption("--mode-only", help="change MIG mode only, leave instances alone", kind="flag")
-DESIRED = (FILE, CONFIG, GPU, MIG, VGPU, MIXED_SIZE, PASSTHROUGH, COMPAT, MODE_ONLY)
+MODE_ONLY = CommandOption("--mode-only", help="change MIG mode only, and leave instances as they are", kind="flag")
+DESIRED = (FILE, CONFIG, GPU, MIG, TOTAL, VGPU, MIXED_SIZE, PASSTHROUGH, COMPAT, MODE_ONLY)
+CHANGE = (*DESIRED[:4], ADD, REMOVE, *DESIRED[4:])
+"""As ``DESIRED``, of verbs that also take a request relative to what is there."""
 
 POLICY = CommandOption(
     "--policy",
-    help="held instances that are in the way: refuse, wait for them, or force (ends their processes)",
+    help="what to do about held instances that block a change: refuse, wait for them, or force (ends their processes)",
     choices=("refuse", "wait", "force"),
     default="refuse",
 )
 TIMEOUT = CommandOption(
-    "--timeout", help="seconds that --policy wait waits at most", metavar="SECONDS", default="60", number="float"
+    "--timeout", help="the longest wait of --policy wait, in seconds", metavar="SECONDS", default="60", number="float"
 )
-YES = CommandOption("-y", "--yes", help="do not ask; without a terminal at stdin nothing is asked", kind="flag")
+WAIT_FOR_LOCK = CommandOption(
+    "--wait-for-lock",
+    help="seconds to wait at most while another process changes this node's GPUs, then exit code 20; 0 if not given",
+    metavar="SECONDS",
+    number="float",
+)
+YES = CommandOption("-y", "--yes", help="do not ask; without a terminal at stdin, Aliquot never asks", kind="flag")
 HOOKS = CommandOption(
-    "--hooks", help="a mig-parted hooks file: commands to run around the apply", metavar="FILE", complete="file"
+    "--hooks",
+    help="a mig-parted hooks file: commands to run before and after the change",
+    metavar="FILE",
+    complete="file",
 )
 WATCH = CommandOption(
     "--watch",
-    help="look again every so many seconds (2 by itself) until Ctrl-C or q, which is exit code 0: in place on a "
-    "terminal, a line per change elsewhere, with -o json one document per change",
+    help="refresh every SECONDS (2 by default) until Ctrl-C or q, which exits with 0: in place on a terminal, else "
+    "one line for each change, with -o json one document for each change",
     kind="optional",
     metavar="SECONDS",
     number="float",
     implied="2",
 )
-FORCE = CommandOption("--force", help="replace a file of that name also where Aliquot did not write it", kind="flag")
+FORCE = CommandOption("--force", help="replace the file even if Aliquot did not write it", kind="flag")
 OUT = (
     CommandOption("--out", help="write the document to a file instead of stdout", metavar="FILE", complete="file"),
     FORCE,

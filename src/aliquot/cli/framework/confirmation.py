@@ -1,4 +1,4 @@
-"""The question before GPUs change: a person sees what would be done and answers; scripts are not asked."""
+"""The question before GPUs change: a user at a terminal sees the plan and answers; scripts are not asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from aliquot.cli.framework import color as colour
+from aliquot.cli.framework import color as colors
 from aliquot.cli.framework import streams
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import ApplyInterruptedError, UsageError
@@ -21,17 +21,17 @@ _STDIN = 0
 
 
 def confirmed(args: Args, plan: Callable[[bool], str]) -> bool:
-    """Return whether to go on. A person at a terminal is shown the ``plan`` (it takes whether to colour it) and asked,
-    unless ``--yes`` was typed. Raises CutOffError where a signal comes instead of an answer, UsageError where the
-    question cannot be shown: it would be waited for, unseen.
+    """Report whether to go on. A user at a terminal sees the ``plan`` (its argument: whether to color it) and is asked,
+    unless ``--yes`` was typed. Raises CutOffError if a signal arrives instead of an answer, and UsageError if the
+    question cannot be shown: Aliquot would wait for an answer to a question that is invisible.
     """
     if args.yes or not is_interactive():
         return True
     try:
-        if not _write_terminal(f"{plan(colour.welcome())}\n{_QUESTION}"):
+        if not _write_terminal(f"{plan(colors.welcome())}\n{_QUESTION}"):
             raise UsageError(
-                "the plan cannot be shown: stderr is no terminal, and the one that is stdin can only be read; "
-                "nothing was changed",
+                "the plan cannot be shown: stderr is not a terminal, and the terminal of stdin is read-only; nothing "
+                "was changed",
                 next_step="add --yes to go on without a question",
             )
         answer = sys.stdin.buffer.readline()
@@ -46,7 +46,7 @@ def confirmed(args: Args, plan: Callable[[bool], str]) -> bool:
 
 
 def is_interactive() -> bool:
-    """Return whether a person is at stdin."""
+    """Report whether stdin is a terminal."""
     try:
         return sys.stdin.isatty()
     except (AttributeError, ValueError):  # closed
@@ -54,8 +54,8 @@ def is_interactive() -> bool:
 
 
 def _write_terminal(text: str) -> bool:
-    """Write to the person's terminal, and return whether it took the text: stderr or, where that goes elsewhere, the
-    one that is stdin, which may be open for reading only (``</dev/tty``).
+    """Write to the user's terminal, and report whether that worked. The terminal is stderr or, if that is redirected,
+    the one of stdin, which may be open only for reading (``</dev/tty``).
     """
     text = streams.plain(text)
     if streams.watched():

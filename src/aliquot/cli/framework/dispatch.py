@@ -1,16 +1,22 @@
-"""From words to an exit code: find the command, parse its options, run its file; no traceback ever escapes."""
+"""Run a command line: find the command, parse its options, run its module. Users never see a traceback."""
 
 from __future__ import annotations
 
 import gc
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from aliquot.errors import AliquotError
+from aliquot.errors import AliquotError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aliquot.cli.framework.parser import Args
 
 
 def run(words: list[str]) -> int:
-    """Runs one command line. Returns the exit code and never raises: every failure becomes a sentence on stderr."""
+    """Run one command line. Return the exit code and never raise: every failure becomes a sentence on stderr."""
     from aliquot.cli.framework import error_output as failure
     from aliquot.cli.framework import streams
 
@@ -60,13 +66,25 @@ def _dispatch(words: list[str]) -> int:
         return help.show(found)
     args = parse.arguments(found)
     import_msgspec()
-    code: int = import_module(f"aliquot.cli.{found.command.module}").run(args)
-    return code
+    from aliquot.cli.framework import verbosity
+
+    run: Callable[[Args], int] = import_module(f"aliquot.cli.{found.command.module}").run
+    try:
+        with verbosity.applied(args):
+            if getattr(args, "wait_for_lock", None) is None:
+                return run(args)
+            from aliquot.cli.framework.lock_wait import run_unlocked
+
+            return run_unlocked(run, args)
+    except AliquotError as error:
+        if error.exit_code == UsageError.exit_code and not error.next_step:
+            error.next_step = f"{args.prog} --help"
+        raise
 
 
 def import_msgspec() -> None:
-    """Imports msgspec without typing_extensions, which it prefers where something else happened to install it: that
-    costs as much as Python's own start, for names that ``typing`` has as well.
+    """Import msgspec without typing_extensions, which it prefers if it is installed: that import costs as much as
+    starting Python, for names that ``typing`` has as well.
     """
     absent = "typing_extensions" not in sys.modules
     if absent:

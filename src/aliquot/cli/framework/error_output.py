@@ -1,21 +1,24 @@
-"""How a failure is told: one headline, what is in the way, and the next command; or one JSON object."""
+"""Errors as text: one headline, the details, and the next command; or one JSON object."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 
-from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework import next_command as next_commands
 from aliquot.cli.framework import streams
+from aliquot.cli.framework.command_model import COMMON, EVERYWHERE
 from aliquot.errors import AliquotError
 
-_WORDS = {1: "internal fault", 2: "error", 20: "blocked", 30: "drift", 40: "hardware"} | dict.fromkeys(
+_WORDS = {1: "internal error", 2: "error", 20: "blocked", 30: "drift", 40: "hardware"} | dict.fromkeys(
     (129, 130, 143), "stopped"
 )
+_BEFORE_VALUE = {name for option in (*EVERYWHERE, *COMMON) if option.takes_value for name in option.spellings}
+"""The options that may stand before the verb and take the next word."""
 
 
 def wanted_format(words: Sequence[str]) -> str:
-    """The output format that a command line asks for, read before it is parsed: parsing may be what fails."""
+    """Return the output format of a command line that is not parsed yet: parsing may be what fails."""
     if group(words) == "mig-parted":
         return "text"
     for n, word in enumerate(words):
@@ -32,12 +35,12 @@ def wanted_format(words: Sequence[str]) -> str:
 
 
 def group(words: Sequence[str]) -> str:
-    """The first word that is not an option (or its value)."""
+    """Return the first word that is neither an option nor its value."""
     skip = False
     for word in words:
         if skip:
             skip = False
-        elif word in ("--node", "-o", "--output"):
+        elif word in _BEFORE_VALUE:
             skip = True
         elif not word.startswith("-"):
             return word
@@ -45,39 +48,39 @@ def group(words: Sequence[str]) -> str:
 
 
 def exit_code(error: AliquotError, group: str) -> int:
-    """The error's own code; under ``mig-parted`` that tool's: 3 for an unknown verb, else 1."""
+    """Return the exit code of an error; under ``mig-parted`` that of the original: 3 for an unknown verb, else 1."""
     if group == "mig-parted":
         return 3 if error.code == "UNKNOWN_COMMAND" else 1
     return error.exit_code
 
 
 def report(error: AliquotError, form: str, node: str = "") -> None:
-    """Prints an error on stderr. ``node`` is the simulated node that was typed: the next command needs it too."""
+    """Print an error on stderr. ``node`` is the simulated node that was typed: the next command needs it too."""
     if form == "text":
-        streams.note(text(error, node))
+        streams.error(text(error, node))
         return
     from aliquot.cli.framework.output import encoded
 
-    streams.note(encoded(error.document(), form))
+    streams.error(encoded(error.document(), form))
 
 
 def text(error: AliquotError, node: str = "") -> str:
-    """The error for people."""
+    """Return the error as text."""
     lines = [f"{_WORDS.get(error.exit_code, 'error')}[{error.code}]: {error.brief}"]
     lines += [f"  {line}" for detail in error.details for line in detail.splitlines()]
     if error.next_step:
-        lines.append(f"  next     {following.addressed(error.next_step, node)}")
+        lines.append(f"  next     {next_commands.addressed(error.next_step, node)}")
     return "\n".join(lines)
 
 
 def interrupted(words: Sequence[str]) -> None:
-    """Ctrl-C. What an apply had begun is in the journal."""
+    """Report Ctrl-C. The journal has the changes that were started."""
     begun = group(words) in ("apply", "restore", "mig-parted")
-    streams.note("interrupted" + (": the same command again goes on from where it stopped" if begun else ""))
+    streams.error("interrupted" + (": the same command again goes on from where it stopped" if begun else ""))
 
 
 def internal(exception: BaseException, form: str) -> None:
-    """A defect of ours: one line, how to report it, and the traceback only on request."""
+    """Report a defect of Aliquot: one line, how to report it, and with ALIQUOT_DEBUG the traceback."""
     if os.environ.get("ALIQUOT_DEBUG"):
         import traceback
 

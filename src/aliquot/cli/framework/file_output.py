@@ -1,4 +1,4 @@
-"""Verbs whose result is a file that other tools read."""
+"""Output of verbs whose result is a file that other tools read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from aliquot.cli.framework.parser import Args
 
 
 def give(document: dict[str, Any], args: Args, *, text_form: str = "yaml") -> int:
-    """Prints a document, or saves it where ``--out`` says. ``text_form`` is its usual form."""
+    """Print a document, or save it to the file of ``--out``. ``text_form`` is its format for ``-o text``."""
     form = text_form if args.output == "text" else args.output
     return write(encoded(document, form), form, args)
 
 
 def write(body: str, form: str, args: Args) -> int:
-    """Prints a document in JSON or YAML, or saves it where ``--out`` says."""
+    """Print a document in JSON or YAML, or save it to the file of ``--out``."""
     if args.out:
         save(body, form, args)
         streams.note(f"wrote {args.out}")
@@ -25,14 +25,14 @@ def write(body: str, form: str, args: Args) -> int:
 
 
 def save(body: str, form: str, args: Args) -> None:
-    """Saves a document in JSON or YAML where ``--out`` says. Raises ForeignFileError, StorageError."""
+    """Save a document in JSON or YAML to the file of ``--out``. Raises ForeignFileError, StorageError."""
     text = body.rstrip("\n") + "\n"
     marked = owned_files.marked_json if form == "json" else owned_files.marked
     owned_files.save(args.out, marked(text), force=args.force)
 
 
 def encoded(document: dict[str, Any], form: str) -> str:
-    """A document with a final newline, in JSON, or in YAML as the field writes it."""
+    """Return a document with a final newline, in JSON, or in YAML in the style of other tools."""
     if form == "json":
         return output.encoded(document, "json") + "\n"
     from aliquot.core.config.formats.yaml_writer import to_yaml

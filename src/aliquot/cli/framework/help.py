@@ -1,6 +1,8 @@
-"""Help for groups of commands. A verb's own help comes from argparse."""
+"""Help for groups of commands. argparse prints the help of a verb."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from aliquot.cli.framework import streams
 from aliquot.cli.framework.command_model import CliCommand, capital
@@ -8,32 +10,35 @@ from aliquot.cli.framework.parser import ParsedCommand
 
 
 def show(found: ParsedCommand) -> int:
-    """Prints a group's help: on stdout if it was asked for, else on stderr with the exit code of a usage error."""
+    """Print the help of a group: to stdout if it was requested, else to stderr with the exit code for invalid input."""
     text = group_help(found.command, found.prog)
-    (streams.result if found.help_only else streams.note)(text.rstrip("\n"))
+    (streams.result if found.help_only else streams.error)(text.rstrip("\n"))
     return 0 if found.help_only else 2
 
 
 def group_help(group: CliCommand, prog: str) -> str:
-    """What a group can do, one line per verb."""
+    """Return the help of a group, with one line for each verb."""
     width = max(len(c.name) for c in group.children)
-    lines = [f"usage: {prog} COMMAND [options]", "", _sentence(group.help)]
+    lines = [f"usage: {prog} COMMAND [options]", "", f"{capital(group.help).rstrip('.')}."]
     if group.text:
         lines += ["", *_wrapped(group.text)]
-    lines += ["", "commands:"]
-    lines += [f"  {c.name:<{width}}  {c.help}" for c in group.children if not c.hidden]
+    for title, commands in _sections(group):
+        lines += ["", f"{title}:", *(f"  {c.name:<{width}}  {c.help}" for c in commands if not c.hidden)]
     if group.examples:
         lines += ["", "examples:", *(f"  {line}" for line in group.examples)]
     if prog == "aliquot":
         from aliquot.cli.command_table import EXIT_CODES
 
         lines += ["", "exit codes:", *(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES)]
-    lines += ["", f"{prog} COMMAND --help says more."]
+    lines += ["", f"More about a command: {prog} help COMMAND"]
     return "\n".join(lines) + "\n"
 
 
-def _sentence(text: str) -> str:
-    return capital(text).rstrip(".") + "."
+def _sections(group: CliCommand) -> Sequence[tuple[str, Sequence[CliCommand]]]:
+    """Return the titles under which help lists the verbs of a group."""
+    from aliquot.cli.command_table import ROOT, SECTIONS
+
+    return SECTIONS if group is ROOT else [("commands", group.children)]
 
 
 def _wrapped(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a command changes of its process that goes on until somebody ends it."""
+"""Settings of a process that runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import gc
 
 
 def tune_gc() -> None:
-    """From now on garbage is looked for, which commands that end at once do without: a process that never does grows
-    for as long as it lives. What was made until now, all of it modules, is not gone through again and again.
+    """Turn garbage collection on, which short commands do without: the memory of a long-running process would grow.
+    Objects made until now, all of them modules, are not scanned again.
     """
     gc.enable()
     gc.freeze()

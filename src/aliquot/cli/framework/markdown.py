@@ -1,5 +1,5 @@
-"""Markdown for tickets, as GitHub and GitLab read it. Whatever others have named stays text: no markup, no mention of
-somebody, no reference to another ticket, no link comes of it.
+"""Markdown for tickets, as GitHub and GitLab read it. Names that others chose stay text: they become no markup,
+mention, reference or link.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ _BLOCK = re.compile(r"^(\s*)([-+=#]|\d+(?=[.)]))")
 _HIDDEN = re.compile("[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BREAK = "\u200b"
-"""Takes no room, and ends what would be a mention or an address."""
+"""A character of no width that ends what would be a mention or an address."""
 
 
 def plain(text: str) -> str:
-    """A text without colours, orders to a terminal, and characters that turn the reading round or cannot be seen."""
+    """Return a text without colors, terminal control sequences, and characters that are invisible or change the
+    direction.
+    """
     return _HIDDEN.sub("?", streams.plain(_COLOUR.sub("", text)))
 
 
 def prose(text: str) -> str:
-    """A sentence, one line. Every character of it is seen as it is."""
+    """Return a sentence as one line, in which every character is shown as it is."""
     line = " ".join(plain(text).split())
     line = _REFERENCES.sub(lambda match: f"{match.group()}{_BREAK}", line)
     line = _MARKUP.sub(r"\\\1", line)
@@ -32,12 +34,12 @@ def prose(text: str) -> str:
 
 
 def _escape_start(start: str) -> str:
-    """What would begin a list, a heading or a rule at the start of a line."""
+    """Escape the start of a list, a heading or a rule at the start of a line."""
     return f"{start}{_BREAK}" if start.isdigit() else f"\\{start}"
 
 
 def code(text: str, *, cell: bool = False) -> str:
-    """A name, in a code span: nothing in it means anything. Within a table its bars are escaped."""
+    """Return a name in a code span, which has no markup. In a table cell its bars are escaped."""
     line = " ".join(plain(text).split())
     if not line:
         return ""
@@ -48,7 +50,7 @@ def code(text: str, *, cell: bool = False) -> str:
 
 
 def block(text: str, language: str = "text") -> list[str]:
-    """Lines as they are: a picture, or commands to type."""
+    """Return a code block: a picture, or commands to type."""
     lines = [plain(line) for line in _COLOUR.sub("", text).splitlines()]
     longest = max((len(run) for line in lines for run in re.findall("`{3,}", line)), default=2)
     fence = "`" * (longest + 1)
@@ -56,7 +58,9 @@ def block(text: str, language: str = "text") -> list[str]:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """A table of cells that are Markdown already; ``right`` are the columns of numbers. Nothing without rows."""
+    """Return a table of cells that are Markdown already; ``right`` are the columns of numbers. Return nothing without
+    rows.
+    """
     if not rows:
         return []
     rule = ["---:" if n in right else "---" for n in range(len(heads))]
@@ -64,10 +68,10 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[i
 
 
 def bullets(items: Sequence[str]) -> list[str]:
-    """A list of items that are Markdown already."""
+    """Return a list of items that are Markdown already."""
     return [f"- {item}" for item in items]
 
 
 def page(*parts: Sequence[str]) -> str:
-    """Parts with an empty line between them; empty ones vanish."""
+    """Join parts with an empty line between them, without empty parts."""
     return "\n\n".join("\n".join(part) for part in parts if part)

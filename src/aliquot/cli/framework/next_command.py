@@ -1,12 +1,11 @@
-"""The next command to type, made to reach the node that this command was about."""
+"""The next command to type, for the node that this command was about."""
 
 from __future__ import annotations
 
 
 def addressed(step: str, node: str = "") -> str:
-    """A next step as it can be pasted: quoted for a shell and, where it is a command that takes one, with ``--node``.
-
-    A sentence stays as it is.
+    """Return a next step that can be pasted: quoted for a shell and, if it is a command with that option, with
+    ``--sim``. A sentence stays as it is.
     """
     if not step.startswith("aliquot "):
         return step
@@ -21,9 +20,9 @@ def addressed(step: str, node: str = "") -> str:
         words = shlex.split(step)
         found = parse.find(ROOT, words[1:])
         if not found.help_only and "--help" not in found.rest:
-            parse.parser(found.command, found.prog).parse_args(found.rest)
-            if node and "--node" not in words and NODE in found.command.options:
-                words += ["--node", node]
+            parse.typed_options(found)
+            if node and not {NODE.names[0], node} & set(found.rest) and NODE in found.command.options:
+                words += [NODE.names[0], node]
     except (UsageError, ValueError):
         return step
     return shlex.join(words)

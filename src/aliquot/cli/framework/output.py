@@ -1,4 +1,4 @@
-"""Results on stdout, in the format that was asked for; everything else on stderr."""
+"""Results on stdout, in the requested format; everything else on stderr."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from aliquot.errors import UsageError
 
 
 def document(value: Any) -> dict[str, Any]:
-    """A model value as plain data, ``apiVersion`` and ``kind`` first."""
+    """Return a model value as plain data, ``apiVersion`` and ``kind`` first."""
     plain = msgspec.to_builtins(value)
     head = {key: plain[key] for key in ("apiVersion", "kind") if key in plain}
     return head | {key: plain[key] for key in plain if key not in head}
 
 
 def build(kind: str, **fields: Any) -> dict[str, Any]:
-    """A document of our own."""
+    """Return a document of Aliquot."""
     from aliquot.core.model.inventory import API_VERSION
 
     return {"apiVersion": API_VERSION, "kind": kind} | {k: msgspec.to_builtins(v) for k, v in fields.items()}
 
 
 def encoded(plain: Any, form: str) -> str:
-    """Plain data as JSON (one object, indented) or YAML, without a final newline."""
+    """Encode plain data as JSON (one object, indented) or YAML, without a final newline."""
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
     import yaml
@@ -38,14 +38,14 @@ def encoded(plain: Any, form: str) -> str:
 
 
 def emit(plain: Any, form: str, text: str) -> None:
-    """Prints a result: ``text`` for people, else ``plain`` encoded."""
+    """Print a result: ``text`` for people, else ``plain`` encoded."""
     line = text if form == "text" else encoded(plain, form)
     if line:
         streams.result(line)
 
 
 def read_text(path: str, what: str, limit_mib: int = 16) -> str:
-    """A user's file, or stdin for ``-``. Raises UsageError if it is not there, too large or not text."""
+    """Read a user's file, or stdin for ``-``. Raises UsageError if it is missing, too large or not text."""
     try:
         if path == "-":
             data = sys.stdin.buffer.read((limit_mib << 20) + 1)
@@ -53,7 +53,7 @@ def read_text(path: str, what: str, limit_mib: int = 16) -> str:
             with open(path, "rb") as stream:
                 data = stream.read((limit_mib << 20) + 1)
     except OSError as error:
-        folder = os.path.dirname(os.path.abspath(path))
+        folder = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
         raise UsageError(
             f"cannot read the {what} {path}: {error.strerror or error}", next_step=f"ls -l {shlex.quote(folder)}"
         ) from error

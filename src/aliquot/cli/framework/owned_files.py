@@ -1,4 +1,4 @@
-"""Files that a person names with ``--out``: one that Aliquot did not write is replaced only with ``--force``."""
+"""Files of ``--out``: a file that Aliquot did not write is replaced only with ``--force``."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _MARK = "# Written by Aliquot. Checksum of the lines below: "
 _EDITED = "was edited after Aliquot wrote it"
 _METRICS = "# HELP aliquot_"
 _SHOWN = 1 << 24
-"""Bytes that are read of a file: larger ones are not ours."""
+"""Bytes that are read of a file: Aliquot writes no larger ones."""
 
 
 def marked(body: str) -> str:
-    """Put a line before a YAML document that says who wrote it, and that later tells an edited one."""
+    """Add a first line with a checksum to a YAML document, which later shows whether the file was edited."""
     return f"{_MARK}{_checksum(body)}\n{body}"
 
 
 def marked_json(body: str) -> str:
-    """Put a member into a JSON object that says who wrote it, and that later tells an edited one; nothing into formats
-    that have no room for it, mig-parted's above all, and into what is no such object.
+    """Add a member with a checksum to a JSON object, which later shows whether the file was edited. Formats that allow
+    no such member, above all mig-parted's, and texts that are not objects stay as they are.
     """
     from aliquot.core.config.file import JSON_MARK, NATIVE
 
@@ -36,9 +36,8 @@ def marked_json(body: str) -> str:
 
 
 def save(path: str, text: str, *, force: bool) -> None:
-    """Write a whole file or none: a reader never sees half of it. Raises ForeignFileError for a file that Aliquot did
-    not write, unless ``force``; StorageError, also where another user's link is in that place: it could make root write
-    any file.
+    """Write a file as a whole. Raises ForeignFileError for a file that Aliquot did not write, unless ``force``. Raises
+    StorageError if it cannot be written, or if the path is another user's link, which could make root write any file.
     """
     from aliquot.foundation import atomic_file
 
@@ -52,11 +51,13 @@ def save(path: str, text: str, *, force: bool) -> None:
         refuse_foreign(path, force=force, fresh=text)
         atomic_file.replace(os.path.realpath(path), text.encode(), mode=_mode(path), durable=False)
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+        folder = shlex.quote(path if os.path.isdir(path) else os.path.dirname(path) or ".")
+        step = f"mkdir -p {folder}" if isinstance(error, FileNotFoundError) else f"ls -ld {folder}"
+        raise StorageError(f"cannot write {path}: {error.strerror or error}", next_step=step) from error
 
 
 def _mode(path: str) -> int:
-    """The permissions that the file has; those of a new one where there is none."""
+    """Return the permissions of the file, or those of a new one."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:
@@ -78,8 +79,8 @@ def _refuse_a_foreign_link(path: str) -> None:
 
 
 def refuse_foreign(path: str, *, force: bool, fresh: str = "") -> None:
-    """Raise ForeignFileError where a file of that name has content that Aliquot did not write, unless ``force`` or what
-    is ``fresh`` says the same. What is not a file, or cannot be written, is left to the writing to report.
+    """Raise ForeignFileError for an existing file that Aliquot did not write, unless ``force`` or its content equals
+    ``fresh``. Other problems are left for the writer to report.
     """
     if force or not os.path.isfile(path):
         return
@@ -101,8 +102,8 @@ def refuse_foreign(path: str, *, force: bool, fresh: str = "") -> None:
 
 
 def _refuse_foreign_json(path: str, text: str) -> None:
-    """Let documents of ours pass, and checkpoints, in the very characters that Aliquot writes. Files of mig-parted's
-    format do not: a careful edit would leave no trace in them.
+    """Refuse a JSON file that Aliquot did not write byte for byte as it is. Files in mig-parted's format are refused:
+    an edit would leave no trace in them.
     """
     from aliquot.core.config.file import JSON_MARK
 
@@ -113,8 +114,10 @@ def _refuse_foreign_json(path: str, text: str) -> None:
             raise _refusal(path, _EDITED)
         return
     ours = str(plain.get("apiVersion")).startswith("aliquot/") or plain.keys() == {"Version", "MigState"}
+    if plain.keys() == {"version", "mig-configs"} and same:
+        raise _refusal(path, "exists, and JSON of mig-parted's format, unlike YAML, cannot show that Aliquot wrote it")
     if not ours or not same:
-        raise _refusal(path, "exists, and nothing in it says that Aliquot wrote it")
+        raise _refusal(path, "exists, and does not show that Aliquot wrote it")
 
 
 def _refusal(path: str, why: str) -> ForeignFileError:
@@ -132,7 +135,7 @@ def _member(plain: dict[str, Any]) -> dict[str, str]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The JSON object that a text is, an empty one for any other text."""
+    """Return the JSON object of a text, or an empty one."""
     import msgspec
 
     try:

@@ -1,23 +1,26 @@
-"""The words of a command line against the table. Only the parser of the verb that was typed is ever built."""
+"""Parse a command line by the table of commands: find the verb, then its options and their environment variables."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
+import re
 from collections.abc import Sequence
-from typing import NoReturn
 
-from aliquot.cli.framework.command_model import CliCommand, CommandOption, capital
+from aliquot.cli.framework.argparse_parser import argparse_parser
+from aliquot.cli.framework.command_model import NODE, CliCommand, CommandOption
 from aliquot.errors import UsageError
-from aliquot.foundation.decimals import decimal
 
 Args = argparse.Namespace
 _TRUE = ("1", "t", "true", "y", "yes")
+_PASSWORD = re.compile(r"://[^/@\s]*@")
+_RECORDED_CHARACTERS = 2000
 _FALSE = ("0", "f", "false", "n", "no", "")
 
 
 class ParsedCommand:
-    """A command, the names that led to it, and the words that are left, options given before the verb among them."""
+    """A command, the names that lead to it, and the remaining words, with the options typed before the verb."""
 
     __slots__ = ("command", "help_only", "path", "rest", "version")
 
@@ -42,7 +45,8 @@ class ParsedCommand:
 
 
 def find(root: CliCommand, words: Sequence[str]) -> ParsedCommand:
-    """The command that the words name. Options of a group may stand before the verb: ``aliquot --node N show``.
+    """Return the command that the words name. Options of a group may stand before the verb: ``aliquot --sim N show``.
+    Hidden aliases among the words that are left are replaced by the names of today.
 
     Raises UsageError for a verb that is not in the table.
     """
@@ -64,21 +68,41 @@ def find(root: CliCommand, words: Sequence[str]) -> ParsedCommand:
         if child is None:
             raise _unknown(command, path, rest[0])
         command, path = child, (*path, rest.pop(0))
-    return ParsedCommand(command, path, early + rest)
+    return ParsedCommand(command, path, _without_aliases(command.accepted, early + rest))
+
+
+def _without_aliases(options: Sequence[CommandOption], words: list[str]) -> list[str]:
+    """Return the words with each hidden alias replaced by the long name of its option.
+
+    An alias may be the name of another option: that option keeps it for the values that its choices allow.
+    """
+    by_name = {name: option for option in options for name in option.names}
+    by_alias = {alias: option for option in options for alias in option.aliases}
+    end = words.index("--") if "--" in words else len(words)
+    replaced = []
+    for word, following in zip(words[:end], [*words[1:], ""], strict=False):
+        name, equals, value = word.partition("=")
+        option, other = by_alias.get(name), by_name.get(name)
+        if option and not (other and (not other.choices or (value if equals else following) in other.choices)):
+            word = f"{option.long_name}{equals}{value}"
+        replaced.append(word)
+    return replaced + words[end:]
 
 
 def _double_dashed(group: CliCommand, words: list[str]) -> list[str]:
-    """Rewrite long options with one dash to our own form."""
-    long = {name[1:] for child in (group, *group.children) for o in child.options for name in o.names if len(name) > 2}
+    """Rewrite long options with one dash to options with two."""
+    long = {
+        name[1:] for child in (group, *group.children) for o in child.options for name in o.spellings if len(name) > 2
+    }
     long.add("-help")
     return [f"-{word}" if word.partition("=")[0] in long else word for word in words]
 
 
 def _take(group: CliCommand, path: tuple[str, ...], rest: list[str]) -> list[str]:
-    """Takes one option of the group, with its value, from the front of ``rest``."""
+    """Take one option of the group, with its value, from the front of ``rest``."""
     word = rest.pop(0)
     name = word.partition("=")[0] if word.startswith("--") else word[:2]
-    option = next((o for o in group.options if name in o.names), None)
+    option = next((o for o in group.accepted if name in o.spellings), None)
     if option is None:
         raise UsageError(f"{' '.join(path)} has no option {name}", next_step=f"{' '.join(path)} --help")
     if not option.takes_value or "=" in word or (name != word and not word.startswith("--")):
@@ -104,124 +128,67 @@ def _unknown(group: CliCommand, path: tuple[str, ...], word: str) -> UsageError:
 
 
 def typed_node(words: Sequence[str]) -> str:
-    """The node that ``--node`` names on a command line, unless the variable says the same anyway."""
+    """Return the node that ``--sim`` names on a command line; "" if ALIQUOT_SIM names the same."""
     for n, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if name == "--node":
+        if name in NODE.spellings:
             value = value if equals else words[n + 1] if n + 1 < len(words) else ""
             return "" if os.environ.get("ALIQUOT_SIM") == value else value
     return ""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        if "--output" in message and "invalid choice: 'markdown'" in message:
-            from aliquot.cli.command_table import ticketed
-
-            raise UsageError(
-                f"{self.prog} says nothing in markdown: {', '.join(ticketed())} do",
-                next_step=f"{self.prog} --help",
-            )
-        raise UsageError(f"{self.prog}: {message}", next_step=f"{self.prog} --help")
-
-
-def _columns() -> int:
-    """How wide help may be. argparse would ask shutil, which costs more to import than argparse itself."""
-    if typed := decimal(os.environ.get("COLUMNS", ""), 5):
-        return typed
-    try:
-        return os.get_terminal_size(1).columns or 80
-    except OSError:
-        return 80
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=_columns() - 2)
-
-
-def _wrapped(text: str) -> str:
-    if not text:
-        return ""
-    import textwrap
-
-    return textwrap.fill(text, min(_columns() - 2, 100))
-
-
-def parser(command: CliCommand, prog: str) -> argparse.ArgumentParser:
-    """The argparse parser of one verb."""
-    text = "\n\n".join(
-        filter(
-            None,
-            [
-                f"{capital(command.help)}{'' if command.help.endswith('?') else '.'}",
-                _wrapped(command.text),
-            ],
-        )
-    )
-    examples = "".join(f"  {line}\n" for line in command.examples)
-    end = (f"exit codes: {command.exits}\n" if command.exits else "") + (f"examples:\n{examples}" if examples else "")
-    made = _Parser(
-        prog=prog,
-        description=text,
-        epilog=end or None,
-        allow_abbrev=False,
-        formatter_class=_Formatter,
-    )
-    for option in command.options:
-        _add(made, option)
-    return made
-
-
-def _add(made: argparse.ArgumentParser, option: CommandOption) -> None:
-    text = option.help + (f" (default {option.default})" if option.default else "")
-    text += f" [${option.env}]" if option.env else ""
-    more: dict[str, object] = {"help": text if not option.hidden else argparse.SUPPRESS}
-    if option.kind == "flag":
-        made.add_argument(*option.names, action="store_true", dest=option.destination, help=text)
-        return
-    if option.choices:
-        more["choices"] = option.choices
-    if option.number:
-        more["type"] = {"int": int, "float": float}[option.number]
-    if option.kind == "optional":
-        more |= {"nargs": "?", "const": more.get("type", str)(option.implied)}  # type: ignore[operator]
-    if option.metavar and not option.choices:
-        more["metavar"] = option.metavar
-    if option.positional:
-        more["nargs"] = "*" if option.kind == "many" else None if option.required else "?"
-        made.add_argument(option.names[0], **more)  # type: ignore[arg-type]
-        return
-    if option.kind == "repeat":
-        more["action"] = "append"
-    if option.default is not None and not option.env:
-        more["default"] = option.default
-    made.add_argument(*option.names, dest=option.destination, required=option.required, **more)  # type: ignore[arg-type]
+def typed_options(found: ParsedCommand) -> Args:
+    """Return the options as they were typed, without environment variables. Raises UsageError."""
+    return argparse_parser(found.command, found.prog).parse_args(found.rest)
 
 
 def arguments(found: ParsedCommand) -> Args:
-    """The parsed options of the command, environment variables filled in. ``args.verb`` is the command's own name.
+    """Return the parsed options of the command, with the values of environment variables.
 
     Raises UsageError. ``--help`` prints and raises SystemExit(0) as argparse does.
     """
-    made = parser(found.command, found.prog)
+    made = argparse_parser(found.command, found.prog)
     # Plain argparse takes no words of a list after an option in between: "attach VM --live DEVICE".
     many = any(option.kind == "many" for option in found.command.options)
     words = _valued(found)
-    args = made.parse_intermixed_args(words) if many else made.parse_args(words)
+    try:
+        args = made.parse_intermixed_args(words) if many else made.parse_args(words)
+    except UsageError as error:
+        if split := next((f"{a}{b}" for a, b in itertools.pairwise(words) if a.endswith(",")), ""):
+            error.details = (f"a list has no spaces: {split}",)
+        raise
     args.verb = found.path[-1]
     args.prog = found.prog
     args.typed_node = typed_node(found.rest)
-    for option in found.command.options:
+    args.recorded_words = recorded_words(found)
+    for option in found.command.accepted:
         given = getattr(args, option.destination)
         if option.env and (given is None or given is False):  # 0 was typed
             setattr(args, option.destination, _from_environment(option))
     return args
 
 
+def recorded_words(found: ParsedCommand) -> tuple[str, ...]:
+    """Return the command line as records keep it: at most so long, without shell commands and passwords in URLs."""
+    shell = {name for option in found.command.options if option.metavar == "COMMAND" for name in option.names}
+    words = list(found.path)
+    hidden = False
+    for word in found.rest:
+        name, equals, _ = word.partition("=")
+        shown = "***" if hidden else f"{name}=***" if equals and name in shell else _PASSWORD.sub("://***@", word)
+        hidden = not hidden and word in shell
+        words.append(shown.encode(errors="replace").decode())
+    if sum(map(len, words)) <= _RECORDED_CHARACTERS:
+        return tuple(words)
+    kept: list[str] = []
+    while sum(map(len, kept)) + len(words[len(kept)]) <= _RECORDED_CHARACTERS:
+        kept.append(words[len(kept)])
+    return (*kept, "...")
+
+
 def _valued(found: ParsedCommand) -> list[str]:
-    """The words with the implied value behind each option that was given without one: argparse would take any next word
-    for it. A number behind it is its value, so that ``--watch 1`` and ``--watch=1`` are the same.
+    """Return the words with the implied value behind each option that has none: argparse would take any next word as
+    its value. A number is its value, so that ``--watch 1`` and ``--watch=1`` are the same.
     """
     implied = {n: o.implied for o in found.command.options if o.kind == "optional" for n in o.names}
     following = [*found.rest[1:], ""]
@@ -240,7 +207,7 @@ def _is_number(word: str) -> bool:
 
 
 def _from_environment(option: CommandOption) -> object:
-    """The variable's value, else the default. Raises UsageError."""
+    """Return the value of the variable, or the default. Raises UsageError."""
     value = os.environ.get(option.env, "")
     if option.kind == "flag":
         if value.lower() not in _TRUE + _FALSE:
@@ -257,10 +224,10 @@ def _from_environment(option: CommandOption) -> object:
 
 
 def _number(option: CommandOption, text: str | None) -> object:
-    """Raises UsageError."""
+    """Convert the text. Raises UsageError."""
     if text is None:
         return None
     try:
         return int(text) if option.number == "int" else float(text)
     except ValueError as error:
-        raise UsageError(f"{option.env}={text} is no number", next_step=f"unset {option.env}") from error
+        raise UsageError(f"{option.env}={text} is not a number", next_step=f"unset {option.env}") from error

@@ -1,4 +1,4 @@
-"""How far an apply is, below its lines on a terminal: acts done, what each GPU is at, how long it has taken."""
+"""The progress of a change, below its lines on a terminal: finished actions, what each GPU does, elapsed time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from aliquot.core.engine.step_timing import TimedStep
 from aliquot.core.model.actions import Action
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
-from aliquot.core.rendering import action_text as acts
+from aliquot.core.rendering import action_text as action_texts
 
 QUIET_S = 0.3
-"""Nothing is shown of what is over by then."""
+"""Changes that end within this time show no bar."""
 
 TICK_S = 0.1
 _WIDTH = 24
@@ -28,7 +28,9 @@ _PROGRESS_VERBS = {"destroy": "destroying", "create": "creating", "set": "settin
 
 
 class GpuProgress(msgspec.Struct):
-    """One GPU's acts, and how many are behind it. ``remark`` is what it said last besides (whom it waits for)."""
+    """The actions of a GPU, and how many are done. ``remark`` is its last other message, for example whom it waits for;
+    it is shown until the next action.
+    """
 
     gpu: Gpu
     actions: tuple[Action, ...]
@@ -37,15 +39,17 @@ class GpuProgress(msgspec.Struct):
 
     @property
     def present(self) -> str:
-        """What it is at: ``creating b 3g.20gb at 4:4``."""
+        """The present action: ``creating b 3g.20gb at 4:4``."""
         if self.remark or self.done >= len(self.actions):
             return self.remark
-        verb, letter, what = acts.describe_action(self.actions[self.done], self.gpu, self.actions)
+        verb, letter, what = action_texts.describe_action(self.actions[self.done], self.gpu, self.actions)
         return " ".join(filter(None, (_PROGRESS_VERBS.get(verb, verb), letter, what)))
 
 
 class ProgressState(msgspec.Struct):
-    """Everything that the bar shows. ``expected`` is None where nobody knows; ``failed``: it is on its way back."""
+    """The state that the bar shows. ``expected`` is the estimated time in seconds, None if unknown; ``failed``: the
+    change is being undone.
+    """
 
     gpus: tuple[GpuProgress, ...]
     expected: float | None = None
@@ -60,7 +64,7 @@ class ProgressState(msgspec.Struct):
         return sum(len(gpu.actions) for gpu in self.gpus)
 
     def update(self, line: str) -> None:
-        """Takes note of a line of progress."""
+        """Update the state from a line of progress."""
         for gpu in self.gpus:
             head = f"GPU {gpu.gpu.pci}: "
             if not line.startswith(head):
@@ -73,14 +77,16 @@ class ProgressState(msgspec.Struct):
 
 
 def initial_state(plan: Plan, inventory: Inventory, expected: float | None = None) -> ProgressState:
-    """Nothing done yet."""
+    """Return the state at the start of a change."""
     known = {g.pci: g for g in inventory.gpus}
     gpus = tuple(GpuProgress(known[pci], actions) for pci, actions in plan.actions_by_gpu.items() if pci in known)
     return ProgressState(gpus, expected)
 
 
 def lines(state: ProgressState, seconds: float, columns: int, rows: int) -> list[str]:
-    """The bar, and below it a line per GPU that is not done where there are several; all fit on the terminal."""
+    """Return the bar, and below it a line for each GPU that is not done, if there are several. All lines fit on the
+    terminal.
+    """
     width = _WIDTH if columns >= 70 else _WIDTH // 3
     full = width * state.done // max(1, state.count)
     first = f"[{'#' * full}{'.' * (width - full)}]  {state.done} of {state.count} acts   {_time(state, seconds)}"
@@ -109,13 +115,13 @@ def _time(state: ProgressState, seconds: float) -> str:
 
 
 def wanted() -> bool:
-    """Whether there is somebody to show it to, on a terminal that can take a line back."""
+    """Report whether a terminal shows the bar and can redraw a line."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("ALIQUOT_DEBUG")
-    return streams.watched() and not plain and os.environ.get("TERM", "dumb") not in ("", "dumb")
+    return streams.watched() and not streams.quiet and not plain and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 
 class ProgressBar:
-    """The bar of one apply. Remarks pass through it from any thread and stay above it; it is gone in the end."""
+    """The bar of a change. Notes of any thread stay above it; it disappears at the end."""
 
     def __init__(self, state: ProgressState) -> None:
         self._state = state
@@ -126,14 +132,14 @@ class ProgressBar:
         self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
 
     def note(self, text: str) -> None:
-        """A remark, above the bar. One write with the bar that follows it."""
+        """Print a note above the bar, in one write with the bar below it."""
         with self._lock:
             for line in text.splitlines():
                 self._state.update(line)
             self._write(f"{streams.plain(text)}\n")
 
     def step(self, step: TimedStep) -> None:
-        """A step has ended: one that failed leads back."""
+        """Take a step that has ended: after a failed one, the change is undone."""
         if step.is_action and step.code:
             self._state.failed = True
 
@@ -155,14 +161,16 @@ class ProgressBar:
                     self._write("")
 
     def _write(self, above: str, *, last: bool = False) -> None:
-        """What is drawn is taken back, then what is to stay and, unless it is over, the bar anew: in one write."""
+        """Erase what is drawn, then write the text that stays and, unless the change is over, the bar again: in one
+        write.
+        """
         seconds = time.monotonic() - self._began
         drawn = [] if last or seconds < QUIET_S else lines(self._state, seconds, *_size())
         if not (above or drawn or self._drawn):
             return
         back = f"\r\x1b[{self._drawn - 1}A\x1b[J" if self._drawn > 1 else "\r\x1b[J" if self._drawn else ""
         self._drawn = len(drawn)
-        with suppress(AttributeError, OSError, ValueError):  # nobody may be listening: the exit code still tells
+        with suppress(AttributeError, OSError, ValueError):  # closed: the exit code still reports the failure
             sys.stderr.write(f"{back}{above}" + "\n".join(drawn))
             sys.stderr.flush()
 
@@ -182,5 +190,5 @@ def _running(bar: ProgressBar) -> Iterator[ProgressBar]:
 
 
 def progress_bar(state: ProgressState) -> AbstractContextManager[ProgressBar | None]:
-    """A bar while what is inside runs, where there is something to do."""
+    """Show a bar while the block runs, if there is something to do."""
     return _running(ProgressBar(state)) if state.count else nullcontext()

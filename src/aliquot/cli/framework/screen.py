@@ -1,7 +1,7 @@
-"""A terminal taken over for a while: one frame in place of the last, keys without Enter, everything back afterwards.
+"""Full-screen output: each frame replaces the last, keys work without Enter, and the terminal is restored at the end.
 
-Ours: rich has no keys, scrolling or marks, so it would replace some 150 of the 550 lines of screen and progress, for
-70 ms of CPU and 6 MiB at each ``--watch`` and each apply on a terminal.
+rich has no keys, scrolling or marks: it would replace some 150 of the 550 lines of screen and progress. It would add 70
+ms of CPU and 6 MiB to each ``--watch`` and each apply on a terminal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _TOGETHER, _SHOW = "\x1b[?2026h", "\x1b[?2026l"
-"""What is between them appears at once, on terminals that know it; others ignore it."""
+"""Text between the two appears at once, on terminals that support it; others ignore it."""
 
 _KEYS = {
     "q": "quit",
@@ -40,13 +40,13 @@ _KEYS = {
 
 
 def able() -> bool:
-    """Whether stdout is a terminal that can be painted."""
+    """Report whether stdout is a terminal that supports full-screen output."""
     shown = sys.stdout is not None and sys.stdout.isatty()
     return shown and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 
 class Screen:
-    """The terminal of stdout, and of stdin where that is one too. ``enter`` takes it, ``leave`` gives it back."""
+    """The terminal of stdout, and of stdin if that is one too. ``enter`` takes it, ``leave`` restores it."""
 
     def __init__(self) -> None:
         self._out = sys.stdout.fileno()
@@ -56,7 +56,7 @@ class Screen:
         self._taken = False
 
     def enter(self) -> None:
-        """Another screen than that of the shell, without a cursor. What is typed is not shown."""
+        """Switch to the alternate screen, without a cursor. Typed characters are not echoed."""
         if self.keyboard >= 0:
             self._saved_mode = termios.tcgetattr(self.keyboard)
             tty.setcbreak(self.keyboard, termios.TCSADRAIN)
@@ -65,7 +65,7 @@ class Screen:
         self._write(_ENTER)
 
     def leave(self) -> None:
-        """The shell's screen again, with its cursor, and the keyboard as it was. A second call does nothing."""
+        """Restore the shell's screen, its cursor and the keyboard. A second call does nothing."""
         if not self._taken:
             return
         self._taken = False
@@ -75,12 +75,12 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines, now. A terminal that does not tell has the size of the first ones."""
+        """The present columns and lines. A terminal that does not report them has 80 by 24."""
         found = os.get_terminal_size(self._out)
         return found.columns or 80, found.lines or 24
 
     def paint(self, lines: Sequence[str]) -> None:
-        """These lines and no others, in one write; none where they are there already."""
+        """Show exactly these lines, in one write. Write nothing if they are shown already."""
         columns, rows = self.size
         frame = tuple(truncate(line, columns) for line in lines[:rows])
         if (columns, rows, frame) == self._shown:
@@ -92,10 +92,10 @@ class Screen:
         self._write(f"{_TOGETHER}{body}{below}{_SHOW}")
 
     def pressed(self) -> list[str]:
-        """What the keys that were pressed mean; nothing for keys that mean nothing."""
+        """Return the meanings of the keys that were pressed, without those that have none."""
         typed = os.read(self.keyboard, 256).decode(errors="replace")
         if not typed:
-            self.keyboard = -1  # nobody is there any more
+            self.keyboard = -1  # the terminal is gone
         return keys(typed)
 
     def _write(self, text: str) -> None:
@@ -105,7 +105,7 @@ class Screen:
 
 
 def _terminal(stream: object) -> int:
-    """The file descriptor of a stream that is a terminal, else -1."""
+    """Return the file descriptor of a stream that is a terminal, else -1."""
     try:
         return stream.fileno() if stream is not None and stream.isatty() else -1  # type: ignore[attr-defined]
     except (AttributeError, OSError, ValueError):
@@ -113,7 +113,7 @@ def _terminal(stream: object) -> int:
 
 
 def keys(typed: str) -> list[str]:
-    """The meanings in what a terminal sent, in order."""
+    """Return the meanings of the characters that a terminal sent, in order."""
     found = []
     while typed:
         match = next((k for k in sorted(_KEYS, key=len, reverse=True) if typed.startswith(k)), "")
@@ -124,13 +124,15 @@ def keys(typed: str) -> list[str]:
 
 
 def clipped(text: str, columns: int) -> str:
-    """A line without colours as far as it fits, with dots where it does not."""
+    """Return a line without colors that fits, with dots if it is cut."""
     short = truncate(text, columns)
     return text if short == text else truncate(text, columns - 3).removesuffix("\x1b[0m") + "..."
 
 
 def truncate(text: str, columns: int) -> str:
-    """A line as far as it fits, its colours ended. Orders to the terminal count nothing, wide characters two."""
+    """Return the part of a line that fits, and end its colors. Control sequences have no width, wide characters two
+    columns.
+    """
     if len(text) <= columns and text.isascii():
         return text
     import re

@@ -1,7 +1,7 @@
-"""stdout for results, stderr for everything else; a full disk or a reader that went away is no traceback.
+"""stdout for results, stderr for everything else. A full disk or a closed pipe causes no traceback.
 
-What is shown has names in it that others have chosen: of processes, jobs, containers. A terminal takes some characters
-for orders, and would hide a line, or show one that nobody printed.
+Output contains names that others chose: of processes, jobs, containers. Control characters in them could hide lines on
+a terminal, or fake them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ORDERS = {n: "?" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t
 
 
 def plain(text: str) -> str:
-    """A text without orders to a terminal, but for our own colours."""
+    """Remove terminal control sequences from a text, except Aliquot's own colors."""
     text = text.translate(_ORDERS)
     if "\x1b" not in text:
         return text
@@ -28,7 +28,7 @@ def plain(text: str) -> str:
 
 
 def result(text: str, end: str = "\n") -> None:
-    """Prints on stdout. Raises StorageError if its disk is full, BrokenPipeError if nobody reads any more."""
+    """Print to stdout. Raises StorageError if its disk is full, BrokenPipeError if the reader is gone."""
     try:
         # A file, or another program, gets it as it is.
         print(plain(text) if sys.stdout is not None and sys.stdout.isatty() else text, end=end, flush=True)
@@ -39,9 +39,20 @@ def result(text: str, end: str = "\n") -> None:
         raise StorageError(f"cannot write the result: {error.strerror}") from error
 
 
+quiet = False
+"""Drop notes, as ``-q`` requests."""
+
+
 def note(text: str) -> None:
-    """A remark beside the result. One write, so that lanes that report at once do not mix their lines. Nobody may be
-    listening (stderr is closed): the exit code still tells.
+    """Print a remark on stderr, unless ``quiet``."""
+    if not quiet:
+        error(text)
+
+
+def error(text: str) -> None:
+    """Print an error on stderr in one write, so that lines of several threads do not mix.
+
+    Do nothing if stderr is closed: the exit code still reports the failure.
     """
     if _redirects:
         _redirects[-1](text)
@@ -57,7 +68,7 @@ _redirects: list[Report] = []
 
 @contextmanager
 def redirected(write: Report) -> Iterator[None]:
-    """Remarks go to ``write`` meanwhile: something is drawn on the terminal that must stay below them."""
+    """Send notes and errors to ``write`` while the block runs: they stay above what is drawn on the terminal."""
     _redirects.append(write)
     try:
         yield
@@ -66,7 +77,7 @@ def redirected(write: Report) -> Iterator[None]:
 
 
 def watched() -> bool:
-    """Whether somebody reads stderr on a terminal."""
+    """Report whether stderr is a terminal."""
     try:
         return sys.stderr.isatty()
     except (AttributeError, ValueError):
@@ -74,5 +85,5 @@ def watched() -> bool:
 
 
 def redirect_to_devnull() -> None:
-    """stdout cannot be written: point it away, so that Python's own flush at exit stays quiet."""
+    """Redirect stdout, which cannot be written, to /dev/null, so that Python's flush at exit stays quiet."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""``aliquot libvirt``: the vGPUs and GPUs of libvirt's virtual machines."""
+"""``aliquot libvirt``: the vGPUs and GPUs of libvirt VMs."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def run(args: Args) -> int:
 
 
 def opened(args: Args) -> AbstractContextManager[Libvirt]:
-    """The daemon that ``--connect`` names. ALIQUOT_LIBVIRT (``binding`` or ``virsh``) forces how it is asked."""
+    """Open the daemon that ``--connect`` names. ALIQUOT_LIBVIRT (``binding`` or ``virsh``) forces the client."""
     from aliquot.libvirt.connect import open_libvirt as open_libvirt
 
     return open_libvirt(args.connect, os.environ.get("ALIQUOT_LIBVIRT", ""))
 
 
 def _request(args: Args, inventory: Inventory) -> VmDeviceRequest:
-    """What a command line asks for. Raises UsageError, and whatever a GPU's name raises."""
+    """Return the request of a command line. Raises UsageError, and the errors of an unknown GPU or type."""
     from aliquot.core.config.text.vgpu_request import comma_separated, parse_vgpu_request
     from aliquot.libvirt.choose import VmDeviceRequest
 
     if args.count is not None and (args.count < 1 or not args.vgpu):
-        raise UsageError("--count takes a number from 1 on, and goes with --vgpu", next_step=f"{args.prog} --help")
+        raise UsageError("--count takes a number, 1 or more, and needs --vgpu", next_step=f"{args.prog} --help")
     types: list[tuple[str, int]] = []
     for text in args.vgpu or []:
         for column, part in comma_separated(text):
@@ -52,12 +52,12 @@ def _request(args: Args, inventory: Inventory) -> VmDeviceRequest:
             except ValueError as error:
                 raise UsageError(f"--vgpu {text}: {error}", next_step="aliquot vgpu types") from error
             types.append((_type(inventory, type_request), type_request.count * (args.count or 1)))
-    gpus = tuple(node.gpu(inventory, word).pci for word in getattr(args, "gpu", None) or [])
+    gpus = tuple(gpu.pci for gpu in node.gpus(inventory, words)) if (words := getattr(args, "gpu", None)) else ()
     return VmDeviceRequest(tuple(types), gpus, tuple(_device(inventory, word) for word in args.devices))
 
 
 def _type(inventory: Inventory, type_request: VgpuRequest) -> str:
-    """The type's name, which must be spelled as ``plan`` wants it. Raises ConfigError for one that no card has."""
+    """Return the type's name, which must be spelled as for ``plan``. Raises ConfigError for one that no GPU has."""
     from aliquot.core.config.select.vgpu_lookup import every_name, find_type, hint, tables
     from aliquot.errors import ConfigError
 
@@ -71,7 +71,7 @@ def _type(inventory: Inventory, type_request: VgpuRequest) -> str:
 
 
 def _device(inventory: Inventory, word: str) -> str:
-    """A GPU by any of its names is its PCI address; everything else stays as it was typed."""
+    """Return the PCI address of a GPU or virtual function from any of its names; an mdev's UUID stays as typed."""
     text = word.lower()
     if len(text) == 36 and text.count("-") == 4:
         return text
@@ -83,8 +83,10 @@ def _device(inventory: Inventory, word: str) -> str:
 
 
 def _require_devices(args: Args) -> None:
-    if not args.devices and not args.vgpu and not getattr(args, "all", False):
-        raise UsageError("which? Give --vgpu TYPE, or devices by name", next_step=f"{args.prog} --help")
+    every = getattr(args, "all", None)
+    if not args.devices and not args.vgpu and not every:
+        following = f"{args.prog} --help" if every is None else f"{args.prog} {shlex.quote(args.vm)} --all"
+        raise UsageError("no device given: use --vgpu TYPE, or name devices", next_step=following)
 
 
 def _xml(args: Args) -> int:
@@ -106,14 +108,14 @@ def _xml(args: Args) -> int:
 
 
 def _defined(args: Args) -> tuple[LibvirtDomain, ...]:
-    """The VMs, whose vGPUs are not free; none, and a note, where libvirt does not answer."""
+    """Return the VMs, whose vGPUs are not free. Returns none, and prints a note, if libvirt does not answer."""
     from aliquot.libvirt.errors import LibvirtError
 
     try:
         with opened(args) as libvirt:
             return libvirt.domains()
     except LibvirtError as error:
-        streams.note(f"note     {error.brief}: vGPUs that a VM has in its definition count as free")
+        streams.note(f"note     {error.brief}: vGPUs in the definitions of VMs count as free")
         return ()
 
 
@@ -141,7 +143,7 @@ def _around(args: Args, libvirt: Libvirt, inventory: Inventory, domains: tuple[L
 
 def _attach(args: Args) -> int:
     from aliquot.foundation.signals import stoppable
-    from aliquot.libvirt import apply as carry
+    from aliquot.libvirt import apply as applying
     from aliquot.libvirt import attach
 
     _require_devices(args)
@@ -150,14 +152,14 @@ def _attach(args: Args) -> int:
         domains = libvirt.domains()
         domain = attach.find_domain(domains, args.vm)
         if args.start and domain.running:
-            raise UsageError(f"VM {domain.name} runs already: leave out --start", next_step=f"{args.prog} --help")
+            raise UsageError(f"VM {domain.name} already runs: omit --start", next_step=f"{args.prog} --help")
         where = attach.change_target(domain, live=args.live, config=args.config, ramfb=args.ramfb)
         around = _around(args, libvirt, inventory, domains)
         change = attach.plan_attach(inventory, domain, _request(args, inventory), where, around)
         libvirtview.refuse(change.blockers, args)
         if not args.dry_run:
             with stoppable():
-                carry.attach(libvirt, change, streams.note)
+                applying.attach(libvirt, change, streams.note)
             _finish_attach(args, libvirt, inventory, change)
     return _emit_change(args, "LibvirtAttach", inventory, change)
 
@@ -167,7 +169,7 @@ def _finish_attach(args: Args, libvirt: Libvirt, inventory: Inventory, change: D
 
     mdevs = [h.uuid for h in change.devices if h.uuid]
     if args.autostart and not mdevs:
-        streams.note("note     --autostart is for mdevs: 'aliquot restore --boot' brings these vGPUs back")
+        streams.note("note     --autostart is for mdevs: 'aliquot restore --boot' restores these vGPUs")
     if args.autostart and mdevs:
         for mdev in nodedev.select_mdevs(inventory, libvirt.mdevs(), mdevs):
             nodedev.autostart(libvirt, mdev, streams.note)
@@ -177,24 +179,24 @@ def _finish_attach(args: Args, libvirt: Libvirt, inventory: Inventory, change: D
 
 
 def _detach(args: Args) -> int:
-    from aliquot.libvirt import apply as carry
+    from aliquot.libvirt import apply as applying
     from aliquot.libvirt import attach
 
     _require_devices(args)
     if args.all and (args.devices or args.vgpu):
-        raise UsageError("--all leaves nothing to name", next_step=f"{args.prog} --help")
+        raise UsageError("--all excludes --vgpu and devices by name", next_step=f"{args.prog} --help")
     with opened(args) as libvirt, node.connected(args) as connection, _locked(args, connection):
         inventory = connection.backend.read()
         domain = attach.find_domain(libvirt.domains(), args.vm)
         where = attach.change_target(domain, live=args.live, config=args.config)
         change = attach.plan_detach(inventory, domain, _detached(args, inventory), where, all_devices=args.all)
         if not args.dry_run:
-            carry.detach(libvirt, change, connection.clock, streams.note)
+            applying.detach(libvirt, change, connection.clock, streams.note)
     return _emit_change(args, "LibvirtDetach", inventory, change)
 
 
 def _detached(args: Args, inventory: Inventory) -> VmDeviceRequest:
-    """Devices may be gone by now: their names are taken as they are where nothing of the node has them."""
+    """Return the devices to detach. A name that the node does not have stays as typed: its device may be gone."""
     from aliquot.errors import AliquotError
     from aliquot.libvirt.choose import VmDeviceRequest
 
@@ -209,7 +211,7 @@ def _detached(args: Args, inventory: Inventory) -> VmDeviceRequest:
 
 
 def _locked(args: Args, connection: Connection) -> AbstractContextManager[None]:
-    """No two of us pick at the same time, and nobody changes vGPUs meanwhile."""
+    """Hold the node's lock, so that no other process picks or changes vGPUs meanwhile."""
     return nullcontext() if args.dry_run else connection.lock.hold()
 
 

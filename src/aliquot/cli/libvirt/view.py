@@ -1,11 +1,11 @@
-"""How ``aliquot libvirt`` shows what it found."""
+"""The output of ``aliquot libvirt``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework import next_command as next_commands
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import BlockedError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def refuse(blockers: Sequence[Blocker], args: Args) -> None:
-    """Raises BlockedError where anything speaks against it: the first with its rule, the others below it."""
+    """Raise BlockedError if there are blockers: the first gives the code, the others are details."""
     if not blockers:
         return
     first, *others = blockers
@@ -28,13 +28,13 @@ def refuse(blockers: Sequence[Blocker], args: Args) -> None:
 
 
 def plain(devices: Sequence[Hostdev]) -> list[dict[str, Any]]:
-    """Host devices for programs."""
+    """Return host devices as plain data."""
     keep = ("kind", "uuid", "address", "managed", "display", "ramfb")
     return [{name: getattr(each, name) for name in keep} for each in devices]
 
 
 def report(found: VmCheckReport, node: str) -> str:
-    """The whole judgement of one VM, device by device."""
+    """Return the report of one VM, device by device."""
     lines = [f"{found.vm}   {'running' if found.running else 'shut off'}   {_devices(len(found.rows))}"]
     for row in found.rows:
         lines += ["", *_row(row, found.running, node)]
@@ -64,7 +64,7 @@ def _row(row: DeviceCheck, running: bool, node: str) -> list[str]:
 def _problem(problem: Blocker, node: str, indent: str) -> list[str]:
     lines = [f"{indent}problem[{problem.rule}]: {problem.message}"]
     if problem.suggestion:
-        lines.append(f"{indent}  wish     {following.addressed(problem.suggestion, node)}")
+        lines.append(f"{indent}  request  {next_commands.addressed(problem.suggestion, node)}")
     if problem.next_step:
-        lines.append(f"{indent}  next     {following.addressed(problem.next_step, node)}")
+        lines.append(f"{indent}  next     {next_commands.addressed(problem.next_step, node)}")
     return lines

@@ -1,1 +1,1 @@
-"""`aliquot slurm`."""
+"""The commands of ``aliquot slurm``."""

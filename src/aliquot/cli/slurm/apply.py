@@ -1,4 +1,4 @@
-"""``aliquot slurm apply`` and ``aliquot slurm node``: this host's Slurm node changed safely, and described."""
+"""``aliquot slurm apply`` and ``aliquot slurm node``: change and describe this host's Slurm node."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from aliquot.cli.framework import error_output as failure
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.slurm import dry_run_view as slurm_preview
+from aliquot.cli.slurm.outcome_text import node_text, outcome_text
 from aliquot.errors import AliquotError, UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _apply(args: Args) -> int:
         if slurm_preview.needs_confirmation(args):
             with locked_change() as (change, context, inventory):
                 shown_preview = preview(change, context)
-            # A person may take hours to answer: nobody waits for the node meanwhile.
+            # The user may take hours to answer, so the lock is not held meanwhile.
             if not slurm_preview.agreed(args, shown_preview, inventory):
                 return slurm_preview.declined(args, name)
         with locked_change() as (change, context, inventory):
@@ -67,7 +68,7 @@ def _apply(args: Args) -> int:
 def _locked_change(
     args: Args, connection: Connection, config: Any, policy: Any
 ) -> Iterator[tuple[SlurmChange, SlurmChangeContext, Inventory]]:
-    """Hold the node's lock. Yields what is asked for as the node is now."""
+    """Hold the node's lock, and yield the change for the node's current state."""
     from aliquot.slurm.node.change_record import ChangeRecordFile
 
     name = node_name(args)
@@ -81,7 +82,7 @@ def _locked_change(
 
 
 def resume_change(args: Args, connection: Connection, name: str) -> int:
-    """Finishes the change of a node that was cut off, or undoes it. Raises BlockedError where none was."""
+    """Finish or undo the interrupted change of a node. Raises BlockedError if no change was interrupted."""
     from aliquot.slurm.node import transaction as apply
     from aliquot.slurm.node.change_record import ChangeRecordFile
 
@@ -96,15 +97,18 @@ def resume_change(args: Args, connection: Connection, name: str) -> int:
 
 
 def _finish_all(args: Args) -> int:
-    """Finish what a power loss has cut off on this host, on each of its nodes. Each change is finished though another
-    cannot be; the exit code is that of the first that could not.
+    """Finish the interrupted changes of all nodes of this host, for example after a power loss.
+
+    Continues after a failure; the exit code is that of the first change that failed.
     """
     if desired_args.has_desired(args) or any(getattr(args, name) for name in _EXCLUDED_BY_BOOT):
-        raise UsageError("--boot stands alone: what is under way is on record", next_step=f"{args.prog} --boot")
+        raise UsageError(
+            "--boot takes no other options: it finishes the recorded changes", next_step=f"{args.prog} --boot"
+        )
     codes = []
     with node.connected(args) as connection:
         for name in _unfinished(connection):
-            streams.note(f"{name}: a change was cut off; it is finished")
+            streams.note(f"{name}: finishing an interrupted change")
             args.node_name = name
             try:
                 codes.append(resume_change(args, connection, name))
@@ -112,12 +116,14 @@ def _finish_all(args: Args) -> int:
                 failure.report(error, args.output, args.typed_node)
                 codes.append(error.exit_code)
     if not codes:
-        output.emit(output.build("SlurmOutcome", status="nothing"), args.output, "no change was cut off on this host")
+        output.emit(
+            output.build("SlurmOutcome", status="nothing"), args.output, "no change was interrupted on this host"
+        )
     return next((code for code in codes if code), 0)
 
 
 def _unfinished(connection: Connection) -> list[str]:
-    """The Slurm nodes of this host whose last change never ended. Raises StorageError."""
+    """Return the Slurm nodes of this host whose last change did not end. Raises StorageError."""
     from aliquot.slurm.node.change_record import ChangeRecordFile, recorded_names
 
     found = [
@@ -129,18 +135,22 @@ def _unfinished(connection: Connection) -> list[str]:
 def _one_of(args: Args, resume: bool) -> None:
     if resume and args.dry_run:
         raise UsageError(
-            "--dry-run is about a change that was not begun yet: what is under way is on record",
+            "--dry-run cannot preview a change in progress: 'aliquot slurm node' shows it",
             next_step="aliquot slurm node",
         )
     if getattr(args, "continue") and args.undo:
-        raise UsageError("--continue and --undo lead to different ends: give one", next_step=f"{args.prog} --help")
+        raise UsageError("--continue and --undo exclude each other: use one", next_step=f"{args.prog} --help")
     if resume and desired_args.has_desired(args):
-        raise UsageError("what is under way is on record: no wish beside it", next_step=f"{args.prog} --continue")
+        raise UsageError(
+            "--continue and --undo use the recorded request: do not give another one",
+            next_step=f"{args.prog} --continue",
+        )
 
 
 def _rerun(args: Args, recorded: SlurmNodeSettings) -> SlurmNodeSettings:
-    """The settings on record, with the commands that were typed beside --continue or --undo: the one on record may be
-    why the change stands.
+    """Return the recorded settings with the commands given with --continue or --undo.
+
+    A recorded command may be the reason why the change stopped.
     """
     import msgspec
 
@@ -159,7 +169,7 @@ def _rerun(args: Args, recorded: SlurmNodeSettings) -> SlurmNodeSettings:
 
 
 def node_name(args: Args) -> str:
-    """The Slurm node's name: as typed, else the host's, as slurmd takes it."""
+    """Return the Slurm node's name: from the command line, else the host's short name, as slurmd does."""
     name = args.node_name or os.uname().nodename.partition(".")[0]
     from aliquot.slurm.node.request import SlurmNodeSettings, checked
 
@@ -167,7 +177,7 @@ def node_name(args: Args) -> str:
 
 
 def conf_dir(args: Args) -> str:
-    """As typed, else where SLURM_CONF lies, else Slurm's own default."""
+    """Return the directory of Slurm's files: from the command line, else that of SLURM_CONF, else Slurm's default."""
     typed = args.conf_dir or os.path.dirname(os.environ.get("SLURM_CONF", "")) or "/etc/slurm"
     return os.path.abspath(typed)
 
@@ -175,7 +185,7 @@ def conf_dir(args: Args) -> str:
 def settings(
     args: Args, connection: Connection, inventory: Inventory | None, change_record: ChangeRecord | None
 ) -> SlurmNodeSettings:
-    """How the node is run: as typed, else as it was typed for the last change."""
+    """Return the node's settings: from the command line, else from the last change."""
     from aliquot.slurm.node.request import SlurmNodeSettings, checked
 
     last = change_record.change.settings if change_record else SlurmNodeSettings(node_name(args))
@@ -193,7 +203,7 @@ def settings(
     import msgspec
 
     root = args.dev_root or (_sim_folder(args) if connection.simulated else "/")
-    gpus = tuple(node.gpu(inventory, word).pci for word in args.offers or []) if inventory else ()
+    gpus = tuple(gpu.pci for gpu in node.gpus(inventory, args.capacity)) if inventory and args.capacity else ()
     made = msgspec.structs.replace(
         last,
         name=node_name(args),
@@ -209,7 +219,7 @@ def _sim_folder(args: Args) -> str:
     from aliquot.foundation.paths import state_dir
     from aliquot.sim import lifecycle as control
 
-    return control.folder(state_dir(), args.node)
+    return control.folder(state_dir(), args.sim)
 
 
 def _change(args: Args, chosen: SlurmNodeSettings, inventory: Inventory, config: Any, policy: Any) -> SlurmChange:
@@ -218,8 +228,11 @@ def _change(args: Args, chosen: SlurmNodeSettings, inventory: Inventory, config:
 
     for word in args.feature or ():
         if not re.fullmatch(r"[A-Za-z0-9_.=+:@/-]+", word):
-            # In slurm.conf a space would begin another key of the line, and a comma is a second feature.
-            raise UsageError(f"--feature: {word!r} is no feature of a node", next_step=f"{args.prog} --help")
+            # In slurm.conf a space would begin another key, and a comma another feature.
+            raise UsageError(
+                f"--feature: invalid name {word!r}: use letters, digits and _ . = + : @ / -",
+                next_step=f"{args.prog} --help",
+            )
     desired = Desired(())
     if desired_args.has_desired(args):
         desired = desired_args.read(args, config, inventory)
@@ -248,9 +261,12 @@ def _context(
 
         with stoppable(), _slurm(chosen) as slurm:
             places = StateFolders(connection.directory, numbering.run_folder(os.environ), connection.simulated)
-            yield SlurmChangeContext(
+            context = SlurmChangeContext(
                 slurm, _gpus(args, connection), daemon_of(chosen), places, chosen.name, streams.note
             )
+            if not {"***", "..."} & set(args.recorded_words):
+                context.command = args.recorded_words
+            yield context
 
     return open_context()
 
@@ -263,7 +279,7 @@ def _slurm(chosen: SlurmNodeSettings) -> AbstractContextManager[Slurm]:
 
 
 def _gpus(args: Args, connection: Connection) -> Any:
-    from aliquot.cli.framework import apply_plan
+    from aliquot.cli.commands import apply_plan
 
     hooks = getattr(args, "hooks", None)
     if hooks is None:
@@ -282,33 +298,18 @@ def _lock(connection: Connection, name: str) -> Any:
 
 def _emit_outcome(args: Args, outcome: SlurmChangeOutcome) -> int:
     document = output.build("SlurmOutcome", **_plain(outcome))
-    output.emit(document, args.output, _sentence(outcome))
+    output.emit(document, args.output, outcome_text(outcome))
     for line in outcome.notes:
         streams.note(f"note     {line}")
     return outcome.exit_code
 
 
 def _plain(outcome: SlurmChangeOutcome) -> dict[str, Any]:
-    """The outcome's fields; its kind under another name, since every document has one."""
+    """Return the outcome's fields; its kind gets another name, because every document has one."""
     plain = output.document(outcome)
     plain["nodeKind"] = plain.pop("kind")
     plain["steps"] = [{"step": step, "seconds": seconds} for step, seconds in outcome.steps]
     return plain
-
-
-def _sentence(outcome: SlurmChangeOutcome) -> str:
-    if outcome.status == "nothing":
-        rest = f"; it stays drained: {outcome.reason}" if outcome.drained else ""
-        return f"nothing to do: {outcome.name} has {outcome.gres or 'no GRES'}{rest}"
-    seconds = sum(s for _, s in outcome.steps)
-    if outcome.status == "done":
-        end = f"it stays drained: {outcome.reason}" if outcome.drained else "it takes jobs"
-        return f"done: {outcome.name} has {outcome.gres}; {end} ({seconds:.1f} s)"
-    has = f"undone: {outcome.why}\n  {outcome.name} has {outcome.gres or 'no GRES'} as before"
-    if not outcome.reason:
-        return f"{has}; Slurm does not know it, as before\n  next     aliquot slurm node --node-name {outcome.name}"
-    resume = f"scontrol update nodename={outcome.name} state=resume"
-    return f"{has}, and stays drained: {outcome.reason}\n  next     {resume}"
 
 
 def _node(args: Args) -> int:
@@ -327,14 +328,5 @@ def _node(args: Args) -> int:
                 raise
             found = facts(inventory, chosen, change_record, None, error.brief)
     document = output.build("SlurmNode", **output.document(found))
-    output.emit(document, args.output, _described(found))
+    output.emit(document, args.output, node_text(found))
     return 0
-
-
-def _described(found: Any) -> str:
-    lines = [f"{found.name}: offers {found.offers or 'nothing'}"]
-    lines.append(f"  Slurm says {found.slurm}" if found.slurm else f"  Slurm: {found.error or 'does not know it'}")
-    lines.append(f"  slurmd {found.slurmd or 'is not here'}, {found.runs}")
-    if found.last:
-        lines.append(f"  last change: {found.last}" + (f" ({found.why})" if found.why else ""))
-    return "\n".join([*lines, *(f"  note: {n}" for n in found.notes)])

@@ -1,4 +1,4 @@
-"""``aliquot slurm check``: what is wrong with Slurm's files for GPUs."""
+"""``aliquot slurm check``: check Slurm's GPU files."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ def run(args: Args) -> int:
     from aliquot.cli.slurm import check_view as slurm_checkview
     from aliquot.slurm.check.api import check
 
-    check_input = _check_input(args)
-    findings = check(check_input)
+    given = check_input(args)
+    findings = check(given)
     errors = [f for f in findings if f.severity == "error"]
     fine = not (findings if args.strict else errors)
     document = output.build(
         "SlurmCheck",
-        folder=check_input.folder,
+        folder=given.folder,
         fine=fine,
-        version=str(check_input.version) if check_input.version else "",
-        compared=sorted(check_input.inventories),
+        version=str(given.version) if given.version else "",
+        compared=sorted(given.inventories),
         findings=[slurm_checkview.plain(f) for f in findings],
     )
     text = (
         slurm_checkview.commands(findings, args.typed_node)
         if args.fix
-        else slurm_checkview.report(findings, check_input.folder, args.typed_node)
+        else slurm_checkview.report(findings, given.folder, args.typed_node)
     )
     output.emit(document, args.output, text)
     return 0 if fine else 30
 
 
-def _check_input(args: Args) -> CheckInput:
-    """Everything that the rules look at. Raises ConfigError, UsageError."""
+def check_input(args: Args) -> CheckInput:
+    """Collect the input of the rules. Raises ConfigError, UsageError."""
     import msgspec
 
     from aliquot.slurm.check.finding import CheckInput
@@ -62,16 +62,16 @@ def _check_input(args: Args) -> CheckInput:
     folder = _folder(args)
     slurm, gres, cgroup, helpers = _files(folder)
     name = slurm_sources.node_name(args)
-    check_input = CheckInput(folder, slurm, gres, cgroup, helpers, _version(args), scripts=scripts)
-    inventories = _inventories(args, check_input, name)
+    given = CheckInput(folder, slurm, gres, cgroup, helpers, _version(args), scripts=scripts)
+    inventories = _inventories(args, given, name)
     local_name = "" if args.inventory else next(iter(inventories), name)
     return msgspec.structs.replace(
-        check_input,
+        given,
         inventories=inventories,
         local_node=local_name,
-        absent=_absent(args, check_input, inventories, local_name),
+        absent=_absent(args, given, inventories, local_name),
         modes=_modes(args, inventories),
-        live=_live(args, check_input) if args.live else None,
+        live=_live(args, given) if args.live else None,
     )
 
 
@@ -79,13 +79,13 @@ def _folder(args: Args) -> str:
     typed = args.conf_dir or os.path.dirname(os.environ.get("SLURM_CONF", ""))
     if typed:
         if not os.path.isdir(typed):
-            raise ConfigError(f"there is no folder {typed}", next_step=_NEXT)
+            raise ConfigError(f"the directory {typed} does not exist", next_step=_NEXT)
         return str(typed)
     found = next((f for f in _FOLDERS if os.path.exists(f"{f}/slurm.conf") or os.path.exists(f"{f}/gres.conf")), None)
     if found is None:
         raise ConfigError(
-            "there is no slurm.conf and no gres.conf here",
-            details=tuple(f"looked in {folder}" for folder in _FOLDERS),
+            "cannot find slurm.conf or gres.conf on this host",
+            details=tuple(f"searched {folder}" for folder in _FOLDERS),
             next_step=_NEXT,
         )
     return found
@@ -102,14 +102,14 @@ def _files(folder: str) -> list[Conf | None]:
 
 
 def _version(args: Args) -> Version | None:
-    """The release as typed, else that of the programs here; None where there are none."""
+    """Return the release: from the command line, else of the installed programs, else None."""
     from aliquot.slurm.client import scontrol_output as text
 
     if args.slurm_version:
         typed = text.version(args.slurm_version)
         if typed is None:
             raise UsageError(
-                f"--slurm-version: {args.slurm_version!r} is no release of Slurm (24.11, 22.05.8)",
+                f"--slurm-version: invalid release {args.slurm_version!r}: use a release such as 24.11 or 22.05.8",
                 next_step=f"{args.prog} --help",
             )
         return typed
@@ -120,7 +120,7 @@ def _version(args: Args) -> Version | None:
 
 
 def _inventories(args: Args, check_input: CheckInput, name: str) -> dict[str, Inventory]:
-    """The GPUs of nodes, by their names in Slurm."""
+    """Return the inventories of nodes, by their names in Slurm."""
     if args.inventory:
         return dict(slurm_sources.inventories(args.inventory))
     if args.files_only:
@@ -132,13 +132,13 @@ def _inventories(args: Args, check_input: CheckInput, name: str) -> dict[str, In
         return {}
     known = _named(check_input, name)
     if not known:
-        streams.note(f"note     this machine's GPUs are not compared: the files say nothing about {name}")
+        streams.note(f"note     this host's GPUs are not compared: the files do not name {name}")
         return {}
     return dict.fromkeys(known, found)
 
 
 def _named(check_input: CheckInput, name: str) -> list[str]:
-    """The names that this machine has in the files: its own, else those of the records that lie on this host."""
+    """Return this host's node names in the files: its own, else those of the node records on this host."""
     from aliquot.slurm.conf.hosts import expand_leniently
 
     everywhere = any(line.nodes is None for line in check_input.gpu_lines)
@@ -156,8 +156,10 @@ def _named(check_input: CheckInput, name: str) -> list[str]:
 def _absent(
     args: Args, check_input: CheckInput, inventories: Mapping[str, Inventory], local_name: str
 ) -> frozenset[str]:
-    """Device files of this machine's lines that are not there. A simulated node has none unless --dev-root says where;
-    and a machine whose name nobody typed may be no node at all.
+    """Return the device files of this host's lines that do not exist.
+
+    Returns none for a simulated node without --dev-root, and for a host that may not be a node because neither its
+    name was given nor its inventory compared.
     """
     if _is_other_host(args) or not (inventories or args.node_name):
         return frozenset()
@@ -168,7 +170,7 @@ def _absent(
 
 
 def _modes(args: Args, inventories: Mapping[str, Inventory]) -> dict[int, int]:
-    """The permissions of the administrators' capabilities, where this machine is a node that has them."""
+    """Return the file modes of the administrators' capabilities, if this host is a node that has them."""
     from aliquot.slurm.files.fence import ADMIN
 
     found = {}
@@ -180,12 +182,12 @@ def _modes(args: Args, inventories: Mapping[str, Inventory]) -> dict[int, int]:
 
 
 def _is_other_host(args: Args) -> bool:
-    """Whether the device files here are not those of the node that is checked."""
-    return bool(args.inventory or args.files_only or (args.node is not None and not args.dev_root))
+    """Report whether the device files of this host are not those of the checked node."""
+    return bool(args.inventory or args.files_only or (args.sim is not None and not args.dev_root))
 
 
 def _live(args: Args, check_input: CheckInput) -> LiveState:
-    """What slurmctld says. Raises SlurmError."""
+    """Read slurmctld's state. Raises SlurmError."""
     from aliquot.slurm.check.finding import LiveState
     from aliquot.slurm.client.connect import open_client
 

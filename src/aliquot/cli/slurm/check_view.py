@@ -1,18 +1,18 @@
-"""What ``aliquot slurm check`` shows."""
+"""Output of ``aliquot slurm check``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework import next_command as next_commands
 from aliquot.foundation.decimals import counted
 from aliquot.slurm.check.finding import SlurmFinding
 from aliquot.slurm.conf import hostlist
 
 
 def plain(finding: SlurmFinding) -> dict[str, Any]:
-    """A finding as a document has it."""
+    """Convert a finding for a document."""
     return {
         "severity": finding.severity,
         "rule": finding.rule,
@@ -26,9 +26,9 @@ def plain(finding: SlurmFinding) -> dict[str, Any]:
 
 
 def report(findings: Sequence[SlurmFinding], folder: str, typed: str) -> str:
-    """Each finding with its place, what to do, and what to type; and their number. ``typed``: the --node that was."""
+    """Format the findings with location, fix and command, and their number. ``typed`` is the value of --sim."""
     if not findings:
-        return f"{folder}: nothing is wrong" if folder else "nothing is wrong"
+        return f"{folder}: no problems found" if folder else "no problems found"
     return "\n".join([*(_shown(f, typed) for f in findings), "", _sum(findings)])
 
 
@@ -39,7 +39,7 @@ def _shown(finding: SlurmFinding, typed: str) -> str:
     if finding.fix:
         lines.append(f"  fix      {finding.fix}")
     if finding.command:
-        lines.append(f"  next     {following.addressed(finding.command, typed)}")
+        lines.append(f"  next     {next_commands.addressed(finding.command, typed)}")
     return "\n".join(lines)
 
 
@@ -54,5 +54,5 @@ def _sum(findings: Sequence[SlurmFinding]) -> str:
 
 
 def commands(findings: Sequence[SlurmFinding], typed: str) -> str:
-    """The commands to type, each once, in the order of what they are for."""
-    return "\n".join(dict.fromkeys(following.addressed(f.command, typed) for f in findings if f.command))
+    """Return the commands of the findings, each once, in their order."""
+    return "\n".join(dict.fromkeys(next_commands.addressed(f.command, typed) for f in findings if f.command))

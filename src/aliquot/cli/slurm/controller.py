@@ -1,4 +1,4 @@
-"""``aliquot slurm controller`` and ``aliquot slurm demand``: layouts on demand, and what they are demanded for."""
+"""``aliquot slurm controller`` and ``aliquot slurm demand``: layouts on demand, and the jobs that need them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def run(args: Args) -> int:
     with open_client() as slurm:
         if args.verb == "demand":
             return _dry_run(args, settings, slurm)
-        if args.withdraw and (args.once or args.dry_run):
-            raise UsageError("--withdraw stands alone", next_step=f"{args.prog} --help")
-        if args.withdraw:
+        if args.remove and (args.once or args.dry_run):
+            raise UsageError("--remove excludes --once and --dry-run", next_step=f"{args.prog} --help")
+        if args.remove:
             return _withdraw(args, slurm)
         if args.dry_run:
             return _dry_run(args, settings, slurm)
@@ -34,7 +34,7 @@ def run(args: Args) -> int:
 
 
 def _run(args: Args, settings: SlurmControllerSettings, slurm: Slurm) -> int:
-    """The controller itself, with its figures served where that is asked."""
+    """Run the controller, and serve its metrics if an address is given."""
     from aliquot.slurm.controller.main import run as run_controller
 
     if not args.once:
@@ -53,7 +53,7 @@ def _run(args: Args, settings: SlurmControllerSettings, slurm: Slurm) -> int:
     metrics = SlurmMetrics()
     server = HttpServer(metrics.page.pages(), address, port, LOCAL_STEP)
     server.start()
-    streams.note(f"figures for Prometheus on http://{server.display_address}/metrics")
+    streams.note(f"Prometheus metrics on http://{server.display_address}/metrics")
     try:
         return run_controller(settings, slurm, streams.note, metrics=metrics)
     finally:
@@ -61,7 +61,7 @@ def _run(args: Args, settings: SlurmControllerSettings, slurm: Slurm) -> int:
 
 
 def _dry_run(args: Args, settings: SlurmControllerSettings, slurm: Slurm) -> int:
-    """One look, and what would be decided; nothing is touched or kept."""
+    """Observe once and print the decision; changes and stores nothing."""
     from aliquot.slurm.controller.main import controller
 
     with controller(settings, slurm, streams.note, persist=False) as work:
@@ -106,11 +106,11 @@ def _text(observation: SlurmObservation, decision: SlurmDecision) -> str:
         want = wants.get(verdict.job)
         need = f" {types_text(want.need) or ','.join(want.layouts)}" if want else ""
         on = f" on {want.nodes} nodes" if want and want.nodes > 1 else ""
-        lines.append(f"job {verdict.job}{need}{on}: {verdict.state}, {verdict.sentence}")
+        lines.append(f"job {verdict.job}{need}{on}: {verdict.state_text}, {verdict.sentence}")
         lines += [f"  {line}" for line in verdict.why]
     for repartition in decision.repartitions:
         plural = "" if repartition.destroyed == 1 else "s"
-        change = f"{repartition.destroyed} instance{plural} destroyed, {repartition.created} made"
+        change = f"{repartition.destroyed} instance{plural} destroyed, {repartition.created} created"
         lines.append(f"{repartition.node_name} would offer {types_text(repartition.offered) or 'nothing'} ({change})")
     for drain in decision.drains:
         lines.append(f"{drain.node_name} would take no new jobs, for job {drain.job}")
@@ -119,7 +119,7 @@ def _text(observation: SlurmObservation, decision: SlurmDecision) -> str:
 
 
 def _withdraw(args: Args, slurm: Slurm) -> int:
-    """Jobs for absent layouts are refused by Slurm again; those that wait go on waiting."""
+    """Delete the placeholders. Slurm then refuses new jobs for absent layouts; pending ones keep waiting."""
     from aliquot.slurm.controller.log_once import LogOnce
     from aliquot.slurm.controller.placeholder_sync import PlaceholderSync
     from aliquot.slurm.controller.placeholders import is_ours

@@ -1,4 +1,4 @@
-"""``aliquot slurm apply --dry-run``, as text and as a document, and the question before the change."""
+"""Output of ``aliquot slurm apply --dry-run``, as text and as a document, and the confirmation of a change."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
 
 
 def emit_preview(args: Args, change: SlurmChange, context: SlurmChangeContext, inventory: Inventory) -> int:
-    """Print what would be done; 0. Raises AliquotError where it would be refused."""
-    from aliquot.cli.framework import color as colour
+    """Print the preview and return 0. Raises AliquotError if the change would be refused."""
+    from aliquot.cli.framework import color as colors
     from aliquot.slurm.node.dry_run import preview
 
     found = preview(change, context)
-    text = _text(found, inventory, colour.wanted())
+    text = _text(found, inventory, colors.wanted())
     output.emit(output.build("SlurmPreview", **output.document(found)), args.output, text)
     return 0
 
 
 def needs_confirmation(args: Args) -> bool:
-    """Return whether a person is asked before the change: one at a terminal is, without ``--yes``."""
+    """Report whether the user must confirm the change: at a terminal, without ``--yes``."""
     from aliquot.cli.framework import confirmation
 
     return not (args.dry_run or args.yes) and confirmation.is_interactive()
 
 
 def agreed(args: Args, found: SlurmPreview, inventory: Inventory) -> bool:
-    """Return whether to go on: a person is shown what would be done, and asked."""
+    """Show the preview, ask the user, and return whether to continue."""
     from aliquot.cli.framework import confirmation
 
     return found.status == "nothing" or confirmation.confirmed(args, lambda color: _text(found, inventory, color))
 
 
 def declined(args: Args, name: str) -> int:
-    """Report that the person answered no; the exit code."""
+    """Report that the user declined, and return the exit code."""
     from aliquot.cli.framework import confirmation
 
     output.emit(output.build("SlurmOutcome", name=name, status="declined"), args.output, confirmation.DECLINED)
@@ -48,13 +48,13 @@ def declined(args: Args, name: str) -> int:
 
 
 def _text(found: SlurmPreview, inventory: Inventory, color: bool) -> str:
-    from aliquot.cli.framework.views import plan_view as planview
+    from aliquot.cli.framework.views import plan_view as plan_views
 
     if found.status == "nothing":
         return f"nothing to do: {found.name} has {found.gres or 'no GRES'}"
     lines = [f"{found.name}: {found.current_gres or 'no GRES'} would be {found.gres}"]
     if found.plan is not None and found.plan.changes:
-        lines.append(planview.text(found.plan, inventory, color))
+        lines.append(plan_views.text(found.plan, inventory, color))
     lines += found.files
     lines.append(f"steps    {' '.join(found.steps)}")
     lines += [f"waits for {job}, or is refused: --jobs" for job in found.jobs]

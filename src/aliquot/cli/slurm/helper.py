@@ -47,10 +47,10 @@ def _feature(args: Args) -> int:
 
 
 def _emit_active(args: Args, node_gpus: GpuGroup, name: str, context: SlurmChangeContext) -> int:
-    """The active feature, one per line, as Slurm reads it. Raises BlockedError where there is none."""
+    """Print the active feature, one per line, as Slurm reads it. Raises BlockedError if there is none."""
     layout = node_gpus.layout
     if layout is None:
-        sentence = "its GPUs are in no layout that a feature says"
+        sentence = "no feature describes the layout of its GPUs"
         _drain(name, sentence, context)
         raise BlockedError(f"{name}: {sentence}", next_step="aliquot show")
     output.emit(output.build("SlurmFeatures", active=[layout.feature]), args.output, layout.feature)
@@ -58,28 +58,28 @@ def _emit_active(args: Args, node_gpus: GpuGroup, name: str, context: SlurmChang
 
 
 def _drain(name: str, sentence: str, context: SlurmChangeContext) -> None:
-    """Slurm takes silence for agreement: the node is kept from jobs, where Slurm can be told."""
+    """Drain the node, because Slurm treats missing output as success."""
     from aliquot.slurm.node.request import MARK
 
     try:
         if not context.slurm.node(name).draining:
             context.slurm.drain(name, f"{MARK}{sentence}")
     except AliquotError as error:
-        streams.note(f"note: {name} could not be drained: {error.brief}")
+        streams.error(f"note: cannot drain {name}: {error.brief}")
 
 
 def _reload_slurmd() -> int:
-    """Have the slurmd that runs us read gres.conf again; its process, 0 where no slurmd does."""
+    """Let the slurmd that runs us read gres.conf again. Returns its process id, or 0 if no slurmd runs us."""
     pid = slurmd_above()
     if pid:
         os.kill(pid, signal.SIGHUP)
     else:
-        streams.note("note: no slurmd runs this: have it read gres.conf again (systemctl reload slurmd)")
+        streams.note("note: no slurmd runs this command: reload slurmd to read gres.conf (systemctl reload slurmd)")
     return pid
 
 
 def slurmd_above(start: int | None = None) -> int:
-    """The nearest process above us that is a slurmd; 0 if there is none."""
+    """Return the process id of the nearest slurmd above us, or 0."""
     pid = os.getppid() if start is None else start
     while pid > 1:
         try:
@@ -88,7 +88,7 @@ def slurmd_above(start: int | None = None) -> int:
         except OSError:
             return 0
         name, _, rest = text.partition("(")[2].rpartition(")")
-        # Debian 13's daemons set their thread's name, and slurmd's step daemons are called otherwise.
+        # Debian 13's daemons set their thread's name, and slurmd's step daemons have other names.
         if name == "slurmd":
             return pid
         pid = int(rest.split()[1])
@@ -122,11 +122,11 @@ def _families(args: Args) -> int:
 
 
 def _table(node_gpus: GpuGroup, found: dict[int, tuple[FeatureLayout, ...]]) -> str:
-    lines = [f"{node_gpus.family.title}: layouts by devices per GPU; those of one number can be features of a node"]
+    lines = [f"{node_gpus.family.title}: layouts by devices per GPU; a node can have those of one number as features"]
     for count, layouts in found.items():
         lines.append(f"{count} device{'s' if count > 1 else ''}")
         lines += [f"  {'*' if x.uniform else ' '} {x.feature:<44} {x}" for x in layouts]
-    lines.append("* all devices alike: a job that asks for one of them knows what it gets")
+    lines.append("* all devices alike: a job that requests one of them knows what it gets")
     return "\n".join(lines)
 
 
@@ -151,10 +151,10 @@ def _rendered(args: Args, node_gpus: GpuGroup, layouts: tuple[FeatureLayout, ...
         "",
         "# slurm.conf",
         *parts["slurm_conf"],
-        f"# the line of {name}: Gres={parts['gres']}, and none of these features in Feature=",
+        f"# on the line of {name}: Gres={parts['gres']}, and none of these features in Feature=",
     ]
     output.emit(output.build("SlurmHelpers", node=name, devices=devices, **parts), args.output, "\n".join(text))
     for each in layouts:
         if not each.uniform:
-            streams.note(f"note: {each.feature} has devices of several kinds: a job that asks for one cannot say which")
+            streams.note(f"note: {each.feature} has devices of several kinds: a job cannot choose which one it gets")
     return 0

@@ -1,4 +1,4 @@
-"""What Slurm's own scripts call: ``aliquot slurm task-prolog`` and ``aliquot slurm dcgm``."""
+"""Commands for Slurm's own scripts: ``aliquot slurm task-prolog`` and ``aliquot slurm dcgm``."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def run(args: Args) -> int:
 
 
 def _task_prolog(args: Args) -> int:
-    """Never fails for what it cannot tell: a task without the variable is better than no task."""
+    """Print the exports for a task, or nothing if they are unknown: a task without the variable is better than none."""
     from aliquot.slurm.jobs import task_prolog as taskprolog
 
     numbered = _numbering(args)
     if taskprolog.uuids(os.environ) or numbered is None:
         if numbered is None and taskprolog.ordinals(os.environ):
-            streams.note(f"aliquot: nothing on {_node(args)} numbers its GPUs: 'aliquot slurm render --number' does")
+            streams.error(f"aliquot: {_node(args)} has no numbering of GPUs: run 'aliquot slurm render --number'")
         lines: tuple[str, ...] = ()
         devices: tuple[GresDevice, ...] = ()
     else:
         lookup = taskprolog.task_devices(os.environ, numbered, taskprolog.may_open)
         if lookup.error:
-            streams.note(f"aliquot: {lookup.error}")
+            streams.error(f"aliquot: {lookup.error}")
         devices = lookup.devices
         lines = taskprolog.exports(devices, numbered)
     document = output.build("SlurmTask", uuids=[d.uuid for d in devices], lines=lines)
@@ -54,12 +54,12 @@ def _begin(args: Args) -> int:
         return _emit_changes((), args)  # a job without GPUs
     if numbered is None:
         raise BlockedError(
-            f"nothing on this host numbers the GPUs of {_node(args)}", next_step="aliquot slurm render --number"
+            f"this host has no numbering of the GPUs of {_node(args)}", next_step="aliquot slurm render --number"
         )
     devices = tuple(d for d in numbered.devices if d.uuid in given) if given else numbered.devices_at(ordinals)
     if len(devices) != len(given or ordinals):
         raise BlockedError(
-            f"job {job} has GPUs that the numbers of {_node(args)} do not know: they are not those of gres.conf",
+            f"job {job} has GPUs that the numbering of {_node(args)} lacks: it does not match gres.conf",
             next_step="aliquot slurm render --number",
         )
     return _emit_changes(dcgm.begin(job, devices, _folder(args)), args)
@@ -85,13 +85,13 @@ def _list(args: Args) -> int:
 
     found = dcgm.jobs(_folder(args))
     lines = [f"{name}  {' '.join(jobs)}" for name, jobs in found.items()]
-    text = "\n".join(lines) or "no job has a GPU, as far as Prolog= told (deploy/slurm/prolog.sh)"
+    text = "\n".join(lines) or "no recorded job has a GPU; Prolog= records them (deploy/slurm/prolog.sh)"
     output.emit(output.build("GpuJobs", jobs=found), args.output, text)
     return 0
 
 
 def _emit_changes(changed: tuple[str, ...], args: Args) -> int:
-    """Prolog and Epilog are silent: what they print goes to the job, or to slurmd's log."""
+    """Emit the changes without text, because the output of Prolog and Epilog goes to the job or to slurmd's log."""
     output.emit(output.build("GpuJobs", changed=changed), args.output, "")
     return 0
 
@@ -100,7 +100,7 @@ def _job() -> str:
     found = os.environ.get("SLURM_JOB_ID", "")
     if decimal(found, 10) is None:
         raise UsageError(
-            "this is for Slurm's Prolog and Epilog, which have SLURM_JOB_ID", next_step="aliquot slurm dcgm --help"
+            "SLURM_JOB_ID is not set: run this from Slurm's Prolog or Epilog", next_step="aliquot slurm dcgm --help"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""``aliquot slurm power``: ResumeProgram and SuspendProgram, and what they run on a host."""
+"""``aliquot slurm power``: ResumeProgram and SuspendProgram, and the commands that they run on a host."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from aliquot.slurm.layouts.power_saving import SiblingHost
 
 _BOUND_S = 900.0
-"""How long a host may take: longer than any change of GPUs."""
+"""Time limit of a host in seconds: longer than any change of GPUs."""
 _LINES = 50
-"""Of what a host said, for the log."""
+"""Limit of lines of a host's output in the log."""
 
 
 def run(args: Args) -> int:
@@ -33,14 +33,14 @@ def _resume(args: Args) -> int:
     from aliquot.slurm.layouts import power_saving as power
     from aliquot.slurm.layouts.cloud_siblings import OURS
 
-    waiting = power.first_jobs(_resume_file())  # first of all: it is gone when slurmctld stops waiting for us
+    waiting = power.first_jobs(_resume_file())  # first, because the file disappears when slurmctld stops waiting for us
     hosts = _load_hosts(args.siblings)
     siblings = {name: [s.node_name for s in host.siblings] for name, host in hosts.items()}
     picked = power.select_starts(expand(args.hosts), siblings, waiting)
     for node_name in picked.start:
         _spawn("start", node_name, args)
     for node_name, winner in picked.losers:
-        _down(node_name, f"{OURS}its GPUs are {winner}'s")
+        _down(node_name, f"{OURS}{winner} uses its GPUs")
     return _emit_begun(args, picked.start, picked.unknown)
 
 
@@ -56,19 +56,19 @@ def _suspend(args: Args) -> int:
 
 
 def _emit_begun(args: Args, begun: tuple[str, ...], unknown: tuple[str, ...]) -> int:
-    """What was begun goes on by itself. Raises BlockedError where a record is no host's that we know."""
+    """Print the records whose start or stop continues in the background. Raises BlockedError for unknown records."""
     output.emit(output.build("SlurmPower", begun=begun), args.output, "\n".join(begun))
     if unknown:
         raise BlockedError(
-            f"no host is known for {', '.join(unknown)}",
-            details=(f"hosts are known from {args.siblings}",),
+            f"unknown host of {', '.join(unknown)}",
+            details=(f"Hosts are read from {args.siblings}",),
             next_step="aliquot slurm siblings -o json",
         )
     return 0
 
 
 def _resume_file() -> bytes:
-    """What Slurm says of the jobs that wait; nothing where it says nothing."""
+    """Return Slurm's data about the waiting jobs, or b""."""
     try:
         with open(os.environ.get("SLURM_RESUME_FILE") or os.devnull, "rb") as file:
             return file.read(1 << 24)
@@ -77,7 +77,7 @@ def _resume_file() -> bytes:
 
 
 def _load_hosts(path: str) -> dict[str, SiblingHost]:
-    """The hosts by name. Raises ConfigError with every fault of every file."""
+    """Return the hosts by name. Raises ConfigError with every error of every file."""
     from aliquot.slurm.layouts.power_saving import host_of
 
     try:
@@ -100,7 +100,7 @@ def _load_hosts(path: str) -> dict[str, SiblingHost]:
 
 
 def _spawn(what: str, node_name: str, args: Args) -> None:
-    """A process of its own session, with none of our streams: slurmctld kills what stays in its script's group."""
+    """Start a process in its own session, without our streams, because slurmctld kills its script's process group."""
     words = [sys.executable, "-m", "aliquot", "slurm", "power", "follow", what, node_name, "--siblings", args.siblings]
     from aliquot.foundation import bounded_process
 
@@ -112,20 +112,22 @@ def _spawn(what: str, node_name: str, args: Args) -> None:
 
 
 def _log(folder: str, node_name: str) -> int:
-    """Where a host's words go: a file per record, or nowhere if there can be none."""
+    """Open the log file of a record, or /dev/null if that fails."""
     try:
         os.makedirs(folder, mode=0o755, exist_ok=True)
         file_name = f"slurm-power-{node_name.replace('/', '_')}.log"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(os.path.join(folder, file_name), flags, 0o640)
     except OSError as error:
-        streams.note(f"note: nothing is logged: {folder}: {error.strerror}")
+        streams.note(f"note: cannot log to {folder}: {error.strerror}")
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def _follow(args: Args) -> int:
-    """Run the verb on the host to its end. A start that fails sets the record down, with the reason: its jobs go back
-    to the queue at once instead of after ResumeTimeout.
+    """Run the command on the host to its end.
+
+    A failed start sets the record DOWN with the reason, so that its jobs return to the queue at once, and not only
+    after ResumeTimeout.
     """
     from aliquot.foundation import bounded_process
     from aliquot.slurm.controller.remote_nodes import printable
@@ -144,10 +146,12 @@ def _follow(args: Args) -> int:
 
 
 def remote_command(host: SiblingHost, sibling: Sibling, what: str) -> list[str]:
-    """The command line that runs ``power start`` or ``stop`` of a record on its host. ssh gives its words to a shell,
-    so they are quoted for that.
+    """Return the command line that runs ``power start`` or ``stop`` of a record on its host.
+
+    The words are quoted for ssh, which passes them to a shell.
     """
     words = ["slurm", "power", what, sibling.node_name, *host.run, "-o", "json"]
+    # "--capacity" to the next release: the host may have an older one.
     words += ["--layout", ",".join(sibling.profiles), *(w for pci in sibling.gpus for w in ("--offers", pci))]
     if not host.reach:
         return [sys.executable, "-m", "aliquot", *words]
@@ -163,11 +167,11 @@ def _sibling(node_name: str, hosts: dict[str, SiblingHost]) -> tuple[SiblingHost
         for each in host.siblings:
             if each.node_name == node_name:
                 return host, each
-    raise BlockedError(f"no host is known for {node_name}", next_step="aliquot slurm siblings -o json")
+    raise BlockedError(f"unknown host of {node_name}", next_step="aliquot slurm siblings -o json")
 
 
 def _why(text: str) -> tuple[str, str]:
-    """The code and the sentence of an error document; the last line of what is none."""
+    """Return the code and the message of an error document, or the last line of other output."""
     import msgspec
 
     from aliquot.slurm.controller.remote_nodes import printable
@@ -177,14 +181,14 @@ def _why(text: str) -> tuple[str, str]:
         return str(plain["code"]), printable(str(plain["message"]))
     except (ValueError, KeyError, RecursionError, msgspec.DecodeError):
         lines = [line for line in text.splitlines() if line.strip()]
-        return "REACH", printable(lines[-1]) if lines else "it said nothing"
+        return "REACH", printable(lines[-1]) if lines else "it printed no error"
 
 
 def _failed(args: Args, code: str, sentence: str) -> int:
     from aliquot.slurm.layouts.cloud_siblings import FAILED, OURS
     from aliquot.slurm.node.cloud_claim import TakenError
 
-    streams.note(f"{args.what} {args.record}: {sentence}")
+    streams.error(f"{args.what} {args.record}: {sentence}")
     if args.what == "start":
         _down(args.record, f"{OURS if code == TakenError.code else f'{FAILED}: '}{sentence}"[:250])
     return BlockedError.exit_code
@@ -197,7 +201,7 @@ def _down(node_name: str, reason: str) -> None:
         with open_client() as slurm:
             slurm.down(node_name, reason)
     except AliquotError as error:
-        streams.note(f"note: {node_name} could not be set down: {error.brief}")
+        streams.error(f"note: cannot set {node_name} DOWN: {error.brief}")
 
 
 def _start(args: Args) -> int:
@@ -210,11 +214,11 @@ def _start(args: Args) -> int:
         node_gpus = switch.gpu_group(inventory, chosen.gpus)
         layouts = slurm_switch.layouts(args, node_gpus)
         if len(layouts) != 1:
-            raise UsageError("a record is one layout: give one --layout", next_step=f"{args.prog} --help")
+            raise UsageError("a record has one layout: give one --layout", next_step=f"{args.prog} --help")
         with slurm_switch.exclusive_access(connection), slurm_switch.open_context(args, connection, chosen) as context:
             change_record = claim.start(layouts[0], node_gpus, chosen, context)
     document = output.build("SlurmRecord", record=args.record, gres=change_record.expected.text)
-    output.emit(document, args.output, f"this host is {args.record} now: {change_record.expected.text}")
+    output.emit(document, args.output, f"this host now runs as {args.record}: {change_record.expected.text}")
     return 0
 
 
@@ -225,6 +229,6 @@ def _stop(args: Args) -> int:
         chosen = slurm_switch.settings(args, connection, args.record, connection.backend.read())
         with slurm_switch.exclusive_access(connection), slurm_switch.open_context(args, connection, chosen) as context:
             stopped = claim.stop(chosen, context)
-    text = f"this host is no longer {args.record}" if stopped else f"this host was not {args.record}"
+    text = f"this host no longer runs as {args.record}" if stopped else f"this host did not run as {args.record}"
     output.emit(output.build("SlurmRecord", record=args.record, stopped=stopped), args.output, text)
     return 0

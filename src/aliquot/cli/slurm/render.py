@@ -1,4 +1,4 @@
-"""``aliquot slurm render``: gres.conf, node lines and what goes with them, from what the GPUs are now."""
+"""``aliquot slurm render``: gres.conf, node lines and related settings for the current GPUs."""
 
 from __future__ import annotations
 
@@ -47,32 +47,32 @@ def _note_fence(entry: RenderedNode) -> None:
 
     if entry.offered.fenced:
         streams.note(
-            f"note     {entry.name}: jobs are kept from {entry.offered.fenced[0]} and what else is not its own by "
-            f"{fence.VALUE}; once slurmd has registered, have slurmctld forget it, so that no job can ask for it: "
-            f"scontrol update nodename={entry.name} gres={fence.without_fence(entry.line.gres)}"
+            f"note     {entry.name}: {fence.VALUE} denies jobs access to {entry.offered.fenced[0]} and other devices "
+            "that are not its own. After slurmd has registered, remove it from slurmctld, so that no job can request "
+            f"it: scontrol update nodename={entry.name} gres={fence.without_fence(entry.line.gres)}"
         )
 
 
 def _local_entry(args: Args) -> RenderedNode:
-    """This machine's node, or the simulated one's."""
+    """Render this host's node, or the simulated one."""
     from aliquot.slurm.files import node_line as nodeline
     from aliquot.slurm.files.job_devices import GresChoice, disagreements
     from aliquot.slurm.gpus import cores
 
     found = node.inventory(args)
-    gpus = tuple(node.gpu(found, word).pci for word in args.gpu) if args.gpu else None
+    gpus = tuple(gpu.pci for gpu in node.gpus(found, args.gpu)) if args.gpu else None
     root = (args.dev_root or "/").rstrip("/")
-    near = cores.near_cores((g.pci for g in found.gpus), args.cores) if args.node is None else cores.Cores()
+    near = cores.near_cores((g.pci for g in found.gpus), args.cores) if args.sim is None else cores.Cores()
     for sentence in near.notes:
         streams.note(f"note     {sentence}")
     hardware = nodeline.NodeHardware.parse(slurm_sources.slurmd_output(args.slurmd, "-C"))
     name = slurm_sources.node_name(args)
     choice = GresChoice(gpus, args.type_style, f"{root}/dev", args.fence == "auto")
     made = _entry(name, found, choice, args, near.by_pci, hardware)
-    wrong = disagreements(made.offered.devices, slurm_sources.listed_capabilities()) if args.node is None else ()
+    wrong = disagreements(made.offered.devices, slurm_sources.listed_capabilities()) if args.sim is None else ()
     if wrong:
         raise BlockedError(
-            "the kernel's list of capabilities is not what the driver's formula says: no node can be named safely",
+            "the kernel's list of capabilities differs from the driver's formula: device nodes cannot be named safely",
             details=wrong,
             next_step="cat /proc/driver/nvidia-caps/mig-minors",
         )
@@ -80,14 +80,14 @@ def _local_entry(args: Args) -> RenderedNode:
 
 
 def _files(args: Args) -> list[RenderedNode]:
-    """The nodes of inventory files."""
+    """Render the nodes of inventory files."""
     from aliquot.slurm.files.job_devices import GresChoice
 
-    own = (("--gpu", args.gpu), ("--node", args.node), ("--number", args.number), ("--make-devices", args.make_devices))
+    own = (("--gpu", args.gpu), ("--sim", args.sim), ("--number", args.number), ("--make-devices", args.make_devices))
     for option, value in own:
         if value:
             raise UsageError(
-                f"{option} is about one machine, and inventory files say which nodes there are",
+                f"{option} applies to one host and excludes inventory files",
                 next_step="aliquot slurm render --help",
             )
     root = (args.dev_root or "/").rstrip("/")
@@ -120,14 +120,15 @@ def _form(args: Args, cores: Mapping[str, str]) -> GresForm:
 
 
 def _version(args: Args) -> Version | None:
-    """slurmd's release: as typed, else this machine's where its own node is rendered."""
+    """Return slurmd's release: from the command line, else this host's if its own node is rendered."""
     from aliquot.slurm.client import scontrol_output as text
 
     typed = args.slurm_version
     found = text.version(typed or ("" if args.inventories else slurm_sources.slurmd_output(args.slurmd, "-V")))
     if typed and found is None:
         raise UsageError(
-            f"--slurm-version: {typed!r} is no release of Slurm (24.11.5)", next_step="aliquot slurm render --help"
+            f"--slurm-version: invalid release {typed!r}: use a release such as 24.11.5",
+            next_step="aliquot slurm render --help",
         )
     return found
 
@@ -152,8 +153,9 @@ def _text(parts: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _checked(entries: list[RenderedNode], args: Args) -> bool:
-    """Whether slurmd itself read it as it is meant. Raises BlockedError where it did not, NoSlurmError where
-    ``--check always`` finds no slurmd.
+    """Validate the lines with slurmd, and report whether that was possible.
+
+    Raises BlockedError if slurmd reads them differently, and NoSlurmError if ``--check always`` finds no slurmd.
     """
     from aliquot.slurm.client.errors import NoSlurmError
     from aliquot.slurm.files.gres_conf import explicit
@@ -166,11 +168,11 @@ def _checked(entries: list[RenderedNode], args: Args) -> bool:
         if args.check == "always":
             raise
         if slurm_sources.slurmd_output(args.slurmd, "-V"):
-            streams.note(f"note     not read by slurmd: {error.brief}")
+            streams.note(f"note     not validated by slurmd: {error.brief}")
         return False
     if any(wrong.values()):
         raise BlockedError(
-            "slurmd reads these lines otherwise than they are meant",
+            "slurmd reads these lines differently than intended",
             details=tuple(f"{name}: {sentence}" for name, found in wrong.items() for sentence in found),
             next_step="aliquot slurm render --check never",
         )
@@ -189,28 +191,28 @@ def _wrong(entry: RenderedNode, args: Args) -> tuple[str, ...]:
         "cgroup.conf": "",
     }
     parsed = validate.parse(files, entry.name, shlex.split(args.slurmd))
-    if parsed.missing and args.node is None and not args.inventories:
+    if parsed.missing and args.sim is None and not args.inventories:
         streams.note(f"note     {entry.name}: slurmd will not start without {', '.join(parsed.missing)}")
     wrong = validate.differences(entry.offered, parsed, value)
     if not wrong and validate.out_of_order(entry.offered, parsed):
-        return ("slurmd numbers the devices in another order: a task would be told somebody else's UUID",)
+        return ("slurmd numbers the devices in another order: a task would get another job's UUID",)
     return wrong
 
 
 def _make_devices(args: Args) -> None:
-    """As ``slurm apply`` does: nothing else makes the nodes of instances that a boot has brought back."""
+    """Create missing device nodes, as ``slurm apply`` does: nothing else creates those of restored instances."""
     from aliquot.slurm.node import device_nodes as devices
 
     with node.connected(args) as connection:
         found, simulated = connection.backend.read(), connection.simulated
     fence = args.fence == "auto"
-    chosen = [node.gpu(found, word) for word in args.gpu] if args.gpu and not fence else found.gpus
+    chosen = node.gpus(found, None if fence else args.gpu)
     for path in devices.make(chosen, args.dev_root or "/", simulated=simulated, fence=fence):
-        streams.note(f"made {path}")
+        streams.note(f"created {path}")
 
 
 def _number(entry: RenderedNode, args: Args) -> None:
-    """Keeps the ordinals for TaskProlog, Prolog and Epilog."""
+    """Write the numbering for TaskProlog, Prolog and Epilog."""
     import os
 
     from aliquot.slurm.files import gpu_numbering as numbering

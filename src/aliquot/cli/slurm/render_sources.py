@@ -1,4 +1,4 @@
-"""Where ``aliquot slurm render`` has its facts from beside the GPUs: slurmd, the kernel's lists, inventory files."""
+"""Sources of ``aliquot slurm render`` other than the GPUs: slurmd, the kernel's lists, inventory files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ _BOUND_S = 10.0
 
 
 def node_name(args: Args) -> str:
-    """The node's name in Slurm: as typed, else the host's short name. Raises UsageError for what can be no name."""
+    """Return the node's name in Slurm: from the command line, else the host's short name.
+
+    Raises UsageError for an invalid name.
+    """
     import socket
 
     name = str(args.node_name or socket.gethostname().partition(".")[0])
     if not _is_name(name):
-        raise UsageError(f"--node-name: {name!r} is no name of a Slurm node", next_step="aliquot slurm render --help")
+        raise UsageError(
+            f"--node-name: invalid Slurm node name {name!r}: use letters, digits, '.', '_' or '-'",
+            next_step="aliquot slurm render --help",
+        )
     return name
 
 
@@ -33,7 +39,7 @@ def _is_name(text: str) -> bool:
 
 
 def check_words(args: Args) -> None:
-    """Raises UsageError for a value that would be something else in a line of slurm.conf or gres.conf."""
+    """Raise UsageError for a value that is not one word in a line of slurm.conf or gres.conf."""
     import re
 
     given = [("--feature", word) for word in args.feature or ()]
@@ -43,13 +49,13 @@ def check_words(args: Args) -> None:
     for option, word in given:
         if not re.fullmatch(r"[A-Za-z0-9_.=+:/@%-]+", word):
             raise UsageError(
-                f"{option}: {word!r} cannot stand in Slurm's files as one word",
+                f"{option}: {word!r} is not one word in Slurm's files: use letters, digits and _ . = + : / @ % -",
                 next_step="aliquot slurm render --help",
             )
 
 
 def slurmd_output(slurmd: str, word: str) -> str:
-    """What slurmd prints for one of its options; "" where there is none."""
+    """Return the output of slurmd for one of its options; "" if it fails or is not installed."""
     import shlex
 
     from aliquot.foundation import bounded_process
@@ -62,7 +68,7 @@ def slurmd_output(slurmd: str, word: str) -> str:
 
 
 def listed_capabilities() -> dict[str, int]:
-    """The kernel's own list of capability minors; {} where it has none."""
+    """Return the kernel's list of capability minors; {} if it does not exist."""
     found: dict[str, int] = {}
     try:
         with open(_LISTED) as file:
@@ -76,8 +82,9 @@ def listed_capabilities() -> dict[str, int]:
 
 
 def inventories(paths: list[str]) -> list[tuple[str, Inventory]]:
-    """Nodes from files of ``aliquot show -o json`` (or yaml), named by the file's ``node`` or as ``NAME=FILE`` says.
-    Raises ConfigError with every fault of every file.
+    """Read nodes from files of ``aliquot show -o json`` (or yaml).
+
+    The name comes from ``NAME=FILE`` or from ``node`` in the file. Raises ConfigError with every error of every file.
     """
     found: list[tuple[str, Inventory]] = []
     errors: list[str] = []
@@ -91,15 +98,13 @@ def inventories(paths: list[str]) -> list[tuple[str, Inventory]]:
             continue
         found.append((name or read.node, read))
     names = [name for name, _ in found]
-    errors += [f"{name!r} is no name of a Slurm node" for name in names if not _is_name(name)]
+    errors += [f"invalid Slurm node name {name!r}" for name in names if not _is_name(name)]
     errors += [
-        f"{name}: {names.count(name)} files are about this node"
-        for name in dict.fromkeys(names)
-        if names.count(name) > 1
+        f"{name}: {names.count(name)} files have this name" for name in dict.fromkeys(names) if names.count(name) > 1
     ]
     if errors:
         raise ConfigError(
-            "these inventories cannot be rendered", details=tuple(errors), next_step="aliquot show -o json > n1.json"
+            "cannot read the inventories", details=tuple(errors), next_step="aliquot show -o json > n1.json"
         )
     return found
 
@@ -111,7 +116,7 @@ def _read(path: str) -> Inventory:
 
     plain = _plain(path, output.read_text(path, "inventory"))
     if not isinstance(plain, dict) or plain.get("kind") != "Inventory":
-        raise ConfigError(f"{path}:1: this is no inventory")
+        raise ConfigError(f"{path}:1: this is not an inventory")
     try:
         return msgspec.convert(plain, Inventory)
     except msgspec.ValidationError as error:
@@ -119,7 +124,7 @@ def _read(path: str) -> Inventory:
 
 
 def _plain(path: str, text: str) -> Any:
-    """JSON is YAML, too, but YAML's reader takes far longer for it: a cluster has a thousand of these."""
+    """Parse JSON or YAML. A YAML parser can read JSON, but takes much longer, and a cluster has a thousand files."""
     import msgspec
 
     with contextlib.suppress(msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""``aliquot slurm siblings``: the CLOUD records of a host as lines and as a file, and which of them are open."""
+"""``aliquot slurm siblings``: render a host's CLOUD records as lines and as a file, check them, and open one."""
 
 from __future__ import annotations
 
@@ -64,14 +64,17 @@ def _shape(args: Args) -> CloudNodeShape:
 
 
 def _hardware(args: Args) -> str:
-    """What slurmd says of this machine. Raises UsageError where there is none: jobs fit no record without CPUs."""
+    """Return the hardware that slurmd reports for this host.
+
+    Raises UsageError without slurmd, because jobs do not fit a record without CPUs.
+    """
     from aliquot.cli.slurm.render_sources import slurmd_output
     from aliquot.slurm.files.node_line import NodeHardware
 
     found = str(NodeHardware.parse(slurmd_output("slurmd", "-C")))
     if not found:
         raise UsageError(
-            "how many CPUs and how much memory has the host? No slurmd is here to say it",
+            "cannot detect the host's CPUs and memory: slurmd is not installed",
             next_step=f"{args.prog} --hardware 'CPUs=64 RealMemory=500000'",
         )
     return " ".join(word for word in found.split() if not word.lower().startswith(("uptime=", "gres=")))
@@ -90,13 +93,13 @@ def _emit(args: Args, siblings: tuple[Sibling, ...], shape: CloudNodeShape) -> N
     document = output.build(
         KIND,
         host=siblings[0].host,
-        reach=args.reach or "",
+        reach=args.via or "",
         run=_run(args),
         siblings=siblings,
         slurm_conf=[*keys, *lines],
         gres_conf="".join(blocks),
     )
-    text = ["# slurm.conf", *keys, *lines, "", "# gres.conf, where slurmctld reads it", *blocks]
+    text = ["# slurm.conf", *keys, *lines, "", "# gres.conf of slurmctld", *blocks]
     output.emit(document, args.output, "\n".join(text).rstrip())
     if args.output == "text":
         for each in siblings[1:]:
@@ -106,14 +109,14 @@ def _emit(args: Args, siblings: tuple[Sibling, ...], shape: CloudNodeShape) -> N
 
 
 def _run(args: Args) -> list[str]:
-    """The options of ``power start`` and ``stop`` on the host."""
+    """Return the options of ``power start`` and ``stop`` on the host."""
     named = {
         "--conf-dir": args.conf_dir,
         "--type-style": args.type_style,
         "--slurmd-start": args.slurmd_start,
         "--slurmd-stop": args.slurmd_stop,
         "--dev-root": args.dev_root,
-        "--node": args.node,
+        "--node": args.sim,  # "--sim" to the next release: the host may have an older one
     }
     return [word for name, value in named.items() if value for word in (name, value)]
 
@@ -126,7 +129,7 @@ def _slurm(args: Args) -> AbstractContextManager[Slurm]:
 
 
 def _hosts(args: Args) -> dict[str, str]:
-    """The host of each CLOUD record, as slurm.conf says it. Raises ConfigError where it cannot be read."""
+    """Return the host of each CLOUD record in slurm.conf. Raises ConfigError if it cannot be read."""
     from aliquot.slurm.layouts.cloud_siblings import hosts_of
     from aliquot.slurm.node.config_files import conf_of
     from aliquot.slurm.node.request import SlurmNodeSettings
@@ -135,7 +138,7 @@ def _hosts(args: Args) -> dict[str, str]:
 
 
 def _open(args: Args) -> int:
-    """Make one record the open one, act by act."""
+    """Make one record the only open one of its host, step by step."""
     from aliquot.slurm.controller.sibling_swap import swap
 
     def report(action: SiblingAction) -> None:
@@ -150,13 +153,15 @@ def _open(args: Args) -> int:
     with _slurm(args) as slurm:
         swap(slurm, args.open, _hosts(args), seconds, (time.monotonic, time.sleep), report)
     output.emit(
-        output.build("SlurmRecordOpen", record=args.open), args.output, f"{args.open} is open, alone on its host"
+        output.build("SlurmRecordOpen", record=args.open),
+        args.output,
+        f"{args.open} is the only open record of its host",
     )
     return 0
 
 
 def _check(args: Args) -> int:
-    """Which records are open, by host."""
+    """Print the open records of each host."""
     from aliquot.slurm.layouts import cloud_siblings as rule
 
     with _slurm(args) as slurm:
@@ -167,6 +172,6 @@ def _check(args: Args) -> int:
         for host, nodes in groups.items()
     ]
     lines = [f"{h['host']}: {', '.join(h['open']) or 'none'} open of {', '.join(h['records'])}" for h in hosts]
-    lines += [f"wrong: {len(names)} records of {host} are open at once" for host, names in wrong.items()]
+    lines += [f"error: {host} has {len(names)} open records, must have one" for host, names in wrong.items()]
     output.emit(output.build("SlurmSiblingsCheck", hosts=hosts), args.output, "\n".join(lines) or "no CLOUD siblings")
     return 30 if wrong else 0

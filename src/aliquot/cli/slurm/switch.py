@@ -1,4 +1,4 @@
-"""What the verbs that give a Slurm node a layout have in common: its settings, its world, the release."""
+"""Common parts of the verbs that switch a Slurm node's layout: settings, ports, release, locking."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOCK_S = 300.0
 
 
 def settings(args: Args, connection: Connection, name: str, inventory: Inventory) -> SlurmNodeSettings:
-    """How the Slurm node of that name is run here. Raises UsageError, NoSuchGpuError."""
+    """Return the settings of a Slurm node on this host. Raises UsageError, NoSuchGpuError."""
     from aliquot.slurm.node.request import SlurmNodeSettings, checked
 
     root = "/"
@@ -47,13 +47,13 @@ def settings(args: Args, connection: Connection, name: str, inventory: Inventory
 
 
 def offers(args: Args, inventory: Inventory) -> tuple[str, ...]:
-    """The GPUs that were named, by address; none for all."""
-    return tuple(node.gpu(inventory, word).pci for word in args.offers or [])
+    """Return the PCI addresses of the named GPUs; empty means all."""
+    return tuple(gpu.pci for gpu in node.gpus(inventory, args.capacity)) if args.capacity else ()
 
 
 @contextmanager
 def open_context(args: Args, connection: Connection, chosen: SlurmNodeSettings) -> Iterator[SlurmChangeContext]:
-    """The ports of the node. What is done with them changes GPUs, and goes back where a signal asks for the end."""
+    """Open the ports of the node. A signal interrupts the change, which is then undone."""
     from aliquot.foundation.signals import stoppable
     from aliquot.slurm.client.connect import open_client
     from aliquot.slurm.files import gpu_numbering as numbering
@@ -68,14 +68,14 @@ def open_context(args: Args, connection: Connection, chosen: SlurmNodeSettings) 
 
 
 def layouts(args: Args, node_gpus: GpuGroup) -> tuple[FeatureLayout, ...]:
-    """The layouts typed. Raises FamilyError."""
+    """Parse the layouts of the command line. Raises FamilyError."""
     from aliquot.slurm.layouts.families import parse_layout
 
     return tuple(parse_layout(node_gpus.family, text) for text in args.layout or [])
 
 
 def release(args: Args) -> Version:
-    """The release to write for. Raises UsageError where none is typed and no slurmctld answers."""
+    """Return the release to write for. Raises UsageError if none is given and slurmctld does not answer."""
     from aliquot.slurm.client.connect import open_client
     from aliquot.slurm.client.errors import SlurmError
     from aliquot.slurm.client.models import Version
@@ -86,19 +86,23 @@ def release(args: Args) -> Version:
                 return slurm.version()
         except SlurmError as error:
             raise UsageError(
-                f"for which release of Slurm? Nobody says: {error.brief}",
+                f"cannot detect the release of Slurm: {error.brief}",
                 next_step=f"{args.prog} --slurm 24.11",
             ) from error
     match = re.fullmatch(r"(\d{2})\.(\d{1,2})(?:\.(\d+))?", args.slurm, re.ASCII)
     if match is None:
-        raise UsageError(f"--slurm {args.slurm}: releases are called 22.05 or 24.11.5", next_step=f"{args.prog} --help")
+        raise UsageError(
+            f"--slurm: invalid release {args.slurm!r}: use a release such as 22.05 or 24.11.5",
+            next_step=f"{args.prog} --help",
+        )
     return Version(int(match[1]), int(match[2]), int(match[3] or 0))
 
 
 @contextmanager
 def exclusive_access(connection: Connection) -> Iterator[None]:
-    """One start or stop on a host at a time: one that comes while another is under way waits. Raises LockedError where
-    that takes longer than any of them should.
+    """Hold the lock for one start or stop on a host at a time; waits for another one in progress.
+
+    Raises LockedError after ``_LOCK_S`` seconds, which is longer than any of them should take.
     """
     from aliquot.foundation.lock import FileLock
 

@@ -1,6 +1,4 @@
-"""The rows of ``aliquot slurm``: files for a node, checks, and changes that Slurm takes part in. Here are the checks,
-and the verbs that work on a whole cluster.
-"""
+"""Command table of ``aliquot slurm``: the checks, and the verbs for a whole cluster. Other verbs are in ``table_*``."""
 
 from __future__ import annotations
 
@@ -11,61 +9,65 @@ from aliquot.cli.slurm.table_render import DCGM, RENDER, TASK_PROLOG
 
 CHECK = CliCommand(
     "check",
-    "what is wrong with Slurm's files for GPUs: with file and line, the rule's name, and what to do",
+    "check Slurm's GPU files; reports file and line, the rule, and the fix",
     "slurm.check",
     options=(
         CommandOption(
             "--conf-dir",
-            help="the folder of slurm.conf, gres.conf, cgroup.conf and helpers.conf; that of SLURM_CONF, else "
-            "/etc/slurm, else what a configless slurmd was sent",
+            help="directory of slurm.conf, gres.conf, cgroup.conf and helpers.conf; default: that of SLURM_CONF, else "
+            "/etc/slurm, else the files of a configless slurmd",
             metavar="DIR",
             complete="file",
         ),
         CommandOption(
             "--node-name",
-            help="this machine's name in Slurm; its host name if not given",
+            help="this host's name in Slurm; default: its host name",
             metavar="NAME",
             env="SLURMD_NODENAME",
         ),
         CommandOption(
             "--inventory",
-            help="the GPUs of another node (aliquot show -o json), FILE or NAME=FILE; repeatable; then this machine's "
-            "are not looked at",
+            help="inventory of another node (aliquot show -o json), FILE or NAME=FILE; repeatable; replaces this "
+            "host's inventory",
             kind="repeat",
             metavar="FILE",
             complete="file",
         ),
-        CommandOption("--files-only", help="compare with no GPUs at all", kind="flag"),
-        CommandOption("--dev-root", help="where /dev is, if elsewhere", metavar="DIR", complete="file"),
-        CommandOption("--live", help="ask slurmctld, too: what it has, and whether it has read the files", kind="flag"),
+        CommandOption("--files-only", help="do not compare with GPUs", kind="flag"),
+        CommandOption("--dev-root", help="directory that contains dev, if not /", metavar="DIR", complete="file"),
+        CommandOption(
+            "--live", help="also compare with slurmctld: its counts, and whether it read the files", kind="flag"
+        ),
         CommandOption(
             "--script",
-            help="also look for wrong steps in a script, a playbook or a page of instructions; repeatable; without "
-            "--conf-dir at nothing else",
+            help="also check the steps of a script, a playbook or a page of instructions; repeatable; without "
+            "--conf-dir, check nothing else",
             kind="repeat",
             metavar="FILE",
             complete="file",
         ),
-        CommandOption("--slurm-version", help="Slurm's release, if it is not the one here (24.11)", metavar="VERSION"),
-        CommandOption("--strict", help="warnings count, too", kind="flag"),
-        CommandOption("--fix", help="print nothing but the commands to type", kind="flag"),
+        CommandOption(
+            "--slurm-version", help="Slurm's release, if it differs from this host's (24.11)", metavar="VERSION"
+        ),
+        CommandOption("--strict", help="also fail on warnings", kind="flag"),
+        CommandOption("--fix", help="print only the commands of the fixes", kind="flag"),
         *EVERYWHERE,
     ),
-    text="Files are read as Slurm itself reads them, with what they include. An error is what Slurm refuses, or takes "
-    "otherwise than it is meant, or what gives a job more than its own; a warning works, and hardly as meant.",
+    text="Parses the files and their includes as Slurm does. An error means that Slurm refuses the files, reads them "
+    "differently than intended, or gives a job more than its own devices. A warning works, but hardly as intended.",
     examples=(
         "aliquot slurm check",
         "aliquot slurm check --live",
         "aliquot slurm check --script change-mig.sh",
         "aliquot slurm check --conf-dir etc/slurm --inventory n1=n1.json --slurm-version 24.11",
     ),
-    exits="0 nothing wrong (warnings are told), 30 findings, 2 files that are not there or cannot be read",
+    exits="0 no errors (warnings are reported), 30 findings, 2 files are missing or cannot be read",
 )
 
 _SETTINGS = CommandOption(
     "-f",
     "--file",
-    help="the settings: which nodes, how they are reached, what they may become; - for stdin",
+    help="the settings: nodes, commands to reach them, allowed layouts; - for stdin",
     metavar="FILE",
     complete="file",
     required=True,
@@ -73,33 +75,37 @@ _SETTINGS = CommandOption(
 
 CONTROLLER = CliCommand(
     "controller",
-    "cut idle GPUs for jobs that wait for layouts which are not there",
+    "repartition idle GPUs for jobs that wait for absent layouts",
     "slurm.controller",
     options=(
         _SETTINGS,
-        CommandOption("--once", help="one look, what follows from it, and the end", kind="flag"),
-        CommandOption("--dry-run", help="with one look: say what would be done, and do nothing", kind="flag"),
+        CommandOption("--once", help="run one reconcile cycle, then exit", kind="flag"),
+        CommandOption("--dry-run", help="observe once and print the decision; change nothing", kind="flag"),
         CommandOption(
             "--listen",
-            help="serve figures for Prometheus there, instead of where the settings' listen says; none without",
+            help="serve Prometheus metrics on this address; default: 'listen' in the settings, else none",
             metavar="ADDRESS:PORT",
         ),
         CommandOption(
-            "--withdraw", help="delete the records that let jobs wait for absent layouts, and end", kind="flag"
+            "--remove",
+            help="delete the placeholders that let jobs wait for absent layouts, then exit",
+            kind="flag",
+            aliases=("--withdraw",),
         ),
         OUTPUT,
     ),
-    text="Runs until SIGTERM, SIGHUP or Ctrl-C, where Slurm's operators are, beside slurmctld for example, and changes "
-    "nodes by 'aliquot slurm apply' there. Jobs are served by priority, then by age; no node with a job is ever cut.",
+    text="Runs until SIGTERM, SIGHUP or Ctrl-C on a host with operator rights in Slurm, for example that of slurmctld. "
+    "It changes nodes by running 'aliquot slurm apply' on them. Jobs are served by priority, then by age. A node that "
+    "has a job is never repartitioned.",
     examples=(
         "aliquot slurm controller -f /etc/aliquot/slurm.yaml",
         "aliquot slurm controller -f slurm.yaml --dry-run",
     ),
-    exits="0 done, 20 Slurm does not answer, or another controller is at work",
+    exits="0 done, 20 Slurm does not answer, or another controller runs",
 )
 DEMAND = CliCommand(
     "demand",
-    "what pending jobs ask of the GPUs, what would be done for each, and why not",
+    "show the GPUs that pending jobs need, the planned change for each, or what blocks it",
     "slurm.controller",
     options=(_SETTINGS, OUTPUT),
     examples=("aliquot slurm demand -f /etc/aliquot/slurm.yaml",),
@@ -107,7 +113,7 @@ DEMAND = CliCommand(
 
 SLURM = CliCommand(
     "slurm",
-    "Slurm nodes: gres.conf, checks, safe changes, layouts on demand",
-    text="Through Slurm's own commands, or slurmrestd (ALIQUOT_SLURM=scontrol|rest chooses).",
+    "configure and change GPUs of Slurm nodes: gres.conf, checks, layouts on demand",
+    text="Uses Slurm's own commands, or slurmrestd (ALIQUOT_SLURM=commands|rest|URL).",
     children=(RENDER, CHECK, *APPLYING, CONTROLLER, DEMAND, *CLOUD, TASK_PROLOG, DCGM),
 )

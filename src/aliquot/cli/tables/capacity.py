@@ -6,38 +6,53 @@ from aliquot.cli.framework.command_model import OUTPUT, CliCommand, CommandOptio
 
 CAPACITY = CliCommand(
     "capacity",
-    "GPUs and vGPUs for virtual machines in a cluster: how many, who has them, whether more machines fit",
+    "show the GPUs and vGPUs for VMs in a cluster, and whether more VMs fit",
     "commands.capacity",
+    extra="agent",
     options=(
-        CommandOption("resource", help="only this one, for example nvidia.com/NVIDIA_A2-4Q", metavar="RESOURCE"),
+        CommandOption(
+            "resource", help="show only this resource, for example nvidia.com/NVIDIA_A2-4Q", metavar="RESOURCE"
+        ),
         CommandOption(
             "--kubeconfig",
-            help="a kubeconfig file; else the pod's own rights, else $KUBECONFIG",
+            help="a kubeconfig file; by default the service account of the pod, else $KUBECONFIG",
             metavar="FILE",
             complete="file",
         ),
         CommandOption(
-            "--ask", help="does this fit? RESOURCE or RESOURCE:COUNT; repeatable", metavar="WHAT", kind="repeat"
+            "--request",
+            help="report whether RESOURCE or RESOURCE:COUNT fits; repeatable",
+            metavar="RESOURCE",
+            kind="repeat",
+            aliases=("--ask",),
         ),
-        CommandOption("--vgpu-info", help="the same as Rancher keeps it: vgpuInfo of a machine pool", metavar="JSON"),
-        CommandOption("--host-device-info", help="hostDeviceInfo of a machine pool", metavar="JSON"),
-        CommandOption("--machines", help="for so many machines (1 if not given)", metavar="COUNT", number="int"),
+        CommandOption(
+            "--vgpu-info", help="the request as Rancher stores it: vgpuInfo of a machine pool", metavar="JSON"
+        ),
+        CommandOption(
+            "--host-device-info",
+            help="the request as Rancher stores it: hostDeviceInfo of a machine pool",
+            metavar="JSON",
+        ),
+        CommandOption("--machines", help="the number of VMs; 1 by default", metavar="COUNT", number="int"),
         CommandOption(
             "--cluster",
-            help="a Rancher cluster: those of its machines that are there already need no second one",
+            help="a Rancher cluster: VMs of it that exist are not counted twice",
             metavar="NAME",
         ),
         CommandOption("--pool", help="a machine pool of that cluster", metavar="NAME"),
-        CommandOption("--namespace", help="where that cluster's machines are (default)", metavar="NAME"),
+        CommandOption(
+            "--namespace", help="the namespace of the VMs of that cluster; 'default' by default", metavar="NAME"
+        ),
         OUTPUT,
     ),
-    text="Reads nodes, Harvester's device objects and KubeVirt's machines. total: devices that kubelets know; usable: "
-    "the healthy ones; allocatable: how many more can be given out, after running machines and those that wait. "
-    "docs/capacity.md has the same for programs that poll.",
+    text="Reads nodes, Harvester's device objects and KubeVirt's VMs. 'total' counts the devices that kubelets know, "
+    "'usable' the healthy ones, and 'allocatable' those left after running and pending VMs. docs/capacity.md describes "
+    "the same numbers for programs.",
     examples=(
         "aliquot capacity",
-        "aliquot capacity --ask nvidia.com/NVIDIA_A2-4Q:2 --machines 3",
+        "aliquot capacity --request nvidia.com/NVIDIA_A2-4Q:2 --machines 3",
         "aliquot capacity -o json",
     ),
-    exits="0, 20 what was asked about does not fit",
+    exits="0 it fits, or nothing was requested; 20 the request does not fit",
 )

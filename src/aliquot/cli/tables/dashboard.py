@@ -6,68 +6,73 @@ from aliquot.cli.framework.command_model import NODE, CliCommand, CommandOption
 
 DASHBOARD = CliCommand(
     "dashboard",
-    "a web page: the GPUs drawn and live, what still fits, and changes that are looked at before they are made",
+    "serve a web page that shows the GPUs live, and previews each change",
     "commands.dashboard",
+    extra="dashboard",
     options=(
-        CommandOption("--fleet", help="all simulated nodes, also such as come later", kind="flag"),
+        CommandOption("--fleet", help="show all simulated nodes, also those that start later", kind="flag"),
         CommandOption(
             "--cluster",
-            help="a Kubernetes cluster, for whoever logs in with a token of it and has the right",
+            help="show a Kubernetes cluster to users who log in with a token of it and have the rights",
             kind="flag",
         ),
         CommandOption(
             "--kubeconfig",
-            help="the cluster of this file, with the rights of this file; with --cluster it only reads with them",
+            help="show the cluster of this kubeconfig file, with its rights; with --cluster the page only reads with "
+            "them",
             metavar="FILE",
             complete="file",
         ),
-        CommandOption("--namespace", help="in a cluster: where the agents live", metavar="NAME", env="POD_NAMESPACE"),
+        CommandOption(
+            "--namespace", help="in a cluster: the namespace of the agents", metavar="NAME", env="POD_NAMESPACE"
+        ),
         CommandOption(
             "--kubevirt-namespace",
-            help="in a cluster: where the KubeVirt object is",
+            help="in a cluster: the namespace of the KubeVirt object",
             metavar="NAME",
             default="harvester-system",
         ),
         CommandOption(
             "-f",
             "--file",
-            help="a config file: the page offers its named configs",
+            help="a config file, whose named configs the page offers",
             metavar="FILE",
             complete="file",
         ),
         CommandOption(
             "--listen",
-            help="where the page is served; port 0 takes a free one",
+            help="the address to listen on; port 0 chooses a free port",
             metavar="ADDRESS:PORT",
             default="127.0.0.1:8470",
             env="ALIQUOT_LISTEN",
         ),
         CommandOption(
             "--token-file",
-            help="log in with the token in this file (16 characters at least) instead of one made for this run",
+            help="a file with the login token (at least 16 characters), instead of a new one for each run",
             metavar="FILE",
             complete="file",
             env="ALIQUOT_TOKEN_FILE",
         ),
-        CommandOption("--read-only", help="everybody may look, nobody can change anything", kind="flag"),
+        CommandOption("--read-only", help="show everything and allow no changes", kind="flag"),
         CommandOption(
             "--allowed-host",
-            help="a name (with its port, if it is not the usual one) that a proxy before the page goes by; repeatable",
+            help="a host name that a proxy uses for the page, with the port if it is not the usual one; repeatable",
             metavar="NAME",
             kind="repeat",
         ),
         CommandOption("--tls-cert", help="serve HTTPS with this certificate", metavar="FILE", complete="file"),
-        CommandOption("--tls-key", help="and this key", metavar="FILE", complete="file"),
+        CommandOption("--tls-key", help="the key of that certificate", metavar="FILE", complete="file"),
         NODE,
     ),
-    text="Without an option it shows this machine, or where it has no NVIDIA GPU all simulated nodes. It prints a link "
-    "that logs in once. Runs until Ctrl-C; a change under way is waited for. docs/dashboard.md says who may come in.",
+    text="Without an option, the page shows this host, or all simulated nodes if the host has no NVIDIA GPU. It "
+    "prints a link that logs in once, and runs until Ctrl-C; a change that is running is waited for. "
+    "docs/dashboard.md describes who may log in.",
     examples=(
         "aliquot dashboard",
-        "aliquot dashboard --node dgx-a100",
-        "aliquot dashboard -f wish.yaml --read-only",
+        "aliquot dashboard --sim dgx-a100",
+        "aliquot dashboard -f config.yaml --read-only",
         "aliquot dashboard --kubeconfig ~/.kube/config",
         "aliquot dashboard --listen 0.0.0.0:8470 --tls-cert tls.crt --tls-key tls.key",
     ),
-    exits="0 ended by Ctrl-C, 2 usage, or the port is taken",
+    exits="0 ended by Ctrl-C, 2 invalid input, or the port is in use",
 )

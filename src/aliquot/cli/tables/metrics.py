@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import EVERYWHERE, FORCE, NODE, CliCommand, CommandOption
+from aliquot.cli.framework.command_model import EVERYWHERE, FORCE, GPUS, NODE, CliCommand, CommandOption
 
 METRICS = CliCommand(
     "metrics",
-    "figures for Prometheus: GPUs, instances, holes, drift, memory in use",
+    "print or serve metrics for Prometheus",
     "commands.metrics",
+    extra="metrics",
     options=(
         CommandOption(
             "--listen",
-            help="serve the page there instead of printing it once; a port alone is on loopback",
+            help="serve the metrics page at this address instead of printing it once; a port alone listens on loopback",
             metavar="ADDRESS:PORT",
         ),
         CommandOption(
             "--out",
-            help="write the page to a file, replaced whole, for node_exporter's textfile collector",
+            help="write the page to a file, replaced as a whole, for node_exporter's textfile collector",
             metavar="FILE.prom",
             complete="file",
         ),
         FORCE,
         CommandOption(
             "--every",
-            help="with --listen: seconds between two looks at the GPUs",
+            help="with --listen: seconds between two reads of the GPUs",
             metavar="SECONDS",
             default="15",
             number="float",
         ),
         NODE,
     ),
-    text="For hosts that no agent runs on. It reads, and changes nothing. The page is open to whoever reaches the "
-    "address: it names GPUs and profiles, never jobs, pods, processes or people. docs/metrics.md explains every name.",
+    text="For hosts without an agent. It only reads. Anyone who reaches the address can read the page: it names GPUs "
+    "and profiles, never jobs, pods, processes or users. docs/metrics.md explains each metric.",
     examples=(
         "aliquot metrics",
         "aliquot metrics --listen 127.0.0.1:9837",
@@ -43,27 +44,26 @@ METRICS = CliCommand(
 
 USAGE = CliCommand(
     "usage",
-    "what the pieces of each GPU are used for: memory, computing, idle since when, and whether a smaller one would do",
+    "show how much each instance is used, and whether a smaller profile would do",
     "commands.usage",
     options=(
-        CommandOption("gpu", help="only this GPU", metavar="GPU", complete="gpus"),
+        *GPUS,
         CommandOption(
             "--watch-for",
-            help="look again and again for so long, and tell the most that was seen",
+            help="observe for this many seconds, and report the highest values",
             metavar="SECONDS",
             number="float",
         ),
         CommandOption(
             "--dcgm",
-            help="the page of a dcgm-exporter, which knows how busy instances are where the driver does not say",
+            help="the URL of a dcgm-exporter, for the busy time of instances that the driver does not report",
             metavar="URL",
             env="ALIQUOT_DCGM",
         ),
         *EVERYWHERE,
     ),
-    text="Since when something is idle, and the most of its memory that was in use, is known where an agent or "
-    "'aliquot metrics --listen' watches this machine. How busy a GPU instance is the driver tells from Hopper on; "
-    "on Ampere only DCGM does. A smaller profile is named after a day of watching, by memory alone: how fast work "
-    "would be there nobody knows.",
+    text="The idle time and the highest memory use are known if an agent or 'aliquot metrics --listen' watches this "
+    "host. The driver reports how busy a GPU instance is from Hopper on; on Ampere only DCGM does. A smaller profile "
+    "is named after a day of watching, by memory alone: how fast the workload would run there is not known.",
     examples=("aliquot usage", "aliquot usage 0 --watch-for 60", "aliquot usage -o json"),
 )

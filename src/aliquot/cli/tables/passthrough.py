@@ -1,53 +1,56 @@
-"""The rows of ``aliquot passthrough``: whole GPUs, or single virtual functions, for one virtual machine."""
+"""The rows of ``aliquot passthrough``: whole GPUs, or single virtual functions, for a VM."""
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import EVERYWHERE, NODE, CliCommand, CommandOption
+from aliquot.cli.framework.command_model import EVERYWHERE, GPU, GPUS, NODE, CliCommand, CommandOption
 from aliquot.cli.tables.vgpu import CHANGE, EXITS
 
-_DEVICE = CommandOption(
-    "device",
-    help="a GPU by index, PCI address, UUID or product, or a virtual function by its PCI address",
-    metavar="DEVICE",
-    complete="gpus",
-    required=True,
+_DEVICES = (
+    CommandOption(
+        "gpus",
+        help="GPUs, named as by --gpu, or virtual functions by their PCI addresses",
+        kind="many",
+        metavar="DEVICE",
+        complete="gpus",
+    ),
+    GPU,
 )
 
 PASSTHROUGH = CliCommand(
     "passthrough",
-    "whole GPUs, or virtual functions, for one virtual machine (vfio-pci)",
+    "pass whole GPUs or virtual functions through to VMs (vfio-pci)",
     children=(
         CliCommand(
             "list",
-            "which driver has each GPU and each virtual function, and who has it",
+            "list the driver and the holder of each GPU and virtual function",
             "commands.passthrough",
-            options=EVERYWHERE,
+            options=(*GPUS, *EVERYWHERE),
             examples=("aliquot passthrough list",),
         ),
         CliCommand(
             "check",
-            "whether a device can be handed out now: IOMMU, its IOMMU group, who has it",
+            "check whether a device can be passed through now: IOMMU, IOMMU group, holder",
             "commands.passthrough",
-            options=(_DEVICE, *EVERYWHERE),
+            options=(*_DEVICES, *EVERYWHERE),
             examples=("aliquot passthrough check 0",),
-            exits="0 it can be, or it is already; 20 it cannot",
+            exits="0 it can, or it already is; 20 it cannot",
         ),
         CliCommand(
             "enable",
-            "hand a device to vfio-pci",
+            "bind a device to vfio-pci",
             "commands.passthrough",
-            options=(_DEVICE, *CHANGE),
-            text="Only this device is bound (driver_override), never all of its kind. The driver that it had is kept "
-            "on record.",
+            options=(*_DEVICES, *CHANGE),
+            text="Binds only this device (driver_override), never all devices of its kind. Aliquot records the "
+            "previous driver.",
             examples=("aliquot passthrough enable 0 --dry-run", "aliquot passthrough enable 0000:08:00.4"),
             exits=EXITS,
         ),
         CliCommand(
             "disable",
-            "give a device back to the driver that it had",
+            "bind a device to its previous driver again",
             "commands.passthrough",
-            options=(_DEVICE, *CHANGE),
-            text="It refuses while a virtual machine has the device, and names it.",
+            options=(*_DEVICES, *CHANGE),
+            text="Refuses while a VM holds the device, and names the VM.",
             examples=("aliquot passthrough disable 0",),
             exits=EXITS,
         ),

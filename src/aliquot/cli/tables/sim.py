@@ -1,4 +1,4 @@
-"""The rows of ``aliquot sim``: nodes that behave as GPUs do, on any laptop."""
+"""The rows of ``aliquot sim``: simulated nodes that behave like hardware, on any laptop."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from aliquot.cli.framework.command_model import EVERYWHERE, NODE, OUTPUT, CliCom
 _GPU = CommandOption("gpu", help="a GPU by index, PCI address or UUID", metavar="GPU", complete="gpus", required=True)
 _WHERE = CommandOption("instance", help="a GPU instance: its id, or 7/1 for a compute instance", metavar="INSTANCE")
 _INSTANCE = CommandOption("instance", help=_WHERE.help, metavar="INSTANCE", required=True)
-_FOLDER = CommandOption("folder", help="an empty folder", metavar="FOLDER", required=True)
-_PATH = CommandOption("path", help="below /sys, /proc or /dev", metavar="PATH", required=True)
+_FOLDER = CommandOption("folder", help="an empty directory", metavar="FOLDER", required=True)
+_PATH = CommandOption("path", help="a path below /sys, /proc or /dev", metavar="PATH", required=True)
 
 SIM = CliCommand(
     "sim",
-    "simulated nodes: rehearse everything without a GPU",
-    text="A simulated node refuses what the hardware refuses. ALIQUOT_SIM names the node for every verb; "
-    "ALIQUOT_STATE_DIR says where nodes live, so two directories are two worlds.",
+    "simulate nodes with GPUs, to try every verb without hardware",
+    text="A simulated node refuses what the hardware refuses. ALIQUOT_SIM names the node for every verb. "
+    "ALIQUOT_STATE_DIR is the directory of the nodes: two directories have separate nodes.",
     children=(
         CliCommand(
             "start",
@@ -24,25 +24,25 @@ SIM = CliCommand(
                 CommandOption(
                     "template",
                     help="PRODUCT[*N],... for example h100-80gb-hbm3*2,a30, or an alias: dgx-a100, dgx-a100-80gb, "
-                    "dgx-h100, hgx-h200, hgx-b200; :mdev or :vfio behind PRODUCT gives it the vGPU host driver",
+                    "dgx-h100, hgx-h200, hgx-b200; PRODUCT:mdev or PRODUCT:vfio has the vGPU host driver",
                     metavar="TEMPLATE",
                     complete="templates",
                     required=True,
                 ),
-                CommandOption("--name", help="the node's name; made from the template if not given", metavar="NAME"),
+                CommandOption("--name", help="the name of the node; by default made from the template", metavar="NAME"),
                 CommandOption(
                     "--count",
-                    help="start that many alike nodes, numbered NAME-01 and so on",
+                    help="start N equal nodes, named NAME-01 and so on",
                     metavar="N",
                     number="int",
                 ),
                 CommandOption(
                     "--latency",
-                    help="answer at once, or as slowly as measured on hardware",
+                    help="the latency of driver calls: none, or as measured on hardware",
                     choices=("none", "measured"),
                     default="none",
                 ),
-                CommandOption("--driver", help="the version of its driver", metavar="VERSION"),
+                CommandOption("--driver", help="the driver version", metavar="VERSION"),
                 OUTPUT,
             ),
             examples=(
@@ -56,37 +56,40 @@ SIM = CliCommand(
             "stop a node",
             "commands.sim",
             options=(
-                CommandOption("name", help="the node", metavar="NAME", complete="nodes"),
-                CommandOption("--all", help="every node of this state directory", kind="flag"),
+                CommandOption("name", help="the name of a node", metavar="NAME", complete="nodes"),
+                CommandOption("--all", help="stop every node of this state directory", kind="flag"),
                 *EVERYWHERE,
             ),
         ),
-        CliCommand("list", "the nodes of this state directory", "commands.sim", options=(OUTPUT,)),
+        CliCommand("list", "list the nodes of this state directory", "commands.sim", options=(OUTPUT,)),
         CliCommand(
             "show",
-            "the node as the driver sees it, or its log of driver calls",
+            "show a node as the driver sees it, or its log of driver calls",
             "commands.sim",
             options=(
-                CommandOption("name", help="the node", metavar="NAME", complete="nodes"),
-                CommandOption("--calls", help="every driver call that reached the node", kind="flag"),
+                CommandOption("name", help="the name of a node", metavar="NAME", complete="nodes"),
+                CommandOption("--calls", help="list every driver call that reached the node", kind="flag"),
                 *EVERYWHERE,
             ),
             examples=("aliquot sim show --calls -o json",),
         ),
         CliCommand(
             "hold",
-            "put a process on an instance, or on the whole GPU",
+            "start a process on an instance, or on the whole GPU",
             "commands.sim",
             options=(
                 _GPU,
                 _WHERE,
-                CommandOption("--pid", help="the process id to show", metavar="PID", number="int"),
+                CommandOption("--pid", help="the process id", metavar="PID", number="int"),
                 CommandOption(
-                    "--memory", help="how much of the GPU's memory it uses (256)", metavar="MIB", number="int"
+                    "--memory",
+                    help="the GPU memory that the process uses, in MiB; 256 by default",
+                    metavar="MIB",
+                    number="int",
                 ),
                 CommandOption(
                     "--busy",
-                    help="the share of multiprocessors that it keeps busy, 0 to 1 (0.5)",
+                    help="the share of multiprocessors that the process keeps busy, 0 to 1; 0.5 by default",
                     metavar="SHARE",
                     number="float",
                 ),
@@ -102,27 +105,29 @@ SIM = CliCommand(
         ),
         CliCommand(
             "create",
-            "create an instance behind Aliquot's back",
+            "create an instance as another program would",
             "commands.sim",
             options=(
                 _GPU,
-                CommandOption("profile", help="name or id", metavar="PROFILE", complete="profiles", required=True),
                 CommandOption(
-                    "--start", help="first memory slice; the driver chooses if not given", metavar="N", number="int"
+                    "profile", help="the name or id of a profile", metavar="PROFILE", complete="profiles", required=True
                 ),
-                CommandOption("--no-compute", help="leave it without a compute instance", kind="flag"),
+                CommandOption(
+                    "--start", help="the first memory slice; by default the driver chooses", metavar="N", number="int"
+                ),
+                CommandOption("--no-compute", help="create no compute instance in it", kind="flag"),
                 *EVERYWHERE,
             ),
         ),
         CliCommand(
             "destroy",
-            "destroy an instance behind Aliquot's back",
+            "destroy an instance as another program would",
             "commands.sim",
             options=(_GPU, _INSTANCE, *EVERYWHERE),
         ),
         CliCommand(
             "mode",
-            "set MIG mode behind Aliquot's back",
+            "set MIG mode as another program would",
             "commands.sim",
             options=(
                 _GPU,
@@ -133,22 +138,22 @@ SIM = CliCommand(
         CliCommand("reset", "reset a GPU", "commands.sim", options=(_GPU, *EVERYWHERE)),
         CliCommand(
             "fault",
-            "make the hardware misbehave",
+            "inject a fault into the hardware",
             "commands.sim",
             options=(
                 CommandOption(
                     "kind",
                     help="busy, reset-pending, lost, half-create, fail, kill, unprivileged, unbind-lock, vf-delay, "
-                    "hang, slow, no-effect, version-mismatch, replace-driver, xid; none clears all",
+                    "hang, slow, no-effect, version-mismatch, replace-driver or xid; none clears all faults",
                     metavar="KIND",
                     complete="faults",
                     required=True,
                 ),
                 CommandOption(
                     "words",
-                    help="gpu=0 instance=7 calls=2 seconds=3.5 nth=2 after=2 call=NAME code=999 path=TEXT "
-                    "when=after what=compute version=590.44.01, whichever the kind has; sim show --calls shows the "
-                    "names of calls",
+                    help="gpu=0 instance=7 calls=2 seconds=3.5 nth=2 after=2 call=NAME code=999 path=TEXT when=after "
+                    "what=compute version=590.44.01, as the kind of fault allows; 'aliquot sim show --calls' lists "
+                    "the names of calls",
                     metavar="KEY=VALUE",
                     kind="many",
                 ),
@@ -164,12 +169,12 @@ SIM = CliCommand(
         ),
         CliCommand(
             "reboot",
-            "restart the node: instances, virtual functions and vGPUs go, modes as the hardware keeps them",
+            "restart the node: instances, virtual functions and vGPUs are lost, and modes as on hardware",
             "commands.sim",
             options=(
                 CommandOption(
                     "--kernel",
-                    help="come up in another kernel: vGPUs as mdevs, by vendor-specific VFIO, or no vGPU host driver",
+                    help="boot another kernel: vGPUs as mdevs, by vendor-specific VFIO, or no vGPU host driver",
                     choices=("mdev", "vfio", "none"),
                 ),
                 *EVERYWHERE,
@@ -178,16 +183,16 @@ SIM = CliCommand(
         ),
         CliCommand(
             "vm",
-            "start or stop a virtual machine that has vGPUs or functions open",
+            "start or stop a VM that holds vGPUs or virtual functions",
             "commands.sim",
             options=(
                 CommandOption(
                     "action", help="start or stop", metavar="ACTION", choices=("start", "stop"), required=True
                 ),
-                CommandOption("machine", help="its name", metavar="NAME", required=True),
+                CommandOption("machine", help="the name of the VM", metavar="NAME", required=True),
                 CommandOption(
                     "devices",
-                    help="what it opens: PCI addresses of functions, UUIDs of mdevs",
+                    help="PCI addresses of virtual functions, or UUIDs of mdevs, that the VM opens",
                     metavar="DEVICE",
                     kind="many",
                 ),
@@ -195,45 +200,49 @@ SIM = CliCommand(
             ),
             examples=("aliquot sim vm start db 0000:01:00.4", "aliquot sim vm stop db"),
         ),
-        CliCommand("read", "read a file of its kernel", "commands.sim", options=(_PATH, *EVERYWHERE)),
+        CliCommand("read", "read a file of the node's kernel", "commands.sim", options=(_PATH, *EVERYWHERE)),
         CliCommand(
             "write",
-            "write a file of its kernel behind Aliquot's back",
+            "write a file of the node's kernel as another program would",
             "commands.sim",
-            options=(_PATH, CommandOption("value", help="the text", metavar="VALUE", required=True), *EVERYWHERE),
+            options=(
+                _PATH,
+                CommandOption("value", help="the text to write", metavar="VALUE", required=True),
+                *EVERYWHERE,
+            ),
             examples=("aliquot sim write /sys/bus/pci/devices/0000:01:00.4/nvidia/current_vgpu_type 0",),
         ),
         CliCommand(
             "lib",
-            "the path of the node's libnvidia-ml.so.1, for other NVML programs",
+            "print the path of the node's libnvidia-ml.so.1, for other NVML programs",
             "commands.sim",
             options=EVERYWHERE,
             examples=("LD_LIBRARY_PATH=$(dirname $(aliquot sim lib)) nvitop -1",),
         ),
         CliCommand(
             "tools",
-            "the folder of the node's nvidia-smi, for PATH; a vGPU host has ../lib/nvidia/sriov-manage beside it",
+            "print the directory of the node's nvidia-smi, for PATH; a vGPU host also has ../lib/nvidia/sriov-manage",
             "commands.sim",
             options=EVERYWHERE,
             examples=("PATH=$(aliquot sim tools):$PATH nvidia-smi mig -lgip",),
         ),
         CliCommand(
             "mount",
-            "mount the node's /sys, /proc and /dev below a folder, for programs that know nothing of a simulator",
+            "mount the node's /sys, /proc and /dev below a directory, for other programs",
             "commands.sim",
             options=(_FOLDER, *EVERYWHERE),
-            text="It ends with the node, or with umount. Needs FUSE: pip install 'aliquot[mount]' and apt-get install "
-            "fuse3.",
+            text="The mount ends with the node, or with 'aliquot sim umount'. It needs FUSE: apt-get install fuse3.",
+            extra="mount",
             examples=("aliquot sim mount /mnt/lab",),
         ),
         CliCommand(
             "umount",
-            "take such a mount away",
+            "remove such a mount",
             "commands.sim",
             options=(_FOLDER, OUTPUT),
             examples=("aliquot sim umount /mnt/lab",),
         ),
     ),
     options=(NODE,),
-    examples=("aliquot sim start dgx-a100", "aliquot sim hold 0 7 --node dgx-a100"),
+    examples=("aliquot sim start dgx-a100", "aliquot sim hold 0 7 --sim dgx-a100"),
 )

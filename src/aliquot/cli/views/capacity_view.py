@@ -1,4 +1,4 @@
-"""How capacity is shown: one line for each resource, the nodes below it, then who has it and who waits."""
+"""The output of ``aliquot capacity``: a line for each resource, its nodes, and the VMs that have it or wait."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _HEAD = ("RESOURCE", "TOTAL", "USABLE", "ALLOCATED", "WAITING", "ALLOCATABLE")
 
 
 def text(found: Capacity, resource: str = "") -> str:
-    """The whole page; one sentence where there is nothing."""
+    """Return the whole output; one sentence if the cluster has no resource for VMs."""
     capacities = [each for each in found.resources.values() if resource in ("", each.resource)]
     if not capacities:
-        return "no GPU or vGPU for virtual machines: nothing in this cluster offers one, should, or asks for one"
+        return "no GPU or vGPU for virtual machines: no node of this cluster offers one, and no VM requests one"
     rows: list[Sequence[str]] = [_HEAD]
     for capacity in capacities:
         rows.append(_capacity_row(capacity))
@@ -28,7 +28,7 @@ def text(found: Capacity, resource: str = "") -> str:
 
 
 def vms(found: Capacity, resource: str = "") -> dict[str, Any]:
-    """Who has what, for programs: three lists of machines."""
+    """Return the devices of each VM as plain data, in three lists of VMs."""
     return {
         name: [
             {"namespace": each.namespace, "name": each.name, "node": each.node, "devices": dict(each.counts)}
@@ -63,7 +63,7 @@ def _vm(demand: VmDemand, title: str, resource: str) -> str:
 
 
 def _table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """The first column to the left, numbers to the right."""
+    """Align the first column to the left, numbers to the right."""
     all_rows = list(rows)
     widths = [max(len(row[n]) for row in all_rows) for n in range(len(all_rows[0]))]
     return [

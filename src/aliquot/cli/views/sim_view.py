@@ -1,4 +1,4 @@
-"""A simulated node for people: the node as the driver sees it, and its call log."""
+"""The text output for a simulated node: the node as the driver sees it, and its call log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aliquot.cli.framework.views import gpu_drawing as draw
 
 
 def node(state: dict[str, Any]) -> str:
-    """The node's facts, and a line per GPU, instance and process."""
+    """Return the node's facts, and a line per GPU, instance and process."""
     head = f"{state['name']}   driver {state['driver']}   NVML {state['nvml']}   boot {state['boot_id']}"
     lines = [head, f"  template {state['template']}   latency {state['latency']}   boots {state['boots']}"]
     for gpu in state["gpus"]:
@@ -33,7 +33,7 @@ def _vm(vm: dict[str, Any]) -> str:
 
 
 def _kernel(gpu: dict[str, Any]) -> str:
-    """What differs from a GPU that is not shared with virtual machines."""
+    """Return what differs from a GPU that is not shared with virtual machines."""
     total = gpu["total_functions"] if gpu["world"] else 0
     words = [gpu["world"], f"{gpu['functions']} of {total} VFs" if total else ""]
     words += ["mixed-size mode" if gpu["mixed"] else "", "" if gpu["driver"] == "nvidia" else _driver(gpu)]
@@ -66,7 +66,7 @@ def _facts(fault: dict[str, Any]) -> str:
 
 
 def calls(found: list[dict[str, Any]]) -> str:
-    """The call log as a table, oldest first."""
+    """Return the call log as a table, oldest first."""
     rows: list[tuple[str, ...]] = [("seq", "call", "gpu", "instance", "code", "file")]
     for call in found:
         cells = tuple(_cell(call.get(key)) for key in ("seq", "call", "gpu", "instance", "rc"))

@@ -1,17 +1,18 @@
-"""``-o markdown``: what a verb says as a text to paste into a ticket."""
+"""``-o markdown``: the output of a verb as text to paste into a ticket."""
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework import next_command as next_commands
 from aliquot.cli.framework.markdown import block, bullets, code, page, prose, table
-from aliquot.cli.framework.views import plan_view as planview
+from aliquot.cli.framework.views import plan_view as plan_views
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Blocker, Drift, Plan
-from aliquot.core.rendering import action_text as acts
+from aliquot.core.rendering import action_text as action_texts
 from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import plan_summary as summary
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def plan(made: Plan, inventory: Inventory, commands: Sequence[str], node: str = "") -> str:
-    """A plan, or why there is none. ``commands`` carry it out, the last of them exactly."""
+    """Return a plan, or why it is blocked. ``commands`` apply it, the last of them exactly."""
     name = f": {prose(made.desired.name)}" if made.desired.name else ""
     head = [f"## {_kind(made)} for {prose(made.node)}{name}"]
     facts = _facts(inventory, [("Fingerprint", code(made.fingerprint, cell=True)), ("Held instances", _policy(made))])
@@ -33,7 +34,7 @@ def plan(made: Plan, inventory: Inventory, commands: Sequence[str], node: str = 
     body = [
         [prose(summary.plan_text(made))],
         facts,
-        block(planview.pictures(made, inventory)),
+        block(plan_views.pictures(made, inventory)),
         _actions(made, inventory),
     ]
     return page(head, *body, notes, *_how(commands))
@@ -69,7 +70,7 @@ def _actions(made: Plan, inventory: Inventory) -> list[str]:
     for pci, actions in made.actions_by_gpu.items():
         gpu = inventory.gpu(pci)
         for action in actions:
-            verb, letter, what = acts.describe_action(action, gpu, actions)
+            verb, letter, what = action_texts.describe_action(action, gpu, actions)
             did = f"{verb} {code(letter, cell=True)}".rstrip()
             rows.append((str(len(rows) + 1), _gpu(gpu), did, code(what, cell=True), prose(action.reason)))
     return table(("#", "GPU", "act", "what", "why"), rows, right=(0,))
@@ -98,17 +99,17 @@ def _blocker(blocker: Blocker, inventory: Inventory, node: str) -> list[str]:
 
 
 def _next(step: str | None, node: str) -> list[str]:
-    """What to do next: a command to copy, or a sentence."""
+    """Return the next step: a command to copy, or a sentence."""
     if not step:
         return []
     if step.startswith("aliquot "):
-        return ["", "Next:", "", *block(f"$ {following.addressed(step, node)}", "console")]
+        return ["", "Next:", "", *block(f"$ {next_commands.addressed(step, node)}", "console")]
     return ["", f"Next: {prose(step)}"]
 
 
 def verification(inventory: Inventory, drift: Sequence[Drift], name: str, notes: Sequence[str], step: str) -> str:
-    """Whether a node matches its wish. ``step`` shows what would mend it."""
-    verdict = "drift" if drift else "as asked"
+    """Return whether a node matches its desired state. ``step`` is the command that shows the repair."""
+    verdict = "drift" if drift else "as requested"
     head = [f"## {prose(inventory.node)}: {verdict}" + (f" ({prose(name)})" if name else "")]
     rows = [
         (code(d.gpu, cell=True), prose(d.message), code(d.expected, cell=True), code(d.found, cell=True)) for d in drift
@@ -119,14 +120,14 @@ def verification(inventory: Inventory, drift: Sequence[Drift], name: str, notes:
 
 
 def shown(inventory: Inventory, gpus: Sequence[Gpu], text: str) -> str:
-    """The GPUs as drawn."""
+    """Return the GPUs as ``show`` draws them."""
     which = "" if len(gpus) == len(inventory.gpus) else f", GPU {', '.join(str(g.index) for g in gpus)}"
     facts = _facts(inventory, [("Fingerprint", code(inventory.fingerprint, cell=True))])
     return page([f"## {prose(inventory.node)}{which}"], facts, block(text))
 
 
 def explanation(answers: Sequence[GpuAnswer], inventory: Inventory, profile: str, node: str) -> str:
-    """Why a profile does not fit, GPU by GPU, and the cheapest way to make it fit."""
+    """Return why a profile does not fit, GPU by GPU, and the cheapest plan that makes it fit."""
     parts: list[list[str]] = [[f"## Does {code(profile)} fit on {prose(inventory.node)}?"], _facts(inventory)]
     for answer in answers:
         gpu = inventory.gpu(answer.gpu)
@@ -136,25 +137,26 @@ def explanation(answers: Sequence[GpuAnswer], inventory: Inventory, profile: str
         parts += [[f"### GPU {gpu.index} {code(gpu.pci)}, {prose(mig_picture.product(gpu))}"], [prose(answer.sentence)]]
         parts.append(table(("", ""), rows))
         if answer.plan and answer.plan.changes and not answer.fits:
-            drawn = block(planview.pictures(answer.plan, inventory))
+            drawn = block(plan_views.pictures(answer.plan, inventory))
             parts += [["The cheapest way:"], drawn, _actions(answer.plan, inventory)]
         parts.append(_next(answer.next_step, node)[1:])
     return page(*parts, [] if answers else ["No GPU of this node is MIG-capable."])
 
 
 def history(node: str, found: Sequence[PastRun], ends: dict[str, str]) -> str:
-    """Past changes as a table, the newest first."""
+    """Return past changes as a table, the newest first."""
     rows = [
         (
             _when(past.at),
             prose(past.by),
+            code(shlex.join(past.command), cell=True),
             prose(past.name),
             "<br>".join(prose(line) for line in past.actions),
             prose(ends.get(past.outcome, past.outcome) + (f": {past.failure}" if past.failure else "")),
         )
         for past in found
     ]
-    parts = table(("when", "by", "wish", "what was done", "how it ended"), rows)
+    parts = table(("when", "by", "command", "request", "actions", "outcome"), rows)
     return page([f"## Changes of {prose(node)}"], parts or ["Nothing is recorded."])
 
 

@@ -1,8 +1,8 @@
-"""One look at a node for whoever watches it, in a process of its own that ends with the look.
+"""A child process that takes one sample of a node for ``--watch``, and ends with the sample.
 
-An open NVML session refuses a GPU reset, ours as any other; a driver that is loaded anew cannot be talked to through
-the library of the old one; and one that hangs takes its caller with it. So nobody who watches has the driver open: a
-child does, for as long as a look takes. While somebody makes a change that needs GPUs for itself, nobody looks at all.
+The watching process itself never opens the driver, for three reasons. An open NVML session blocks a GPU reset, also
+one by Aliquot. The library of an old driver cannot talk to a driver that is loaded again. A driver that hangs also
+hangs its caller. While a change needs the GPUs exclusively, no sample is taken at all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SnapshotReader = Callable[[Args], WatchSnapshot]
 
 
 class WatchFailure(msgspec.Struct, frozen=True):
-    """Why a look failed: an AliquotError on its way between two processes."""
+    """The error of a failed sample: an AliquotError in the form that the pipe between two processes carries."""
 
     code: str
     exit_code: int
@@ -40,7 +40,7 @@ class WatchFailure(msgspec.Struct, frozen=True):
 
 
 class WatchAnswer(msgspec.Struct, frozen=True):
-    """What a look came to: what is shown, or why not; and the remarks that were made meanwhile."""
+    """The result of a sample: a snapshot or a failure, and the lines that the child wrote to stderr."""
 
     shown: WatchSnapshot | None = None
     failure: WatchFailure | None = None
@@ -48,7 +48,7 @@ class WatchAnswer(msgspec.Struct, frozen=True):
 
 
 class ObservationProcess:
-    """A look under way. ``pipe`` can be read when there is more of its answer."""
+    """A running sample. ``pipe`` is readable when more of its answer is there."""
 
     def __init__(self, read: SnapshotReader, args: Args) -> None:
         self.pipe, write_end = os.pipe()
@@ -66,7 +66,7 @@ class ObservationProcess:
             os.close(write_end)
 
     def answer(self) -> WatchAnswer | None:
-        """The answer once it is whole, None before. Called when ``pipe`` can be read."""
+        """Return the answer if it is complete, else None. Called when ``pipe`` is readable."""
         more = os.read(self.pipe, 1 << 16)
         self._data += more
         if more:
@@ -75,20 +75,20 @@ class ObservationProcess:
         try:
             return msgspec.json.decode(self._data, type=WatchAnswer)
         except msgspec.MsgspecError:
-            return WatchAnswer(failure=WatchFailure("INTERNAL", 1, "the look ended without an answer"))
+            return WatchAnswer(failure=WatchFailure("INTERNAL", 1, "the sampling process ended without an answer"))
 
     def kill(self) -> None:
-        """End a look that takes too long. One that hangs in the kernel goes on until that lets it go."""
+        """Kill a sample that takes too long. One that hangs in the kernel ends only when the kernel call returns."""
         os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Let go of the pipe, and of the child: it has said everything, or was told to end."""
+        """Close the pipe and wait for the child, which has answered or was killed."""
         os.close(self.pipe)
         os.waitpid(self.pid, 0)
 
 
 def _child(read: SnapshotReader, args: Args, pipe: int, mask: set[int]) -> None:
-    """Looks, answers, ends. Never returns: nothing of the parent's is closed or flushed twice."""
+    """Take a sample, write the answer and exit. Never returns, so that no file of the parent is flushed twice."""
     try:
         signals.in_child(mask, signal.SIGTSTP, signal.SIGWINCH)
         data = msgspec.json.encode(_observe(read, args))
@@ -105,6 +105,6 @@ def _observe(read: SnapshotReader, args: Args) -> WatchAnswer:
         snapshot = read(args)
     except AliquotError as error:
         failure = WatchFailure(error.code, error.exit_code, error.brief, error.details, error.next_step)
-    except Exception as exception:  # noqa: BLE001  (as at the face itself: a watcher outlives a look)
+    except Exception as exception:  # noqa: BLE001  (as in the main program: a failed sample does not end the watch)
         failure = WatchFailure("INTERNAL", 1, f"{type(exception).__name__}: {' '.join(str(exception).split())[:300]}")
     return WatchAnswer(snapshot, failure, tuple(dict.fromkeys(stderr.getvalue().splitlines())))

@@ -1,4 +1,4 @@
-"""What watching finds where no terminal shows it: a line for each change, or a document for each look with changes."""
+"""The output of ``--watch`` without a terminal: a line for each change, or a document for each sample with changes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from aliquot.hardware.state.current_run import CurrentRun
 
 
 class LineSink:
-    """To stdout, each line with its time, so that a file of them is a log."""
+    """A sink that writes to stdout, each line with its time, so that a file of them is a log."""
 
     keyboard = -1
 
     def __init__(self, args: Args) -> None:
         self._form = args.output
-        self._node = args.node or ""
+        self._node = args.sim or ""
         self._failure = ""
         self._busy = ""
 
@@ -46,7 +46,7 @@ class LineSink:
             return
         self._failure = failure.code
         if self._form == "text":
-            self._line(f"trouble[{failure.code}]: {failure.brief}")
+            self._line(f"error[{failure.code}]: {failure.brief}")
         else:
             self._document(failure.error.document(), "trouble", [])
 
@@ -56,7 +56,7 @@ class LineSink:
             return
         self._busy = who
         if self._form == "text" and change is not None:
-            pause = "; not looking meanwhile: it needs the GPUs for itself" if change.exclusive else ""
+            pause = "; no samples meanwhile: it needs the GPUs exclusively" if change.exclusive else ""
             self._line(f"{who} is changing this node's GPUs{pause}")
 
     def refresh(self) -> None:
@@ -72,7 +72,7 @@ class LineSink:
         return
 
     def _line(self, text: str) -> None:
-        streams.result(f"{_now()}  {self._node or 'this machine'}  {text}")
+        streams.result(f"{_now()}  {self._node or 'this host'}  {text}")
 
     def _document(self, document: dict[str, Any], event: str, texts: list[str]) -> None:
         whole = document | {"watch": {"at": _now(), "event": event, "changes": texts}}
@@ -83,7 +83,7 @@ class LineSink:
 
 
 def summary(inventory: Inventory) -> str:
-    """A node in a line: ``2 GPUs; GPU 0: 3g.20gb:1,1g.5gb:2  (a held); GPU 1: MIG disabled``."""
+    """Return a node in a line: ``2 GPUs; GPU 0: 3g.20gb:1,1g.5gb:2  (a held); GPU 1: MIG disabled``."""
     count = "1 GPU" if len(inventory.gpus) == 1 else f"{len(inventory.gpus)} GPUs"
     parts = []
     for gpu in inventory.gpus:

@@ -1,15 +1,15 @@
-"""What watching finds as a terminal shows it: one picture in place of the last, with a mark at what is new."""
+"""The output of ``--watch`` on a terminal: each picture replaces the last, and new lines are marked."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from aliquot.cli.framework import color as colour
-from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework import color as colors
+from aliquot.cli.framework import next_command as next_commands
 from aliquot.cli.framework import streams
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.framework.screen import Screen
@@ -23,17 +23,17 @@ MARKED_S = 10.0
 
 _RECENT = 5
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_CELL = r"(?:\x1b\[\d+m)?[\w.]{1,2}(?:\x1b\[0m)?"
-_SLICES = re.compile(rf"(?<=\S) {{2,}}(?={_CELL}(?: {{1,2}}{_CELL})+$)")
-_GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
 _INDENT = " " * 6
 
 
 class ScreenState(msgspec.Struct):
-    """Everything that is on the screen. Times are seconds of wall time; ``top`` is the first line of the body shown."""
+    """The content of the screen, the lines of the ``body`` in columns. ``top`` is the first line of it that is shown.
+
+    Times are seconds of wall time.
+    """
 
     seconds: float
-    body: tuple[str, ...] = ()
+    body: tuple[tuple[str, ...], ...] = ()
     marked: frozenset[str] = frozenset()
     marked_at: float = 0.0
     observed_at: float = 0.0
@@ -47,18 +47,18 @@ class ScreenState(msgspec.Struct):
 
 
 class ScreenSink:
-    """On a screen of its own."""
+    """A sink that draws on the terminal's alternate screen."""
 
     def __init__(self, args: Args, seconds: float) -> None:
         self.screen = Screen()
-        self._state = ScreenState(seconds, tinted=colour.wanted(), node=args.typed_node, keys=self.screen.keyboard >= 0)
+        self._state = ScreenState(seconds, tinted=colors.wanted(), node=args.typed_node, keys=self.screen.keyboard >= 0)
 
     @property
     def keyboard(self) -> int:
         return self.screen.keyboard
 
     def show(self, snapshot: WatchSnapshot, found: tuple[InventoryChange, ...], first: bool) -> None:
-        self._state = after(self._state, snapshot.text, [c.text for c in found], time.time(), first)
+        self._state = after(self._state, snapshot.lines, [c.text for c in found], time.time(), first)
         self.refresh()
 
     def show_failure(self, failure: WatchFailure) -> None:
@@ -88,10 +88,12 @@ class ScreenSink:
         self.refresh()
 
 
-def after(state: ScreenState, text: str, texts: Sequence[str], now: float, first: bool) -> ScreenState:
-    """The state after a look that succeeded. ``texts`` say what changed."""
-    body = tuple(streams.plain(text).splitlines())
-    new = frozenset() if first else marks(state.body, body)
+def after(
+    state: ScreenState, lines: Sequence[tuple[str, ...]], texts: Sequence[str], now: float, first: bool
+) -> ScreenState:
+    """Return the state after a successful sample. ``texts`` describe the changes."""
+    body = tuple(row for line in lines for row in _rows(tuple(map(streams.plain, line))))
+    new = frozenset() if first else marks(map("".join, state.body), map("".join, body))
     state = msgspec.structs.replace(state, body=body, observed_at=now, failure=None)
     if new:
         state.marked, state.marked_at = new, now
@@ -101,19 +103,25 @@ def after(state: ScreenState, text: str, texts: Sequence[str], now: float, first
     return state
 
 
-def marks(before: Sequence[str], now: Sequence[str]) -> frozenset[str]:
-    """The lines that are new, as ``essence`` has them."""
+def _rows(line: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return a line as one row of the screen, or as several if a name in it has a line break."""
+    rows = "".join(line).splitlines()
+    return [line] if len(rows) < 2 else [(row,) for row in rows]
+
+
+def marks(before: Iterable[str], now: Iterable[str]) -> frozenset[str]:
+    """Return the new lines, in the form of ``essence``."""
     return frozenset(map(essence, now)) - frozenset(map(essence, before))
 
 
 def essence(line: str) -> str:
-    """What a line says, whatever its colours, columns and, in tables, the letter that the picture gave it."""
+    """Return a line without its colours, columns and, in tables, the letter that the picture gave it."""
     words = _COLOUR.sub("", line).split()
     return " ".join(words[1:] if len(words) > 1 and len(words[0]) == 1 and words[0].isalpha() else words)
 
 
 def frame(state: ScreenState, now: float, columns: int, rows: int) -> list[str]:
-    """The lines of the whole screen."""
+    """Return the lines of the whole screen."""
     head, foot = _around(state, now, columns, rows)
     height = max(1, rows - len(head) - len(foot))
     lines = _body(state, now, columns)
@@ -122,40 +130,41 @@ def frame(state: ScreenState, now: float, columns: int, rows: int) -> list[str]:
     top = min(state.top, len(lines) - height + 1)
     last = min(top + height - 1, len(lines))
     more = f"-- lines {top + 1} to {last} of {len(lines)}: arrows, PgUp and PgDn move --"
-    return [*head, *lines[top:last], colour.paint(more, colour.DIM, state.tinted), *foot]
+    return [*head, *lines[top:last], colors.paint(more, colors.DIM, state.tinted), *foot]
 
 
 def _around(state: ScreenState, now: float, columns: int, rows: int) -> tuple[list[str], list[str]]:
-    """What stands above and below the picture. Where there is no room for everything it is the past that goes."""
+    """Return the lines above and below the picture. On a small screen the past changes below are left out."""
     head, foot = _head(state, now, columns)[: max(1, rows - 2)], _foot(state)
     return head, foot if len(head) + len(foot) <= rows // 2 else []
 
 
 def _body(state: ScreenState, now: float, columns: int) -> list[str]:
-    """The picture, what is new marked, and lines that are too long for the terminal continued on the next."""
+    """Return the picture with new lines marked, and lines that are too long for the terminal wrapped."""
     fresh = state.marked if now - state.marked_at <= max(MARKED_S, state.seconds) else frozenset()
     found = []
     for line in state.body:
         first, *rest = wrapped(line, columns - 2)
-        found += [_marked(first, line, fresh, state.tinted), *(f"  {part}" for part in rest)]
+        found += [_marked(first, "".join(line), fresh, state.tinted), *(f"  {part}" for part in rest)]
     return found
 
 
-def wrapped(line: str, columns: int) -> list[str]:
-    """A line in parts that fit, broken before the slices of a picture, which so stay together and below their numbers;
-    else at the last gap between columns, else between words.
+def wrapped(parts: Sequence[str], columns: int) -> list[str]:
+    """Break a line into lines that fit: before the last of its columns that makes it fit, else between words.
+
+    The memory slices of a picture are one column, so that they stay together and below their numbers.
     """
+    line = "".join(parts).rstrip()
     if _length(line) <= columns:
         return [line]
-    slices = _SLICES.search(line)
-    for gap in [slices] if slices else reversed(list(_GAP.finditer(line))):
-        rest = _INDENT + line[gap.end() :]
+    for n in range(len(parts) - 1, 0, -1):
+        rest = _INDENT + "".join(parts[n:]).strip()
         if _length(rest) <= columns:
-            return [*wrapped(line[: gap.start()], columns), rest]
+            return [*wrapped(parts[:n], columns), rest]
     end = line.rfind(" ", len(_INDENT), columns + 1)
     if end < 0 or not line[:end].strip() or "\x1b" in line:
         return [line]
-    return [line[:end].rstrip(), *wrapped(_INDENT + line[end:].lstrip(), columns)]
+    return [line[:end].rstrip(), *wrapped([_INDENT + line[end:].lstrip()], columns)]
 
 
 def _length(line: str) -> int:
@@ -164,33 +173,35 @@ def _length(line: str) -> int:
 
 def _marked(line: str, whole: str, fresh: frozenset[str], tinted: bool) -> str:
     new = whole.strip() and essence(whole) in fresh
-    return (colour.paint("* ", colour.BOLD, tinted) if new else "  ") + line
+    return (colors.paint("* ", colors.BOLD, tinted) if new else "  ") + line
 
 
 def _head(state: ScreenState, now: float, columns: int) -> list[str]:
-    ends = "q ends, space looks now" if state.keys else "Ctrl-C ends"
-    first = _clock(state.observed_at) if state.observed_at else "looking ..."
-    entries = [(f"{first}   every {state.seconds:g} s   {ends}, * marks what is new", colour.DIM)]
+    ends = "q quits, space updates now" if state.keys else "Ctrl-C quits"
+    first = _clock(state.observed_at) if state.observed_at else "reading ..."
+    lines = [(f"{first}   every {state.seconds:g} s   {ends}, * marks changes", colors.DIM)]
+    entries: list[tuple[tuple[str, ...], str]] = []
     if state.change is not None:
-        pause = " (nobody looks meanwhile: it needs the GPUs for itself)" if state.change.exclusive else ""
-        entries.append((f"{state.change}{pause}", colour.YELLOW))
+        pause = " (no samples meanwhile: it needs the GPUs exclusively)" if state.change.exclusive else ""
+        entries.append(((f"{state.change}{pause}",), colors.YELLOW))
     if state.failure is not None:
         age = f"STALE, {_age(now - state.observed_at)} old: " if state.observed_at else ""
-        entries.append((f"{age}{state.failure.brief}", colour.RED))
+        entries.append(((f"{age}{state.failure.brief}",), colors.RED))
         if state.failure.next_step:
-            entries.append((f"  next     {following.addressed(state.failure.next_step, state.node)}", ""))
-    lines = entries[:1] + [(part, code) for text, code in entries[1:] for part in wrapped(streams.plain(text), columns)]
-    return [*(colour.paint(part, code, state.tinted) if code else part for part, code in lines), ""]
+            entries.append((("  next     ", next_commands.addressed(state.failure.next_step, state.node)), ""))
+    for parts, code in entries:
+        lines += [(line, code) for line in wrapped([streams.plain(part) for part in parts], columns)]
+    return [*(colors.paint(part, code, state.tinted) if code else part for part, code in lines), ""]
 
 
 def _foot(state: ScreenState) -> list[str]:
     if not state.recent:
         return []
-    return ["", *(colour.paint(line, colour.DIM, state.tinted) for line in state.recent)]
+    return ["", *(colors.paint(line, colors.DIM, state.tinted) for line in state.recent)]
 
 
 def scrolled(state: ScreenState, key: str, columns: int, rows: int) -> int:
-    """The first line of the body that is shown after a key."""
+    """Return the first line of the body that is shown after a key."""
     head, foot = _around(state, state.observed_at, columns, rows)
     height = max(1, rows - len(head) - len(foot) - 1)
     last = max(0, len(_body(state, state.observed_at, columns)) - height)

@@ -1,4 +1,4 @@
-"""What a verb shows of one look at a node."""
+"""A snapshot of a node, ready to show."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from aliquot.core.model.inventory import Inventory
 
 
 class WatchSnapshot(msgspec.Struct, frozen=True):
-    """For programs (``document``) and for people (``text``); ``inventory`` is what both were made from."""
+    """An ``inventory``, and what a verb shows of it: ``document`` for programs, ``lines`` of columns for people."""
 
     inventory: Inventory
     document: dict[str, Any]
-    text: str
+    lines: tuple[tuple[str, ...], ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join("".join(columns).rstrip() for columns in self.lines)

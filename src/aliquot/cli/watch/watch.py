@@ -1,4 +1,4 @@
-"""``--watch``: the same verb again and again, in place on a terminal, a line per change elsewhere."""
+"""``--watch``: repeat a verb, in place on a terminal, with a line per change elsewhere."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ from aliquot.hardware.state.current_run import CurrentRun, read_current_run
 
 LEAST_S = 0.1
 PATIENCE_S = 10.0
-"""How long a look may take before it counts as trouble; a driver that loads takes seconds."""
+"""Seconds after which a sample counts as failed; a driver that loads takes seconds."""
 
 _PASSING = ("NO_DRIVER", "HARDWARE", "GPU_LOST", "IN_USE", "NO_ANSWER")
-"""What may heal by itself: the very first look may meet it. Anything else is told at once, as without ``--watch``."""
+"""Errors that may pass: watching goes on even if the first sample has one. Others end it, as without ``--watch``."""
 
 Words = tuple[InventoryChange, ...]
 
 
 class WatchSink(Protocol):
-    """Where it is shown what watching finds."""
+    """A sink for the results of ``--watch``."""
 
     @property
     def keyboard(self) -> int:
-        """What can be read where keys are pressed, -1 without."""
+        """The file descriptor of the keyboard, -1 without one."""
         ...
 
     def show(self, snapshot: WatchSnapshot, found: Words, first: bool) -> None:
-        """A look that succeeded, and what is other than at the one before."""
+        """Show a successful sample, and the changes since the previous one."""
         ...
 
     def show_failure(self, failure: WatchFailure) -> None:
-        """A look that failed. The last one that did not is what is shown meanwhile."""
+        """Show a failed sample. The last successful one stays visible."""
         ...
 
     def show_change(self, change: CurrentRun | None) -> None:
-        """Somebody makes a change; None: nobody any more."""
+        """Show which process changes the GPUs, None after it has ended."""
         ...
 
     def refresh(self) -> None:
-        """Time has passed, or the terminal has another size."""
+        """Draw again, because time has passed or the terminal has another size."""
         ...
 
     def pressed(self) -> list[str]:
-        """What keys meant that this sink did not see to itself."""
+        """Return the keys that this sink does not handle itself, by their meaning."""
         ...
 
     def pause(self) -> None: ...
@@ -64,24 +64,25 @@ class WatchSink(Protocol):
 
 
 def interval(args: Args) -> float:
-    """Seconds between two looks. Raises UsageError."""
+    """Return the seconds between two samples. Raises UsageError."""
     if not LEAST_S <= args.watch < float("inf"):
         raise UsageError(
-            f"--watch {args.watch:g}: a number behind it is the seconds between two looks, {LEAST_S:g} at least",
-            details=("a GPU stands before it: aliquot show 0 --watch",) if hasattr(args, "gpu") else (),
+            f"--watch {args.watch:g}: the number after it is the seconds between two samples, at least {LEAST_S:g}",
+            details=("put a GPU before it: aliquot show 0 --watch",) if hasattr(args, "gpus") else (),
             next_step=f"{args.prog} --watch",
         )
     return float(args.watch)
 
 
 def watch(read: SnapshotReader, args: Args) -> int:
-    """Looks until Ctrl-C or q, which is a success. Raises what is wrong with the command line, or with the very first
-    look; any later trouble is shown, and looking goes on.
+    """Sample until Ctrl-C or q, and return 0.
+
+    Raises the errors of the command line and of the first sample. Later failures are shown, and watching goes on.
     """
     seconds = interval(args)
     if args.output == "markdown":
-        raise UsageError("a ticket is written once: -o markdown without --watch", next_step=f"{args.prog} -o markdown")
-    gc.enable()  # a command that ends at once does without
+        raise UsageError("--watch cannot be combined with -o markdown", next_step=f"{args.prog} -o markdown")
+    gc.enable()  # disabled for commands that end at once
     if args.output == "text" and screen.able():
         from aliquot.cli.watch.screen_output import ScreenSink
 
@@ -103,7 +104,7 @@ def _taken(terminal: screen.Screen) -> Iterator[None]:
 
 
 class _Watch:
-    """The loop: a look when it is due, its answer when it comes, keys and signals at any time."""
+    """The loop: it starts samples when they are due, and handles answers, keys and signals as they come."""
 
     def __init__(self, read: SnapshotReader, args: Args, seconds: float, sink: WatchSink) -> None:
         self._read, self._args, self._seconds, self._sink = read, args, seconds, sink
@@ -121,7 +122,7 @@ class _Watch:
                     self._begin()
                     if not self._wait(wake):
                         return 0
-        except KeyboardInterrupt as stop:  # Ctrl-C is how a person ends it: no failure
+        except KeyboardInterrupt as stop:  # Ctrl-C is the normal end, not a failure
             number = getattr(stop, "number", signal.SIGINT)
             return 0 if number == signal.SIGINT else 128 + number
         finally:
@@ -131,7 +132,7 @@ class _Watch:
             os.close(waker)
 
     def _begin(self) -> None:
-        """Starts a look if one is due and none is under way; one that takes too long is told, and ended."""
+        """Start a sample if one is due and none runs. Report and kill one that takes too long."""
         now = time.monotonic()
         if self._process is not None:
             if now - self._began > PATIENCE_S:
@@ -143,15 +144,15 @@ class _Watch:
         if now < self._due:
             return
         self._due = now + self._seconds
-        change = _changing(self._args.node)
+        change = _changing(self._args.sim)
         self._sink.show_change(change)
         if change is not None and change.exclusive:
-            return  # an open session would be in its way
+            return  # an open session would block the change
         self._began, self._killed = now, False
         self._process = ObservationProcess(self._read, self._args)
 
     def _wait(self, wake: int) -> bool:
-        """Sleeps until there is something to do. False to end."""
+        """Sleep until there is something to do. Returns False to quit."""
         now = time.monotonic()
         until = min(self._due, now + 1.0) if self._process is None else now + 1.0
         poll = select.poll()
@@ -159,7 +160,7 @@ class _Watch:
             lambda handle: handle >= 0, (wake, self._sink.keyboard, self._process.pipe if self._process else -1)
         ):
             poll.register(handle, select.POLLIN)
-        poll.register(1, 0)  # the reader of our stdout has gone
+        poll.register(1, 0)  # reports when the reader of our stdout has gone
         ready = dict(poll.poll(max(0.0, until - now) * 1000))
         if ready.get(1, 0) & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
             raise BrokenPipeError
@@ -184,7 +185,7 @@ class _Watch:
                 self._reported.add(line)
                 self._sink_note(line)
         if answer.failure is not None:
-            # One that was ended by us has nothing to say for itself.
+            # A sample that was killed has no answer of its own.
             failure = _silent(PATIENCE_S) if self._killed else answer.failure
             if self._last is None and failure.code not in _PASSING:
                 raise failure.error
@@ -197,12 +198,12 @@ class _Watch:
         self._sink.show(snapshot, found, first)
 
     def _sink_note(self, line: str) -> None:
-        """A remark of a look: beside the result, and not into the middle of a picture."""
+        """Print a note of a sample to stderr, but not into the middle of a picture."""
         if self._sink.keyboard < 0:
             streams.note(line)
 
     def _stop(self) -> None:
-        """Ctrl-Z: the terminal is given back for as long as we are stopped."""
+        """Restore the terminal while the process is stopped by Ctrl-Z."""
         self._sink.pause()
         previous = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
@@ -224,7 +225,7 @@ def _changing(node: str | None) -> CurrentRun | None:
 
 @contextmanager
 def _terminal_signals(waker: int, stop: Callable[[], None]) -> Iterator[None]:
-    """A new size wakes the loop, and Ctrl-Z stops it in good order."""
+    """Wake the loop when the terminal's size changes, and restore the terminal before Ctrl-Z stops the process."""
 
     def woken(number: int, frame: FrameType | None) -> None:
         return

@@ -1,13 +1,15 @@
-"""A plan for people: what is, what will be, and each action with its reason; or why there is no way."""
+"""A plan as text: the present and the planned layout, and each action with its reason; or the blockers."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import msgspec
 
-from aliquot.cli.framework import color as colour
-from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework import color as colors
+from aliquot.cli.framework import next_command as next_commands
 from aliquot.cli.framework.views import gpu_drawing as draw
-from aliquot.cli.framework.views import vgpu_drawing as vgpudraw
+from aliquot.cli.framework.views import vgpu_drawing as vgpu_drawings
 from aliquot.core.model.actions import (
     Action,
     CreateVgpu,
@@ -19,40 +21,52 @@ from aliquot.core.model.actions import (
 )
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Blocker, Plan
-from aliquot.core.rendering import action_text as acts
-from aliquot.core.rendering import mig_picture
+from aliquot.core.rendering import action_text as action_texts
+from aliquot.core.rendering import gpu_groups, mig_picture
 from aliquot.core.rendering import plan_summary as summary
 from aliquot.core.rendering import vgpu_picture as shares
 
 _VIRTUAL = (SetFunctions, SetMixedSize, CreateVgpu, DestroyVgpu, SetPassthrough)
-_TINTS = {"destroy": colour.RED, "create": colour.GREEN}
+_TINTS = {"destroy": colors.RED, "create": colors.GREEN}
 
 
-def text(plan: Plan, inventory: Inventory, tinted: bool) -> str:
-    """The whole plan, drawn GPU by GPU."""
-    gpus, column = _measured(plan, inventory)
+class _Change(msgspec.Struct, frozen=True):
+    """GPUs that change alike: the title of their picture, the GPU to draw, and its actions."""
+
+    title: str
+    gpu: Gpu
+    actions: tuple[Action, ...]
+
+
+def text(plan: Plan, inventory: Inventory, tinted: bool, *, each: bool = False) -> str:
+    """Return the whole plan, drawn GPU by GPU. GPUs that change alike are drawn once, unless ``each`` is set."""
+    changes, column = _changes(plan, inventory, each=each)
     lines: list[str] = []
     number = 1
-    for gpu in gpus:
-        lines += [*_gpu(gpu, plan.actions_by_gpu[gpu.pci], inventory, column, number, tinted), ""]
-        number += len(plan.actions_by_gpu[gpu.pci])
+    for change in changes:
+        lines += [*_drawn(change, inventory, column, tinted), *_actions(change, number, tinted), ""]
+        number += len(change.actions)
     lines.append(summary.plan_text(plan))
     return "\n".join(lines)
 
 
 def pictures(plan: Plan, inventory: Inventory) -> str:
-    """Each GPU now and then, without the actions."""
-    gpus, column = _measured(plan, inventory)
-    return "\n\n".join("\n".join(_drawn(gpu, plan.actions_by_gpu[gpu.pci], inventory, column, False)) for gpu in gpus)
+    """Draw each GPU now and as planned, without the actions."""
+    changes, column = _changes(plan, inventory, each=True)
+    return "\n\n".join("\n".join(_drawn(change, inventory, column, False)) for change in changes)
 
 
-def _measured(plan: Plan, inventory: Inventory) -> tuple[list[Gpu], int]:
-    """The GPUs that a plan is about, and the column at which their pictures start."""
-    gpus = [g for g in inventory.gpus if g.pci in plan.actions_by_gpu]
-    lefts = [mig_picture.title(g) for g in gpus] + [
-        s for g in gpus for s in _sides(g, plan.actions_by_gpu[g.pci], inventory)
-    ]
-    return gpus, draw.width(lefts)
+def _changes(plan: Plan, inventory: Inventory, *, each: bool) -> tuple[list[_Change], int]:
+    """Return what a plan does to GPUs, and the column at which their pictures start."""
+    by_gpu = plan.actions_by_gpu
+
+    def drawing(gpu: Gpu) -> Hashable:
+        change = _Change("", gpu_groups.without_identity(gpu), by_gpu[gpu.pci])
+        return (gpu.product, *_drawn(change, inventory, 0, False), *_actions(change, 0, False))
+
+    groups = gpu_groups.group_gpus((g for g in inventory.gpus if g.pci in by_gpu), drawing, each=each)
+    changes = [_Change(gpu_groups.group_title(g), gpu_groups.drawn_gpu(g), by_gpu[g[0].pci]) for g in groups]
+    return changes, draw.width([line for c in changes for line in (c.title, *_sides(c.gpu, c.actions, inventory))])
 
 
 def _sides(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory) -> tuple[str, ...]:
@@ -61,7 +75,7 @@ def _sides(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory) -> tuple
 
 
 def _vgpu_sides(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory) -> tuple[str, ...]:
-    """What virtual machines share, now and then; nothing where no action is about it."""
+    """Return what VMs share, now and as planned; nothing if no action changes it."""
     if not any(isinstance(a, _VIRTUAL) for a in actions):
         return ()
     table = inventory.vgpu_table(gpu)
@@ -72,7 +86,7 @@ def _vgpu_sides(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory) -> 
 
 
 def _shows_mig(gpu: Gpu, actions: tuple[Action, ...]) -> bool:
-    """Whether MIG has a part in this lane."""
+    """Report whether the actions of a GPU concern MIG."""
     return gpu.mig.enabled or not all(isinstance(a, _VIRTUAL) for a in actions)
 
 
@@ -87,36 +101,33 @@ def _planned(gpu: Gpu, actions: tuple[Action, ...]) -> str:
     return mig_picture.summary(mig_picture.planned_instances(gpu, actions))
 
 
-def _gpu(
-    gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, number: int, tinted: bool
-) -> list[str]:
-    lines = _drawn(gpu, actions, inventory, column, tinted)
+def _actions(change: _Change, number: int, tinted: bool) -> list[str]:
     rows = []
-    for offset, action in enumerate(actions):
-        verb, letter, what = acts.describe_action(action, gpu, actions)
+    for offset, action in enumerate(change.actions):
+        verb, letter, what = action_texts.describe_action(action, change.gpu, change.actions)
         rows.append((f"{number + offset:>2}", f"{verb:<7}", letter, what, action.reason))
-    return lines + [_tinted(line, tinted) for line in draw.table(rows)]
+    return [_tinted(line, tinted) for line in draw.table(rows)]
 
 
-def _drawn(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, tinted: bool) -> list[str]:
-    lines = _mig_picture(gpu, actions, inventory, column, tinted) if _shows_mig(gpu, actions) else []
-    return lines + _vgpu_picture(gpu, actions, inventory, column, tinted, "" if lines else mig_picture.title(gpu))
+def _drawn(change: _Change, inventory: Inventory, column: int, tinted: bool) -> list[str]:
+    lines = _mig_picture(change, inventory, column, tinted) if _shows_mig(change.gpu, change.actions) else []
+    return lines + _vgpu_picture(change, inventory, column, tinted, "" if lines else change.title)
 
 
-def _mig_picture(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, tinted: bool) -> list[str]:
+def _mig_picture(change: _Change, inventory: Inventory, column: int, tinted: bool) -> list[str]:
+    gpu, actions = change.gpu, change.actions
     family = inventory.family(gpu)
     now, planned = f"  now      {_now(gpu)}", f"  planned  {_planned(gpu, actions)}"
     after = mig_picture.planned_instances(gpu, actions) if not planned.endswith("MIG disabled") else ()
     return [
-        draw.ruler(mig_picture.title(gpu), family, column),
+        draw.ruler(change.title, family, column),
         draw.row(now, mig_picture.current_instances(gpu), family, column, tinted) if gpu.mig.enabled else now,
         draw.row(planned, after, family, column, tinted) if not planned.endswith("MIG disabled") else planned,
     ]
 
 
-def _vgpu_picture(
-    gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, tinted: bool, title: str
-) -> list[str]:
+def _vgpu_picture(change: _Change, inventory: Inventory, column: int, tinted: bool, title: str) -> list[str]:
+    gpu, actions = change.gpu, change.actions
     sides = _vgpu_sides(gpu, actions, inventory)
     if not sides:
         return []
@@ -127,27 +138,27 @@ def _vgpu_picture(
     mig = modes[-1] == "enabled" if modes else gpu.mig.enabled
     if table is None or mig or not (gpu.vgpus or made) or not shares.drawable(gpu, table, (*found[0], *found[1])):
         return [*([title] if title else []), *sides]
-    bars = [vgpudraw.bar(side, share, table, column, tinted) for side, share in zip(sides, found, strict=True)]
-    return [vgpudraw.ruler(title, table, column), *bars]
+    bars = [vgpu_drawings.bar(side, share, table, column, tinted) for side, share in zip(sides, found, strict=True)]
+    return [vgpu_drawings.ruler(title, table, column), *bars]
 
 
 def _tinted(line: str, on: bool) -> str:
     verb = line.split()[1]
-    return line.replace(verb, colour.paint(verb, _TINTS.get(verb, ""), on), 1) if verb in _TINTS else line
+    return line.replace(verb, colors.paint(verb, _TINTS.get(verb, ""), on), 1) if verb in _TINTS else line
 
 
-def blockers(plan: Plan, node: str = "") -> str:
-    """Every blocker as people read it: the rule, what is in the way, who holds it, and what to type next. What is true
-    of several GPUs is said once.
+def blockers(plan: Plan, node: str = "", *, each: bool = False) -> str:
+    """Return every blocker as text: the rule, what blocks the change, the holders, and the next command. A blocker of
+    several GPUs is printed once, unless ``each`` is set.
     """
     equal: dict[Blocker, list[Blocker]] = {}
-    for each in plan.blockers:
-        equal.setdefault(_without_gpu(each), []).append(each)
-    return "\n".join(_blocker(same[0], [each.gpu for each in same if each.gpu], node) for same in equal.values())
+    for one in plan.blockers:
+        equal.setdefault(one if each else _without_gpu(one), []).append(one)
+    return "\n".join(_blocker(same[0], [one.gpu for one in same if one.gpu], node) for same in equal.values())
 
 
 def _without_gpu(blocker: Blocker) -> Blocker:
-    """The blocker without its GPU's address: what several GPUs have in common."""
+    """Return a blocker without the address of its GPU: what several GPUs have in common."""
     message, step = (text and text.replace(blocker.gpu, "") for text in (blocker.message, blocker.next_step))
     return msgspec.structs.replace(blocker, gpu="", message=message, next_step=step)
 
@@ -156,7 +167,8 @@ def _blocker(blocker: Blocker, gpus: list[str], node: str) -> str:
     message, step = blocker.message, blocker.next_step
     if len(gpus) > 1:
         message = message.replace(f"GPU {blocker.gpu}", f"each of {len(gpus)} GPUs")
-        step = step and step.replace(f"--gpu {blocker.gpu}", " ".join(f"--gpu {gpu}" for gpu in gpus))
+        if step and not _counts_together(step):
+            step = step.replace(f"--gpu {blocker.gpu}", " ".join(f"--gpu {gpu}" for gpu in gpus))
     lines = [f"blocked[{blocker.rule}]: {message}"]
     if len(gpus) > 1:
         lines.append(f"  GPUs     {' '.join(gpus)}")
@@ -166,5 +178,11 @@ def _blocker(blocker: Blocker, gpus: list[str], node: str) -> str:
     if blocker.suggestion:
         lines.append(f"  nearest that fits: {blocker.suggestion}")
     if step:
-        lines.append(f"  next     {following.addressed(step, node)}")
+        more = "     and so for each of these GPUs" if len(gpus) > 1 and _counts_together(step) else ""
+        lines.append(f"  next     {next_commands.addressed(step, node)}{more}")
     return "\n".join(lines)
+
+
+def _counts_together(step: str) -> bool:
+    """Report whether the counts of a command are for the GPUs that it names together, so that it is typed for each."""
+    return " --remove " in step

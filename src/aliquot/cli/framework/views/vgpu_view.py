@@ -1,47 +1,49 @@
-"""The lines of ``aliquot show`` and ``aliquot vgpu list`` about what virtual machines share."""
+"""The lines of ``aliquot show`` and ``aliquot vgpu list`` about GPUs for VMs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.cli.framework.views import vgpu_drawing as vgpudraw
+from aliquot.cli.framework.views import vgpu_drawing as vgpu_drawings
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
 from aliquot.core.rendering import mig_picture
 from aliquot.core.rendering import vgpu_picture as shares
 
 
 def fact(gpu: Gpu, inventory: Inventory) -> str:
-    """What this GPU is to virtual machines, in a few words; empty where it is nothing to them."""
+    """Describe how VMs can use this GPU, in a few words; empty if they cannot."""
     virtual = gpu.virtual
     if gpu.passthrough:
         if virtual is not None and not virtual.driver:
-            return "has no driver: handing it out, or taking it back, was cut off"
+            return "has no driver: a change of its passthrough was interrupted"
         group = f", IOMMU group {virtual.iommu_group}" if virtual and virtual.iommu_group is not None else ""
         return f"passed through to virtual machines (vfio-pci{group})"
     if virtual is None or not (hosts(gpu, inventory) or virtual.functions):
         return ""
     parts = ["vGPU host" if hosts(gpu, inventory) else "SR-IOV"]
     parts += [f"{len(virtual.functions)} VFs"] if virtual.functions else ["VFs off"] if virtual.total else []
-    parts += [f"world {virtual.framework}"] if virtual.framework else []
+    parts += [f"framework {virtual.framework}"] if virtual.framework else []
     parts += ["mixed-size mode"] if virtual.mixed_size else []
     return ", ".join(parts)
 
 
 def hosts(gpu: Gpu, inventory: Inventory) -> bool:
-    """Whether vGPUs can be made of it: the vGPU driver is at work on it, or will be once virtual functions are on."""
+    """Report whether vGPUs can be created on it: the vGPU driver manages it, or will once virtual functions are
+    enabled.
+    """
     virtual = gpu.virtual
     able = inventory.host is not None and bool(inventory.host.vgpu_manager)
     return virtual is not None and not gpu.passthrough and (bool(virtual.framework) or (able and virtual.total > 0))
 
 
 def advice(gpus: Sequence[Gpu], inventory: Inventory) -> list[str]:
-    """What can be done with GPUs that have nothing for virtual machines now, as sentences."""
+    """Return sentences about how to give VMs those GPUs that offer them nothing now."""
     off = [g for g in gpus if hosts(g, inventory) and g.virtual and g.virtual.total and not g.virtual.enabled]
     gone = [g for g in off if g.virtual and g.virtual.recorded_vgpus]
     sentences = []
     if gone:
         sentences.append(
-            f"{_named(gone)} had vGPUs before the reboot: 'aliquot restore --boot' brings back what was asked"
+            f"{_named(gone)} had vGPUs before the reboot: 'aliquot restore --boot' restores what was requested"
         )
     rest = [g for g in off if g not in gone]
     if rest:
@@ -56,9 +58,8 @@ def _named(gpus: Sequence[Gpu]) -> str:
     return f"GPU {', '.join(str(g.index) for g in gpus)}"
 
 
-def picture(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]:
-    """The GPU's title, with its vGPUs over its memory below; without a bar where places say nothing."""
-    title = mig_picture.title(gpu)
+def picture(gpu: Gpu, title: str, inventory: Inventory, column: int, tinted: bool) -> list[str]:
+    """Return the title, with the GPU's vGPUs over its memory below; without a bar if vGPUs have no placement."""
     if not gpu.vgpus:
         return [title]
     table = inventory.vgpu_table(gpu)
@@ -66,17 +67,17 @@ def picture(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[s
     left = now(gpu, inventory)
     if table is None or not shares.drawable(gpu, table, found):
         return [title, left]
-    return [vgpudraw.ruler(title, table, column), vgpudraw.bar(left, found, table, column, tinted)]
+    return [vgpu_drawings.ruler(title, table, column), vgpu_drawings.bar(left, found, table, column, tinted)]
 
 
 def now(gpu: Gpu, inventory: Inventory) -> str:
-    """``  now  A2-4Q:3  (a held)``, empty without vGPUs."""
+    """Return ``  now  A2-4Q:3  (a held)``, empty without vGPUs."""
     return f"  now  {shares.summary(shares.current_vgpus(gpu, inventory.vgpu_table(gpu)))}" if gpu.vgpus else ""
 
 
 def rows(gpu: Gpu) -> list[tuple[str, ...]]:
-    """A table: letter (in MIG mode that of the GPU instance), type, function, UUID, where on the GPU, who has it.
-    Those that a reboot took come last.
+    """Return a table: letter (in MIG mode that of the GPU instance), type, virtual function, UUID, place on the GPU,
+    holder. vGPUs lost in a reboot come last.
     """
     found: list[tuple[str, ...]] = [
         (
@@ -102,13 +103,13 @@ def rows(gpu: Gpu) -> list[tuple[str, ...]]:
 
 
 def members(gpu: Gpu) -> str:
-    """The other devices in a passed-through GPU's IOMMU group, which its virtual machine gets too."""
+    """Name the other devices in the IOMMU group of a passed-through GPU: its VM gets them too."""
     others = [m for m in (gpu.virtual.group_members if gpu.virtual else ()) if m != gpu.pci]
     return f"  the group also has {', '.join(others)}" if gpu.passthrough and others else ""
 
 
 def state(holders: Sequence[object]) -> str:
-    """``held by vm 4711 (win10)`` or ``idle``."""
+    """Return ``held by vm 4711 (win10)`` or ``idle``."""
     return f"held by {', '.join(map(str, holders))}" if holders else "idle"
 
 

@@ -1,4 +1,4 @@
-"""Carrying out a plan, with progress while it runs and the whole truth after."""
+"""Apply a plan, with progress while it runs and the full result afterwards."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from aliquot.cli.commands import plan as planning
 from aliquot.cli.framework import confirmation, output, streams
 from aliquot.cli.framework import error_output as failure
 from aliquot.cli.framework.parser import Args
+from aliquot.cli.framework.vm_references import with_vms
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.rendering import plan_summary as summary
@@ -17,36 +18,46 @@ from aliquot.errors import AliquotError, HardwareError, StorageError
 
 if TYPE_CHECKING:
     from aliquot.cli.framework.progress import ProgressBar
+    from aliquot.core.engine.apply import PlanCheck
     from aliquot.core.engine.context import ApplyOutcome
     from aliquot.core.engine.ports import Hooks
+    from aliquot.core.engine.step_timing import StepListener, TimedStep
     from aliquot.node.connect import Connection
 
 _EXIT = {"nothing": 0, "done": 0, "reboot": 10}
 
 
 class PlanExecution:
-    """A plan, the node it is for, and the inventory that it was made from. ``saved``: the plan comes from a file;
-    ``agreed``: a person was shown it as part of another plan, and agreed.
+    """A plan, its node, and the inventory that it was made from. ``check`` refuses a plan from a file that was edited.
+    ``agreed`` is set if the user saw the plan as part of another one and agreed.
     """
 
-    __slots__ = ("agreed", "connection", "inventory", "plan", "saved")
+    __slots__ = ("agreed", "check", "connection", "inventory", "plan")
 
     def __init__(
-        self, connection: Connection, plan: Plan, inventory: Inventory, *, saved: bool = False, agreed: bool = False
+        self,
+        connection: Connection,
+        plan: Plan,
+        inventory: Inventory,
+        *,
+        check: PlanCheck | None = None,
+        agreed: bool = False,
     ) -> None:
         self.connection = connection
         self.plan = plan
         self.inventory = inventory
-        self.saved = saved
+        self.check = check
         self.agreed = agreed
 
 
 def execute(execution: PlanExecution, args: Args) -> int:
-    """Applies a plan, once a person agreed if one is there, and prints what came of it. Returns the exit code; raises
+    """Apply a plan, after the user agreed if stdin is a terminal, and print the result. Return the exit code. Raises
     what the engine refuses to start.
     """
     if execution.plan.blocked:
         return planning.show(execution.plan, execution.inventory, args)
+    if execution.check is None:  # a plan from a file stays as it is
+        execution.plan = with_vms(execution.plan, args)
     if not (execution.agreed or _confirmed(execution, args)):
         answer = output.build("Outcome", node=execution.plan.node, status="declined", driver_calls=0)
         output.emit(answer, args.output, confirmation.DECLINED)
@@ -55,17 +66,15 @@ def execute(execution: PlanExecution, args: Args) -> int:
     from aliquot.foundation.signals import stoppable
 
     made = hooks(args.hooks, environment(args), debug=bool(os.environ.get("ALIQUOT_DEBUG")))
-    context = execution.connection.execution_context(made)
     with stoppable(), _progress_bar(execution) as bar:
-        if bar is not None:
-            context.on_step = bar.step
-        outcome = apply(execution.plan, context, streams.note, saved=execution.saved)
+        context = execution.connection.execution_context(made, _step_listener(args, bar))
+        outcome = apply(execution.plan, context, streams.note, check=execution.check)
     try:
         report(outcome, execution, args)
     except (StorageError, BrokenPipeError) as error:
         if outcome.error is not None:  # it decides the exit code, also where the terminal or the reader is gone
             streams.redirect_to_devnull()
-            streams.note(text(outcome, execution))
+            streams.error(text(outcome, execution))
             failure.report(outcome.error, args.output, args.typed_node)
         elif isinstance(error, BrokenPipeError) or not outcome.calls:
             raise
@@ -81,26 +90,25 @@ def execute(execution: PlanExecution, args: Args) -> int:
 def _confirmed(execution: PlanExecution, args: Args) -> bool:
     if not execution.plan.changes:
         return True
-    from aliquot.cli.framework.views import plan_view as planview
-    from aliquot.core.engine.saved_plan import confirm
+    from aliquot.cli.framework.views import plan_view as plan_views
 
     def shown(color: bool) -> str:
         if (
             execution.inventory.fingerprint != execution.plan.fingerprint
         ):  # a saved plan for another state cannot be drawn
             return f"{args.plan}: {summary.applied_text(execution.plan)}"
-        if execution.saved:
-            confirm(execution.plan, execution.inventory)
+        if execution.check is not None:
+            execution.check(execution.plan, execution.inventory)
         notes = [f"note: {line}" for line in execution.plan.notes]
-        return "\n".join([*notes, planview.text(execution.plan, execution.inventory, color)])
+        return "\n".join(
+            [*notes, plan_views.text(execution.plan, execution.inventory, color, each=getattr(args, "each", False))]
+        )
 
     return confirmation.confirmed(args, shown)
 
 
 def _progress_bar(execution: PlanExecution) -> AbstractContextManager[ProgressBar | None]:
-    """A bar below the lines of progress, with the time that this node's own past lets one expect; None where no
-    terminal shows it.
-    """
+    """Return a progress bar with the time that this node's earlier changes suggest; None if no terminal shows it."""
     if not streams.watched():
         return nullcontext()
     from aliquot.cli.framework import progress
@@ -120,8 +128,23 @@ def _progress_bar(execution: PlanExecution) -> AbstractContextManager[ProgressBa
     )
 
 
+def _step_listener(args: Args, bar: ProgressBar | None) -> StepListener:
+    """Return what each step of the change is reported to: the progress bar, the log of ``-v``, both or neither."""
+    listeners = [bar.step] if bar is not None else []
+    if getattr(args, "verbose", False):
+        from aliquot.cli.framework.verbosity import log_step
+
+        listeners.append(log_step)
+
+    def report_step(step: TimedStep) -> None:
+        for listener in listeners:
+            listener(step)
+
+    return report_step
+
+
 def hooks(path: str | None, environment: dict[str, str], *, debug: bool, without: tuple[str, ...] = ()) -> Hooks:
-    """The commands of a hooks file, or nothing to run. Those of the hooks ``without`` are left out."""
+    """Return the commands of a hooks file, or no hooks. Those of the hooks ``without`` are left out."""
     from aliquot.node.hooks import CommandHooks, NoHooks
 
     if not path:
@@ -136,7 +159,7 @@ def hooks(path: str | None, environment: dict[str, str], *, debug: bool, without
 
 
 def environment(args: Args) -> dict[str, str]:
-    """The variables that mig-parted gives to hooks."""
+    """Return the variables that mig-parted gives to hooks."""
     return {
         "MIG_PARTED_CONFIG_FILE": getattr(args, "file", None) or "",
         "MIG_PARTED_SELECTED_CONFIG": getattr(args, "config", None) or "",
@@ -147,7 +170,7 @@ def environment(args: Args) -> dict[str, str]:
 
 
 def report(outcome: ApplyOutcome, execution: PlanExecution, args: Args) -> None:
-    """Prints an outcome: the result on stdout, a failure also on stderr."""
+    """Print an outcome: the result to stdout, a failure also to stderr."""
     if args.output == "text":
         for line in execution.plan.notes:
             streams.note(f"note: {line}")
@@ -157,7 +180,7 @@ def report(outcome: ApplyOutcome, execution: PlanExecution, args: Args) -> None:
 
 
 def document(outcome: ApplyOutcome, execution: PlanExecution) -> dict[str, Any]:
-    """An outcome as plain data."""
+    """Return an outcome as plain data."""
     plan = execution.plan
     return output.build(
         "Outcome",
@@ -178,10 +201,10 @@ def document(outcome: ApplyOutcome, execution: PlanExecution) -> dict[str, Any]:
 
 
 def text(outcome: ApplyOutcome, execution: PlanExecution) -> str:
-    """An outcome for people."""
+    """Return an outcome as text."""
     plan = execution.plan
     if outcome.status == "nothing":
-        return "nothing to do: this plan is carried out already" if plan.changes else summary.plan_text(plan)
+        return "nothing to do: this plan was applied already" if plan.changes else summary.plan_text(plan)
     if outcome.status in ("done", "reboot"):
         done = f"done: {summary.applied_text(plan)}"
         if outcome.status == "reboot":
@@ -195,7 +218,7 @@ def text(outcome: ApplyOutcome, execution: PlanExecution) -> str:
 
 
 def _reboot(execution: PlanExecution) -> str:
-    """What is to be restarted: a guest that has the GPU whole cannot reset it, and its host need not be restarted."""
+    """Return what to restart: a guest cannot reset a GPU that is passed through to it, and its host need not reboot."""
     guest = any(g.pci in execution.plan.reboots and not g.resettable for g in execution.inventory.gpus)
     what = "a reboot of this virtual machine" if guest else "a reboot"
     return f"GPU {', '.join(execution.plan.reboots)} needs {what}"
