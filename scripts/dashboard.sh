@@ -8,8 +8,8 @@ trap 'exit 0' INT TERM
 
 quietly() { "$@" >"$ALIQUOT_STATE_DIR/said" 2>&1 || { cat "$ALIQUOT_STATE_DIR/said" >&2; exit 1; }; }
 start() { quietly aliquot sim start "$1" --name "$2"; }
-cut() { quietly aliquot apply --yes --node "$1" --gpu "$2" --mig "$3"; }
-hold() { quietly aliquot sim hold "$2" "$3" --node "$1" --memory "$4"; }
+cut() { quietly aliquot apply --yes --sim "$1" --gpu "$2" --mig "$3"; }
+hold() { quietly aliquot sim hold "$2" "$3" --sim "$1" --memory "$4"; }
 
 echo "starting a simulated fleet ..." >&2
 start dgx-h100 train-1
@@ -22,14 +22,14 @@ cut train-1 0-2 3g.40gb*2
 cut train-1 3 7g.80gb
 hold train-1 0 1 21000
 hold train-1 3 0 60000
-# Two small ones where a 3g.40gb would lie in either half: six slices free, and none to be had.
+# A small instance in each half, so that no 3g.40gb fits although six slices are free.
 cut train-2 0 1g.10gb@1,1g.10gb@4
 cut train-2 1 2g.20gb@0,1g.10gb@5
 hold train-2 1 3 9000
 cut infer-1 0-1 1g.6gb*4
 hold infer-1 0 3 2100
-quietly aliquot apply --yes --node desks-1 --gpu 0 --vgpu A2-4Q*3
+quietly aliquot apply --yes --sim desks-1 --gpu 0 --vgpu A2-4Q*3
 cut lab 0 3g.20gb@0,2g.10gb@4,1g.5gb@6
-# Somebody destroyed an instance by hand.
-quietly aliquot sim destroy 0 1 --node lab
+# An instance is destroyed by hand.
+quietly aliquot sim destroy 0 1 --sim lab
 aliquot dashboard --fleet "$@"

@@ -34,15 +34,15 @@ run 0 aliquot show
 run 10 aliquot plan -f train.yaml -c train
 run 0 aliquot apply -f train.yaml -c train
 run 0 aliquot verify -f train.yaml -c train
-printf '\n# a job starts on one 3g.40gb of GPU 0; the other half is wanted for something else\n'
+printf '\n# a job starts on one 3g.40gb of GPU 0; a new config needs the other half\n'
 run 0 aliquot sim hold 0 1
 run 10 aliquot plan -f train.yaml -c infer
 run 0 aliquot apply -f train.yaml -c infer
-printf '\n# somebody destroys an instance by hand\n'
+printf '\n# an administrator destroys an instance by hand\n'
 run 0 aliquot sim destroy 4 7
 run 30 aliquot verify -f train.yaml -c infer
 run 0 aliquot apply -f train.yaml -c infer
 run 0 aliquot verify -f train.yaml -c infer
-printf '\n# an impossible wish touches nothing\n'
+printf '\n# a request that would destroy the held instance is refused\n'
 run 20 aliquot plan --gpu 0 --mig 7g.80gb
-printf '\nDone: planned, applied, verified, broken, healed. Now try: aliquot --help\n'
+printf '\nDone: planned, applied, verified, broken, healed. Now try: .venv/bin/aliquot --help\n'

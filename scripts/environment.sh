@@ -12,11 +12,15 @@ if [ -d "$cache/$key" ]; then
   cp -al "$cache/$key" "$here"
   # The scripts and the editable installation name the checkout that they were made in. sed replaces the links by files.
   made=$(cat "$here/.made-in")
-  grep -rIl --include='*.pth' --include=direct_url.json --include=pyvenv.cfg --exclude-dir=__pycache__ -e "$made" "$here" >"$here/.moved" || :
-  grep -rIl -e "$made" "$here/bin" >>"$here/.moved" || :
-  xargs sed -i "s|$made|$PWD|g" <"$here/.moved"
-  exit 0
+  moved=$(
+    grep -rIl --include='*.pth' --include=direct_url.json --include=pyvenv.cfg --exclude-dir=__pycache__ -e "$made" "$here" || :
+    grep -rIl -e "$made" "$here/bin" || :
+  )
+  printf '%s\n' "$moved" | xargs sed -i "s|$made|$PWD|g" && exit 0
+  rm -rf "${cache:?}/$key"  # it does not name the checkout that it was made in: install again
 fi
+# An environment that was linked shares its files with the cache: an installation over it would change both.
+[ ! -e "$here/.made-in" ] || rm -rf "$here"
 "${MAKE:-make}" --no-print-directory .venv/.demo
 install="$here/bin/python -m pip install --quiet --disable-pip-version-check"
 $install --group dev

@@ -2,10 +2,10 @@
 
 Usage: python tools/artefacts.py FOLDER
 
-``tests/golden/day`` holds the rehearsed day, and ``tests/system/cli/test_day.py`` compares it; write it anew with
-``ALIQUOT_UPDATE=1``. What depends on the host or on Python's release (``host.txt``, ``help.txt``, ``imports-*``) is
-compared by hand, before and after, on one machine. CRDs, manifests, the chart, the list of metrics and the outputs in
-``docs`` are files of the repository that other tests compare.
+``tests/golden/day`` holds the rehearsed day, and ``tests/system/cli/test_day.py`` compares it; write it again with
+``ALIQUOT_UPDATE=1``. Files that depend on the host or on Python's release (``host.txt``, ``help.txt``, ``imports-*``)
+are compared by hand, before and after, on one host. CRDs, manifests, the chart, the list of metrics and the outputs
+in ``docs`` are files of the repository that other tests compare.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ mig-configs:
 BAD = "version: v1\nmig-configs:\n  x:\n  - devices: all\n    mig-enabled: true\n    mig-devices: {9g.90gb: 1}\n"
 VGPU = "version: v1\nvgpu-configs:\n  q:\n  - devices: all\n    vgpu-devices: {A2-4Q: 4}\n"
 # One working day: the verbs that read or change a node, right and wrong words, in an order that leaves state behind.
-# ``@NODE`` says which simulated node the lines below it are about; the answer to a line with ``~`` differs from host to
-# host, so it is compared by hand on one host alone.
+# ``@NODE`` names the simulated node of the lines below it. The answer to a line with ``~`` differs from host to host:
+# compare it by hand, on one host.
 STORY = """
 sim start a100-sxm4-40gb*2 --name mig
 sim start a2:vfio,a100-pcie-40gb:mdev --name vms
@@ -186,7 +186,7 @@ def collect(run: Run, folder: Path, *, host: bool = True) -> Iterator[tuple[str,
     """Yield the name and the text of each artefact.
 
     ``run`` runs a command line, with variables, in ``work`` below the folder and with ``state`` there as its state
-    directory. ``host`` asks for what depends on the host or on Python's release as well.
+    directory. ``host`` adds the artefacts that depend on the host or on Python's release.
     """
     work = folder / "work"
     work.mkdir()
@@ -195,15 +195,15 @@ def collect(run: Run, folder: Path, *, host: bool = True) -> Iterator[tuple[str,
     if host:
         yield "help.txt", "\n".join(f"$ {' '.join(words)}\n{page}" for words, page in _help(run, []))
     node = ""
-    said: dict[str, list[str]] = {}
+    answer: dict[str, list[str]] = {}
     for line in filter(None, STORY.splitlines()):
         if line.startswith("@"):
             node = line[1:]
         elif host or not line.startswith("~"):
-            kept = said.setdefault("host" if line.startswith("~") else node or "nodes", [])
+            kept = answer.setdefault("host" if line.startswith("~") else node or "nodes", [])
             code, out, err = run(shlex.split(line.removeprefix("~")), {"ALIQUOT_SIM": node} if node else {})
             kept.append(_masked(f"$ aliquot {line}\n{out}{err}[{code}]\n", folder))
-    for name, texts in said.items():
+    for name, texts in answer.items():
         yield f"{name}.txt", "\n".join(texts)
     for each in sorted((folder / "state/sim").iterdir()):
         for path in (each / name for name in STATE):
@@ -225,13 +225,13 @@ def _help(run: Run, path: list[str]) -> Iterator[tuple[list[str], str]]:
 
 
 def _calls(text: str) -> str:
-    """How often each call was made of each GPU and answered how."""
+    """Return how often each call was made for each GPU, by result."""
     counts = Counter(re.sub(r'^{"seq":\d+,|,"pid":\d+|,"at":[\d.]+', "", line) for line in text.splitlines())
     return "".join(f"{count:5} {call}\n" for call, count in sorted(counts.items()))
 
 
 def _masked(text: str, folder: Path) -> str:
-    """The text without what differs from one run to the next."""
+    """Return the text without the parts that differ from run to run."""
     text = text.replace(str(folder), "FOLDER")
     for pattern, name in MASKS:
         text = re.sub(pattern, name, text)

@@ -15,7 +15,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "src/aliquot/core/model/data"
 ID_OF_UNKNOWN = 1000
-"""Profiles whose id nobody has published get 1000 + their NVML index: no real id is that large."""
+"""Profiles without a published id get 1000 + their NVML index: no real id is that large."""
 
 
 def profile(row: dict[str, Any]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def family(doc: dict[str, Any]) -> dict[str, Any]:
 
 
 def files() -> dict[str, bytes]:
-    """File name to content, for every file that the package should carry."""
+    """Return file name to content, for every file that the package should have."""
     out: dict[str, bytes] = {}
     docs = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "catalog/mig").glob("*.yaml"))]
     for doc in docs:
@@ -105,7 +105,7 @@ def vgpu_type(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def description(row: dict[str, Any]) -> dict[str, Any]:
-    """Heads, frame rate limit and resolution of the mdev description; where no source has them, those seen on A2."""
+    """Return heads, frame rate limit and resolution of the mdev description; those of an A2 if no source has them."""
     heads, frl, res = {
         "A": (1, 60, "1280x1024"),
         "B": (4, 45, "5120x2880"),
@@ -130,7 +130,7 @@ def vgpu_table(doc: dict[str, Any]) -> dict[str, Any]:
 
 
 def vgpu_files() -> dict[str, bytes]:
-    """The vGPU types: one file per product and an index by PCI id."""
+    """Build the vGPU types: one file per product and an index by PCI id."""
     out: dict[str, bytes] = {}
     index = []
     for path in sorted((ROOT / "catalog/vgpu").glob("*.yaml")):
@@ -141,7 +141,7 @@ def vgpu_files() -> dict[str, bytes]:
 
 
 def _siblings(index: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Further PCI ids of boards that have another's vGPU types (A30X has A30's), by the prefix of their type names."""
+    """Return boards that share another's vGPU types (A30X has A30's), found by the prefix of their type names."""
     by_prefix = {row["prefix"]: row for row in index}
     listed = {row["pci_device"] for row in index}
     devices = yaml.safe_load((ROOT / "catalog/pci-ids.yaml").read_text())["devices"]

@@ -1,4 +1,4 @@
-"""Make docs/cli.md, docs/reference, docs/pictures/imports.svg and tests/PACKAGES.md from the code.
+"""Make docs/cli.md, scripts/aliquot.1, docs/reference, docs/pictures/*.svg and tests/PACKAGES.md from the code.
 
 Usage: python tools/build_docs.py [--check] [PAGE...]     exit 1 if --check finds a difference
 """
@@ -12,16 +12,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from tools.docs import catalog, cli, config, crds, errors, imports, packages, states  # noqa: E402
+from tools.docs import catalog, cli, config, crds, errors, flows, imports, man, packages, slices, states  # noqa: E402
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/cli.md": cli.page,
+    "scripts/aliquot.1": man.page,
     "docs/reference/config.md": config.page,
     "docs/reference/errors.md": errors.page,
     "docs/reference/crds.md": crds.page,
     "docs/reference/states.md": states.page,
     "docs/reference/catalog.md": catalog.page,
     "docs/pictures/imports.svg": imports.page,
+    "docs/pictures/sharing-modes.svg": slices.sharing,
+    "docs/pictures/mig-placements.svg": slices.placements,
+    "docs/pictures/mig-fragmentation.svg": slices.fragmentation,
+    "docs/pictures/vgpu-frameworks.svg": flows.frameworks,
+    "docs/pictures/holders.svg": flows.holders,
+    "docs/pictures/change.svg": flows.change,
+    "docs/pictures/agent-cycle.svg": flows.agent,
+    "docs/pictures/node-states.svg": flows.node_states,
     "tests/PACKAGES.md": packages.page,
 }
 

@@ -1,8 +1,8 @@
-"""Lock what the image installs, in deploy/image: each package with its hashes, and the bill of materials.
+"""Lock the packages of the image, in deploy/image: each package with its hashes, and the bill of materials.
 
-Usage: python tools/build_lock.py    (needs uv: make lock)
+Usage: python tools/build_lock.py    (needs uv, as ``make lock`` installs it)
 
-A version that is installed here is the one that the tests ran with, and the lock takes it.
+The lock takes the versions that are installed here, because the tests ran with them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLDER = ROOT / "deploy/image"
 REQUIREMENTS, BUILD, SBOM = (FOLDER / name for name in ("requirements.lock", "build.lock", "sbom.cdx.json"))
 CONTAINERFILE = ROOT / "deploy/Containerfile"
 EXTRAS = ("agent", "server", "dashboard")
-"""What the Containerfile installs of Aliquot's extras."""
+"""The extras of Aliquot that the Containerfile installs."""
 HEAD = "# Made by tools/build_lock.py (make lock) from pyproject.toml: change it there.\n"
 _PACKAGE = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+) \\$")
 _HASH = re.compile(r"^    --hash=sha256:(?P<hash>[0-9a-f]{64})(?: \\)?$")
@@ -33,7 +33,7 @@ _BASE = re.compile(r"^ARG BASE=(?P<name>\S+):(?P<tag>[^:@\s]+)@(?P<digest>sha256
 
 
 class Package(msgspec.Struct, frozen=True):
-    """One locked package; ``parents`` need it."""
+    """A locked package; ``parents`` need it."""
 
     name: str
     version: str
@@ -61,7 +61,7 @@ def read(text: str) -> tuple[Package, ...]:
 def sbom(lock: str, containerfile: str, version: str) -> str:
     """Build the bill of materials (CycloneDX 1.6): the locked packages, and the image that they are put on.
 
-    Hashes stand in the lock alone: a package has one for each platform, and which of them is installed is open here.
+    Only the lock has hashes: a package has one for each platform, and the installed platform is not known here.
     Raises ValueError for a Containerfile whose base is not pinned.
     """
     packages, base = read(lock), _BASE.search(containerfile)

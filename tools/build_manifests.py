@@ -1,6 +1,6 @@
-"""Make deploy/crds, deploy/kubernetes and deploy/helm/aliquot from the description in the package.
+"""Generate deploy/crds, deploy/kubernetes and deploy/helm/aliquot from the objects in the package.
 
-Usage: python tools/build_manifests.py [--check]     exit 1 if --check finds a difference
+Usage: python tools/build_manifests.py [--check] exit 1 if --check finds a difference
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ CRD_HEAD = (
 
 
 def manifests() -> dict[str, str]:
-    """The files of deploy/kubernetes, of deploy/kubernetes-machines, and of the folder for clusters where the GPU
-    Operator stays, whose namespace is not ours to delete.
+    """Return the files of deploy/kubernetes, deploy/kubernetes-machines, and the folder for clusters that keep the GPU
+    Operator, whose namespace is not ours to delete.
     """
     beside = bundle.files(beside_operator())
     beside.pop("00-namespace")
@@ -40,21 +40,21 @@ def manifests() -> dict[str, str]:
 
 
 def _text(objects: list[Object]) -> str:
-    """Each object begins with ``---``, so that files can be joined."""
+    """Return the text of objects. Each begins with ``---``, so that files can be joined."""
     text = Text()
     return HEAD + "".join("---\n" + text.dump(text.annotate(item, object_comments(item))) for item in objects)
 
 
 def definitions() -> dict[str, str]:
-    """One file for each kind of Harvester's devices group. Helm makes what lies in crds/ where it is not there, and
-    never changes or deletes it afterwards.
+    """Return one file for each kind of Harvester's devices group. Helm creates the objects in crds/ if they do not
+    exist, and never changes or deletes them afterwards.
     """
     made = {f"crds/{each['metadata']['name']}.yaml": CRD_HEAD + Text().dump(each) for each in crds.definitions()}
     return made | {f"helm/aliquot/{name}": text for name, text in made.items()}
 
 
 def files() -> dict[str, str]:
-    """Every made file below deploy/, by its path."""
+    """Return every generated file below deploy/, by its path."""
     return definitions() | manifests() | {f"helm/aliquot/{name}": text for name, text in chart.files().items()}
 
 

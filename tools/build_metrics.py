@@ -1,7 +1,7 @@
-"""Make what follows from the table of metrics and from the rules: docs/metrics.md's table, the Grafana dashboard, the
-PrometheusRule for the Operator.
+"""Generate the table of docs/metrics.md, the Grafana dashboard, and the PrometheusRule for the Operator from the table
+of metrics and from the rules.
 
-Usage: python tools/build_metrics.py [--check]     exit 1 if --check finds a difference
+Usage: python tools/build_metrics.py [--check] exit 1 if --check finds a difference
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ spec:
 
 
 def table() -> Iterator[str]:
-    """Every metric by who has it, then every label."""
+    """Yield every metric by the processes that have it, then every label."""
     by: dict[tuple[str, ...], list[str]] = {}
     for row in TABLE:
         labels = ", ".join(f"`{label}`" for label in row.labels)
@@ -59,7 +59,7 @@ def table() -> Iterator[str]:
 
 
 def page(text: str) -> str:
-    """The page with its table made anew."""
+    """Return the page with its table generated again."""
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n\n" + "\n".join(table()) + f"\n\n{END}{after}"

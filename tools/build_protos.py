@@ -1,6 +1,6 @@
-"""Make the gRPC modules from kubelet's ``.proto`` files, or with ``--check`` say whether they are up to date.
+"""Generate the gRPC modules from the kubelet's ``.proto`` files; ``--check`` reports whether they are up to date.
 
-Needs grpcio-tools 1.72.2 (protobuf 6.30): what a newer one makes does not load under an older protobuf.
+Needs grpcio-tools 1.72.2 (protobuf 6.30): modules of a newer one do not load with an older protobuf.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VERSION = "1.72.2"
 
 
 def build(target: Path) -> None:
-    """Write the modules below ``target``, in the package's folders. Raises SystemExit where the tools are missing."""
+    """Write the modules below ``target``, in the package's folders. Raises SystemExit if the tools are missing."""
     import grpc_tools  # noqa: F401
 
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -30,7 +30,7 @@ def build(target: Path) -> None:
 
 
 def differences(target: Path) -> list[str]:
-    """The names of modules that differ from what was just made below ``target``."""
+    """Return the names of modules that differ from those just generated below ``target``."""
     made = target / PROTOS.relative_to(SOURCE)
     names = (
         {p.name for p in made.iterdir()}

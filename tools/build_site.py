@@ -1,6 +1,6 @@
-"""Build the pages as a site in ``site/``: those of the repository, where they lie, with what they link to.
+"""Build a site in ``site/`` from the pages of the repository and the files that they link to.
 
-Usage: python tools/build_site.py [--gather]     --gather only puts the pages together, in build/pages
+Usage: python tools/build_site.py [--gather]     --gather only collects the pages in build/pages
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 
 
 def gather() -> list[Path]:
-    """Copies every page, and every file that one links to; their places in the site. What they link to outside of
-    pages and files (a folder) stays a link into the repository.
+    """Copy every page, and every file that one links to, and return their places in the site.
+
+    A link to anything else (a folder) stays a link into the repository.
     """
     shutil.rmtree(PAGES, ignore_errors=True)
     found = {ROOT / "README.md", *ROOT.glob("docs/**/*.md")}

@@ -1,6 +1,7 @@
-"""The Helm chart: the same objects as deploy/kubernetes, with a few holes for values. No logic of its own.
+"""The Helm chart: the same objects as deploy/kubernetes, with template expressions for values. It has no logic of its
+own.
 
-``chart_holes`` has the holes.
+``chart_holes`` has the template expressions.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _COPIED = {
 
 
 def files() -> dict[str, str]:
-    """The files of the chart."""
+    """Return the files of the chart."""
     found = {
         "Chart.yaml": _chart(),
         "values.yaml": VALUES_YAML,
@@ -65,7 +66,7 @@ def files() -> dict[str, str]:
 
 
 def _copied(kind: str) -> str:
-    """A file that has braces of its own: it goes in as it is, no template is made of it."""
+    """Return a file that contains braces. It is included as it is, and not as a template."""
     meta = Text().dump({"metadata": metadata("aliquot", "metrics", VALUES.namespace)})
     get = f'.Files.Get "prometheus/{_FILES[kind]}"'
     if kind == "prometheusrule":
@@ -77,7 +78,7 @@ def _copied(kind: str) -> str:
 
 
 def _part(condition: str, objects: list[Object], before: str = "") -> str:
-    """Objects that are made under a condition."""
+    """Return objects under a condition."""
     body = "".join("---\n" + _template(item) for item in objects)
     return f"{{{{- if {condition} }}}}\n{before}{body}{{{{- end }}}}\n"
 
@@ -90,7 +91,7 @@ def _template(item: Object) -> str:
 
 
 def _certificate() -> list[Object]:
-    """For cert-manager: an authority of its own, unless an issuer is named, and the certificate."""
+    """Return the objects for cert-manager: an issuer of its own, unless one is named, and the certificate."""
     meta = metadata(WEBHOOK, "controller", VALUES.namespace)
     hosts = [f"{WEBHOOK}.{VALUES.namespace}.svc", f"{WEBHOOK}.{VALUES.namespace}.svc.cluster.local"]
     issuer = {"name": f'{{{{ .Values.webhook.certManager.issuer.name | default "{WEBHOOK}" }}}}'}
@@ -111,7 +112,7 @@ def _chart() -> str:
 # Made by tools/build_manifests.py: change tools/chart.py.
 apiVersion: v2
 name: aliquot
-description: Divide NVIDIA GPUs and hand out the pieces, in the place of NVIDIA's MIG manager
+description: Partition NVIDIA GPUs and allocate their instances, as a replacement for NVIDIA's MIG manager
 type: application
 version: {__version__}
 appVersion: "{__version__}"

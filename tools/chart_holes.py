@@ -1,4 +1,4 @@
-"""The holes of the chart's templates: values that are template expressions, and what else goes into which object."""
+"""Template expressions of the chart: values, and the objects that they go into."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aliquot.kubernetes.manifests.values import (
 
 
 def _named(name: str, around: str = "{{ %s }}") -> str:
-    """An object's name, which is another one beside the GPU Operator."""
+    """Return an object's name, which differs beside the GPU Operator."""
     return around % f'(ternary "{NAMES_BESIDE_OPERATOR[name]}" "{name}" .Values.besideOperator)'
 
 
@@ -49,7 +49,7 @@ TOOLKIT = toolkit.DriverToolkit(
 )
 MANAGED = ".Values.webhook.certManager.enabled"
 CERTIFICATE = f"{WEBHOOK}-cert-manager"
-"""The Secret of cert-manager's certificate; the controller's own lies in another."""
+"""The Secret of cert-manager's certificate. The controller's own certificate is in another Secret."""
 _MOUNTED = "volumeMounts: [{name: certificate, mountPath: /webhook-certificate, readOnly: true}]"
 _POD: Path = ("spec", "template", "spec")
 _CONTAINER: Path = (*_POD, "containers", 0)
@@ -57,7 +57,7 @@ _PULL = "{{ .Values.image.pullPolicy }}"
 
 
 def fill(item: Object, text: Text) -> None:
-    """Makes the holes of one object."""
+    """Insert the template expressions into one object."""
     change = _CHANGES.get((item["kind"], item["metadata"]["name"]))
     if change is not None:
         change(item, text)
@@ -112,7 +112,7 @@ def _dashboard(item: Object, text: Text) -> None:
 
 
 def _network(item: Object, text: Text) -> None:
-    """Who may come: nobody, or whom the values name."""
+    """Let in the clients that the values name, or none."""
     spec = item["spec"]
     insert_before(spec, ("ingress",), text.line("{{- if .Values.dashboard.from }}"))
     rule = "ingress: [{from: {{ toJson .Values.dashboard.from }}}]"
@@ -124,7 +124,7 @@ def _network(item: Object, text: Text) -> None:
 
 
 def _reached(item: Object, text: Text) -> None:
-    """Who may come to metrics and webhooks, and where the pods may go, as the values say."""
+    """Restrict clients of metrics and webhooks, and the destinations of the pods, as the values say."""
     spec, value = item["spec"], ".Values.networkPolicy"
     for rule in spec["ingress"]:
         if isinstance(rule, str):
@@ -152,8 +152,9 @@ def _driver(item: Object, text: Text) -> None:
 
 
 def _webhooks(item: Object, text: Text) -> None:
-    """Where cert-manager makes the certificate it puts its authority in, and the controller has no right to register
-    the webhooks: they are there from the start, and asked without being waited for unless the values say so.
+    """Set the failure policy, and let cert-manager inject its authority. With cert-manager the controller has no right
+    to register the webhooks, so they are registered from the start. Unless the values say otherwise, requests do not
+    wait for them.
     """
     if "webhooks" not in item:
         return
@@ -164,7 +165,7 @@ def _webhooks(item: Object, text: Text) -> None:
 
 
 def _settings(item: Object, text: Text) -> None:
-    said = (
+    output = (
         '(dict "version" "aliquot/v1"'
         ' "mig" (dict "config-map" .Values.migManager.config.name "default-config" .Values.migManager.config.default)'
         ' "device-plugin" (dict "enabled" .Values.devicePlugin.enabled)'
@@ -172,7 +173,7 @@ def _settings(item: Object, text: Text) -> None:
     )
     item["data"] = {
         text.line(f"{names.SETTINGS_KEY}: |"): None,
-        text.line(f"{{{{- toYaml (mergeOverwrite {said} .Values.settings) | nindent 4 }}}}"): None,
+        text.line(f"{{{{- toYaml (mergeOverwrite {output} .Values.settings) | nindent 4 }}}}"): None,
     }
 
 
@@ -193,7 +194,7 @@ _CHANGES: dict[tuple[str, str], Callable[[Object, Text], None]] = {
 
 
 def _given(item: Object, before: str, condition: str, line: str, text: Text) -> None:
-    """A line before a key, under a condition."""
+    """Insert a line before a key, under a condition."""
     for each in (f"{{{{- if {condition} }}}}", line, "{{- end }}"):
         insert_before(item, (before,), text.line(each))
 
@@ -205,7 +206,7 @@ def _at(item: Any, path: Path) -> Any:
 
 
 def _block(item: Object, key: str, value: str, text: Text) -> None:
-    """What is at ``key`` comes from a value, whole."""
+    """Replace the value at ``key`` by a whole value of the chart."""
     insert_before(item, (key,), text.line(f"{key}: {{{{- toYaml {value} | nindent {{inner}} }}}}"))
     del item[key]
 
@@ -217,7 +218,7 @@ def _pull_secrets(pod: Object, text: Text) -> None:
 
 
 def _environment(entries: list[Object], text: Text) -> list[Any]:
-    """Each variable unless the values give one of that name; then those of the values."""
+    """Return each variable unless the values have one of that name, then those of the values."""
     found: list[Any] = [
         text.line("{{- $given := dict }}{{ range .Values.migManager.env }}{{ $_ := set $given .name true }}{{ end }}")
     ]

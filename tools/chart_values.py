@@ -1,4 +1,4 @@
-"""What the chart's user sets and reads: its values, what they may be, and the notes after an installation."""
+"""Parts of the chart that its user sets and reads: values, their schema, and the notes after an installation."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from typing import Any
 from aliquot.core.config.settings import STRATEGIES
 
 VALUES_YAML = """\
-# Made by tools/build_manifests.py: change tools/chart.py. Names are those of the GPU Operator's chart where it has one.
+# Made by tools/build_manifests.py: change tools/chart_values.py. Values are named as in the GPU Operator's chart.
 image:
-  # where you pushed the image that deploy/Containerfile builds, for example registry.example/aliquot; must be set
+  # required: the repository of the image that deploy/Containerfile builds, for example registry.example/aliquot
   repository: ""
   # empty: the chart's appVersion
   tag: ""
   pullPolicy: IfNotPresent
 imagePullSecrets: []
 
-# true where the GPU Operator stays in this namespace: it deletes what has the names of its own MIG manager
+# true if the GPU Operator stays in this namespace, because it deletes objects with the names of its own MIG manager
 besideOperator: false
 
 mig:
   # single (the GPU Operator's default): every MIG device is nvidia.com/gpu, and a node has one profile; mixed: each
-  # profile is a resource of its own (nvidia.com/mig-1g.10gb), and all-balanced works; none: GPUs are handed out whole
+  # profile is a resource (nvidia.com/mig-1g.10gb), and all-balanced works; none: only whole GPUs are allocated
   strategy: single
 
 migManager:
   enabled: true
-  # variables for the agent; they replace those of the chart. WITH_REBOOT=true reboots a node where MIG needs it
+  # variables of the agent; they override those of the chart. WITH_REBOOT=true reboots a node if MIG needs it
   env: []
   config:
     # ConfigMap with the named configs (key config.yaml); empty: generated on each node
     name: ""
-    # make that ConfigMap from data
+    # create that ConfigMap from data
     create: false
     data: {}
     # named config of a MIG-capable node without the label nvidia.com/mig.config; empty: none
     default: all-disabled
-  # true: agents may evict pods, which the holder policies drain and force do. An admission policy cannot tell which
-  # node an evicted pod is on: a stolen agent token could then evict pods of any node, outside kube-system
+  # true: agents may evict pods, which the holder policies drain and force need. An admission policy cannot see the node
+  # of an evicted pod, so a stolen agent token could evict pods of any node, outside kube-system
   evictions: false
   gpuClientsConfig:
     # ConfigMap with clients.yaml; empty: default-gpu-clients
@@ -47,13 +47,13 @@ migManager:
     limits: {memory: 256Mi}
 
 driver:
-  # false: the driver was installed on the host, so the host's GPU services are stopped around a change
+  # false: the driver is installed on the host, so the host's GPU services are stopped during a change
   enabled: true
 
 cdi:
   enabled: true
 
-# what the agent does in the place of NVIDIA's device plugin and gpu-feature-discovery
+# the agent replaces NVIDIA's device plugin and gpu-feature-discovery
 devicePlugin:
   enabled: true
 gfd:
@@ -78,13 +78,13 @@ metrics:
   grafanaDashboard:
     enabled: false
 
-# GPUs for virtual machines (KubeVirt, Harvester), in the place of Harvester's pcidevices. Apply deploy/crds first
-# where the kinds are there already: Helm does not replace them
+# GPUs for VMs (KubeVirt, Harvester), as a replacement for Harvester's pcidevices. If the CRDs already exist, apply
+# deploy/crds first: Helm does not replace them
 devices:
   enabled: false
-  # where the GPU driver's programs are: auto (in its pod where the node has one), pod or local
+  # location of the GPU driver's programs: auto (in the driver's pod if the node has one), pod or local
   driver: auto
-  # the namespace of the driver's pods, where driverToolkit does not make them
+  # the namespace of the driver's pods, unless driverToolkit creates them
   driverNamespace: harvester-system
   # the namespace of the KubeVirt object
   kubevirtNamespace: harvester-system
@@ -96,38 +96,37 @@ devices:
 
 webhook:
   certManager:
-    # true: cert-manager makes the webhooks' certificate; false: the controller makes and renews its own
+    # true: cert-manager creates the webhooks' certificate; false: the controller creates and renews its own
     enabled: false
     issuer:
-      # empty: an authority that is made for this alone
+      # empty: a self-signed issuer only for this certificate
       name: ""
       kind: Issuer
-    # with cert-manager the webhooks are registered from the start, and the controller has no right to do it. Ignore:
-    # while none answers, Harvester's kinds are changed unjudged. Fail, once the controller is ready: changes wait
+    # with cert-manager the webhooks are registered from the start, because the controller has no right to do it.
+    # Ignore: while none answers, Harvester's kinds change unchecked. Fail, once the controller is ready: changes wait
     failurePolicy: Ignore
 
-# who reaches the agents' and the controller's pages over the network; the web page has its own policy
+# network access to the pages of the agents and the controller; the web page has its own policy
 networkPolicy:
   enabled: true
-  # who may read metrics, as in a NetworkPolicy (from): by default the pods of the namespace monitoring
+  # clients of metrics, as in a NetworkPolicy (from); by default the pods of the namespace monitoring
   metricsFrom:
   - namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}
-  # who may call the webhooks and ask for capacity; everybody where this is empty. The API server must be among them,
-  # by its address
+  # clients of webhooks and capacity; if empty, all. The list must include the API server's address
   webhookFrom: []
-  # where the pods may go (egress), for example to the API server's address alone; anywhere where this is empty
+  # destinations of the pods (egress), for example only the API server's address; if empty, all
   egress: []
 
 # the web page: kubectl port-forward -n NAMESPACE deploy/aliquot-dashboard 8470
 dashboard:
   enabled: false
-  # nobody changes anything by it
+  # true: users cannot change anything through the page
   readOnly: false
-  # names by which an ingress, or another proxy, is reached that stands before it
+  # host names of an ingress or another proxy in front of the page
   hosts: []
-  # Secret with tls.crt and tls.key: the page speaks HTTPS itself
+  # Secret with tls.crt and tls.key, with which the page itself serves HTTPS
   tlsSecret: ""
-  # who may come over the network, as in a NetworkPolicy (from); nobody where this is empty
+  # clients over the network, as in a NetworkPolicy (from); if empty, none
   from: []
   resources:
     requests: {cpu: 10m, memory: 96Mi}
@@ -140,7 +139,7 @@ driverToolkit:
     repository: rancher/harvester-nvidia-driver-toolkit
     tag: ""
     pullPolicy: IfNotPresent
-  # URL of the driver's .run file on a server of yours
+  # URL of the driver's .run file on your own server
   location: ""
 
 # more settings, as in the ConfigMap aliquot-settings, for example {holders: {policy: drain}}
@@ -172,23 +171,23 @@ LOCATED = """\
 """
 
 NOTES = """\
-Aliquot {{ .Chart.AppVersion }} divides the GPUs of this cluster; MIG strategy: {{ .Values.mig.strategy }}.
+Aliquot {{ .Chart.AppVersion }} partitions the GPUs of this cluster. MIG strategy: {{ .Values.mig.strategy }}.
 
-Where the GPU Operator runs its own MIG manager, device plugin or gpu-feature-discovery, turn them off first:
+If the GPU Operator runs its own MIG manager, device plugin or gpu-feature-discovery, turn them off first:
 
   kubectl patch clusterpolicies.nvidia.com/cluster-policy --type=merge \\
     -p '{"spec":{"migManager":{"enabled":false},"devicePlugin":{"enabled":false},"gfd":{"enabled":false}}}'
 
-Divide a node:
+Partition the GPUs of a node:
 {{- if eq .Values.mig.strategy "mixed" }}
 
   kubectl label nodes NODE nvidia.com/mig.config=all-balanced --overwrite
 {{- else if eq .Values.mig.strategy "none" }}
-The strategy none offers GPUs whole, divided or not; mig.strategy=mixed offers the MIG devices:
+The strategy none offers only whole GPUs; mig.strategy=mixed offers the MIG devices:
 
   kubectl label nodes NODE nvidia.com/mig.config=all-balanced --overwrite
 {{- else }}
-The strategy {{ .Values.mig.strategy }} takes no layout of several profiles (all-balanced); mig.strategy=mixed does.
+The strategy {{ .Values.mig.strategy }} needs one profile per node. For several (all-balanced), use mig.strategy=mixed.
 
   kubectl label nodes NODE nvidia.com/mig.config=all-1g.10gb --overwrite
 {{- end }}
@@ -202,7 +201,7 @@ The named configs of a node:
 
 
 def schema() -> dict[str, Any]:
-    """The values that the chart takes, and nothing else: a misspelt one is refused."""
+    """Return the schema of the values. It refuses unknown values, such as a misspelled name."""
     text, flag = {"type": "string"}, {"type": "boolean"}
     name = {"type": "string", "minLength": 1}
     pull = {"enum": ["Always", "IfNotPresent", "Never"]}

@@ -3,9 +3,9 @@
 Usage: python tools/contained.py [--budget CPU,WALL,MOST] COMMAND [WORD ...]
 
 The command runs in a PID namespace of its own. Its first process ends with the command, and with this program, also
-after SIGKILL; the kernel then ends every other process of the namespace: daemons, servers, containers. Without root
-the namespace belongs to a user namespace with the same user. Where namespaces are refused the command runs without,
-and a line on stderr says so.
+after SIGKILL. The kernel then ends every other process of the namespace: daemons, servers, containers. Without root
+the namespace belongs to a user namespace with the same user. If the kernel refuses namespaces, the command runs
+without, and a line on stderr reports it.
 
 With a budget, the last line compares the CPU seconds of all those processes and the wall time with it, and above MOST
 CPU seconds the run has failed.
@@ -31,7 +31,7 @@ _END_WITH_PARENT = 1
 
 
 class Budget(NamedTuple):
-    """Seconds: of CPU and wall time that a run should take at most, and of CPU above which it fails."""
+    """Limits in seconds: the CPU and wall time that a run should not exceed, and the CPU time above which it fails."""
 
     cpu: float
     wall: float
@@ -39,7 +39,7 @@ class Budget(NamedTuple):
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command; its exit code."""
+    """Run the command, and return its exit code."""
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.geteuid(), os.getegid()
     if libc.unshare(_NEW_PIDS | _NEW_MOUNTS | (_NEW_USER if user else 0)):
@@ -71,7 +71,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _pass_on(pid: int | None) -> None:
-    """Send to a process what asks this one to end. A terminal sends its signals to the command as well."""
+    """Forward the signals that end this process to another one. A terminal also signals the command itself."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _nothing if pid is None else lambda number, frame: os.kill(pid, number))
     for number in (signal.SIGINT, signal.SIGQUIT):
@@ -79,7 +79,7 @@ def _pass_on(pid: int | None) -> None:
 
 
 def _exit_code(status: int) -> int:
-    """The exit code as a shell reports it: 128 and the number of the signal that ended a process."""
+    """Return the exit code as a shell reports it: 128 plus the number of the signal that ended a process."""
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
 
@@ -97,15 +97,15 @@ def _contained(words: Sequence[str]) -> int:
         if pid == command.pid:
             break
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:  # what the command left behind and has ended: it counts
+        while os.waitpid(-1, os.WNOHANG)[0]:  # an ended process that the command left behind: it counts
             pass
     over = budget is not None and _compare(budget, time.monotonic() - began)
     return _exit_code(status) or int(over)
 
 
 def _compare(budget: Budget, wall: float) -> bool:
-    """Print what was used; whether it is more than a run may use."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # of all that have ended: orphans are collected here
+    """Print the used time, and return whether it exceeds the limit."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # of all ended processes, because orphans are collected here
     cpu = used.ru_utime + used.ru_stime
     over = cpu > budget.most
     within = cpu <= budget.cpu and wall <= budget.wall
@@ -115,7 +115,7 @@ def _compare(budget: Budget, wall: float) -> bool:
 
 
 def _nothing(number: int, frame: object) -> None:
-    """Go on."""
+    """Ignore the signal."""
 
 
 if __name__ == "__main__":

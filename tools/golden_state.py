@@ -1,14 +1,14 @@
-"""Make ``tests/golden/state/RELEASE``: what a release leaves where it is killed, at each record of its journal.
+"""Make ``tests/golden/state/RELEASE``: the state of a release that is killed, at each record of its journal.
 
     python tools/golden_state.py RELEASE [SRC]
 
-``SRC`` is the ``src`` folder of that release, this checkout's where it is left out; its dependencies are those of this
-Python. A file holds one story: commands on a simulated node, and the directory of the node at each record of the last
-command, the simulator's own state included; ``others.json`` is a directory of the state files that no such command
-writes. ``program.tar.xz`` has the modules of that release that these commands need: the release after it runs them on
-its own directories, also in a checkout without history. Later releases must read all of them
-(``tests/system/cli/test_version_skew.py``). Make them once for each release, and never again: they are what lies on
-hosts. The program of a release that is not the previous one any more can go.
+``SRC`` is the ``src`` folder of that release, by default this checkout's. Its dependencies are those of this Python.
+A file has one story: commands on a simulated node, and the directory of the node at each record of the last command.
+The directory includes the simulator's own state. ``others.json`` is a directory of the state files that no such
+command writes. ``program.tar.xz`` has the modules of that release that these commands need. The release after it runs
+them on its own directories, also in a checkout without history. Later releases must read all of them
+(``tests/system/cli/test_version_skew.py``). Make them once for each release, and never again, because hosts have them.
+Only the program of the previous release is needed; older ones can be deleted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STORIES: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 """Template of the node, commands before, and the command that is killed."""
 ALSO = ("show", "history", "restore --boot", "sim reboot")
-"""What else the program of a release is asked for."""
+"""More commands that the program of a release must run."""
 NOT_STATE = ("calls.jsonl", "driver", "lib.key", "libnvidia-ml.so.1", "lock", "nvml.sock", "control.sock", "*.lock")
 RECORDER = f"""
 import os, re, runpy, shutil, sys
@@ -80,7 +80,7 @@ VALUES: dict[str, Any] = {
         "idle": {"n2": 7.0}, "promised": {"4": 8.0}, "stuck": {"5": 9.0}, "swaps": {"h": "h-1g"},
     },
 }  # fmt: skip
-"""What the other state files hold."""
+"""The content of the other state files."""
 WRITER = """
 import importlib, os, sys, types
 import msgspec
@@ -149,7 +149,7 @@ def main() -> int:
 
 
 def _program(source: Path) -> set[Path]:
-    """The modules that the commands import, all that these may import elsewhere, and the data of their packages."""
+    """Return the modules that the commands import, those that these may import, and the data of their packages."""
     modules, found = set[Path](), _loaded(source)
     while found:
         modules |= found
@@ -159,7 +159,7 @@ def _program(source: Path) -> set[Path]:
 
 
 def _loaded(source: Path) -> set[Path]:
-    """The modules that the commands load here, known by the bytecode that they leave."""
+    """Return the modules that the commands load here, found by the bytecode that they leave."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME")} | {
             "PYTHONPATH": str(source),
@@ -179,7 +179,7 @@ def _loaded(source: Path) -> set[Path]:
 
 
 def _imports(source: Path, path: Path) -> set[Path]:
-    """What a module imports, also within its functions: what a command needs depends on what runs on the host."""
+    """Return the imports of a module, also within its functions, because these depend on the host."""
     names = set[str]()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -197,7 +197,7 @@ def _package(path: Path) -> Path:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Nothing of the machine that packs it."""
+    """Remove owner and time of the host that packs it."""
     member.mtime = member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mode = 0o644
@@ -205,7 +205,7 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _directories(folder: Path, source: Path, template: str, before: tuple[str, ...], last: str) -> list[dict[str, str]]:
-    """The files of the node at each record of the last command, and after it."""
+    """Return the files of the node at each record of the last command, and after it."""
     environment = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME")} | {
         "PYTHONPATH": str(source),
         "ALIQUOT_STATE_DIR": str(folder / "state"),
@@ -234,7 +234,7 @@ def _files(folder: Path) -> dict[str, str]:
 
 
 def _packed(cuts: list[dict[str, str]]) -> dict[str, Any]:
-    """Each text once: a directory names a text and how much of it its file has, since journals only grow."""
+    """Store each text once. A directory names a text and the length that its file has, because journals only grow."""
     texts: list[str] = []
     packed: list[dict[str, tuple[int, int]]] = []
     for cut in reversed(cuts):

@@ -1,4 +1,4 @@
-"""The Grafana dashboard as data: rows of panels, each with the questions that it asks."""
+"""The Grafana dashboard as data: rows of panels with their queries."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _whole(panels: list[JSON]) -> JSON:
     source = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "refresh": 1}
     return {
         "uid": "aliquot",
-        "title": "Aliquot: GPUs and their pieces",
+        "title": "Aliquot: GPUs and instances",
         "description": "Made by tools/build_metrics.py. docs/metrics.md explains every name.",
         "tags": ["aliquot", "gpu", "mig"],
         "editable": True,
@@ -96,7 +96,7 @@ _BAD: tuple[tuple[str, float | None], ...] = (("green", None), ("orange", 1))
 
 
 def stat(title: str, description: str, expr: str, unit: str = "short", *, bad: bool = False) -> JSON:
-    """One number. ``bad``: anything above 0 is coloured."""
+    """Return a panel with one number. With ``bad``, a value above 0 is coloured."""
     return {
         "type": "stat",
         "title": title,
@@ -126,7 +126,7 @@ def lines(title: str, description: str, *asks: tuple[str, str], unit: str = "sho
 
 
 def rows(title: str, description: str, expr: str, unit: str = "short", *, width: int = 12) -> JSON:
-    """A table of what is so now."""
+    """Return a table of current values."""
     return {
         "type": "table",
         "title": title,
@@ -143,87 +143,88 @@ def rows(title: str, description: str, expr: str, unit: str = "short", *, width:
 _FLEET = [
     stat("GPUs", "GPUs of the chosen nodes.", f"sum(max by (Hostname) (aliquot_gpus{{{N}}}))"),
     stat("Instances", "GPU instances that exist.", f"sum(node_profile_state:aliquot_instances:sum{{{N}}})"),
-    stat("Held", "Instances that somebody works on.",
+    stat("Held", "Instances that have a holder.",
          f'sum(node_profile_state:aliquot_instances:sum{{{N}, state="held"}})'),
-    stat("Holes", "Free memory slices that nothing wanted fits into.",
+    stat("Stranded slices", "Free memory slices into which no requested profile fits.",
          f"sum(max by (Hostname, pci_bus_id) (aliquot_gpu_stranded_memory_slices{{{N}}}))"),
-    stat("Drift", "Differences from what was asked.", f"sum(max by (Hostname, kind) (aliquot_drift{{{N}}}))", bad=True),
+    stat("Drift", "Differences from the desired state.",
+         f"sum(max by (Hostname, kind) (aliquot_drift{{{N}}}))", bad=True),
     stat("GPUs lost", "GPUs that have fallen off the bus.",
          f"sum(max by (Hostname, pci_bus_id) (aliquot_gpu_lost{{{N}}}))", bad=True),
-    lines("Instances by profile", "How the GPUs are divided.",
+    lines("Instances by profile", "GPU instances of the chosen nodes.",
           (f"sum by (profile) (node_profile_state:aliquot_instances:sum{{{N}}})", "{{profile}}"), stacked=True),
-    lines("What still fits", "How many more instances of each profile there is room for, as things lie.",
+    lines("What still fits", "How many more instances of each profile fit beside the present ones.",
           ("sum by (profile) (max by (Hostname, pci_bus_id, profile) "
            f'(aliquot_gpu_profile_fits{{{N}, arrangement="now"}}))', "{{profile}}")),
 ]  # fmt: skip
 
 _HOLES = [
-    lines("Holes by node", "Share of the memory slices that are free and of no use for anything wanted.",
+    lines("Stranded slices by node", "Share of memory slices that are free, but fit no requested profile.",
           (f"node:aliquot_gpu_stranded_memory_slices:ratio{{{N}}}", "{{Hostname}}"), unit="percentunit"),
     lines("Free by node", "Share of the memory slices that no instance covers.",
           (f"node:aliquot_gpu_free_memory_slices:ratio{{{N}}}", "{{Hostname}}"), unit="percentunit"),
-    rows("Room that moving idle instances would give", "How many more of a profile would fit if idle instances moved.",
+    rows("Capacity from moving idle instances", "How many more of a profile would fit if idle instances moved.",
          f"gpu_profile:aliquot_gpu_profile_fits:lost{{{N}}} > 0", width=24),
 ]  # fmt: skip
 
 _INSTANCES = [
-    rows("Idle for long", "For how long nobody has been on an instance.",
+    rows("Idle instances", "How long each instance has been idle.",
          f"time() - max by ({GPU}, GPU_I_ID, GPU_I_PROFILE) (aliquot_instance_idle_since_timestamp_seconds{{{N}}})",
          "s"),
-    rows("A smaller profile would do", "By the memory seen in use over at least a day.",
+    rows("Oversized instances", "A smaller profile has enough memory for the use over at least a day.",
          f"max by ({GPU}, GPU_I_ID, GPU_I_PROFILE, smaller) (aliquot_instance_smaller_profile_info{{{N}}})"),
     lines("Memory in use", "Share of its memory that an instance uses.",
           ("max by (Hostname, gpu, GPU_I_ID, GPU_I_PROFILE) "
            f"(aliquot_instance_memory_used_bytes{{{N}}} / aliquot_instance_memory_size_bytes{{{N}}})",
            "{{Hostname}} {{gpu}}/{{GPU_I_ID}} {{GPU_I_PROFILE}}"), unit="percentunit"),
-    lines("Multiprocessors busy", "Only where something measures it: Hopper and later, or dcgm-exporter.",
+    lines("Multiprocessors busy", "Only if it is measured: Hopper and later, or dcgm-exporter.",
           (f"max by (Hostname, gpu, GPU_I_ID, GPU_I_PROFILE) (aliquot_instance_compute_utilization_ratio{{{N}}})",
            "{{Hostname}} {{gpu}}/{{GPU_I_ID}} {{GPU_I_PROFILE}}"), unit="percentunit"),
 ]  # fmt: skip
 
 _CHANGES = [
-    lines("Changes by how they ended", "Plans that were carried out.",
+    lines("Changes by outcome", "Applied plans.",
           ("sum by (outcome) (increase(aliquot_changes_total[$__rate_interval]))", "{{outcome}}")),
-    lines("Failures by code", "What was refused, or failed.",
+    lines("Failures by code", "Changes that failed or were refused.",
           ("sum by (code) (increase(aliquot_change_failures_total[$__rate_interval]))", "{{code}}")),
-    lines("A step takes", "Nineteen of twenty took less than this.",
+    lines("Duration of a step", "95th percentile.",
           ("histogram_quantile(0.95, sum by (step, le) (rate(aliquot_change_step_seconds_bucket[$__range])))",
            "{{step}}"), unit="s"),
-    lines("Acts", "Instances made and destroyed, modes set.",
+    lines("Acts", "Instances created and destroyed, modes set.",
           ("sum by (act, profile) (increase(aliquot_acts_total[$__rate_interval]))", "{{act}} {{profile}}")),
-    lines("Drift by kind", "How the GPUs differ from what was asked.",
+    lines("Drift by kind", "Differences between the GPUs and their desired state.",
           (f"max by (Hostname, kind) (aliquot_drift{{{N}}}) > 0", "{{Hostname}} {{kind}}")),
-    rows("Wishes that are blocked", "By the rule in the way.",
+    rows("Blocked desired states", "By the blocking rule.",
          f"max by (Hostname, rule) (aliquot_wish_blocked{{{N}}})"),
 ]  # fmt: skip
 
 _NODE = [
-    rows("GPUs", "What each GPU is.",
+    rows("GPUs", "Identity of each GPU.",
          f"max by ({GPU}, model_name, driver, family, confidence) (aliquot_gpu_info{{{N}}})", width=24),
-    rows("Instances", "Where each lies.",
+    rows("Instances", "Placement of each instance.",
          f"max by ({GPU}, GPU_I_ID, GPU_I_PROFILE, placement, mig_uuid) (aliquot_instance_info{{{N}}})", width=24),
     rows("vGPUs", "By type.", f"max by ({GPU}, type, state) (aliquot_vgpus{{{N}}}) > 0"),
-    rows("Virtual functions", "That are on.", f"max by ({GPU}) (aliquot_virtual_functions{{{N}}})"),
+    rows("Virtual functions", "Enabled ones.", f"max by ({GPU}) (aliquot_virtual_functions{{{N}}})"),
 ]  # fmt: skip
 
 _QUEUES = [
-    lines("Pods that wait", "Pods that no node has taken and that ask for GPUs.",
+    lines("Waiting pods", "Unscheduled pods that request GPUs.",
           ("sum by (state) (aliquot_controller_waiting_pods)", "{{state}}")),
-    lines("Slurm's jobs that wait", "Pending jobs that ask for GPUs, by what becomes of them.",
+    lines("Waiting Slurm jobs", "Pending jobs that request GPUs, by state.",
           ("sum by (state) (aliquot_slurm_jobs)", "{{state}}")),
-    lines("A job that slices were cut for starts after", "Half of them started earlier.",
+    lines("Start of a job after repartitioning", "Median time from a job's eligibility to its start.",
           ("histogram_quantile(0.5, sum by (le) (rate(aliquot_slurm_start_seconds_bucket[$__range])))", "median"),
           unit="s"),
-    lines("Changes of Slurm's nodes", "By how they ended.",
+    lines("Changes of Slurm's nodes", "By outcome.",
           ("sum by (node, outcome) (increase(aliquot_slurm_changes_total[$__rate_interval])) > 0",
            "{{node}} {{outcome}}")),
 ]  # fmt: skip
 
 _ROWS = (
     ("Fleet", False, _FLEET),
-    ("Holes", False, _HOLES),
+    ("Fragmentation", False, _HOLES),
     ("Instances", False, _INSTANCES),
     ("Changes and drift", False, _CHANGES),
-    ("The chosen nodes, piece by piece", True, _NODE),
-    ("Who waits", True, _QUEUES),
+    ("Details of the chosen nodes", True, _NODE),
+    ("Queues", True, _QUEUES),
 )

@@ -32,6 +32,7 @@ CAPACITY = (
 SAFEGUARDS = ("tests/unit/core/engine/test_safeguards.py",)
 POWER = ("tests/laws/crash/test_power_cuts.py",)
 HOST_PAGES, AGENTS = ("tests/laws/soak/test_host_pages.py",), ("tests/laws/soak/test_agents.py",)
+CHANGES = ("tests/laws/oracle/test_changes.py",)
 COMPUTE = ("tests/laws/oracle/test_compute.py", "tests/laws/property/test_laws.py")
 BRANCHES = ("tests/contract/test_driver_branches.py",)
 SLURM = ("tests/unit/slurm/node/test_apply_hazards.py",)
@@ -86,7 +87,7 @@ MUTANTS = {
         "return held, 0, inside[1], 0,",
     ),
     "room": Mutant(
-        "cost: room left is not counted",
+        "cost: headroom is not counted",
         "core/planner/placement_search.py",
         "-table.headroom(table.mask(arrangement)))",
         "0)",
@@ -169,28 +170,28 @@ MUTANTS = {
         VGPU_TESTS,
     ),
     "vm-drift": Mutant(
-        "drift: a MIG layout that somebody changed by hand is synced",
+        "drift: a MIG layout that was changed by hand is synced",
         f"{HARVESTER}/mig_configurations.py",
         "(OUT_OF_SYNC if found_differences else SYNCED) if applied",
         "SYNCED if applied",
         LAYOUTS,
     ),
     "vm-touched": Mutant(
-        "drift: it is put right unasked",
+        "drift: it is repaired unrequested",
         f"{HARVESTER}/mig_layout.py",
         "    return status.applied_boot != physical_gpu.boot",
         "    return status.applied_boot != physical_gpu.boot or not is_met(found, gpu)",
         LAYOUTS,
     ),
     "vm-foreign": Mutant(
-        "drift: a vGPU that somebody else made is destroyed unasked",
+        "drift: a vGPU that another program created is destroyed unrequested",
         f"{HARVESTER}/vgpu_assignment.py",
         "is_tracked_by(physical_gpu, found, vgpu) or found",
         "True or found",
         VGPUS,
     ),
     "vm-adoption": Mutant(
-        "adoption: a new VGPUDevice of a function that carries a vGPU wishes none, as pcidevices' does",
+        "adoption: a new VGPUDevice of a function that carries a vGPU requests none, as pcidevices' does",
         f"{HARVESTER}/vgpu_devices.py",
         "adopted = vgpu is not None and has_known_type(physical_gpu, vgpu)",
         "adopted = False",
@@ -206,10 +207,8 @@ MUTANTS = {
     "vm-order": Mutant(
         "reboot: GPU instances before virtual functions, which end them",
         "core/planner/vgpu/gpu_plan.py",
-        "after = [*transition.enable_functions(), *transition.set_mixed_size(change.mixed_size and goal.mixed_size), "
-        "*new]",
-        "after = [*new, *transition.enable_functions(), "
-        "*transition.set_mixed_size(change.mixed_size and goal.mixed_size)]",
+        "after = [*transition.enable_functions(), *transition.set_mixed_size(on=True), *new]",
+        "after = [*new, *transition.enable_functions(), *transition.set_mixed_size(on=True)]",
         LAYOUTS,
     ),
     "vm-uuid": Mutant(
@@ -220,7 +219,7 @@ MUTANTS = {
         VGPUS,
     ),
     "vm-isolation": Mutant(
-        "isolation: all GPUs of a node are planned together, so that one bad wish stops them all",
+        "isolation: all GPUs of a node are planned together, so that one bad request stops them all",
         "kubernetes/virtual_machines/agent/reconciler.py",
         "make(inventory, Desired((intent.desired,)))",
         "make(inventory, Desired(tuple(i.desired for i in intents(view, objects) if i.desired is not None)))",
@@ -243,8 +242,8 @@ MUTANTS = {
     "vm-blind": Mutant(
         "in use: the allocation annotation alone says who has a device, as in pcidevices",
         f"{HARVESTER}/admission/device_users.py",
-        'return _possible_holder(snapshot, name, resource, requesters) if resource else ""',
-        'return ""',
+        "return _possible_holder(snapshot, name, resource, requesters) if resource else None",
+        "return None",
         ADMISSION,
     ),
     "vm-seven": Mutant(
@@ -269,7 +268,7 @@ MUTANTS = {
         CAPACITY,
     ),
     "vm-one-node": Mutant(
-        "over-commit: what a machine asks for is added up over nodes",
+        "over-commit: the devices that a VM requests are added up over nodes",
         f"{KUBEVIRT}/fit.py",
         "if any(amounts[resource] < count for resource, count in counts.items()):",
         "if not amounts:",
@@ -298,14 +297,14 @@ MUTANTS = {
     ),
     "vm-fabric": Mutant(
         "NVSwitch: a vGPU that is a whole GPU is made without a fabric partition",
-        "core/planner/vgpu/fabric.py",
+        "core/planner/vgpu/passthrough.py",
         "each.max == 1 and not each.mig_backed",
         "each.max == 0 and not each.mig_backed",
         ("tests/unit/core/planner/vgpu/test_fabric.py",),
     ),
     "vm-fabric-several": Mutant(
-        "NVSwitch: several GPUs are handed out at once",
-        "core/planner/vgpu/fabric.py",
+        "NVSwitch: several GPUs are passed through at once",
+        "core/planner/vgpu/passthrough.py",
         "if len(gpus) < 2 or not new:",
         "if len(gpus) < 9 or not new:",
         ("tests/unit/core/planner/vgpu/test_fabric.py",),
@@ -327,44 +326,44 @@ MUTANTS = {
     "apply-unread": Mutant(
         "apply: success is reported without a fresh read",
         "core/engine/apply.py",
-        "return _disagreement(work, after) or after",
+        "return _disagreement(work.rest, after) or after",
         "return after",
         SAFEGUARDS,
     ),
     "apply-others": Mutant(
         "apply: the other GPUs go on after an error",
-        "core/engine/gpu_executor.py",
+        "core/engine/executor.py",
         "run.stopping = not run.undoing",
         "pass",
         SAFEGUARDS,
     ),
     "apply-identity": Mutant(
         "apply: an instance is destroyed though it is another one than planned",
-        "core/engine/gpu_executor.py",
+        "core/engine/executor.py",
         "(instance.profile_id, instance.placement) != (action.profile_id, action.placement)",
         "False",
         SAFEGUARDS,
     ),
     "undo-plan": Mutant(
         "rollback: it is planned with the right to end holders",
-        "core/engine/rollback.py",
+        "core/engine/recovery.py",
         "(pci,)), Policy())",
         '(pci,)), Policy("force"))',
         SAFEGUARDS,
     ),
     "undo-act": Mutant(
         "rollback: it ends holders",
-        "core/engine/rollback.py",
-        "Run(context, Policy(),",
-        'Run(context, Policy("force"),',
+        "core/engine/run.py",
+        "Run(self.context, Policy(),",
+        'Run(self.context, Policy("force"),',
         SAFEGUARDS,
     ),
     "saved-plan": Mutant(
         "saved plan: its actions are carried out as they stand in the file",
         "core/engine/apply.py",
-        "        confirm(plan, now)\n",
-        "        pass\n",
-        ("tests/unit/core/engine/test_saved_plan.py",),
+        "            check(plan, now)\n",
+        "            pass\n",
+        ("tests/unit/core/planner/test_saved_plan.py",),
     ),
     "journal-eio": Mutant(
         "journal: a record counts as written though its fsync failed",
@@ -543,7 +542,7 @@ MUTANTS = {
         AGENTS,
     ),
     "any-answer": Mutant(
-        "command line: whatever a person answers is a yes",
+        "command line: any answer counts as yes",
         "cli/framework/confirmation.py",
         'return answer.strip().lower() in (b"y", b"yes")',
         "return True",
@@ -564,7 +563,7 @@ MUTANTS = {
         ("tests/laws/property/test_laws.py",),
     ),
     "unasked": Mutant(
-        "command line: a person who could be asked is not",
+        "command line: a user at a terminal is not asked",
         "cli/framework/confirmation.py",
         "if args.yes or not is_interactive():",
         "if args.yes or is_interactive():",
@@ -606,7 +605,7 @@ MUTANTS = {
         ("tests/system/cli/test_slurm_question.py",),
     ),
     "cdi-resting": Mutant(
-        "CDI: a resting file of somebody else is taken away",
+        "CDI: a resting file of another program is deleted",
         "cdi/spec_files.py",
         'if _is_ours(_text(path + SUSPENDED_SUFFIX) or ""):',
         "if True:",
@@ -629,7 +628,7 @@ MUTANTS = {
     "cdi-follows-back": Mutant(
         "CDI: a file of ours does not follow the way back of a change that failed",
         "core/engine/apply.py",
-        "        _run_uninterrupted(run, plan, outcome.inventory, (_update_dependents,))\n",
+        "        _run_uninterrupted(lambda: _update_dependents(run, outcome.inventory))\n",
         "",
         ("tests/unit/core/engine/test_apply.py",),
     ),
@@ -647,6 +646,48 @@ MUTANTS = {
         "elif False:",
         ("tests/unit/kubernetes/client/test_informer.py",),
     ),
+    "change-filled": Mutant(
+        "add: an instance is created beside a GPU instance without compute instances, which is not filled",
+        "core/planner/geometry_change.py",
+        "range(units[unit], -1, -1)",
+        "range(units[unit], units[unit] - 1, -1)",
+        CHANGES,
+    ),
+    "change-mode": Mutant(
+        "add: a GPU outside MIG mode costs no more than one in it",
+        "core/planner/geometry_change.py",
+        "return held + (busy and changed), mode, destroyed,",
+        "return held + (busy and changed), 0, destroyed,",
+        CHANGES,
+    ),
+    "change-bound": Mutant(
+        "add: the search over several GPUs expects more of the rest than it costs at least",
+        "core/planner/share_search.py",
+        "known[rest] = max(each for each in least",
+        "known[rest] = sum(each for each in least",
+        CHANGES,
+    ),
+    "change-place": Mutant(
+        "remove: another instance of the profile may go in place of the one at the named memory slice",
+        "core/planner/target_state.py",
+        "if target & self.excluded:",
+        "if False:",
+        CHANGES,
+    ),
+    "change-room": Mutant(
+        "add: what is named to make room is not the least",
+        "core/planner/change_space.py",
+        "if share not in best or cost < best[share][0]:",
+        "if share not in best or cost > best[share][0]:",
+        CHANGES,
+    ),
+    "change-at-least": Mutant(
+        "at-least: what is there does not count",
+        "core/planner/geometry_change.py",
+        "found = next((i for i in left if meets(i, request)), None)",
+        "found = next((i for i in left if False), None)",
+        (*CHANGES, "tests/unit/core/config/formats/test_native.py"),
+    ),
     "pages-pipelined": Mutant(
         "pages: a client that pipelines requests keeps the event loop for itself",
         "foundation/http_server.py",
@@ -658,7 +699,7 @@ MUTANTS = {
 
 
 def run(mutant: Mutant, tests: Sequence[str] = ()) -> list[str]:
-    """The first of some tests that fails on a copy of the source with the mutant in it; empty if all pass."""
+    """Return the first test that fails on a copy of the source with the mutant in it; empty if all pass."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "src", Path(folder) / "src")
         path = Path(folder) / "src/aliquot" / mutant.file
@@ -693,8 +734,10 @@ def main() -> int:
     rows = [
         "# Proof that the tests can fail",
         "",
-        "Made by `python tools/mutants.py`. `make test-all` runs each named test against its mutant and wants it to",
-        "fail; `make test` does so for a tenth of them, and for those of files that changed in the last day.",
+        "This page lists deliberate defects (mutants) with the test that finds each, and the claims that",
+        "tests check. `python tools/mutants.py` writes the first table. `make test-all` runs each named test",
+        "against its mutant and requires it to fail. `make test` does so for a tenth of them, and for those",
+        "of files that changed in the last day.",
     ]
     rows += ["", "| broken on purpose | first test that fails |", "|---|---|"]
     for name, mutant in MUTANTS.items():
@@ -702,7 +745,7 @@ def main() -> int:
         rows.append(f"| {mutant.what} | {'`' + failed[0] + '`' if failed else '**none**'} |")
         print(name, failed or "SURVIVED", flush=True)
     page = ROOT / "docs/proof.md"
-    _, heading, rest = page.read_text().partition("\n## ")  # what stands below the table is written by hand
+    _, heading, rest = page.read_text().partition("\n## ")  # the sections below the table are written by hand
     page.write_text("\n".join(rows) + "\n" + heading + rest)
     return 0
 

@@ -83,7 +83,7 @@ def _scenario(cluster: RealCluster, provenance: JSON, name: str, steps: list[JSO
 
 
 def _write(name: str, provenance: JSON, key: str, value: list[Any] | JSON) -> None:
-    """One entry per line, so that a change of the server is a readable difference."""
+    """Write one entry per line, so that a change of the server is a readable difference."""
     rows: Iterable[str]
     if isinstance(value, list):
         rows, ends = (json.dumps(row) for row in value), "[]"

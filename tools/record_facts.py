@@ -1,4 +1,4 @@
-"""What the stand-in API server knows about the built-in kinds, read from a running kube-apiserver.
+"""The facts of the stand-in API server about the built-in kinds, read from a running kube-apiserver.
 
 ``kinds.json`` (names, verbs, subresources, table columns) comes from discovery, ``schemas.json`` (field names and
 types, list and merge keys; no descriptions) from the published OpenAPI. Used by ``tools/record_apiserver.py``.
@@ -11,7 +11,7 @@ from typing import Any
 
 JSON = dict[str, Any]
 Get = Callable[[str, str], JSON]
-"""Read a path, asking for this media type."""
+"""Read a path with this media type."""
 
 KINDS = {
     "api/v1": (
@@ -52,7 +52,7 @@ KEPT = {
 
 
 def kinds(get: Get) -> list[JSON]:
-    """One row per built-in kind of ``KINDS``, subresources inside."""
+    """Return a row per built-in kind of ``KINDS``, subresources inside."""
     return [row for path, names in KINDS.items() for row in _group(get, path, set(names.split()))]
 
 
@@ -95,7 +95,7 @@ def _columns(get: Get, path: str, plural: str) -> list[JSON]:
 
 
 def schemas(get: Get, rows: list[JSON]) -> JSON:
-    """Every definition that the kinds reach, by its short name."""
+    """Return every definition that the kinds reach, by its short name."""
     published: JSON = {}
     for path in KINDS:
         published.update(get(f"/openapi/v3/{path}", "application/json")["components"]["schemas"])
@@ -111,12 +111,12 @@ def schemas(get: Get, rows: list[JSON]) -> JSON:
 
 
 def short(name: str) -> str:
-    """``io.k8s.api.core.v1.NodeSpec`` as ``core.v1.NodeSpec``."""
+    """Return ``io.k8s.api.core.v1.NodeSpec`` as ``core.v1.NodeSpec``."""
     return name.removeprefix("io.k8s.api.").removeprefix("io.k8s.apimachinery.pkg.").removeprefix("io.k8s.")
 
 
 def reduced(schema: JSON) -> JSON:
-    """A schema without prose, references as ``ref``."""
+    """Return a schema without prose, references as ``ref``."""
     result: JSON = {new: schema[old] for old, new in KEPT.items() if old in schema}
     references = [schema, *schema.get("allOf", [])]
     reference = next((r["$ref"] for r in references if "$ref" in r), None)

@@ -79,7 +79,7 @@ def _step(program: str, step: migparted.Step, node: SimClient, folder: str, moun
 
 
 def _text(answers: dict[str, list[Answer]]) -> str:
-    """As JSON, a line for each answer."""
+    """Encode the answers as JSON, a line for each."""
     found = []
     for name, given in answers.items():
         lines = ",\n".join("  " + msgspec.json.encode(each).decode() for each in given)

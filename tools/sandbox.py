@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from tools.demo_terminal import patiently, show, told  # noqa: E402
+from tools.demo_terminal import patiently, reported, show  # noqa: E402
 from tools.sandbox_machines import Machines  # noqa: E402
 from tools.sandbox_story import story as story_of_machines  # noqa: E402
 
@@ -34,7 +34,7 @@ from support.nodedouble import NodeDouble  # noqa: E402
 NODE = "gpu-1"
 _SETTINGS = {"data": {"settings.yaml": "version: aliquot/v1\nmig: {strategy: mixed}\ntimes: {check-seconds: 5}\n"}}
 MIXED = f"kubectl -n {NAMESPACE} patch configmap aliquot-settings --type merge -p '{json.dumps(_SETTINGS)}'"
-"""What an administrator types who wants several profiles on a node."""
+"""The command with which an administrator allows several profiles on a node."""
 POD = """apiVersion: v1
 kind: Pod
 metadata: {name: train}
@@ -47,7 +47,7 @@ spec:
 
 
 class Sandbox:
-    """Everything, below one folder. The agent is that of the DaemonSet in ``manifest``, as it is rendered."""
+    """A sandbox below one folder. The agent is that of the DaemonSet in ``manifest``, as it is rendered."""
 
     def __init__(self, folder: Path, template: str, manifest: str = AGENT) -> None:
         self.folder = folder
@@ -71,7 +71,7 @@ class Sandbox:
         self.agent.settings("times: {check-seconds: 5}")
         self.node.start()
         self.agent.start()
-        self.until(lambda: self.agent.status(), "the agent's first word")
+        self.until(lambda: self.agent.status(), "the agent's first status")
 
     def stop(self) -> None:
         self.agent.close()
@@ -79,11 +79,12 @@ class Sandbox:
         self.cluster.close()
 
     def hints(self) -> str:
-        """What a person types first, in another terminal."""
+        """Return what a user types first, in another terminal."""
         return "\n".join(
             [
-                f"export KUBECONFIG={self.environment['KUBECONFIG']}",
+                f"export KUBECONFIG={self.environment['KUBECONFIG']} PATH={Path(sys.executable).parent}:$PATH",
                 f"export ALIQUOT_STATE_DIR={self.agent.state} ALIQUOT_SIM=machine",
+                "# then docs/howto/in-a-cluster.md from step 3, which begins with:",
                 MIXED,
                 f"kubectl label node {NODE} nvidia.com/mig.config=all-balanced",
                 f"tail -f {self.agent.log_path}",
@@ -91,7 +92,7 @@ class Sandbox:
         )
 
     def run(self, line: str, *, stdin: str = "") -> None:
-        """Shows a command and runs it."""
+        """Show a command and run it."""
         show(line)
         words = shlex.split(line)
         if words[0] == "aliquot":
@@ -99,43 +100,43 @@ class Sandbox:
         subprocess.run(words, env=self.environment, input=stdin, text=True, check=True, cwd=self.folder)
 
     def until(self, true: Callable[[], object], what: str) -> None:
-        """Wait for what the agent or the kubelet does by itself."""
+        """Wait for an effect of the agent or the kubelet."""
         patiently(lambda: self.agent.until(true, what))
 
     def reaches(self, state: str, config: str) -> None:
-        """Wait for a state of the agent, and say why where it is ``failed``."""
+        """Wait for a state of the agent, and print the reason of ``failed``."""
         patiently(lambda: self.agent.reaches(state, config))
         if state == "failed":
             print(f"\n# failed: {self.agent.status()['message']}", flush=True)
 
 
 def story(box: Sandbox) -> None:
-    """Label, look, allocate, break, heal, mistype."""
-    look = "kubectl get nodes -L nvidia.com/mig.config -L nvidia.com/mig.config.state"
-    box.run(look)
+    """Show labels, allocation, drift, healing and a misspelled name."""
+    watch_command = "kubectl get nodes -L nvidia.com/mig.config -L nvidia.com/mig.config.state"
+    box.run(watch_command)
     print("\n# an installation begins with the strategy single, for layouts of one profile; mixed is for all others")
     box.run(MIXED)
     box.run(f"kubectl label node {NODE} nvidia.com/mig.config=all-balanced")
     box.reaches("success", "all-balanced")
-    box.run(look)
+    box.run(watch_command)
     box.until(lambda: box.agent.node()["status"].get("allocatable"), "allocatable")
     box.run(f"kubectl get node {NODE} -o jsonpath={{.status.allocatable}}")
-    print("\n\n# a pod takes a piece: what fits the next geometry is kept, what is in use is never destroyed")
+    print("\n\n# a pod takes an instance: instances that fit the next geometry are kept, held ones are never destroyed")
     box.run("kubectl create --validate=false -f -", stdin=POD)
     box.until(lambda: box.node.kubelet.pods, "the pod to run")
     box.run(f"kubectl label node {NODE} --overwrite nvidia.com/mig.config=all-1g.10gb")
     box.reaches("failed", "all-1g.10gb")
-    box.run(look)
+    box.run(watch_command)
     print("\n# the pod has it; with the holder policy drain it is evicted, and the change goes on")
-    apply(box.cluster, EVICTIONS)  # agents have no right to evict before an administrator gives it
+    apply(box.cluster, EVICTIONS)  # agents may not evict until an administrator grants it
     box.run(f"kubectl annotate node {NODE} aliquot.dev/holders=drain")
     box.reaches("success", "all-1g.10gb")
-    box.run(look)
-    print("\n# somebody destroys an instance by hand, and it is healed")
+    box.run(watch_command)
+    print("\n# an instance is destroyed by hand, and the agent heals it")
     box.run("aliquot sim destroy 0 7")
     box.until(lambda: len(box.agent.geometry()[0]) == 7, "healed")
-    box.until(lambda: "created 1x" in box.agent.status()["message"], "told")
-    print("\n# a name with a letter wrong touches nothing and says what was meant")
+    box.until(lambda: "created 1x" in box.agent.status()["message"], "reported")
+    print("\n# a misspelled name changes nothing, and the message suggests the right one")
     box.run(f"kubectl label node {NODE} --overwrite nvidia.com/mig.config=all-1g.10bg")
     box.reaches("failed", "all-1g.10bg")
     box.run(f"kubectl describe node {NODE}")
@@ -144,7 +145,7 @@ def story(box: Sandbox) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--story", action="store_true", help="tell the story and end")
+    parser.add_argument("--story", action="store_true", help="run the story and end")
     parser.add_argument("--machines", action="store_true", help="GPUs for virtual machines")
     parser.add_argument("--template", default="h100-80gb-hbm3*2", help="the node's GPUs, as for 'aliquot sim start'")
     options = parser.parse_args()
@@ -162,7 +163,7 @@ def main() -> int:
         box = Machines(folder) if options.machines else Sandbox(folder, options.template)
         box.start()
         if options.story:
-            return told(lambda: story_of_machines(box) if isinstance(box, Machines) else story(box))
+            return reported(lambda: story_of_machines(box) if isinstance(box, Machines) else story(box))
         print(box.hints(), "# Ctrl-C here ends everything", sep="\n", flush=True)
         while True:
             time.sleep(3600)

@@ -1,7 +1,7 @@
-"""The cluster of ``tools/sandbox.py --machines``: two nodes with GPUs, KubeVirt and the kubelets played.
+"""The cluster of ``tools/sandbox.py --machines``: two nodes with GPUs, and simulated KubeVirt and kubelets.
 
-The API server is the stand-in, GPUs are simulated, the driver is in a pod of each node. Real are the devices agents and
-the controller with its webhooks, each a process with the rights of its manifests.
+The API server is the stand-in, GPUs are simulated, the driver is in a pod of each node. The devices agents and the
+controller with its webhooks are real processes with the rights of their manifests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tools.demo_terminal import patiently, show
 from support.cluster import StandinCluster
 from support.kubevirt.machines import Launcher
 from support.standin.execs import Command, Container, Ran
-from system.harvester.world import Site
+from system.harvester.site import Site
 
 NODES = {"node1": "a2:mdev:bus08", "node2": "a100-sxm4-40gb:mdev:bus04"}
 """The addresses are those of the pages: node1-000008000 and node2-000004000."""
@@ -33,7 +33,7 @@ _PATIENCE_S = 60
 
 
 class Machines:
-    """Everything, below one folder. ``start`` returns once the agents have told what they see."""
+    """A cluster below one folder. ``start`` returns after the agents have reported their GPUs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,26 +59,29 @@ class Machines:
         self.cluster.close()
 
     def _play(self) -> None:
-        """KubeVirt and the kubelets act, whatever people do meanwhile."""
+        """Simulate KubeVirt and the kubelets, beside the commands of the user."""
         assert self.site is not None
         while not self._over.wait(_TURN_S):
             try:
-                self.site.world.step()
-            except (AssertionError, OSError) as error:  # somebody typed what no player knows: tell, and go on
+                self.site.environment.step()
+            except (
+                AssertionError,
+                OSError,
+            ) as error:  # the user typed something unknown to the simulation: report it, and go on
                 print(f"players: {error}", file=sys.stderr, flush=True)
-            for node in self.site.world.machines.values():
+            for node in self.site.environment.machines.values():
                 for one in list(node.launchers.values()):
                     self.cluster.standin.execs.play(one.pod, _inside(one), one.namespace)
 
     # -- what is typed
 
     def file(self, name: str, body: dict[str, Any]) -> str:
-        """A file in the folder where commands run, as YAML; its name."""
+        """Write a YAML file in the folder where commands run, and return its name."""
         (self.folder / name).write_text(yaml.safe_dump(body))
         return name
 
     def run(self, line: str) -> str:
-        """Shows a command and runs it; what it printed. A wait that was too short is repeated."""
+        """Show a command, run it, and return its output. A wait that was too short is repeated."""
         out = ""
 
         def typed() -> None:
@@ -94,10 +97,10 @@ class Machines:
         return out
 
     def refused(self, line: str, because: str) -> None:
-        """Shows a command that must be refused with these words."""
+        """Show a command that must be refused with these words."""
         done = self._typed(line)
-        assert done.returncode != 0, f"{line}: it was let through"
-        assert because in done.stdout, f"{line}: it does not say {because!r}"
+        assert done.returncode != 0, f"{line}: it was not refused"
+        assert because in done.stdout, f"{line}: the output lacks {because!r}"
 
     def _typed(self, line: str) -> subprocess.CompletedProcess[str]:
         show(line)
@@ -117,18 +120,18 @@ class Machines:
         return done
 
     def quiet(self, line: str) -> str:
-        """What a command prints, unseen."""
+        """Return the output of a command without showing it."""
         return subprocess.run(
             shlex.split(line), env=self.environment, capture_output=True, text=True, check=True
         ).stdout
 
     def offered(self, node: str, resource: str) -> str:
-        """The node's allocatable figure."""
+        """Return the node's allocatable amount."""
         figures = json.loads(self.quiet(f"kubectl get node {node} -o json"))["status"].get("allocatable", {})
         return str(figures.get(resource, ""))
 
     def until(self, true: Callable[[], object], what: str) -> None:
-        """Waits for what the players and agents do by themselves."""
+        """Wait for an effect of the simulation or the agents."""
 
         def wait() -> None:
             end = time.monotonic() + _PATIENCE_S
@@ -144,12 +147,12 @@ class Machines:
         return "".join(f"-- {name}\n{agent.log()[-2000:]}" for name, agent in self.site.agents.items())
 
     def hints(self) -> str:
-        """What a person types first, in another terminal."""
+        """Return what a user types first, in another terminal."""
         assert self.site is not None
         assert self.site.controller is not None
         lines = [
             f"export KUBECONFIG={self.environment['KUBECONFIG']} PATH={Path(sys.executable).parent}:$PATH",
-            "kubectl get sriovgpudevices                       # then docs/harvester.md from the top",
+            "kubectl get sriovgpudevices   # then docs/howto/harvester-vms.md from step 2, or docs/harvester.md",
             f"curl -sk https://localhost:{self.site.controller.port}/v1/capacity",
             "kubectl -n harvester-system exec nvidia-driver-node2 -- nvidia-smi mig -lgi",
             *(f"tail -f {agent.log_path}" for agent in self.site.agents.values()),
@@ -159,7 +162,7 @@ class Machines:
 
 
 def _inside(one: Launcher) -> Container:
-    """The launcher's container: all that it knows is ``env``."""
+    """Simulate the launcher's container, which knows only ``env``."""
 
     def run(command: Command) -> Ran:
         if command.words == ("env",):

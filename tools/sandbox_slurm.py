@@ -1,14 +1,18 @@
-"""``make demo-slurm``: a private, real Slurm with two simulated hosts; layouts follow the jobs, told with its tools.
+"""``make demo-slurm``: a private, real Slurm with two simulated hosts, whose layouts follow the jobs.
 
-Whatever release of Slurm is installed, else Debian 13's where ``make slurm-trixie`` brought it. Nothing of this
-machine's own Slurm is read or touched, and nothing is left. The last part runs a container where Podman is at hand.
+``make sandbox-slurm`` opens a shell on the first host of such a Slurm, and ends it with the shell.
+
+It uses the installed release of Slurm, else Debian 13's from ``make slurm-trixie``. It does not read or change this
+host's own Slurm, and leaves nothing behind. The last part runs a container if Podman is installed.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -39,14 +43,14 @@ FOUND = ("COUNTED_TWICE", "ADMIN_CAPABILITY", "LONE_CAPABILITY", "NO_REASON", "I
 
 
 class Story:
-    """Shows each command as a person would type it, and holds what comes of it against what is told."""
+    """A story that shows each command as a user types it, and checks its effects."""
 
     def __init__(self, bed: Bed, cluster: Cluster) -> None:
         self.bed = bed
         self.cluster = cluster
 
     def run(self, line: str, *, code: int = 0, env: Mapping[str, str] | None = None) -> str:
-        """Shows a command and runs it. Raises AssertionError unless it ends with ``code``."""
+        """Show a command and run it. Raises AssertionError unless it ends with ``code``."""
         show(line)
         words = shlex.split(line)
         if words[0] == "aliquot":
@@ -57,12 +61,12 @@ class Story:
         return done.out
 
     def submit(self, options: str, script: str) -> str:
-        """A batch job: its number."""
+        """Submit a batch job, and return its number."""
         words = f"sbatch --parsable --output={self.bed.folder}/out/%j --chdir={self.bed.folder}"
         line = f"sbatch {options} --wrap '{script}'"
         show(line)
         deadline = time.monotonic() + 90
-        # The controller needs a moment before Slurm takes jobs for what is not there yet.
+        # The controller needs a moment until Slurm accepts jobs for absent types.
         while (done := self.bed.run(*shlex.split(f"{words} {options}"), f"--wrap={script}")).code:
             assert time.monotonic() < deadline, f"{done.err}{self.cluster.log()[-2000:]}"
             time.sleep(0.2)
@@ -70,7 +74,7 @@ class Story:
         return done.out.strip()
 
     def offers(self, node: str, kind: str) -> None:
-        """Slurm shows what the node's GPUs hold, and it has devices of a kind."""
+        """Check that Slurm shows the devices of the node's GPUs, and that these include a kind."""
         shown, held = self.cluster.hosts[node].gres(), self.cluster.hosts[node].counts()
         assert counted(shown) == Counter(held), f"{node} shows {shown}, and its GPUs hold {held}"
         assert kind in held, f"{node} has {held}, and no {kind}"
@@ -81,20 +85,20 @@ def story(box: Story) -> None:
     what_waits(box)
     files_by_hand(box)
     containers(box)
-    print("\nDone: two layouts on demand, counts true, a busy node left alone, a recipe judged.")
+    print("\nDone: two layouts on demand, counts true, a busy node left alone, a script checked.")
 
 
 def layouts_follow_jobs(box: Story) -> None:
     cluster, bed = box.cluster, box.bed
-    print("# two hosts of two A100 each; somebody works on n2")
+    print("# two hosts of two A100 each; a job runs on n2")
     box.run(SHOW)
     busy = box.submit("-w n2 --gres=gpu:a100_7g.40gb:1", "sleep 600")
     cluster.starts(busy)
-    print("\n# nobody has a 1g.5gb: Slurm refuses such jobs")
+    print("\n# no node has a 1g.5gb: Slurm refuses such jobs")
     refused = bed.submit("true", "--gres=gpu:a100_1g.5gb:1")
     assert refused.code, "a job for a type that no node has was taken"
     print(refused.err.strip())
-    print("\n# the controller begins; from here on nobody types anything but jobs")
+    print("\n# the controller starts; from here on only jobs are submitted")
     show("aliquot slurm controller -f slurm.yaml &")
     cluster.controller()
     small = box.submit("--gres=gpu:a100_1g.5gb:1", "sleep 2; echo $CUDA_VISIBLE_DEVICES")
@@ -105,7 +109,7 @@ def layouts_follow_jobs(box: Story) -> None:
     box.run("squeue -o '%.4i %.10T %.30b %R'")
     cluster.ran(small)
     cluster.starts(big)
-    print("\n# the first one ended by itself, then n1 was cut again; n2 was never touched")
+    print("\n# the first one ended by itself, then n1 was repartitioned; n2 was never touched")
     box.run("squeue -o '%.4i %.10T %.30b %R'")
     box.run(SHOW)
     box.offers("n1", "3g.20gb")
@@ -115,23 +119,23 @@ def layouts_follow_jobs(box: Story) -> None:
 
 
 def what_waits(box: Story) -> None:
-    print("\n# now both nodes have jobs: who waits, for what, and why")
+    print("\n# now both nodes have jobs: show which job waits, for what, and why")
     job = box.submit("--gres=gpu:a100_2g.10gb:1", "true")
-    told = box.run(f"aliquot slurm demand -f {box.cluster.settings}")
-    assert f"job {job}" in told, "the job that waits is not told"
-    assert "n2: 1 job has resources on it" in told, "why n2 is not cut is not told"
-    box.run("grep ' is cut for job ' " + str(box.bed.logs / "controller.log"))
+    reported = box.run(f"aliquot slurm demand -f {box.cluster.settings}")
+    assert f"job {job}" in reported, "the waiting job is not reported"
+    assert "n2: 1 job has resources on it" in reported, "the reason why n2 is not partitioned is not reported"
+    box.run("grep ' is repartitioned for job ' " + str(box.bed.logs / "controller.log"))
 
 
 def files_by_hand(box: Story) -> None:
-    print("\n# the recipe that is passed around, judged before Slurm is")
+    print("\n# a widespread script, checked before Slurm runs it")
     folder = box.bed.folder / "recipe"
     folder.mkdir()
     for name, text in SEED.items():
         (folder / name).write_text(text)
     words = f"aliquot slurm check --conf-dir {folder} --files-only --script {folder}/change.sh"
-    told = box.run(words, code=30)
-    missing = [rule for rule in FOUND if rule not in told]
+    reported = box.run(words, code=30)
+    missing = [rule for rule in FOUND if rule not in reported]
     assert not missing, f"check did not find {missing}"
 
 
@@ -152,14 +156,14 @@ def containers(box: Story) -> None:
 
 
 def _container(box: Story, engine: Podman) -> None:
-    """A host beside Slurm, with a container that gets a free piece of it."""
-    print("\n# and without Slurm: a free piece for a container, reserved until the container is gone")
+    """Show a host without Slurm, with a container that gets a free instance."""
+    print("\n# and without Slurm: a free instance for a container, reserved until the container is removed")
     (engine.directory / "bin").mkdir()
     engine.program(engine.directory / "bin/podman")
     env = {"PATH": f"{engine.directory}/bin:{box.bed.env['PATH']}", "ALIQUOT_SIM": "box", **engine.environment}
     box.run("aliquot sim start a100-sxm4-40gb --name box")
     box.run("aliquot apply --gpu 0 --mig 3g.20gb,1g.5gb*2", env=env)
-    box.run(f"aliquot cdi generate --output {engine.cdi}/aliquot.yaml", env=env)
+    box.run(f"aliquot cdi generate --out {engine.cdi}/aliquot.yaml", env=env)
     words = f"aliquot docker run-args 1g.5gb --runtime podman --name web --spec-dir {engine.cdi}"
     options = box.run(words, env=env).split()
     program = str(ROOT / "tests/system/containers/inside.py")
@@ -176,7 +180,20 @@ def _container(box: Story, engine: Podman) -> None:
     assert "reservation" not in box.run("aliquot docker list", env=env), "the container is gone, its device is not free"
 
 
+def type_in(bed: Bed, cluster: Cluster) -> int:
+    """Open a shell on the first host, in a folder with a batch script. Returns its exit code."""
+    host, folder = cluster.hosts["n1"], bed.folder / "out"
+    (folder / "train.sh").write_text("#!/bin/sh\nsleep 30\n")
+    print("# this shell runs on the host n1; exit ends everything")
+    print(f"# in place of /etc/slurm use {bed.etc}, of /etc/aliquot/slurm.yaml {cluster.settings}", flush=True)
+    env = bed.env | host.env | {"SLURMD_NODENAME": host.name, "PS1": "n1# "}
+    return subprocess.call(bed.inside("env", f"--chdir={folder}", "bash", "--norc"), env=env)
+
+
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shell", action="store_true", help="open a shell in the Slurm, in place of the story")
+    options = parser.parse_args()
     release = next((r for r in RELEASES if not r.missing), None)
     if release is None:
         print(OLD.missing, file=sys.stderr)
@@ -186,11 +203,13 @@ def main() -> int:
     bed = Bed(release, folder)
     try:
         print("# a private Slurm starts, and two simulated hosts with it", flush=True)
-        box = Story(bed, Cluster(bed, "n1", "n2"))
+        cluster = Cluster(bed, "n1", "n2", more="GresTypes=gpu,nic" if options.shell else "")
         print(f"# {bed.ok('scontrol', '-V').strip()}", flush=True)
-        story(box)
+        if options.shell:
+            return type_in(bed, cluster)
+        story(Story(bed, cluster))
     except AssertionError as error:
-        print(f"\nnot as told: {error}", file=sys.stderr)
+        print(f"\nfailed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -1,4 +1,4 @@
-"""The story that ``make demo-machines`` tells: from a card to machines with vGPUs, a MIG layout, drift, and back."""
+"""The story of ``make demo-machines``: from a GPU to VMs with vGPUs, a MIG layout, drift, and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def patch(kind: str, name: str, **spec: Any) -> str:
 
 
 def layout(places: dict[int, int], wanted: dict[int, int]) -> str:
-    """``wanted`` counts by profile id; ``places`` are the profiles' places in profileSpec."""
+    """Build a layout's patch. ``wanted`` counts by profile id; ``places`` are the profiles' indices in profileSpec."""
     rows = [{"op": "add", "path": f"/spec/profileSpec/{places[i]}/requested", "value": n} for i, n in wanted.items()]
     rows.append({"op": "add", "path": "/spec/enabled", "value": True})
     return f"kubectl patch migconfiguration {CUT} --type json -p '{json.dumps(rows)}'"
@@ -51,7 +51,7 @@ def from_a_card_to_a_machine(box: Machines) -> None:
         box.run(wait("vgpudevice", name))
     box.run(f"kubectl get vgpudevices {FIRST} {SECOND} {THIRD}")
     box.until(lambda: box.offered("node1", RESOURCE) == "2", "kubelet to offer both")
-    print("\n# a machine asks for the resource, and its launcher is given one")
+    print("\n# a VM requests the resource, and its launcher gets one")
     box.run(f"kubectl create -f {box.file('desk.yaml', machine('desk', [RESOURCE]))}")
     box.run(wait("vm", "desk", "jsonpath={.status.printableStatus}=Running"))
     pod = box.quiet("kubectl get pods -l vm.kubevirt.io/name=desk -o jsonpath={.items[0].metadata.name}")
@@ -59,7 +59,7 @@ def from_a_card_to_a_machine(box: Machines) -> None:
 
 
 def what_is_refused(box: Machines) -> None:
-    print("\n# refused: each time with who is in the way, and what to type next")
+    print("\n# refused, each time with the holder and the next command")
     box.until(lambda: "deviceAllocationDetails" in box.quiet("kubectl get vm desk -o yaml"), "what desk has")
     (has,) = [name for name in (FIRST, SECOND) if name in box.quiet("kubectl get vm desk -o yaml")]
     box.refused(patch("vgpudevice", has, enabled=False), f"{has} is in use with VM desk")
@@ -75,12 +75,12 @@ def what_is_refused(box: Machines) -> None:
 def how_many_are_left(box: Machines) -> None:
     box.until(lambda: box.offered("node1", RESOURCE) == "4", "kubelet to offer four")
     box.run("aliquot capacity")
-    box.refused(f"aliquot capacity --ask {RESOURCE}:2 --machines 2", "3 can still be allocated")
-    box.refused(f"kubectl create -f {box.file('four-vgpus.yaml', machine('farm', [RESOURCE] * 4))}", "are asked for")
+    box.refused(f"aliquot capacity --request {RESOURCE}:2 --machines 2", "3 can still be allocated")
+    box.refused(f"kubectl create -f {box.file('four-vgpus.yaml', machine('farm', [RESOURCE] * 4))}", "are requested")
 
 
 def a_layout_and_drift(box: Machines) -> None:
-    print("\n# another node, and a card that can be cut")
+    print("\n# another node, with a GPU that can be partitioned")
     box.run(patch("sriovgpudevice", CUT, enabled=True))
     box.run(wait("sriovgpudevice", CUT))
     rows = json.loads(box.quiet(f"kubectl get migconfiguration {CUT} -o json"))["spec"]["profileSpec"]
@@ -88,14 +88,14 @@ def a_layout_and_drift(box: Machines) -> None:
     box.refused(layout(places, {19: 17}), "at most 7 fit")
     box.run(layout(places, {19: 2, 9: 1}))
     box.run(wait("migconfiguration", CUT, "jsonpath={.status.status}=synced"))
-    print("\n# somebody changes it by hand, in the driver's pod: nothing is touched, and everything is said")
+    print("\n# a change by hand, in the driver's pod: the agent does not touch it, and reports it")
     inside = "kubectl -n harvester-system exec nvidia-driver-node2 -- nvidia-smi mig"
     box.run(f"{inside} -lgi")
     box.run(f"{inside} -dci -gi 7")
     box.run(f"{inside} -dgi -gi 7")
     box.run(wait("migconfiguration", CUT, "jsonpath={.status.status}=out-of-sync"))
     box.run("kubectl get migconfigurations")
-    print("\n# disabled and enabled it is rebuilt")
+    print("\n# it is rebuilt when it is disabled and enabled")
     box.run(patch("migconfiguration", CUT, enabled=False))
     box.run(wait("migconfiguration", CUT, "jsonpath={.status.status}=disabled"))
     box.run(patch("migconfiguration", CUT, enabled=True))

@@ -18,18 +18,18 @@ _MARK = re.compile(r"^(?P<indent> *)(?:- )?(?P<quote>['\"]?)@@(?P<number>\d+)@@(
 
 
 class Text:
-    """One or more objects on their way to a text."""
+    """A text of one or more objects."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
 
     def line(self, text: str) -> str:
-        """A mark for a line of its own. ``{indent}`` becomes the blanks before it, ``{inner}`` two more."""
+        """Return a mark for a line of its own. ``{indent}`` becomes the blanks before it, ``{inner}`` two more."""
         self._lines.append(text)
         return f"@@{len(self._lines) - 1}@@"
 
     def annotate(self, item: dict[str, Any], notes: Mapping[Path, str]) -> dict[str, Any]:
-        """A copy of the object with comments before keys and list items."""
+        """Return a copy of the object with comments before keys and list items."""
         copied: dict[str, Any] = copy.deepcopy(item)
         for path, note in sorted(notes.items(), key=lambda each: [str(p).zfill(4) for p in each[0]], reverse=True):
             insert_before(copied, path, self.line(f"# {note}"))
@@ -49,7 +49,7 @@ class Text:
 
 
 def insert_before(item: Any, path: Path, mark: str) -> None:
-    """Puts a mark before the key or list item at ``path``. Raises KeyError or IndexError where nothing is there."""
+    """Put a mark before the key or list item at ``path``. Raises KeyError or IndexError if it does not exist."""
     *parents, last = path
     for step in parents:
         item = item[step]

@@ -1,4 +1,4 @@
-"""Who may do what: tokens, roles, reviews."""
+"""Requests about access: tokens, roles, reviews."""
 
 # ruff: noqa: E501  one request per line reads better than what wrapping makes of it
 
@@ -36,7 +36,7 @@ def _may(what: str, **attributes: str) -> JSON:
 
 
 def access() -> list[JSON]:
-    """A service account that gains rights step by step."""
+    """Return the requests of a service account that gains rights step by step."""
     mine: dict[str, Any] = {"token": "{{token}}"}
     reader = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}
     patcher = {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}
@@ -51,7 +51,7 @@ def access() -> list[JSON]:
         create("namespace", "/api/v1/namespaces", {"metadata": {"name": "gpu"}}),
         create("account", _ACCOUNTS, {"metadata": {"name": "agent"}}),
         create("token", f"{_ACCOUNTS}/agent/token", {"spec": {}}, save={"token": "status.token"}),
-        create("token of nobody", f"{_ACCOUNTS}/nobody/token", {"spec": {}}),
+        create("token of an unknown account", f"{_ACCOUNTS}/nobody/token", {"spec": {}}),
         get("no role: list", NODES, **mine),
         get("no role: get", f"{NODES}/n1", **mine),
         get("no role: in a namespace", f"{MAPS}/cm", **mine),

@@ -24,7 +24,7 @@ from tools.apiserver.steps import (
 
 
 def patches() -> list[JSON]:
-    """JSON patch, merge patch, strategic merge patch."""
+    """Return requests with JSON patches, merge patches and strategic merge patches."""
     one = f"{NODES}/n1"
     two = [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "False"}]
     return [
@@ -71,7 +71,7 @@ def patches() -> list[JSON]:
 
 
 def server_side_apply() -> list[JSON]:
-    """Who states what."""
+    """Return server-side applies of several field managers."""
     one = f"{MAPS}/cm"
     return [
         apply("create", one, config_map(data={"a": "1", "b": "1"}, labels={"x": "1"})),
@@ -85,7 +85,7 @@ def server_side_apply() -> list[JSON]:
         apply("the first gives way", one, config_map(), "one"),
         patch("an update takes over", one, {"data": {"a": "3"}}, query={"fieldManager": "updater"}),
         apply("conflict with an update", one, config_map(data={"a": "2", "c": "1"}), "two"),
-        apply("conflict is told before the force", one, config_map(data={"a": "2", "c": "1"}), "two", query={"force": "true"}),
+        apply("conflict is reported before the force", one, config_map(data={"a": "2", "c": "1"}), "two", query={"force": "true"}),
         put("a replacement", one, config_map(data={"z": "1"}), agent="replacer/2"),
         apply("without a manager", one, config_map(), "", query={"fieldManager": ""}),
         apply("managed fields are not stated", one, {**config_map(), "metadata": {"name": "cm", "managedFields": [{"manager": "x"}]}}),
@@ -102,7 +102,7 @@ def server_side_apply() -> list[JSON]:
         apply("the label back", f"{NODES}/n1", {**node(), "metadata": {"name": "n1", "labels": {"nvidia.com/gpu.count": "8"}}}, "agent"),
         patch("give all up", f"{NODES}/n1", {"metadata": {"managedFields": [{}]}}),
         apply("taints are one field", f"{NODES}/n1", {**node(), "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}, "agent"),
-        apply("and somebody else's taints", f"{NODES}/n1", {**node(), "spec": {"taints": [{"key": "b", "effect": "NoSchedule"}]}}, "two"),
+        apply("and another manager's taints", f"{NODES}/n1", {**node(), "spec": {"taints": [{"key": "b", "effect": "NoSchedule"}]}}, "two"),
         apply("a pod's containers", f"{PODS}/p1", pod(), "one"),
         apply("its container again", f"{PODS}/p1", pod(), "one"),
         get("as stored", f"{PODS}/p1"),

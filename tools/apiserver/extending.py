@@ -82,7 +82,7 @@ def _thing(name: str = "t", /, **spec: Any) -> JSON:
 
 
 def custom_resources() -> list[JSON]:
-    """Definitions and their objects."""
+    """Return requests about definitions and their objects."""
     one, strict = f"{_THINGS}/t", {"fieldValidation": "Strict"}
     bad: dict[str, JSON] = {
         "wrong type": {"mode": 1},
@@ -146,7 +146,7 @@ def custom_resources() -> list[JSON]:
 
 
 def small_kinds() -> list[JSON]:
-    """Leases, events, namespaces, secrets, accounts."""
+    """Return requests about leases, events, namespaces, secrets and accounts."""
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     events = "/api/v1/namespaces/default/events"
     newer = "/apis/events.k8s.io/v1/namespaces/default/events"
@@ -205,7 +205,7 @@ def small_kinds() -> list[JSON]:
 
 
 def admission() -> list[JSON]:
-    """A policy such as one that keeps agents to their own node."""
+    """Return requests about a policy like the one that restricts agents to their own node."""
     root = "/apis/admissionregistration.k8s.io/v1"
     policies, bindings = f"{root}/validatingadmissionpolicies", f"{root}/validatingadmissionpolicybindings"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes", "nodes/status"]}

@@ -8,7 +8,7 @@ from tools.apiserver.steps import JSON, JSON_PATCH, MAPS, NODES, config_map, cre
 
 
 def objects() -> list[JSON]:
-    """The verbs on nodes and config maps."""
+    """Return requests with every verb on nodes and config maps."""
     full = node(spec={"unschedulable": False, "taints": [{"key": "a/b", "effect": "NoSchedule"}]})
     full["status"] = {"capacity": {"cpu": "1500m", "memory": "1.5Gi", "nvidia.com/gpu": 8}}
     return [
@@ -62,7 +62,7 @@ _LONG = "x" * 64
 
 
 def metadata() -> list[JSON]:
-    """Names, labels and annotations that are refused."""
+    """Return requests with names, labels and annotations that are refused."""
     bad_names = {
         "capitals": "N1", "underscore": "n_1", "empty": "", "too long": "n" * 254, "ends with a dash": "n-",
     }  # fmt: skip
@@ -103,7 +103,7 @@ def metadata() -> list[JSON]:
 
 
 def bodies() -> list[JSON]:
-    """Bodies that are no such object."""
+    """Return requests with bodies that are not the expected object."""
     strict = {"fieldValidation": "Strict"}
     return [
         create("no JSON", NODES, "{"),
@@ -130,5 +130,5 @@ def bodies() -> list[JSON]:
         create("yaml", NODES, "metadata: {name: y}\n", type="application/yaml", query={"dryRun": "All"}),
         get("yaml is not asked for", NODES, accept="text/html"),
         patch("patch of no type", f"{NODES}/a", {}, "application/json"),
-        patch("patch that is no JSON", "/api/v1/namespaces/default", "{"),
+        patch("patch that is not JSON", "/api/v1/namespaces/default", "{"),
     ]  # fmt: skip

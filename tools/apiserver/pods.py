@@ -12,7 +12,7 @@ _READY = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "statu
 
 
 def pods() -> list[JSON]:
-    """The life of a pod."""
+    """Return the requests of a pod's life."""
     gpu = {"name": "main", "image": "image", "resources": {"limits": {"nvidia.com/gpu": 1, "cpu": "0.5"}}}
     rich = pod("rich", "n1", {"labels": {"app": "x"}}, containers=[gpu], nodeSelector={"nvidia.com/mig.config": "a"})
     rich["spec"]["tolerations"] = [{"operator": "Exists"}]
@@ -90,7 +90,7 @@ def _evict(what: str, name: str, **options: object) -> JSON:
 
 
 def budgets() -> list[JSON]:
-    """Evictions, with and without a budget."""
+    """Return evictions, with and without a budget."""
     labels = {"labels": {"app": "x"}}
     budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}}
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
@@ -137,7 +137,7 @@ def budgets() -> list[JSON]:
 
 
 def daemon_sets() -> list[JSON]:
-    """Daemon sets: defaults, generation, status."""
+    """Return requests about daemon sets: defaults, generation, status."""
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "a", "image": "b:1"}]}}
     spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
     one = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": spec}

@@ -1,4 +1,4 @@
-"""Lists, selectors, pages, tables, metadata alone, watches, discovery."""
+"""Requests that read: lists, selectors, pages, tables, partial metadata, watches, discovery."""
 
 # ruff: noqa: E501  one request per line reads better than what wrapping makes of it
 
@@ -29,7 +29,7 @@ def _labelled(name: str, **labels: str) -> JSON:
 
 
 def lists() -> list[JSON]:
-    """What is listed."""
+    """Return requests that list."""
     selectors = (
         "a=1", "a==1", "a!=1", "a in (1,2)", "a notin (1)", "a", "!a", "a=1,b=x", "b in (x,y),a=2", "a>1", "a<2", "",
         "a b c", "a in 1", "a=b c", "a=(", "a>x",
@@ -78,7 +78,7 @@ def lists() -> list[JSON]:
 
 
 def watches() -> list[JSON]:
-    """What is seen of changes."""
+    """Return watches and the changes that they report."""
     one = f"{MAPS}/one"
 
     def since(**more: str) -> str:
@@ -113,7 +113,7 @@ def watches() -> list[JSON]:
 
 
 def discovery() -> list[JSON]:
-    """The documents that clients read first."""
+    """Return requests for the documents that clients read first."""
     return [
         get("apps", "/apis/apps"),
         get("a group that is not there", "/apis/nothing.io"),

@@ -1,4 +1,4 @@
-"""How a request is written down."""
+"""The notation of requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def step(name: str, method: str, path: str, body: Any = None, /, **more: Any) -> JSON:
-    """One request. ``more``: type, accept, agent, token, save, until, watch; ``query`` is added to the path."""
+    """Return a request. ``more``: type, accept, agent, token, save, until, watch; ``query`` is added to the path."""
     query = more.pop("query", None)
     if query:
         path = f"{path}?{urlencode(query)}"

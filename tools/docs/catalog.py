@@ -1,4 +1,4 @@
-"""docs/reference/catalog.md: what GPUs can be cut into, from the reviewed tables."""
+"""docs/reference/catalog.md: the profiles and vGPU types of GPUs, from the reviewed tables."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tools.docs.text import made, table
+from tools.docs.text import joined, made, table
 
 ROOT = Path(__file__).resolve().parents[2] / "catalog"
 Row = dict[str, Any]
 
 
 def page() -> str:
-    """The whole page."""
-    return "\n".join([*_head(), *_mig(), *_vgpu()]) + "\n"
+    """Return the whole page."""
+    return joined([*_head(), *_mig(), *_vgpu()])
 
 
 def _read(folder: str) -> list[Row]:
@@ -24,16 +24,15 @@ def _read(folder: str) -> list[Row]:
 
 def _head() -> Iterator[str]:
     yield from (
-        "# Catalog: what each GPU can be divided into",
+        "# Catalog: profiles and vGPU types of each GPU",
         "",
         made("catalog.md", "catalog/mig and catalog/vgpu"),
         "",
     )
-    yield "For whoever plans for a GPU that is not at hand, or wants to know how sure a figure is. At the end you"
-    yield "know its profiles, places and types. Where the"
-    yield "figures come from, what the confidence words mean, and where sources disagree:"
-    yield "[catalog/README.md](../../catalog/README.md). On a real GPU the driver's own"
-    yield "tables are read, and `aliquot catalog check` says where they differ."
+    yield "The profiles, placements and vGPU types of each GPU, and how certain each fact is. For the sources, the"
+    yield "meaning of the confidence words and disagreements between sources, see"
+    yield "[catalog/README.md](../../catalog/README.md). On a real GPU Aliquot reads the driver's tables;"
+    yield "`aliquot catalog check` lists the differences."
     yield ""
 
 
@@ -49,7 +48,7 @@ def _family(family: Row) -> Iterator[str]:
     yield f"### {family['title']}"
     yield ""
     names = dict.fromkeys(p["name"].removeprefix("NVIDIA ") for p in family["products"])
-    yield f"`{family['family']}`, {family['architecture']}: {', '.join(names)}."
+    yield f"`{family['family']}`, {family['architecture']}: {', '.join(f'`{name}`' for name in names)}."
     driver = (family.get("driver") or {}).get("min")
     slices = f"{geometry['memory_slices']} memory slices, {geometry['compute_slices']} compute slices"
     yield f"{slices} ({geometry['confidence']})" + (f"; driver {driver} or later." if driver else ".")
@@ -77,16 +76,16 @@ def _family(family: Row) -> Iterator[str]:
     rules = [rule for rule in family.get("rules") or () if rule["kind"] != "info"]
     if rules:
         yield ""
-        yield from (f"- `{rule['kind']}`: {rule.get('reason', '')}" for rule in rules)
+        yield from (f"- {rule.get('reason', '')} (`{rule['kind']}`)" for rule in rules)
     yield ""
 
 
 def _vgpu() -> Iterator[str]:
     boards = _read("vgpu")
     yield from (f"## vGPU types: {len(boards)} GPUs", "")
-    yield "The number is `nvidia-NNN` of the kernel; `?` where no public source gives it: such a type is listed"
-    yield "and never made. *Most* is per GPU, all of one size; *mixed* in"
-    yield "mixed-size mode; *per VM* is what the driver allows in one machine."
+    yield "The number is the kernel's `nvidia-NNN`. A type without a public number has a `?`, and is never created."
+    yield "*Most* is the maximum per GPU if all vGPUs have one size, *mixed* the maximum in mixed-size mode, and"
+    yield "*per VM* the maximum in one VM."
     yield ""
     for board in boards:
         yield from _board(board)
@@ -101,7 +100,7 @@ def _board(board: Row) -> Iterator[str]:
         mixed = "yes" if board.get("mixed_size") else "no"
         yield f"Virtual functions: {functions} ({sriov.get('confidence', 'unknown')}). Mixed sizes: {mixed}."
     else:
-        yield "No virtual functions: mdevs of the GPU itself."
+        yield "No virtual functions: vGPUs are mdevs of the GPU itself."
     yield ""
     rows = []
     for each in board["types"]:

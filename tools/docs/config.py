@@ -1,10 +1,10 @@
-"""docs/reference/config.md: what may stand in a file, from the code that reads it."""
+"""docs/reference/config.md: the keys of files, from the code that reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tools.docs.text import made, table
+from tools.docs.text import joined, made, table
 
 from aliquot.core.config import load, settings, settings_text
 from aliquot.core.config.file import NATIVE, SHARES
@@ -18,26 +18,26 @@ from aliquot.errors import ConfigError
 TOP = {
     "version": ("text", f"`{NATIVE}`", "required"),
     "configs": ("mapping of names to lists of entries", "at least one", "required"),
-    "x-aliquot": ("anything", "who wrote the file, for `--out`; it is passed over", ""),
+    "x-aliquot": ("anything", "the program that wrote the file, for `--out`; otherwise ignored", ""),
 }
 ENTRY = {
     "gpus": (
         "`all`, or a mapping of terms",
-        "which GPUs the entry is for; all terms that are given must hold",
+        "the GPUs of the entry; all given terms must match",
         "required",
     ),
-    "mig": ("`disabled`, a mapping, or a list", "how they are cut", "one of the three"),
-    "vgpu": ("`none`, or a mapping", "which vGPUs they have", "one of the three"),
-    "passthrough": ("`true` or `false`", "whether they are handed out whole", "one of the three"),
+    "mig": ("`disabled`, a mapping, or a list", "their MIG mode and instances", "one of the three"),
+    "vgpu": ("`none`, or a mapping", "their vGPUs", "one of the three"),
+    "passthrough": ("`true` or `false`", "whether they are passed through whole", "one of the three"),
     MIXED: (
         "`true` or `false`",
-        "vGPUs of different sizes beside each other; left out: as it is",
-        "beside `vgpu` only",
+        "whether vGPUs of different sizes share a GPU; if omitted, unchanged",
+        "only with `vgpu`",
     ),
 }
 TERMS = {
     "product": ("a name, or a list", "NVML's name, with or without NVIDIA: `A100-SXM4-40GB`"),
-    "index": (f"a number from 0 to {MAX_INDEX}, a range `0-3`, or a list", "the place in PCI order"),
+    "index": (f"a number from 0 to {MAX_INDEX}, a range `0-3`, or a list", "the index in PCI order"),
     "uuid": ("`GPU-...`, or a list", "the GPU's UUID, never a MIG device's"),
     "pci": ("an address, or a list", "`0000:07:00.0`"),
     "device-filter": (
@@ -45,21 +45,25 @@ TERMS = {
         '`"0x20B010DE"`, with the subsystem too: `"0x25B610DE:0x14A910DE"`',
     ),
 }
-WISH = {
+REQUEST = {
     "profile": ("a profile", "`3g.20gb`, `1c.3g.20gb`, or by number `id:9`"),
-    "placement": ("a number, or `start:size`", "the first memory slice; left out: the planner chooses"),
+    "placement": ("a number, or `start:size`", "the first memory slice; if omitted, the planner chooses"),
     "compute": (
         "a list of compute instance profiles",
-        "left out: one that covers the instance. `@` names the compute slot",
+        "if omitted, one that covers the instance; `@` gives the compute slot",
     ),
 }
 EXAMPLES = (
-    ("The least", "configs:\n  all:\n    - gpus: all\n      mig: {1g.5gb: 7}\n"),
+    ("The smallest file", "configs:\n  all:\n    - gpus: all\n      mig: {1g.5gb: 7}\n"),
     (
-        "Counts, places and numbers",
+        "Counts, placements and ids",
         'configs:\n  train:\n    - gpus: {index: "0-3"}\n      mig: {3g.20gb: 2}\n'
         "    - gpus: {pci: 0000:08:00.0}\n      mig: [3g.20gb@4, id:19]\n"
         "    - gpus: {index: 7}\n      mig: disabled\n",
+    ),
+    (
+        "At least one, beside existing instances",
+        "configs:\n  day:\n    - gpus: all\n      mig: {at-least: {2g.10gb: 1}}\n",
     ),
     (
         "Compute instances",
@@ -81,16 +85,15 @@ REFUSED = (
 
 
 def page() -> str:
-    """The whole page. Raises AssertionError where the tables above and the reader's own keys differ."""
+    """Return the whole page. Raises AssertionError if the tables above differ from the reader's own keys."""
     assert tuple(TERMS) == native._TERMS
     assert tuple(ENTRY) == ("gpus", *SHARES, MIXED)
-    return "\n".join([*_native(), *_examples(), *_settings(), *_others()]) + "\n"
+    return joined([*_native(), *_examples(), *_settings(), *_others()])
 
 
 def _native() -> Iterator[str]:
     yield from ("# Files: every key", "", made("config.md", "src/aliquot/core/config"), "")
-    yield "For whoever writes a file for Aliquot, or a program that does. At the end you know every key, its type"
-    yield "and its rules. With words around it:"
+    yield "Every key of Aliquot's files, with its type and rules. For an introduction, see"
     yield from ("[files.md](../files.md).", "", f"## `version: {NATIVE}`", "")
     yield from table(("key", "type", "meaning", ""), ((f"`{k}`", *v) for k, v in TOP.items()))
     yield from ("", "### An entry", "")
@@ -98,11 +101,12 @@ def _native() -> Iterator[str]:
     yield from ("", "### `gpus`", "")
     yield from table(("term", "type", "meaning"), ((f"`{k}`", *v) for k, v in TERMS.items()))
     yield from ("", "### `mig`", "")
-    yield "- `disabled`: MIG mode off. `{}`: MIG mode on, no instances."
+    yield "- `disabled` is MIG mode off; `{}` is MIG mode on, without instances."
     yield f"- A mapping of profiles to counts from 1 to {MAX_COUNT}: `{{3g.20gb: 2}}`. The planner places them."
-    yield "- A list of wishes, each a text (`3g.20gb`, `3g.20gb@4`, `id:19`) or a mapping:"
+    yield "- `{at-least: ...}` with such a mapping or list: existing instances stay, missing ones are added."
+    yield "- A list of requests, each a text (`3g.20gb`, `3g.20gb@4`, `id:19`) or a mapping:"
     yield ""
-    yield from table(("key", "type", "meaning"), ((f"`{k}`", *v) for k, v in WISH.items()))
+    yield from table(("key", "type", "meaning"), ((f"`{k}`", *v) for k, v in REQUEST.items()))
     yield from ("", "### `vgpu`", "")
     yield f"`none`, or a mapping of types to counts from 1 to {MAX_VGPUS}: by full name, by short name (`A2-4Q`),"
     yield "or by number (`id:746`, `nvidia-746`)."
@@ -114,12 +118,12 @@ def _examples() -> Iterator[str]:
         whole = f"version: {NATIVE}\n{text}"
         load.load(whole, "example.yaml")
         yield from (f"{title}:", "", "```yaml", *whole.splitlines(), "```", "")
-    yield from ("## What is refused", "", "All faults of a file at once, each with line and column (exit code 2):", "")
+    yield from ("## Errors", "", "An error lists all mistakes of a file, with line and column (exit code 2):", "")
     for text in REFUSED:
         whole = f"version: {NATIVE}\n{text}"
         try:
-            load.load(whole, "wish.yaml")
-            raise AssertionError(f"this is taken: {text}")
+            load.load(whole, "config.yaml")
+            raise AssertionError(f"this file is not refused: {text}")
         except ConfigError as error:
             lines = [f"{error.brief}:", *error.details]
         yield from ("```text", *whole.splitlines(), "", *lines, "```", "")
@@ -127,8 +131,8 @@ def _examples() -> Iterator[str]:
 
 def _settings() -> Iterator[str]:
     yield from ("## Settings of the agents in a cluster", "")
-    yield "The ConfigMap `aliquot-settings`, key `settings.yaml`, which begins with `version: aliquot/v1`."
-    yield "ClusterPolicy outranks it where it says the same."
+    yield "The ConfigMap `aliquot-settings` has them in the key `settings.yaml`, which begins with"
+    yield "`version: aliquot/v1`. A setting that ClusterPolicy also has is taken from ClusterPolicy."
     yield ""
     rows = []
     for key in settings_text.KEYS:
@@ -141,7 +145,7 @@ def _settings() -> Iterator[str]:
         rows.append((f"`{key.section}`", f"`{key.key}`", what, f"`{shown}`", key.meaning))
     yield from table(("section", "key", "values", "default", "meaning"), rows)
     yield ""
-    yield "`configs: {NAME: {holders: ..., cordon: ..., prediction: ...}}` says otherwise for one named config."
+    yield "`configs: {NAME: {holders: ..., cordon: ..., prediction: ...}}` overrides them for one named config."
     yield ""
 
 
@@ -149,7 +153,7 @@ def _others() -> Iterator[str]:
     yield "## Other files"
     yield ""
     yield from table(
-        ("file", "where it is explained"),
+        ("file", "documentation"),
         (
             ("nvidia-mig-parted v1: config, hooks, checkpoint", "[files.md](../files.md#mig-parted-v1)"),
             ("vgpu-device-manager v1", "[files.md](../files.md#vgpu-device-manager-v1)"),

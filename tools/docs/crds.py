@@ -1,4 +1,4 @@
-"""docs/reference/crds.md: Harvester's kinds as we ship them, and every name in the cluster that we read or write."""
+"""docs/reference/crds.md: Harvester's kinds as Aliquot ships them, and every name that it reads or writes."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from tools.docs.text import first, made, table
+from tools.docs.text import first, joined, made, table
 
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.kinds import harvester_names as harvester
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 
 MEANINGS = {
-    "CONFIG_LABEL": "the wish: a named config. Read; written by the controller for new nodes alone",
+    "CONFIG_LABEL": "the desired state: a named config. Read; the controller writes it only for new nodes",
     "STATE_LABEL": "written: `pending`, `rebooting`, `success`, `failed`",
     "STRATEGY_LABEL": "written: how resources are named",
-    "CAPABLE_LABEL": "written: whether a GPU here can be cut",
-    "DEPLOY_PREFIX": "`true` where an operand runs; written while it is paused, and given back",
-    "PAUSED": "the value of such a label meanwhile",
+    "CAPABLE_LABEL": "written: whether the node has a MIG-capable GPU",
+    "DEPLOY_PREFIX": "`true` if an operand runs; written while the operand is paused, and then restored",
+    "PAUSED": "the value of such a label while its operand is paused",
     "PRODUCT_LABEL": "written: the product, with `-MIG-PROFILE` under the strategy single",
     "PRESENT_LABEL": "written: whether there is a GPU",
     "NODE_LABEL": "the node that has the device",
     "PARENT_LABEL": "on a VGPUDevice: its SRIOVGPUDevice",
-    "CUSTOM_DRIVER_ANNOTATION": "on a node: another driver file for it. Read by the driver's pod",
+    "CUSTOM_DRIVER_ANNOTATION": "on a node: another driver file. Read by the driver's pod",
     "RESOURCE_ANNOTATION": "on a PCIDevice or its claim: another resource name. Read",
-    "CLAIM_FINALIZER": "on a claim: its GPU must be given back first",
+    "CLAIM_FINALIZER": "on a claim: the GPU must first be returned to the host",
 }
-"""What the sources say in code and not in words."""
+"""Meanings of names that the sources do not document."""
 
 
 def page() -> str:
-    """The whole page."""
-    return "\n".join([*_head(), *_kinds(), *_names(), *_resources()]) + "\n"
+    """Return the whole page."""
+    return joined([*_head(), *_kinds(), *_names(), *_resources()])
 
 
 def _head() -> Iterator[str]:
@@ -45,15 +45,14 @@ def _head() -> Iterator[str]:
         made("crds.md", "src/aliquot/kubernetes"),
         "",
     )
-    yield "For whoever writes programs, policies or dashboards over a cluster with Aliquot. At the end you know"
-    yield "every field and name that it reads or writes."
-    yield "What they do: [kubernetes.md](../kubernetes.md), [harvester.md](../harvester.md)."
+    yield "Every field and name in a cluster that Aliquot reads or writes, for programs, policies and dashboards."
+    yield "Their use is described in [kubernetes.md](../kubernetes.md) and [harvester.md](../harvester.md)."
     yield ""
 
 
 def _kinds() -> Iterator[str]:
     yield from ("## Kinds", "")
-    yield "Group `devices.harvesterhci.io`, version `v1beta1`, cluster-scoped. The definitions are in `deploy/crds`."
+    yield "Group `devices.harvesterhci.io`, version `v1beta1`, cluster-scoped, defined in `deploy/crds`."
     yield ""
     for definition in crds.definitions():
         spec = definition["spec"]
@@ -108,8 +107,9 @@ def _names() -> Iterator[str]:
 
 
 def _constants(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """Names of labels, annotations and objects, with what stands below each in the source. Raises AssertionError for
-    one that nobody has explained.
+    """Yield names of labels, annotations and objects with the documentation of each from the source.
+
+    Raises AssertionError for a name without documentation.
     """
     body = ast.parse(inspect.getsource(module)).body
     for number, node in enumerate(body):
@@ -125,8 +125,8 @@ def _constants(module: ModuleType) -> Iterator[tuple[str, str]]:
         ):
             continue
         after = body[number + 1] if number + 1 < len(body) else None
-        told = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
-        meaning = first(str(told)) or MEANINGS.get(name, "")
+        reported = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+        meaning = first(str(reported)) or MEANINGS.get(name, "")
         assert meaning or not value.count("/"), f"{module.__name__}.{name} has no meaning"
         if meaning:
             yield f"`{value}`", meaning
@@ -144,7 +144,7 @@ def _resources() -> Iterator[str]:
             "claimed GPUs of that product, for virtual machines",
         ),
     )
-    yield from table(("name", "what it counts"), rows)
+    yield from table(("name", "counted devices"), rows)
     yield ""
-    yield "More labels of nodes (`nvidia.com/gpu.*`, `nvidia.com/mig-*`, `nvidia.com/cuda.*`) are"
-    yield "gpu-feature-discovery's, with its names and values."
+    yield "More labels of nodes (`nvidia.com/gpu.*`, `nvidia.com/mig-*`, `nvidia.com/cuda.*`) have the names and"
+    yield "values of gpu-feature-discovery."

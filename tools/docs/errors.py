@@ -1,4 +1,4 @@
-"""docs/reference/errors.md: every error that a person may see, and every refusal of the planner as it is told."""
+"""docs/reference/errors.md: every error that a user may see, and every refusal of the planner as it is printed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import get_args
 
-from tools.docs.refusals import CASES, UNSHOWN, machines, said
-from tools.docs.text import first, made, table
+from tools.docs.refusals import CASES, UNSHOWN, machines, messages
+from tools.docs.text import first, joined, made, table
 
 import aliquot
 from aliquot.cli.command_table import EXIT_CODES
@@ -22,36 +22,35 @@ from aliquot.errors import AliquotError, BlockedError, ConfigError, HardwareErro
 
 SOURCE = Path(aliquot.__file__).parent
 GENERAL = (AliquotError, BlockedError, ConfigError, UsageError, HardwareError)
-"""Classes of which each case has another next step."""
+"""Classes whose next step depends on the case."""
 CASES_OF_ONE = {
-    "UNKNOWN_COMMAND": "there is no such verb",
+    "UNKNOWN_COMMAND": "the verb does not exist",
     "UNKNOWN_TYPE": "no GPU has a vGPU type of that name",
     "NO_VGPU": "no vGPU of that type is free here",
-    "NO_MDEV": "there is no such mdev, or this kernel has none",
+    "NO_MDEV": "the mdev does not exist, or this kernel has no mdevs",
     "NOT_DEFINED": "libvirt has no definition of that mdev",
-    "MIG_TYPE": "a MIG-backed vGPU needs its GPU instance first, which libvirt does not make",
-    "NOT_DONE": "libvirt took it, and the machine read back does not show it",
-    "CDI_OFF": "the container runtime has CDI switched off",
+    "MIG_TYPE": "a MIG-backed vGPU needs a GPU instance, which libvirt does not create",
+    "NOT_DONE": "libvirt accepted the change, but the VM does not show it when it is read again",
+    "CDI_OFF": "CDI is disabled in the container runtime",
     "NO_CDI_NAME": "no CDI file names that device",
 }
-"""What ``error.code = ...`` is set to somewhere."""
+"""The values that the code assigns to ``error.code``."""
 
 
 def page() -> str:
-    """The whole page."""
-    return "\n".join([*_head(), *_classes(), *_rules()]) + "\n"
+    """Return the whole page."""
+    return joined([*_head(), *_classes(), *_rules()])
 
 
 def _head() -> Iterator[str]:
     yield from (
-        "# Errors, and what to do",
+        "# Errors",
         "",
-        made("errors.md", "the error classes, and from refusals that are really brought about"),
+        made("errors.md", "the error classes, and from real refusals on simulated nodes"),
         "",
     )
-    yield "For whoever got a no, and for programs that act on it. At the end you know what each code means. A"
-    yield "message has one headline with the code, what is in the way, and"
-    yield "the next command; with `-o json` the same as an object on stderr (`code`, `message`, `details`, `next`,"
+    yield "The meaning of each error code, and the next step. A message has a headline with the code, the details,"
+    yield "and the next command. With `-o json` it is an object on stderr (`code`, `message`, `details`, `next`,"
     yield "`exit_code`)."
     yield ""
     yield from table(("exit code", "meaning"), EXIT_CODES)
@@ -59,7 +58,7 @@ def _head() -> Iterator[str]:
 
 
 def classes() -> list[type[AliquotError]]:
-    """Every class of error that the package has. Modules of an extra that is not installed define none."""
+    """Return every error class of the package. Modules of an extra that is not installed define none."""
     for module in pkgutil.walk_packages(aliquot.__path__, "aliquot."):
         if module.name.endswith("__main__"):
             continue
@@ -79,15 +78,17 @@ def classes() -> list[type[AliquotError]]:
 
 def _classes() -> Iterator[str]:
     yield from ("## Codes", "")
-    yield "*Next* are the commands that come with it most often; the message itself names the one for your case."
+    yield "*Next* has the commands that most often come with the code. The message has the one for your case."
     yield ""
     rows: dict[tuple[int, str], list[str]] = {}
     steps: dict[tuple[int, str], list[str]] = {}
-    told = _steps()
+    reported = _steps()
     for kind in classes():
         meaning = "A defect of Aliquot itself: please report it" if kind is AliquotError else first(kind.__doc__)
         rows.setdefault((kind.exit_code, kind.code), []).append(meaning)
-        steps.setdefault((kind.exit_code, kind.code), []).extend(() if kind in GENERAL else told.get(kind.__name__, ()))
+        steps.setdefault((kind.exit_code, kind.code), []).extend(
+            () if kind in GENERAL else reported.get(kind.__name__, ())
+        )
     yield from table(
         ("code", "exit code", "meaning", "next"),
         (
@@ -95,19 +96,19 @@ def _classes() -> Iterator[str]:
             for (number, code), found in rows.items()
         ),
     )
-    yield from ("", "Codes that a place in the code gives to one case of the above:", "")
+    yield from ("", "Codes for single cases of the errors above:", "")
     given = _given()
     assert given == set(CASES_OF_ONE), (
-        f"tools/docs/errors.py explains {sorted(given ^ set(CASES_OF_ONE))} not, or in vain"
+        f"tools/docs/errors.py: missing or unneeded explanations: {sorted(given ^ set(CASES_OF_ONE))}"
     )
-    yield from table(("code", "meaning"), ((f"`{code}`", told) for code, told in sorted(CASES_OF_ONE.items())))
-    yield from ("", "Of libvirt, found by its own sentence:", "")
-    yield from table(("code", "meaning"), sorted({(f"`{code}`", told) for code, told in _libvirt()}))
+    yield from table(("code", "meaning"), ((f"`{code}`", reported) for code, reported in sorted(CASES_OF_ONE.items())))
+    yield from ("", "Errors of libvirt, recognized by libvirt's message:", "")
+    yield from table(("code", "meaning"), sorted({(f"`{code}`", reported) for code, reported in _libvirt()}))
     yield ""
 
 
 def _trees(word: str) -> Iterator[ast.Module]:
-    """The files that have this word: to read and walk all of them takes seconds."""
+    """Yield the syntax trees of the files that have this word. Parsing all files would take seconds."""
     for path in sorted(SOURCE.glob("**/*.py")):
         text = path.read_text()
         if word in text:
@@ -116,9 +117,7 @@ def _trees(word: str) -> Iterator[ast.Module]:
 
 @cache
 def _steps() -> dict[str, list[str]]:
-    """The next steps that errors are raised with, by class, the most frequent first; what is filled in when an error is
-    raised shows as ``...``.
-    """
+    """Return the next steps of errors by class, the most frequent first. Values are shown as ``...``."""
     found: dict[str, Counter[str]] = {}
     for tree in _trees("next_step="):
         for node in ast.walk(tree):
@@ -139,7 +138,7 @@ def _text(node: ast.expr) -> str:
 
 @cache
 def _given() -> set[str]:
-    """Codes that are set on one error: ``error.code = "X"``."""
+    """Return the codes that are set on single errors: ``error.code = "X"``."""
     return {
         str(node.value.value)
         for tree in _trees(".code = ")
@@ -156,9 +155,9 @@ def _libvirt() -> Iterator[tuple[str, str]]:
     for tree in (ast.parse((SOURCE / "libvirt/errors.py").read_text()),):
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and _name(node.func) == "_Row":
-                code, _, told = node.args[:3]
-                if isinstance(code, ast.Constant) and isinstance(told, ast.Constant):
-                    yield str(code.value), str(told.value)
+                code, _, reported = node.args[:3]
+                if isinstance(code, ast.Constant) and isinstance(reported, ast.Constant):
+                    yield str(code.value), str(reported.value)
 
 
 def _name(node: ast.expr) -> str:
@@ -171,8 +170,8 @@ def _is_rule(value: object) -> bool:
 
 def _rules() -> Iterator[str]:
     yield from ("## Rules of the planner", "")
-    yield "Exit code 20 unless said otherwise: the wish is understood, and this machine, or this moment, is in the"
-    yield "way. Each was brought about on a simulated node."
+    yield "The exit code is 20 unless noted otherwise: the request is valid, but cannot be applied here or now. Each"
+    yield "output is from a simulated node."
     yield ""
     shown = {case.rule for case in CASES}
     for case in sorted(CASES):
@@ -182,24 +181,24 @@ def _rules() -> Iterator[str]:
         yield ""
         for name, text in case.files:
             yield from (f"`{name}`:", "", "```text", *text.splitlines(), "```", "")
-        yield from ("```text", f"> {case.command}", *_said(case), "```", "")
-    yield from ("### Of what one virtual machine may hold", "")
+        yield from ("```text", f"> {case.command}", *_last_reported(case), "```", "")
+    yield from ("### Devices of one virtual machine", "")
     found = machines()
-    yield from table(("rule", "for instance"), ((f"`{rule}`", message) for rule, message in sorted(found.items())))
+    yield from table(("rule", "example"), ((f"`{rule}`", message) for rule, message in sorted(found.items())))
     yield ""
-    yield from ("### Not shown", "", "Rules that no simulated node can be brought to, and why:", "")
+    yield from ("### Not shown", "", "Rules that cannot occur on a simulated node, and the reasons:", "")
     yield from table(("rule", "why"), ((f"`{rule}`", why) for rule, why in sorted(UNSHOWN.items())))
     rules = set(get_args(PlanRule))
     missing = rules - shown - found.keys() - UNSHOWN.keys()
-    assert not missing, f"tools/docs/refusals.py brings none of these about: {sorted(missing)}"
+    assert not missing, f"tools/docs/refusals.py has no case for {sorted(missing)}"
     gone = {*UNSHOWN} - rules
-    assert not gone, f"tools/docs/refusals.py tells of rules that are no more: {sorted(gone)}"
+    assert not gone, f"tools/docs/refusals.py has rules that do not exist any more: {sorted(gone)}"
 
 
-def _said(case: object) -> list[str]:
+def _last_reported(case: object) -> list[str]:
     from tools.docs.refusals import Case
 
     assert isinstance(case, Case)
-    text = said(case)
+    text = messages(case)
     assert f"[{case.rule}]" in text or f"rule     {case.rule}" in text or "[CONFIG]" in text, (case.rule, text)
     return [line for line in text.splitlines() if not line.startswith("note ")][:12]

@@ -1,5 +1,6 @@
-"""docs/pictures/imports.svg: the packages, each above those that it imports, with arrows. What a longer path of arrows
-implies has no arrow of its own.
+"""docs/pictures/imports.svg: the packages, each above those that it imports, with arrows.
+
+An import that a longer path of arrows implies has no arrow of its own.
 """
 
 from __future__ import annotations
@@ -7,6 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+
+from tools.docs import svg
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "aliquot"
@@ -38,16 +41,7 @@ def page() -> str:
     arrows = [_arrow(places[upper], places[lower]) for upper, lower in sorted(edges)]
     boxes = [_box(name, *place) for name, place in places.items()]
     height = 2 * MARGIN + (len(rows) - 1) * ROW + BOX_HEIGHT
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
-        'aria-label="Packages of Aliquot and what they import" font-family="sans-serif">'
-    )
-    marker = (
-        '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
-        '<path d="M0 0 8 4 0 8z" fill="#5a6b7b"/></marker></defs>'
-    )
-    ground = f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>'
-    return "\n".join([head, marker, ground, *arrows, *boxes, "</svg>", ""])
+    return svg.picture(WIDTH, height, "Packages of Aliquot and what they import", [*arrows, *boxes])
 
 
 def layers(edges: set[tuple[str, str]]) -> list[list[str]]:
@@ -75,7 +69,7 @@ def imports() -> set[tuple[str, str]]:
 
 
 def reduced(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return the edges that no longer path implies. The graph has no circle: the import linter sees to that."""
+    """Return the edges that no longer path implies. The import linter ensures that the graph has no cycle."""
 
     def reaches(start: str, end: str) -> bool:
         return any(later == end or reaches(later, end) for first, later in edges if first == start)
@@ -96,7 +90,7 @@ def _modules(tree: ast.AST) -> Iterator[str]:
 
 
 def _places(rows: list[list[str]]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """The middle of each box."""
+    """Return the middle of each box."""
     for number, row in enumerate(rows):
         step = WIDTH // len(row)
         for place, name in enumerate(row):
@@ -107,14 +101,9 @@ def _arrow(upper: tuple[int, int], lower: tuple[int, int]) -> str:
     (x1, y1), (x2, y2) = upper, lower
     y1, y2 = y1 + BOX_HEIGHT // 2, y2 - BOX_HEIGHT // 2
     bend = (y2 - y1) // 2
-    path = f"M{x1} {y1}C{x1} {y1 + bend} {x2} {y2 - bend} {x2} {y2}"
-    return f'<path d="{path}" fill="none" stroke="#5a6b7b" stroke-width="1.4" marker-end="url(#head)"/>'
+    return svg.arrow(f"M{x1} {y1}C{x1} {y1 + bend} {x2} {y2 - bend} {x2} {y2}")
 
 
 def _box(name: str, x: int, y: int) -> str:
-    left, top = x - BOX_WIDTH // 2, y - BOX_HEIGHT // 2
-    return (
-        f'<rect x="{left}" y="{top}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" fill="#eef3e6" stroke="#76b900"/>'
-        f'<text x="{x}" y="{y - 2}" text-anchor="middle" font-size="14" font-weight="600" fill="#1d2b36">{name}</text>'
-        f'<text x="{x}" y="{y + 13}" text-anchor="middle" font-size="10" fill="#44525f">{PURPOSE[name]}</text>'
-    )
+    outline = svg.rect("box", x - BOX_WIDTH / 2, y - BOX_HEIGHT / 2, BOX_WIDTH, BOX_HEIGHT, 6)
+    return outline + svg.text(name, x, y - 2, 14) + svg.text(PURPOSE[name], x, y + 13, 10, "soft")

@@ -1,4 +1,4 @@
-"""tests/PACKAGES.md: which tests try each package, read off their imports."""
+"""tests/PACKAGES.md: the tests of each package, according to their imports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.docs.text import first, made, table
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE, TESTS = ROOT / "src/aliquot", ROOT / "tests"
 SHARED = ("support", "unit")
-"""Folders that try no package beside their own."""
+"""Folders that test no package beside their own."""
 
 
 def page() -> str:
@@ -38,7 +38,7 @@ def _lines() -> Iterator[str]:
 
 
 def _others() -> dict[str, set[str]]:
-    """The folders of tests that import something of a package, by package."""
+    """Return the folders of tests that import a module of a package, by package."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in sorted(TESTS.rglob("test_*.py")):
         folder = path.parent.relative_to(TESTS).as_posix()
@@ -55,7 +55,7 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def _package(module: str) -> str:
-    """The folder of a module, or of the module that has this name in it."""
+    """Return the folder of a module, or of the module that defines this name."""
     parts = module.split(".")[1:]
     while parts and not (SOURCE.joinpath(*parts) / "__init__.py").exists():
         parts.pop()

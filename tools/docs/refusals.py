@@ -1,7 +1,6 @@
-"""Every refusal of the planner, brought about: what is typed on which simulated node, and what it says then.
+"""A case for every refusal of the planner: a simulated node, commands that prepare it, and the refused command.
 
-A case is a node, what is done to it, and a command that is refused. ``said`` runs it by our own command line, in this
-process, in a state directory of its own.
+``messages`` runs a case by Aliquot's own command line, in this process, in a state directory of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from aliquot.core.model.desired import PlanRule
 
 
 class Case(NamedTuple):
-    """``before`` are commands of ours that come first; ``files`` are written beside, by name."""
+    """A refusal. ``before`` are commands that prepare the node; ``files`` are written first, by name."""
 
     rule: PlanRule
     node: str
@@ -84,6 +83,12 @@ CASES = (
     ),
     Case("NOT_CAPABLE", "tesla-t4", "aliquot plan --gpu 0 --mig 1g.5gb"),
     Case("NO_SUCH_GPU", A100, "aliquot plan --gpu 7 --mig 1g.5gb"),
+    Case(
+        "NO_SUCH_INSTANCE",
+        A100,
+        "aliquot plan --gpu 0 --remove 2g.10gb",
+        ("aliquot apply --gpu 0 --mig 1g.5gb:2",),
+    ),
     Case("OVERLAP", A100, "aliquot plan -f x.yaml", files=(("x.yaml", TWO_SELECT),)),
     Case("GPU_LOST", A100, "aliquot plan --gpu 0 --mig 1g.5gb", ("aliquot sim fault lost gpu=0",)),
     Case("NO_VGPU_DRIVER", "a2", "aliquot plan --gpu 0 --vgpu A2-4Q"),
@@ -109,8 +114,8 @@ CASES = (
 )
 
 
-def said(case: Case) -> str:
-    """What the command prints on both streams. Raises AssertionError unless what comes first works."""
+def messages(case: Case) -> str:
+    """Return what the command prints on both streams. Raises AssertionError if a command before it fails."""
     from aliquot.cli.main import main
     from aliquot.sim import lifecycle as control
 
@@ -150,19 +155,19 @@ def _settings(folder: str) -> Iterator[None]:
 
 
 UNSHOWN: dict[PlanRule, str] = {
-    "AT_MOST": "in every table that we have MAX_INSTANCES or ENGINES speaks first",
-    "EXCLUDES": "in every table that we have ENGINES speaks first",
-    "COMPUTE_INSTANCES": "COMPUTE_DOES_NOT_FIT speaks first, where files are read",
+    "AT_MOST": "in every known table MAX_INSTANCES or ENGINES applies first",
+    "EXCLUDES": "in every known table ENGINES applies first",
+    "COMPUTE_INSTANCES": "COMPUTE_DOES_NOT_FIT applies first, when a file is read",
     "COMPUTE_PLACEMENT": "only a GPU that loses its instances on the way to vGPUs gets them back at placements, and "
     "drivers before R525 choose those of compute instances themselves",
     "NO_TABLE": "simulated nodes are made from the tables, so each has one",
-    "NO_VFIO": "a simulated machine has the VFIO modules",
-    "PASSTHROUGH": "a typed wish takes a GPU back from passthrough; files of other tools leave it alone with a note",
+    "NO_VFIO": "a simulated node has the VFIO modules",
+    "PASSTHROUGH": "a request takes a GPU back from passthrough; files of other tools do not change it, with a note",
 }
 
 
 def machines() -> dict[str, str]:
-    """What one virtual machine may not hold together: rule and sentence, of devices of a simulated node."""
+    """Return rule and message of the devices that one virtual machine may not hold together, on a simulated node."""
     from aliquot.core.model.inventory import Inventory
     from aliquot.core.planner.vgpu import vm_rules as vm
     from aliquot.node.connect import connect

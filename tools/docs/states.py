@@ -1,7 +1,7 @@
-"""docs/reference/states.md: how each moving part goes from state to state, read off the code that runs.
+"""docs/reference/states.md: the state machines, generated from the code that runs.
 
-The agent's end points are the ``return Step(...)`` of its decision, function by function; a Slurm change's steps are
-what ``route`` answers; a plan's lanes are those of a real plan on a simulated node.
+The agent's steps are the ``return Step(...)`` of its decision, function by function. The steps of a Slurm change are
+those of ``route``. The actions of a plan are those of a real plan on a simulated node.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import ast
 import inspect
 import tempfile
 from collections.abc import Iterator
+from typing import get_args
 
 import msgspec
-from tools.docs.text import first, made, table
+from tools.docs.text import first, joined, made, table
 
 from aliquot.core.engine.executor import _split
 from aliquot.core.model.plan import Plan
@@ -27,75 +28,75 @@ from aliquot.slurm.node.change_record import ChangeRecord, NodeRestorePoint
 from aliquot.slurm.node.request import NodeKind, SlurmChange, SlurmNodeSettings, SlurmStep
 
 ENDS = {
-    "_publish_only": "settings: not ours to carry out",
+    "_publish_only": "the settings forbid changes",
     "_without_config": "no label",
-    "_fail": "something is wrong",
-    "_satisfied": "the GPUs are as wished",
-    "_prepare_and_apply": "a change",
-    "_blocked": "a change that something is in the way of",
-    "_reboot": "a change that only a reboot completes",
-    "_locked": "a change while another process is changing the GPUs",
+    "_fail": "the request is invalid, or a change failed",
+    "_satisfied": "the GPUs match the desired state",
+    "_prepare_and_apply": "a change is needed",
+    "_blocked": "a change is blocked",
+    "_reboot": "a change needs a reboot",
+    "_locked": "a change is needed, but another process is changing the GPUs",
 }
-"""What leads to each function of the decision."""
+"""The case of each function of the decision."""
 RELEASES: tuple[tuple[str, NodeKind], ...] = (("22.05.8", "static"), ("24.11.5", "static"), ("24.11.5", "dynamic"))
 SLURM: dict[SlurmStep, str] = {
     "drain": "no new job starts on the node",
-    "wait": "for jobs that run; refused or requeued where that was asked",
-    "stop": "slurmd",
-    "gpus": "the plan, by the engine",
-    "files": "gres.conf, slurm.conf, device nodes",
-    "forget": "the dynamic record is deleted",
-    "tell": "slurmctld",
-    "start": "slurmd, which registers drained",
-    "verify": "Slurm shows exactly these counts",
-    "resume": "the node, if we drained it",
+    "wait": "wait for running jobs; with `--jobs`, refuse the change or requeue the jobs",
+    "stop": "stop slurmd",
+    "gpus": "apply the plan with the engine",
+    "files": "write gres.conf, slurm.conf and device nodes",
+    "forget": "delete the dynamic record",
+    "tell": "tell slurmctld to read its configuration again",
+    "start": "start slurmd, which registers drained",
+    "verify": "check that Slurm shows exactly these counts",
+    "resume": "resume the node, if Aliquot drained it",
     "explain": "the node stays drained, with the reason",
 }
 
 
-_MOVES = (
-    ("(the start)", "pending", "another wish, drift"),
-    ("pending", "success", "applied and proved"),
-    ("pending", "failed", "refused, or undone"),
-    ("pending", "rebooting", "only that makes a mode active"),
-    ("rebooting", "pending", "after the boot"),
-    ("failed", "pending", "tried again, or what was in the way is gone"),
-    ("success", "pending", "healing, or another wish"),
+MOVES = (
+    ("(the start)", "pending", "a request, or drift"),
+    ("pending", "success", "the change is applied and verified"),
+    ("pending", "failed", "the change is refused, or undone"),
+    ("pending", "rebooting", "only a reboot activates the MIG mode"),
+    ("rebooting", "pending", "the node has booted"),
+    ("failed", "pending", "the agent retries, or the blocker is gone"),
+    ("success", "pending", "drift, or another request"),
 )
 
 
 def page() -> str:
-    """The whole page."""
-    return "\n".join([*_head(), *_agent(), *_devices(), *_slurm(), *_lanes()]) + "\n"
+    """Return the whole page."""
+    return joined([*_head(), *_agent(), *_devices(), *_slurm(), *_workers()])
 
 
 def _head() -> Iterator[str]:
     yield from (
-        "# States: how things move",
+        "# States",
         "",
         made("states.md", "src/aliquot/kubernetes and src/aliquot/core/engine"),
         "",
     )
-    yield "For whoever watches an agent or a change and asks what comes next. At the end you know every state, and"
-    yield "what leads from one to the other. None of this is"
-    yield "drawn by hand: it is read off the code that decides."
+    yield "The states of the agents and of a change, with the events that lead from one to another. This page is"
+    yield "generated from the code that decides."
     yield ""
 
 
 def _agent() -> Iterator[str]:
     yield from ("## The node agent", "")
-    yield f"It looks at everything, does one step, and looks again. The label `{names.STATE_LABEL}` tells where it is:"
+    yield f"The agent observes, takes one step, and observes again. The label `{names.STATE_LABEL}` has its state:"
     yield ""
-    yield from table(("from", "to", "when"), _MOVES)
+    yield from table(("from", "to", "when"), MOVES)
     yield ""
-    assert {to for _, to, _ in _MOVES} == set(names.STATES), "the table above has other states"
-    yield "Which step follows from what it sees, in the order in which they are asked for:"
+    assert {to for _, to, _ in MOVES} == set(names.STATES), "the table above has other states"
+    yield "The steps of each case, in order. The agent takes the first one that is due:"
     yield ""
     yield from table(
-        ("where it stands", "steps, the first that is due"), ((told, " → ".join(found)) for told, found in decisions())
+        ("case", "steps"),
+        ((reported, " → ".join(found)) for reported, found in decisions()),
     )
-    yield from ("", "What each step is:", "")
-    yield from table(("step", "what it does"), ((f"`{c.__name__}`", first(c.__doc__)) for c in _steps()))
+    yield from ("", "The steps:", "")
+    yield from table(("step", "effect"), ((f"`{c.__name__}`", first(c.__doc__)) for c in _steps()))
     yield ""
 
 
@@ -105,23 +106,24 @@ def _steps() -> list[type]:
 
 
 def decisions() -> list[tuple[str, list[str]]]:
-    """Each end of the decision, with the steps that its function returns, in the order of the source. Raises
-    AssertionError where the code has a function that returns steps and is not told of here.
+    """Return each case of the decision with the steps that its function returns, in the order of the source.
+
+    Raises AssertionError if the code has a function that returns steps and has no entry here.
     """
     tree = ast.parse(inspect.getsource(decision))
     kinds = {c.__name__ for c in _steps()}
     found: dict[str, list[str]] = {}
     for function in tree.body:
         if isinstance(function, ast.FunctionDef) and function.name != "decide":
-            told = [
+            messages = [
                 f"`{node.value.func.id}`"
                 for node in sorted((n for n in ast.walk(function) if isinstance(n, ast.Return)), key=lambda n: n.lineno)
                 if isinstance(node.value, ast.Call)
                 and isinstance(node.value.func, ast.Name)
                 and node.value.func.id in kinds
             ]
-            if told:
-                found[function.name] = list(dict.fromkeys(told))
+            if messages:
+                found[function.name] = list(dict.fromkeys(messages))
     assert set(found) <= set(ENDS), f"tools/docs/states.py has no words for {sorted(set(found) - set(ENDS))}"
     return [(ENDS[name], found[name]) for name in ENDS if name in found]
 
@@ -129,14 +131,17 @@ def decisions() -> list[tuple[str, list[str]]]:
 def _devices() -> Iterator[str]:
     yield from ("## The devices agent", "")
     about = first(node_report.DevicesAgentStatus.__doc__)
-    yield f"{about} It stands in the annotation `aliquot.dev/devices` of the node:"
+    yield f"{about} The annotation `aliquot.dev/devices` of the node has it:"
     yield ""
-    yield from table(("state", "reason"), sorted(_standings()))
+    standings = sorted(_standings())
+    states = {state.strip("`") for state, _ in standings}
+    assert states == set(get_args(node_report.DevicesState)), "the devices agent has a state that it never takes"
+    yield from table(("state", "reason"), standings)
     yield ""
 
 
 def _standings() -> set[tuple[str, str]]:
-    """Every ``DevicesAgentStatus(state, reason, ...)`` in the agent's code."""
+    """Return every ``DevicesAgentStatus(state, reason, ...)`` in the agent's code."""
     found: set[tuple[str, str]] = set()
     for module in (work, devices_run, devices_loop):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
@@ -155,44 +160,41 @@ def _standings() -> set[tuple[str, str]]:
 
 def _slurm() -> Iterator[str]:
     yield from ("## A change of a Slurm node", "")
-    yield "The record on disk says which step is under way; a kill anywhere is the same as a restart."
-    yield "`aliquot slurm apply --continue` goes on, `--undo` goes back."
+    yield "The record on disk has the running step, so the change survives a kill at any point."
+    yield "`aliquot slurm apply --continue` continues it, `--undo` rolls it back."
     yield ""
     for release, kind in RELEASES:
         record = _record(release, kind)
         yield f"- {kind} node, Slurm {release}: {' → '.join(slurm.route(record))}"
         back = msgspec.structs.replace(record, undoing=True, touched=True)
-        yield f"  - a failure: {' → '.join(slurm.route(back))}"
+        yield f"  - after a failure: {' → '.join(slurm.route(back))}"
     yield ""
-    yield from table(("step", "what happens"), ((f"`{k}`", v) for k, v in SLURM.items()))
-    everything = {s for release, kind in RELEASES for s in slurm.route(_record(release, kind))} | {"explain"}
-    assert everything <= set(SLURM), "a step without words"
+    yield from table(("step", "effect"), ((f"`{k}`", v) for k, v in SLURM.items()))
+    assert set(SLURM) == set(get_args(SlurmStep)), "a step without words"
     yield from (
         "",
-        "Whatever the record says: while jobs are on the node, or it takes some, the step is `drain` or `wait`.",
+        "While the node has jobs, or accepts them, the step is `drain` or `wait`, independent of the record.",
         "",
     )
 
 
 def _record(release: str, kind: NodeKind) -> ChangeRecord:
-    """A change that is about to begin on a node that Slurm knows."""
+    """Return a change that is about to start on a node that Slurm knows."""
     change = SlurmChange(SlurmNodeSettings(name="n1"))
     return ChangeRecord("run", change, kind, version=release, restore_point=NodeRestorePoint(slurmd_start=1))
 
 
-def _lanes() -> Iterator[str]:
+def _workers() -> Iterator[str]:
     yield from ("## An apply", "")
-    yield "GPUs are independent: each has a lane of its own, in which acts come one after the other. All lanes run"
-    yield "side by side up to their reset, all resets happen"
-    yield "together, then the rest. A failure stops the other lanes at their next act, and every GPU that was"
-    yield "touched goes back."
+    yield "The actions of one GPU run one after the other, and GPUs run in parallel. First all GPUs run up to their"
+    yield "reset, then all resets run together, then the rest. If an action fails, the other GPUs stop before their"
+    yield "next action, and all changed GPUs are rolled back."
     yield ""
-    yield "For instance `aliquot plan --gpu 0,1 --mig 3g.20gb,1g.5gb` on two A100, one of which has its MIG mode"
-    yield "already:"
+    yield "For example `aliquot plan --gpu 0,1 --mig 3g.20gb,1g.5gb` on two A100, one of which is in MIG mode:"
     yield ""
     yield "```text"
-    for pci, lane in _plan().actions_by_gpu.items():
-        before, resets, after = _split(lane)
+    for pci, actions in _plan().actions_by_gpu.items():
+        before, resets, after = _split(actions)
         parts = [", ".join(map(_word, before)), "reset" if resets else "", ", ".join(map(_word, after))]
         yield f"{pci}   {' | '.join(part for part in parts if part)}"
     yield "```"
@@ -204,7 +206,7 @@ def _word(action: object) -> str:
 
 
 def _plan() -> Plan:
-    """A real one, on a simulated node that is gone again."""
+    """Return a real plan from a simulated node."""
     from aliquot.core.config.select.command_line import adhoc
     from aliquot.core.planner.plan import plan
     from aliquot.node.connect import connect

@@ -75,7 +75,7 @@ _Text = Callable[[ast.expr], str]
 
 
 class _Place(NamedTuple):
-    """Where a node stands: the lines of its statement, and whether a function is around it."""
+    """The place of a node: the lines of its statement, and whether a function is around it."""
 
     first: int
     last: int

@@ -1,7 +1,7 @@
 """A pytest run that has collected its tests once and forks for each mutant: `python .../warm_tests.py JOB`.
 
-A fork puts the mutant into the functions that are loaded already; what is imported later, or by another process, has it
-from the mutated file. Mutants of what runs at import are tried by a fresh run instead, which finds them in the file.
+A fork puts the mutant into the functions that are loaded already. Later imports, and other processes, get it from the
+mutated file. Mutants of code that runs at import need a fresh run instead, which reads them from the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ sys.path.append(str(ROOT))
 from tools.mutation_runner.operators import Mutant  # noqa: E402
 
 MOST_S = 60.0
-"""After so many seconds no further test of a mutant is begun."""
+"""Seconds after which no further test of a mutant starts."""
 PATIENCE_S, PATIENCE = 10.0, 3
 """A test hangs when it takes this much longer than without the mutant: seconds and times."""
 FRESH = "fresh"
@@ -43,7 +43,7 @@ Tests = dict[str, tuple[float, list[int]]]
 
 
 class Job:
-    """What to do: the file that the command names, as JSON. ``copy`` is the folder of the copied sources."""
+    """A job: the file that the command names, as JSON. ``copy`` is the folder of the copied sources."""
 
     def __init__(self, path: str) -> None:
         read = json.loads(Path(path).read_bytes())
@@ -98,7 +98,7 @@ class Forks:
             self._job.answer(*answer)
 
     def _tried(self, mutant: Mutant, names: Sequence[str]) -> str:
-        """The test that notices a mutant, or what else does; "" if none does."""
+        """Return the test that notices a mutant, or a text if it hangs; "" if none does."""
         path = self._job.copy / "src/aliquot" / mutant.file
         source = path.read_bytes()
         mutated = source if self._job.fresh else mutant.applied(source)
@@ -148,7 +148,7 @@ class Forks:
         return (names[done], None) if done < len(names) else ("the end", None)
 
     def _is_sound(self, name: str, path: Path, source: bytes) -> bool:
-        """Whether a test that failed passes without the mutant, by itself and in a fork too."""
+        """Report whether a test that failed passes without the mutant, by itself and in a fork too."""
         if self._job.fresh:
             return True
         if name not in self._sound:
@@ -186,7 +186,7 @@ class Forks:
 
 
 def _run(run: Callable[[Callable[..., None]], None], writing: int) -> NoReturn:
-    """In the fork: run, and end without what an interpreter does at its end."""
+    """Run in the fork, and exit without the interpreter's cleanup."""
 
     def send(*values: Any) -> None:
         body = json.dumps(values).encode() + b"\n"
